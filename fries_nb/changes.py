@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fries_nb.controller.events import Outcome, WorkerOutcome
-from fries_nb.dataflow.updates import Update
+from fries_nb.dataflow.updates import Update, returning
 from fries_nb.errors import PlanError
 from fries_nb.messages import WorkerId
 from fries_nb.scheduling import Plan
@@ -86,7 +86,9 @@ class Change:
         requested_s: float = 0.0,
         guard: str = "",
         constraint: str = "",
+        cancel: Callable[[str], None] = lambda change: None,
     ) -> None:
+        self._cancel = cancel
         self.id = change
         self.plan = plan
         self.updates: Mapping[str, Update] = dict(updates)
@@ -117,6 +119,14 @@ class Change:
     def decided(self) -> bool:
         """Whether the change took effect, completely or, if the run failed meanwhile, partially."""
         return self._outcome is not None and self._outcome.outcome != "aborted"
+
+    def cancel(self) -> None:
+        """Cancel the change, for example while it waits for a loop to empty; returns at once.
+
+        It is then ``aborted``, and nothing has changed, unless it was decided before: see ``result``. Changes that were
+        merged with it are cancelled as well.
+        """
+        self._cancel(self.id)
 
     def result(self, timeout: float | None = None) -> ChangeResult:
         """Wait until the change has ended.
@@ -215,7 +225,7 @@ def undone(change: str, updates: Mapping[str, Update], before: Mapping[str, Any]
     Args:
         change: the id of the change, for messages.
         updates: the updates of the change.
-        before: target to the function that it ran before.
+        before: target to the function that it ran before; for a window, with its windows.
 
     Returns:
         Target to its earlier function, with ``back`` as the state transformation.
@@ -230,6 +240,6 @@ def undone(change: str, updates: Mapping[str, Update], before: Mapping[str, Any]
                 "expected Update(..., state=..., back=...) there"
             )
     return {
-        name: Update(before[name], state=update.back, back=update.state if update.back else None)
+        name: returning(before[name], state=update.back, back=update.state if update.back else None)
         for name, update in updates.items()
     }

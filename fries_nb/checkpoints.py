@@ -113,6 +113,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
         before: id of an earlier change that is ordered after this one; empty if this one is the last so far.
         undoes: id of an earlier change that this one rolls back: its targets run their previous functions again, and no
             payload is sent. Empty if it is no automatic rollback.
+        aside: whether it went to the workers of its operator only, as the fix of a paused operator.
     """
 
     change: str
@@ -122,6 +123,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
     incarnation: int = 1
     before: str = ""
     undoes: str = ""
+    aside: bool = False
 
 
 def in_effect(decided: Iterable[CommittedChange]) -> tuple[CommittedChange, ...]:
@@ -200,6 +202,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         workers: operator to its number of workers; the run may be resumed with another one.
         tables: keyed operator to the owner of each bin (see ``topology.routing_table``), if its bins were not dealt
             evenly to all of its workers.
+        logged: the heads of loops whose snapshots hold frames of feedback channels.
     """
 
     run: str
@@ -211,13 +214,26 @@ class Checkpoint(msgspec.Struct, frozen=True):
     decided: tuple[str, ...] = ()
     workers: dict[str, int] = {}
     tables: dict[str, bytes] = {}
+    logged: tuple[str, ...] = ()
+
+    def had_ended(self, operator: str, index: int, workers: int) -> bool:
+        """Whether a worker is restored as ended: it had, or all workers of its operator had if they were more or fewer.
+
+        Args:
+            operator: its operator.
+            index: its index.
+            workers: the number of workers of the operator that are restored.
+        """
+        then = self.workers.get(operator, workers)
+        alike = [index] if then == workers else range(then)
+        return all(f"{operator}[{each}]" in self.ended for each in alike)
 
 
 class Restoration(msgspec.Struct, frozen=True):
     """The state from which a new incarnation starts: a checkpoint (or ``None``), and all decided changes.
 
     A worker loads its snapshot, then applies, in order, the changes that the snapshot has not ``applied``, before it
-    processes its first tuple.
+    processes its first tuple. Workers of ``closed`` operators start without the ``deferred`` ones.
 
     Attributes:
         checkpoint: the checkpoint; ``None`` for the initial state.
@@ -225,6 +241,8 @@ class Restoration(msgspec.Struct, frozen=True):
         columns: operator to the column types that its workers must write, as a serialized Arrow schema.
         last_epoch: highest number of a checkpoint record, even a damaged one; it is not reused.
         tables: keyed operator to the owner of each bin from now on, if its bins are not dealt evenly.
+        deferred: the decided changes that closed operators apply when no row is left in them, in order.
+        closed: the operators that no row enters before that; see ``BlockEntries``.
     """
 
     checkpoint: Checkpoint | None
@@ -232,3 +250,5 @@ class Restoration(msgspec.Struct, frozen=True):
     columns: dict[str, bytes] = {}
     last_epoch: int = 0
     tables: dict[str, bytes] = {}
+    deferred: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()

@@ -107,7 +107,13 @@ class Move(msgspec.Struct, frozen=True, tag=True):
     bins: dict[int, tuple[int, int]]
 
 
-Action = Reconfigure | Commit | Hold | Release | Attempt | BlockEntries | Move
+class ApplyDeferred(msgspec.Struct, frozen=True, tag=True):
+    """Action: targets apply the changes that were deferred when they were restored."""
+
+    changes: tuple[str, ...]
+
+
+Action = Reconfigure | Commit | Hold | Release | Attempt | BlockEntries | ApplyDeferred | Move
 
 
 class Marker(msgspec.Struct, frozen=True, tag=True):

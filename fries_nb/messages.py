@@ -11,6 +11,7 @@ import msgspec
 
 from fries_nb.frames import (
     Action,
+    ApplyDeferred,
     Attempt,
     BlockEntries,
     ChannelId,
@@ -29,8 +30,8 @@ from fries_nb.frames import (
 )
 
 __all__ = [
-    "Action", "Attempt", "BlockEntries", "ChannelId", "Commit", "Data", "End", "Frame", "Hold", "Marker", "Move",
-    "Reconfigure", "Release", "Tag", "Watermark", "WorkerId",
+    "Action", "ApplyDeferred", "Attempt", "BlockEntries", "ChannelId", "Commit", "Data", "End", "Frame", "Hold",
+    "Marker", "Move", "Reconfigure", "Release", "Tag", "Watermark", "WorkerId",
 ]  # fmt: skip
 
 # ---- control, controller to worker

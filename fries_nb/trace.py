@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from fries_nb.dataflow.graph import Edge, Graph, Partitioning
+from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
 from fries_nb.errors import TraceError
 
 ROW_BITS = 40
@@ -118,6 +118,14 @@ class Link(msgspec.Struct, frozen=True):
     copies: int = 1
 
 
+class OneToOne(msgspec.Struct, frozen=True):
+    """A loop that is declared to let one tuple out for each that enters, and the edges of both."""
+
+    loop: str
+    entries: tuple[Link, ...]
+    exits: tuple[Link, ...]
+
+
 class TraceFlow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="flow"):
     """The description of the run at the beginning of a trace; with it, the trace must be complete.
 
@@ -126,12 +134,14 @@ class TraceFlow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
         links: the edges.
         resumed: whether the run was resumed from a checkpoint of an earlier one, whose trace is not included.
         finished: whether every worker has ended.
+        one_to_one: the loops that are declared so.
     """
 
     workers: dict[str, int]
     links: tuple[Link, ...]
     resumed: bool = False
     finished: bool = False
+    one_to_one: tuple[OneToOne, ...] = ()
 
 
 WorkerRecord = Ran | Updated | RanMany | Emitted | Began | Wrote
@@ -170,7 +180,17 @@ def flow_of(graph: Graph, resumed: bool = False, finished: bool = False) -> Trac
         Link(edge.source, edge.to, edge.branch, graph.operator(edge.to).workers if _broadcasts(edge) else 1)
         for edge in graph.edges
     )
-    return TraceFlow({one.name: one.workers for one in graph.operators}, links, resumed, finished)
+    loops = tuple(_one_to_one(graph, graph.operator(head)) for head in graph.heads)
+    declared = tuple(one for one in loops if graph.operator(one.loop).emits is Emits.ONE_TO_ONE)
+    return TraceFlow({one.name: one.workers for one in graph.operators}, links, resumed, finished, declared)
+
+
+def _one_to_one(graph: Graph, head: Operator) -> OneToOne:
+    inside = {one.name for one in graph.operators if one.within == head.within or one.within.is_inner_of(head.within)}
+    entries = [edge for edge in graph.in_edges(head.name) if not edge.feedback]
+    exits = [edge for edge in graph.edges if edge.source in inside and edge.to not in inside]
+    came, left = ([Link(edge.source, edge.to, edge.branch) for edge in edges] for edges in (entries, exits))
+    return OneToOne(head.name, tuple(came), tuple(left))
 
 
 def _broadcasts(edge: Edge) -> bool:

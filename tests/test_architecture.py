@@ -26,7 +26,7 @@ def three_operators() -> Graph:
 HANDED_ON = {
     "notebook/magics.py": ".reconfigure(",
     "running/handle.py": "queue.request(",
-    "running/region_runner.py": "driver.post(request)",
+    "running/region_runner.py": "driver.post(event)",
     "spark/driver.py": "ToWorker(worker, control)",
     "transport/control.py": "def send(",
     "spark/host.py": "isinstance(message, ToWorker)",

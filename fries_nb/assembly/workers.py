@@ -101,7 +101,10 @@ class Assembly:
         self, wiring: Wiring, instances: Sequence[Instance], snapshot: Snapshot | None, issued: int
     ) -> Worker:
         made = HeadWorker if wiring.feedback else Worker
-        return made(wiring, instances, self.window, self.clock, snapshot, self.spill, issued, self.progress)
+        worker = made(wiring, instances, self.window, self.clock, snapshot, self.spill, issued, self.progress)
+        if wiring.id.operator in self.restoration.closed:
+            worker.close(self.restoration.closed)
+        return worker
 
     def _instance(self, operator: Operator, index: int) -> Instance:
         instance = Instance(WorkerId(operator.name, index), operator, None, self.audit)
@@ -122,6 +125,7 @@ class Assembly:
         if snapshot is None and checkpoint is not None:
             restore_ended(instance, checkpoint)
         else:
-            restore(instance, snapshot, self.restoration.decided)
+            deferred = self.restoration.deferred if instance.worker.operator in self.restoration.closed else ()
+            restore(instance, snapshot, self.restoration.decided, deferred)
         if columns := self.restoration.columns.get(instance.worker.operator):
             instance.agree(columns)

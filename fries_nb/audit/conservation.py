@@ -3,7 +3,8 @@
 An operator emits one tuple for each that it takes, unless its function emitted more or fewer (``Emitted``), and all of
 them arrive at the operators below it. So for each source tuple, the number that an operator takes equals the number
 that those above it emit. One pass over the trace compares fingerprints, a sum of hashes for each operator; only if one
-differs, a second pass finds the source tuples. The check applies to complete traces, since in others some tuples are
+differs, a second pass finds the source tuples. Likewise as many tuples leave a loop that is declared ``one_to_one`` as
+enter it. The check applies to complete traces, since in others some tuples are
 still in transit.
 
 >>> from fries_nb.trace import Link, Ran
@@ -14,20 +15,20 @@ still in transit.
 ...     balance.add(record)
 >>> [astray] = balance.astray([flow], records)
 >>> astray
-Astray(transaction='t2', sender='A', receiver='B', sent=1, received=0)
+Astray(transaction='t2', sender='A', receiver='B', sent=1, received=0, loop='')
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from fries_nb.trace import Began, Emitted, Link, Ran, RanMany, Record, TraceFlow
+from fries_nb.trace import Began, Emitted, Link, OneToOne, Ran, RanMany, Record, TraceFlow
 
 Id = str | int
 _Hashes = npt.NDArray[np.uint64]
@@ -37,14 +38,15 @@ _FIRST, _LAST = -(1 << 63), (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Astray:
-    """A transaction of which tuples were lost or duplicated between two operators.
+    """A transaction of which tuples were lost or duplicated between two operators, or in a loop.
 
     Attributes:
         transaction: the source tuple.
-        sender: the operators above ``receiver``; empty if a source read a tuple twice.
-        receiver: the operator that took a wrong number of tuples.
-        sent: number of its tuples that were emitted for ``receiver``.
-        received: number of its tuples that ``receiver`` took.
+        sender: the operators above ``receiver``; empty if a source read a tuple twice, and for a loop.
+        receiver: the operator that took a wrong number of tuples; empty for a loop.
+        sent: number of its tuples that were emitted for ``receiver``, or that entered the loop.
+        received: number of its tuples that ``receiver`` took, or that left the loop.
+        loop: the loop, declared ``one_to_one``, that fewer or more of its tuples left than entered.
     """
 
     transaction: Id
@@ -52,6 +54,22 @@ class Astray:
     receiver: str
     sent: int
     received: int
+    loop: str = ""
+
+    @property
+    def account(self) -> str:
+        """The numbers in words.
+
+        >>> Astray("t7", "FM", "MC", 1, 0).account
+        'FM emitted 1 for MC, which took 0'
+        >>> Astray("t7", "", "", 1, 2, loop="L").account
+        '1 entered loop L, which is declared one_to_one, and 2 left it'
+        """
+        if self.loop:
+            declared = f"loop {self.loop}, which is declared one_to_one"
+            return f"{self.sent:,} entered {declared}, and {self.received:,} left it"
+        sender = self.sender or "no operator"
+        return f"{sender} emitted {self.sent:,} for {self.receiver}, which took {self.received:,}"
 
 
 @dataclass
@@ -99,7 +117,9 @@ class Balance:
         """
         into: defaultdict[str, list[Link]] = defaultdict(list)
         operators: list[str] = []
+        loops: list[OneToOne] = []
         for flow in flows:
+            loops += (one for one in flow.one_to_one if self._sent(one.entries) != self._sent(one.exits))
             operators += flow.workers
             for link in flow.links:
                 into[link.to].append(link)
@@ -108,7 +128,7 @@ class Balance:
         begun = sum(self._taken[name].count for name in sources) + self._begun
         if distinct is not None and begun != distinct:
             wrong += sources
-        return list(_found(wrong, into, records)) if wrong else []
+        return list(_found(wrong, into, loops, records)) if wrong or loops else []
 
     def _sent(self, links: Iterable[Link]) -> _Sum:
         sent = _Sum()
@@ -119,31 +139,57 @@ class Balance:
         return sent
 
 
-def _found(wrong: Sequence[str], into: dict[str, list[Link]], records: Iterable[Record]) -> Iterator[Astray]:
-    """Count the tuples of these operators by transaction."""
-    wanted = {*wrong, *(link.source for name in wrong for link in into.get(name, ()))}
-    taken: defaultdict[str, Counter[Id]] = defaultdict(Counter)
-    extra: defaultdict[tuple[str, int], Counter[Id]] = defaultdict(Counter)
-    for record in records:
-        if isinstance(record, (Ran, RanMany)) and record.operator in wanted:
-            taken[record.operator].update((record.transaction,) if isinstance(record, Ran) else record.transactions)
-        elif isinstance(record, Emitted) and record.operator in wanted:
-            for transaction, count in Counter(record.transactions).items():
-                extra[record.operator, record.branch][transaction] += count * record.extra
-        elif isinstance(record, Began) and record.operator in wanted:
-            extra[record.operator, 0].update(record.transactions)
+def _found(
+    wrong: Sequence[str], into: Mapping[str, Sequence[Link]], loops: Sequence[OneToOne], records: Iterable[Record]
+) -> Iterator[Astray]:
+    """Count the tuples that these operators took, and that entered and left these loops, by transaction."""
+    links = [link for name in wrong for link in into.get(name, ())]
+    links += [link for one in loops for link in (*one.entries, *one.exits)]
+    tuples = _Tuples({*wrong, *(link.source for link in links)}, records)
     for name in wrong:
+        taken = tuples.taken[name]
+        sent = tuples.sent(into[name]) if name in into else Counter(dict.fromkeys(taken, 1))
+        senders = " and ".join(link.source for link in into.get(name, ()))
+        for transaction in _unequal(sent, taken):
+            yield Astray(transaction, senders, name, sent[transaction], taken[transaction])
+    for one in loops:
+        entered, left = tuples.sent(one.entries), tuples.sent(one.exits)
+        for transaction in _unequal(entered, left):
+            yield Astray(transaction, "", "", entered[transaction], left[transaction], one.loop)
+
+
+def _unequal(sent: Counter[Id], taken: Counter[Id]) -> Iterator[Id]:
+    return (one for one in dict.fromkeys((*sent, *taken)) if sent[one] != taken[one])
+
+
+class _Tuples:
+    """The tuples that some operators took and emitted, by transaction."""
+
+    def __init__(self, operators: Set[str], records: Iterable[Record]) -> None:
+        self.taken: defaultdict[str, Counter[Id]] = defaultdict(Counter)
+        self._extra: defaultdict[tuple[str, int], Counter[Id]] = defaultdict(Counter)
+        for record in records:
+            match record:
+                case Ran(transaction, operator) if operator in operators:
+                    self.taken[operator].update((transaction,))
+                case RanMany(transactions, operator) if operator in operators:
+                    self.taken[operator].update(transactions)
+                case Emitted(transactions, extra, operator, _, branch) if operator in operators:
+                    for transaction, count in Counter(transactions).items():
+                        self._extra[operator, branch][transaction] += count * extra
+                case Began(transactions, operator) if operator in operators:
+                    self._extra[operator, 0].update(transactions)
+
+    def sent(self, links: Iterable[Link]) -> Counter[Id]:
+        """The tuples that arrived by these edges."""
         sent: Counter[Id] = Counter()
-        for link in into.get(name, ()):
-            for emitted in (*([taken[link.source]] if link.branch == 0 else []), extra[link.source, link.branch]):
+        for link in links:
+            for emitted in (
+                *([self.taken[link.source]] if link.branch == 0 else []), self._extra[link.source, link.branch],
+            ):  # fmt: skip
                 for transaction, count in emitted.items():
                     sent[transaction] += count * link.copies
-        if name not in into:
-            sent = Counter(dict.fromkeys(taken[name], 1))
-        senders = " and ".join(link.source for link in into.get(name, ()))
-        for transaction in dict.fromkeys((*sent, *taken[name])):
-            if sent[transaction] != taken[name][transaction]:
-                yield Astray(transaction, senders, name, sent[transaction], taken[name][transaction])
+        return sent
 
 
 def _sum_of(transactions: Sequence[Id]) -> _Sum:

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from fries_nb.connectors.replay_splits import Span, behind, block_rows, deal, plan_replay, timed_row_groups
-from fries_nb.connectors.replay_times import ReplayForesight, with_least_times
+from fries_nb.connectors.replay_times import ReplayForesight, ReplayOutline, with_least_times
 from fries_nb.connectors.shared_row_groups import DecodedRows, SharedRowGroups
 from fries_nb.connectors.source import Position, Split
 from fries_nb.connectors.time_column import TimeColumn
@@ -57,6 +57,10 @@ class ReplaySource:
     def foresee(self, splits: Sequence[tuple[Split, int]], column: TimeColumn) -> ReplayForesight:
         """The times of the rows that one worker has not read yet; see ``ForeseeingSource``."""
         return ReplayForesight([(split.number, _spans(split), row) for split, row in splits], column, self._shared)
+
+    def outline(self, splits: Sequence[tuple[Split, int]]) -> ReplayOutline:
+        """Lower bounds of those times; see ``OutlinedSource``."""
+        return ReplayOutline((split.number, _spans(split), row) for split, row in splits)
 
     def open(self, split: Split, position: Position) -> ReplayReader:
         """Open a split; see ``Source``. Splits that share a row group decode it once, if read in order."""

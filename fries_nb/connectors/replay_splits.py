@@ -24,12 +24,9 @@ from fries_nb.connectors.time_column import TimeColumn
 from fries_nb.dataflow.event_time import NS_PER_S
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import SourceError
-from fries_nb.progress.times import EARLIEST
+from fries_nb.progress.times import EARLIEST, LATEST
 from fries_nb.storage.delta import refuse_delta
 from fries_nb.storage.locations import is_local, locate
-
-LATEST = 2**63 - 1
-"""The latest time."""
 
 BLOCK_ROWS = 8_192
 """Number of rows of a block that is dealt to a split; smaller for few rows, larger for very many."""

@@ -4,11 +4,17 @@ The least time of the rest of a split is the least one of the rest of its curren
 when the split enters it, and of those in later row groups. For these the least time of the whole row group is known
 from the plan; only if it is earlier than all else, so that it might count, the times of that row group are decoded as
 well. So in files that are in order of time one row group's times are decoded at a time, and no estimate is made in
-others, where all may have to be decoded at the beginning.
+others, where all may have to be decoded at the beginning. If no operator needs exact times, the plan gives bounds.
+
+>>> whole = [Span("a", group, 0, 10, least=least) for group, least in enumerate((3, 9, 5))]
+>>> outline = ReplayOutline([(0, whole, 0)])
+>>> [outline.least(0, row) for row in (0, 9, 10, 20)]
+[3, 3, 5, 5]
 """
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import itertools
 from collections import defaultdict
@@ -20,11 +26,11 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from fries_nb.connectors.replay_splits import LATEST, Span
+from fries_nb.connectors.replay_splits import Span
 from fries_nb.connectors.shared_row_groups import SharedRowGroups
 from fries_nb.connectors.time_column import Ticks, TimeColumn, as_ticks
 from fries_nb.errors import SourceError
-from fries_nb.progress.times import EARLIEST
+from fries_nb.progress.times import EARLIEST, LATEST
 
 _Group = tuple[str, int]
 
@@ -151,6 +157,31 @@ class ReplayForesight:
                     rest.exact[index] = int(rest.parts[index].times(found).min())
                     rest.later = min(rest.later, rest.exact[index])
         return found
+
+
+class ReplayOutline:
+    """Lower bounds of the times of the rows that one worker has not read yet: those of row groups, from the plan.
+
+    Args:
+        splits: number, spans with their least times and number of the next row of each of its splits.
+
+    Attributes:
+        type: ``None``, since no time was decoded.
+    """
+
+    type: pa.DataType | None = None
+
+    def __init__(self, splits: Iterable[tuple[int, Sequence[Span], int]]) -> None:
+        self._splits: dict[int, tuple[list[int], list[int]]] = {}
+        for number, spans, _ in splits:
+            ends = list(itertools.accumulate(span.rows for span in spans))
+            known = (EARLIEST if span.least is None else span.least for span in reversed(spans))
+            self._splits[number] = ends, list(itertools.accumulate(known, min))[::-1]
+
+    def least(self, split: int, row: int) -> int:
+        """A lower bound of the times of a split's rows from ``row`` on; see ``Foresight``."""
+        ends, minima = self._splits[split]
+        return minima[bisect.bisect_right(ends, row)]
 
 
 def with_least_times(groups: Iterable[Span], column: TimeColumn, shared: SharedRowGroups) -> list[Span]:

@@ -231,6 +231,18 @@ class ForeseeingSource(Source, Protocol):
         """
 
 
+@runtime_checkable
+class OutlinedSource(ForeseeingSource, Protocol):
+    """A source whose plan has lower bounds of times, for dataflows in which no operator needs exact ones."""
+
+    def outline(self, splits: Sequence[tuple[Split, int]]) -> Foresight:
+        """Lower bounds of the times of the rows that one worker has not read yet, without reading anything.
+
+        Args:
+            splits: the splits that the worker has not read to their end, each with the number of its next row.
+        """
+
+
 def split_count(workers: int) -> int:
     """The number of splits of a source that starts with so many workers; equal for each of them if possible.
 

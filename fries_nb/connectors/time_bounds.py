@@ -21,7 +21,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from fries_nb.connectors.source import ForeseeingSource, Foresight, Position, Source, Split
+from fries_nb.connectors.source import ForeseeingSource, Foresight, OutlinedSource, Position, Source, Split
 from fries_nb.connectors.time_column import TimeColumn, as_ticks
 from fries_nb.dataflow.event_time import EventTime, ticks
 from fries_nb.dataflow.hidden_columns import TIME
@@ -145,7 +145,10 @@ class RowTimes:
         self._bounds: TimeBounds
         if isinstance(source, ForeseeingSource):
             rows = {split.number: row for split, row in unread}
-            self._bounds = ForeseenBounds(source.foresee(unread, self._column), rows)
+            if isinstance(source, OutlinedSource) and not self._carried and self._ahead is None:
+                self._bounds = ForeseenBounds(source.outline(unread), rows)
+            else:
+                self._bounds = ForeseenBounds(source.foresee(unread, self._column), rows)
         else:
             self._bounds = LatestBounds([split for split, _ in unread], time.time.late or 0, time.saved)
 

@@ -7,6 +7,7 @@
     all prepared, columns incompatible           abort
     all prepared, no marker in flight            journal the decision, send the FCMs of the first stage
     all prepared, a commit marker in flight      journal the decision, cancel the commit, send the FCMs
+    all prepared, a loop is touched              drain it (see ``loop_drain``), then the same; or abort, if it is late
     a stage is complete, its marker has retired  send the FCMs of the next stage
     all prepared for a restart                   take a checkpoint; if kept: journal, restart; otherwise: abort
 
@@ -21,13 +22,15 @@ precedes the queue, and also a change whose marker is blocked behind the operato
 workers only, regardless of its scheduler's plan. If the blocked change includes the operator, the fix is ordered before
 it.
 
-If hosts are lost, an undecided change is aborted; a decided one is applied when the workers are restored.
+If hosts are lost, an undecided change is aborted; a decided one is applied when the workers are restored, or later
+(see ``deferred_changes``), before any other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fries_nb.controller.deferred_changes import DeferredChanges
 from fries_nb.controller.events import GuardEnded, Instruction, Tell
 from fries_nb.controller.guards import rollback_of
 from fries_nb.controller.known_changes import KnownChanges
@@ -87,7 +90,8 @@ class Changes(KnownChanges):
     @property
     def quiet(self) -> bool:
         """Whether no change is queued, under way, or under guard."""
-        return self.in_flight is None and self.fix is None and not self._queue and not self._guards.all()
+        under_way = self.in_flight is not None or self.fix is not None or self._deferred is not None
+        return not (under_way or self._queue or self._guards.all())
 
     @property
     def is_settled(self) -> bool:
@@ -106,6 +110,9 @@ class Changes(KnownChanges):
         self._reports = reports
         for change in self._guards.expired(now_ns, reports):
             taken += self.let_go(change, "the new configuration has not failed")
+        if self.in_flight is not None and self._drain is not None and self._drain.is_late(now_ns):
+            waited = f"{names(self._drain.asked)} did not empty within {self.in_flight.request.timeout_s:g} s"
+            taken += self._abort(self.in_flight, now_ns, f"{waited}; nothing changed")
         while not self.restarting and (step := self._step(reports, now_ns)) is not None:
             taken += step
         return taken
@@ -136,15 +143,25 @@ class Changes(KnownChanges):
         return self._abort(self.fix, now_ns, unfit) if unfit else self._decide(self.fix, now_ns)
 
     def _next_fix(self) -> Transaction | None:
-        committing = self.in_flight.request.plan.targets if self.in_flight is not None else frozenset()
         for waiting in self._queue:
             operator = "" if waiting.undoes else waiting.alone()  # a rollback is decided without a preparation
-            if operator in self._paused.operators and (operator not in committing or self._is_paused_before(operator)):
+            if operator in self._paused.operators and (before := self._later(operator)) is not None:
                 self._queue.remove(waiting)
-                if operator in committing and self.in_flight is not None:
-                    waiting.before = self.in_flight.request.change
+                waiting.before = before
                 return waiting
         return None
+
+    def _later(self, operator: str) -> str | None:
+        """The decided change before which a fix of a paused operator is ordered; empty for none, ``None`` to wait."""
+        if self._deferred is not None and (first := self._deferred.first_of(operator)):
+            return None if self._deferred.have_switched(self._paused_of(operator)) else first
+        change = self.in_flight
+        if change is None or operator not in change.request.plan.targets:
+            return ""
+        return change.request.change if self._is_paused_before(operator) else None
+
+    def _paused_of(self, operator: str) -> list[WorkerId]:
+        return [worker for worker in self._paused.workers if worker.operator == operator]
 
     def _is_paused_before(self, operator: str) -> bool:
         """Whether the marker of the change being committed is blocked behind a paused worker of this operator.
@@ -154,13 +171,14 @@ class Changes(KnownChanges):
         change = self.in_flight
         if change is None or change.state is not ChangeState.COMMITTING or operator in change.switches_now:
             return False
-        paused = [worker for worker in self._paused.workers if worker.operator == operator]
-        return not all(map(change.has_switched, paused))
+        return not all(map(change.has_switched, self._paused_of(operator)))
 
     def _main_step(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction] | None:
         change = self.in_flight
         if change is None and self._queue and self._queue[0].undoes:
             change = self.in_flight = self._queue.popleft()
+        if change is None and self._deferred is not None:
+            return self._deferred_step(self._deferred, now_ns)
         if change is None:
             if not self._queue or self._paused.operators or (self._lane.tags and tags(self._queue[0].stages)):
                 return None
@@ -191,13 +209,22 @@ class Changes(KnownChanges):
             return self._drain_loops(change, now_ns)
         return self._decide(change, now_ns)
 
+    def _deferred_step(self, deferred: DeferredChanges, now_ns: int) -> list[Instruction] | None:
+        """Take a step of the changes that the last restart has deferred; nothing else is begun before they are done."""
+        if self._paused.operators:
+            return None
+        steps = deferred.advance()
+        return self._end_deferred(deferred, now_ns) if steps == [] else [*steps] if steps else None
+
     def _drain_loops(self, change: Transaction, now_ns: int) -> list[Instruction] | None:
         """Take a step of the drain of the loops that the change touches; the change is decided when they are empty."""
         cancelled: list[Instruction] = []
         if self._drain is None:
             cancelled = self._checkpoints.cancel(now_ns) if self._lane.commits else []
             parts = change.request.plan.covering.components
-            self._drain = LoopDrain(change.request.change, parts, self._workers, self._lane)
+            limit_s = change.request.timeout_s
+            deadline_ns = None if limit_s is None else now_ns + limit_s * 1e9
+            self._drain = LoopDrain(change.request.change, parts, self._workers, self._lane, deadline_ns=deadline_ns)
             change.stages = (self._drain.stage(),)
         steps: list[Instruction] = [*cancelled, *self._drain.advance()]
         return steps if steps or self._drain.is_empty else None
@@ -239,8 +266,6 @@ class Changes(KnownChanges):
             return f"the change touches loop {loops}, which fries drains; {request.plan.scheduler} does not"
         if request.guard is not None:
             return f"the change touches loop {loops}, and is under guard; expected a change without guard there"
-        if self._recovery.recovers:
-            return f"the change touches loop {loops}, and the run recovers from checkpoints; not supported together yet"
         return ""
 
     def _no_live_target(self, change: Transaction) -> str:

@@ -64,6 +64,7 @@ class CommitAttempt:
         ended: workers that had ended before the marker.
         tables: packed routing tables at its marker; see ``Checkpoint``.
         files: sink to the files that it commits.
+        logged: the heads of loops that have logged frames of feedback channels.
         last: whether it is the final record, after the end of all workers.
         failure: why it must be aborted; empty otherwise.
     """
@@ -77,6 +78,7 @@ class CommitAttempt:
     ended: list[WorkerId] = field(default_factory=list)
     tables: dict[str, bytes] = field(default_factory=dict)
     files: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    logged: set[str] = field(default_factory=set)
     last: bool = False
     failure: str = ""
 
@@ -112,6 +114,7 @@ class Checkpoints:
         self._run = run
         self._attempt = CommitAttempt(epochs.number, checkpoint=False)
         self._requests: list[str] = []
+        self._spent: set[WorkerId] = set()
         self._request_ids: set[str] = set()
 
     @property
@@ -145,9 +148,15 @@ class Checkpoints:
         return (kept is not None and change in kept.decided) or (self.keeping and change in self._record.decided)
 
     def had_ended(self, worker: WorkerId) -> bool:
-        """Whether the last checkpoint kept records this worker as finished."""
-        kept = self._recovery.checkpoint
-        return kept is not None and str(worker) in kept.ended
+        """Whether this worker was restored as ended, so that it has no state."""
+        return worker in self._spent
+
+    def start(self, now_ns: int) -> None:
+        """Begin with the workers of another incarnation, restored from the last checkpoint."""
+        self.intake.start(now_ns)
+        kept, counts = self._recovery.checkpoint, self._workers.routed
+        known = self._workers.of(self._workers.graph.by_name)
+        self._spent = {one for one in known if kept is not None and kept.had_ended(*one, counts[one.operator])}
 
     def move(self, to: CommitPhase) -> None:
         """Go to another phase.
@@ -203,6 +212,7 @@ class Checkpoints:
         attempt = self._attempt
         if done is not None and not done.ended:
             self.intake.passed(done)
+            attempt.logged.update([worker.operator] if done.observed else [])
         if done is None or self.had_ended(worker):
             attempt.ended.append(worker)
         elif attempt.checkpoint:
@@ -325,6 +335,7 @@ class Checkpoints:
             decided=attempt.decided,
             workers={operator.name: operator.workers for operator in self._workers.graph.operators},
             tables=attempt.tables,
+            logged=tuple(sorted(attempt.logged)),
         )
         return [KeepCheckpoint(self._record)]
 

@@ -43,6 +43,7 @@ from fries_nb.errors import ProtocolError
 from fries_nb.messages import (
     Action,
     Answer,
+    ApplyDeferred,
     Attempt,
     BlockEntries,
     Commit,
@@ -196,6 +197,8 @@ class Controller:
                 return self._heard(event, now_ns)
             case events.ChangeRequested():
                 self._changes.request(event, now_ns, early=self.state is RunState.JOINING)
+            case events.ChangeCancelled():
+                return self._changes.cancel(event.change, now_ns)
             case events.Journaled():
                 self._changes.journaled(event.change, event.at_ns)
             case events.CheckpointRequested():
@@ -316,6 +319,9 @@ class Controller:
         if isinstance(action, Attempt):
             self._life.loops.acknowledged(worker, done)
             self._changes.asked(done, worker)
+            return []
+        if isinstance(action, ApplyDeferred):
+            self._changes.switched_late(worker, done)
             return []
         if isinstance(action, BlockEntries | Move):
             return []

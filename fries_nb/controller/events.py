@@ -110,6 +110,7 @@ class ChangeRequested:
         transforms: the targets whose state the change transforms.
         guard: the conditions of an automatic rollback; ``None``: the operators' error policies apply.
         undoes: id of the change that it rolls back, or empty; aborted if that change's guard fires first.
+        timeout_s: seconds within which loops must have emptied once their entries are closed; ``None``: no limit.
     """
 
     change: str
@@ -119,14 +120,19 @@ class ChangeRequested:
     transforms: frozenset[str] = frozenset()
     guard: Guard | None = None
     undoes: str = ""
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCancelled:
+    """The user cancels a change; a decided one goes on."""
+
+    change: str
 
 
 @dataclass(frozen=True, slots=True)
 class Journaled:
-    """The ``Journal`` entry of this change has been on disk since ``at_ns``, by the controller's clock.
-
-    The instructions after the entry, beginning with the first FCM, were carried out after this time.
-    """
+    """The ``Journal`` entry of this change is on disk since ``at_ns``, before the instructions that follow it."""
 
     change: str
     at_ns: int
@@ -191,7 +197,8 @@ class ChainRequested:
 
 
 Event = (
-    HostJoined | HostLost | HostsUnfit | HostLeft | Answered | ChangeRequested | TopologyRequested | BinsRequested
+    HostJoined | HostLost | HostsUnfit | HostLeft | Answered | ChangeRequested | ChangeCancelled | TopologyRequested
+    | BinsRequested
     | ChainRequested | Journaled | CheckpointRequested | CheckpointKept | RateRequested | DrainRequested | ColumnRefused
     | StopRequested | Tick
 )  # fmt: skip
@@ -236,7 +243,7 @@ class WorkerOutcome:
     Attributes:
         delay_ms: milliseconds from the request to this worker's ``Done``.
         old_tuples: number of tuples that it processed with the old function after the change was prepared.
-        ended: whether it had ended before the change reached it, and did not switch.
+        ended: whether it had ended before, and did not switch.
     """
 
     delay_ms: float
@@ -251,8 +258,7 @@ class Outcome:
     Attributes:
         change: id of the change.
         scheduler: name of its scheduler.
-        outcome: ``done``; ``aborted``, without any effect; ``failed`` after the decision; or ``rolled_back`` by its
-            guard after it was done.
+        outcome: ``done``; ``aborted``, without effect; ``failed`` after the decision; ``rolled_back`` by its guard.
         error: the reason in one sentence; empty if done.
         details: the traceback of the reason from the user's first frame on; empty if there is none.
         prepare_ms: time from the first ``Prepare`` to the last ``Prepared`` or the abort; 0 if it was not begun.
@@ -261,8 +267,7 @@ class Outcome:
         waited_ms: time from the request until tuples flowed, which is not included in ``delay_ms``.
         components: the operators of each component of the plan, in the order of declaration.
         per_worker: outcome at each target worker that has acknowledged.
-        before: for a fix of the old version, the change in flight that is ordered after it, whose function the
-            operator runs finally; empty otherwise.
+        before: for a fix of the old version, the change that is ordered after it; empty otherwise.
         rehearsal: the number of tuples of the rehearsal and the operators that they reached, or why there was none.
     """
 
@@ -341,10 +346,7 @@ class CheckpointEnded:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """Dismiss all hosts and start as many new ones, as ``incarnation``; their workers start from ``restoration``.
-
-    ``reason`` is the cause: the loss of a host, or a change by restart.
-    """
+    """Dismiss all hosts, for a ``reason``, and start as many new ones from ``restoration``, as ``incarnation``."""
 
     incarnation: int
     restoration: Restoration

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from fries_nb.checkpoints import Restoration
 from fries_nb.controller.commit_attempts import Checkpoints
+from fries_nb.controller.deferred_changes import DeferredChanges
 from fries_nb.controller.events import ChangeRequested, GuardEnded, GuardFired, Instruction, Journal, Resolved, Tell
 from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.loop_attempts import Loop
@@ -66,6 +68,8 @@ class KnownChanges:
         self.restarting = ""
         self._queue: deque[Transaction] = deque()
         self._drain: LoopDrain | None = None
+        self._deferred: DeferredChanges | None = None
+        self._decided: list[Transaction] = []  # deferred changes without an outcome
         self._workers = workers
         self._lane = lane
         self._checkpoints = checkpoints
@@ -91,6 +95,13 @@ class KnownChanges:
             raise ProtocolError(f"change {request.change!r} was requested before; every change needs an id of its own")
         refuse_incomplete(request)
         self._queue.append(self._known(request, now_ns, early))
+
+    def cancel(self, change: str, now_ns: int) -> list[Instruction]:
+        """Abort a change, unless it is decided or has ended; the message may have crossed its outcome."""
+        transaction = self.known.get(change)
+        if transaction is None or transaction.state not in (ChangeState.REQUESTED, ChangeState.PREPARING):
+            return []
+        return self._abort(transaction, now_ns, "it was cancelled; nothing changed")
 
     def _known(self, request: ChangeRequested, now_ns: int, early: bool = False) -> Transaction:
         declared = list(self._workers.graph.by_name)
@@ -178,6 +189,8 @@ class KnownChanges:
             worker: the worker; ``None`` if unknown.
         """
         transaction = self.known[change]
+        if self._deferred is not None and change in self._deferred.changes:
+            return False
         if worker is None or worker not in transaction.targets:
             return transaction.switched
         return transaction.has_switched(worker)
@@ -214,7 +227,7 @@ class KnownChanges:
     def lost(self, why: str, now_ns: int) -> list[Instruction]:
         """Abort undecided changes without messages to workers, since all hosts are lost."""
         resolved: list[Instruction] = []
-        self.restarting, self._awaited_epoch, self._drain = "", None, None
+        self.restarting, self._awaited_epoch, self._drain, self._deferred = "", None, None, None
         for change in self._under_way():
             if change.state is ChangeState.PREPARING:
                 words = f"{why} before the change was decided; nothing changed"
@@ -223,8 +236,16 @@ class KnownChanges:
             change.pending_acks = set()
         return resolved
 
+    def defer(self, restored: Restoration) -> None:
+        """Record the changes that the workers of a new incarnation are started without.
+
+        Args:
+            restored: the state from which it is started.
+        """
+        self._deferred = DeferredChanges(restored, self._workers, self._lane) if restored.deferred else None
+
     def started_again(self, ended: Callable[[WorkerId], bool], now_ns: int) -> list[Instruction]:
-        """End the decided changes, which all workers have applied at their restart.
+        """End the decided changes, which all workers have applied at their restart; deferred ones still wait.
 
         Args:
             ended: whether the restored checkpoint records a worker as finished.
@@ -232,9 +253,28 @@ class KnownChanges:
         """
         resolved: list[Instruction] = []
         for change in self._under_way():
+            if self._deferred is not None and change.request.change in self._deferred.changes:
+                self._release(change)
+                self._decided.append(change)
+                continue
             change.started_again(filter(ended, change.targets), now_ns)
             resolved += self._finish(change, now_ns)
         return resolved
+
+    def switched_late(self, worker: WorkerId, done: Done | None) -> None:
+        """Record that a worker has applied the deferred changes; ``done`` is ``None`` if it has ended instead."""
+        if self._deferred is not None:
+            self._deferred.switched(worker, done)
+
+    def _end_deferred(self, deferred: DeferredChanges, now_ns: int) -> list[Instruction]:
+        """Let rows enter again, and end the deferred changes that have no outcome yet."""
+        self._deferred = None
+        over: list[Instruction] = [*deferred.open()]
+        for change in [*self._decided]:
+            gone = (one for one in change.targets if one in deferred.ended or self._checkpoints.had_ended(one))
+            change.started_again(gone, now_ns)
+            over += self._finish(change, now_ns)
+        return over
 
     def close(self, why: str, now_ns: int, error: str = "", details: str = "") -> list[Instruction]:
         """End every open change and guard, since the run has ended.
@@ -272,6 +312,7 @@ class KnownChanges:
                 request.payloads,
                 change.before,
                 change.undoes,
+                change is self.fix,
             )
         )
 
@@ -310,24 +351,25 @@ class KnownChanges:
     @property
     def is_draining(self) -> bool:
         """Whether rows may not enter some operators, from the first block until they may again."""
-        return self._drain is not None
+        return self._drain is not None or self._deferred is not None
 
     @property
     def drained(self) -> dict[str, Loop]:
         """The loops that a change drains, each with the attempts of the change."""
-        drain = self._drain
+        drain = self._drain or self._deferred
         return {} if drain is None else drain.asked
 
     def asked(self, answer: Settled | Done | None, worker: WorkerId) -> None:
         """Process a worker's answer to an attempt to find loops empty; ``None`` if it has ended."""
-        if self._drain is not None and isinstance(answer, Settled):
-            self._drain.settled(answer)
-        elif self._drain is not None and not isinstance(answer, Settled):
-            self._drain.acknowledged(worker, answer)
+        drain = self._drain or self._deferred
+        if drain is not None and isinstance(answer, Settled):
+            drain.settled(answer)
+        elif drain is not None and not isinstance(answer, Settled):
+            drain.acknowledged(worker, answer)
 
     def _under_way(self) -> list[Transaction]:
         begun = (ChangeState.PREPARING, ChangeState.COMMITTING)
-        candidates = (self.in_flight, self.fix, *self._queue)
+        candidates = (self.in_flight, self.fix, *self._decided, *self._queue)
         return [change for change in candidates if change is not None and change.state in begun]
 
     def _release(self, change: Transaction) -> None:
@@ -335,6 +377,8 @@ class KnownChanges:
             self.fix = None
         elif change is self.in_flight:
             self.in_flight, self._awaited_epoch = None, None
+        elif change in self._decided:
+            self._decided.remove(change)
         else:
             self._queue.remove(change)
 

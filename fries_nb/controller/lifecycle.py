@@ -17,12 +17,14 @@ topology, ``rescaling`` bins of keyed operators, ``loops`` the ends of loops.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from fries_nb.checkpoints import Restoration
 from fries_nb.controller.change_steps import Changes
 from fries_nb.controller.commit_attempts import Checkpoints
 from fries_nb.controller.commit_numbers import CommitNumbers
+from fries_nb.controller.deferred_changes import with_deferred
 from fries_nb.controller.events import (
     Admit,
     CheckpointKept,
@@ -84,6 +86,8 @@ class Lifecycle:
         self.rescaling = Rescaling(self.workers, self.lane)
         self.loops = LoopAttempts(self.workers, self.lane)
         self._lost_because = ""
+        if restored is not None:
+            self.changes.defer(restored)
 
     def _move(self, to: RunState) -> None:
         self.state = moved(RUN_MOVES, self.state, to, "the run")
@@ -108,7 +112,7 @@ class Lifecycle:
         """Start the dataflow on the hosts of this incarnation, which have all joined."""
         self._move(RunState.DRAINING if self.sources.draining else RunState.RUNNING)
         self.epochs.start_clock(now_ns)
-        self.checkpoints.intake.start(now_ns)
+        self.checkpoints.start(now_ns)
         started: list[Instruction] = [Admit(dict(sorted(self.membership.addresses.items())))]
         return [*started, *self.sources.tell(), *self.changes.started_again(self.checkpoints.had_ended, now_ns)]
 
@@ -176,7 +180,10 @@ class Lifecycle:
                 "between; what was committed stays readable"
             )
             return self.end("failed", "the run failed", now_ns, error)
-        return [self.recovery.again(self._lost_because)]
+        again = self.recovery.again(self._lost_because)
+        restoration = with_deferred(self.workers.graph, again.restoration)
+        self.changes.defer(restoration)
+        return [replace(again, restoration=restoration)]
 
     def rewire(self) -> list[Instruction]:
         """Begin or end a change of topology, which excludes all other actions."""

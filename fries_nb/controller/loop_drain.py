@@ -52,18 +52,27 @@ class LoopDrain:
         components: all components of its plan.
         workers: the workers of the run.
         lane: the markers in flight.
+        is_closed: whether the workers were started with their entries blocked.
+        deadline_ns: time by which the loops must be empty; ``None`` for no limit.
 
     Attributes:
         is_empty: whether the components with loops have been found empty.
     """
 
     def __init__(
-        self, change: str, components: Iterable[Component], workers: Workers, lane: MarkerCoordinator
+        self,
+        change: str,
+        components: Iterable[Component],
+        workers: Workers,
+        lane: MarkerCoordinator,
+        is_closed: bool = False,
+        deadline_ns: float | None = None,
     ) -> None:
+        self._deadline_ns = deadline_ns
         self._parts = tuple(components)
         self._workers = workers
         self._lane = lane
-        self._has_begun = self.is_empty = False
+        self._has_begun, self.is_empty = is_closed, False
         looped = [part for part in self._parts if part.loops]
         self._operators = frozenset().union(*(part.operators for part in looped))
         self._loop = Loop(change, tuple(Send(head, part.operators) for part in looped for head in sorted(part.heads)))
@@ -72,6 +81,10 @@ class LoopDrain:
     def asked(self) -> dict[str, Loop]:
         """The loops that are drained, each with the attempts of the change."""
         return {name: self._loop for part in self._parts for name in part.loops}
+
+    def is_late(self, now_ns: int) -> bool:
+        """Whether the loops were to be empty by now, and are not."""
+        return self._deadline_ns is not None and now_ns > self._deadline_ns and not self.is_empty
 
     def stage(self) -> Stage:
         """The stage that switches: each target by itself where there is a loop, by a marker elsewhere."""

@@ -64,6 +64,7 @@ class Recovery:
         payloads: Mapping[str, bytes],
         before: str = "",
         undoes: str = "",
+        aside: bool = False,
     ) -> CommittedChange:
         """Record the decision on a change, which is carried out even if hosts are lost.
 
@@ -74,13 +75,16 @@ class Recovery:
             payloads: target to its pickled update.
             before: id of a change that is ordered after this one; empty if it is the last.
             undoes: id of a change that it rolls back; empty if it is no rollback.
+            aside: whether it is the fix of a paused operator.
 
         Returns:
             The entry for the journal.
         """
         if not self.recovers:  # only checkpoints that are still to be taken can be restored
             self.decided = without_superseded(self.decided, {each.change for each in self.decided})
-        decided = CommittedChange(change, scheduler, components, dict(payloads), self.incarnation, before, undoes)
+        decided = CommittedChange(
+            change, scheduler, components, dict(payloads), self.incarnation, before, undoes, aside
+        )
         insert_decided(self.decided, decided)
         for operator in payloads:
             self.columns.pop(operator, None)  # the new function may write other types

@@ -47,7 +47,7 @@ class Transaction:
         early: whether it was requested before tuples flowed; its delay is then counted from its preparation.
         samples: worker to the recent tuples that it returned.
         rehearsed: the result of the rehearsal; ``None`` before it, and without one.
-        before: id of a change in flight that is ordered after this one, if it is a fix; otherwise empty.
+        before: for a fix, the change that is ordered after it; empty for none.
         guard: the guard for which its workers keep their current configuration; ``None`` without one, and for a fix.
         replaces: the guards that its decision has ended and all of whose targets it changes.
         undoes: id of the guarded change that this automatic rollback undoes; otherwise empty.
@@ -105,9 +105,8 @@ class Transaction:
     @property
     def switches_now(self) -> frozenset[str]:
         """The operators that switch by an FCM of the stage under way."""
-        if not 0 <= self.stage < len(self.stages) or self.stages[self.stage].does is not StageAction.SWITCH:
-            return frozenset()
-        return frozenset(send.operator for send in self.stages[self.stage].sends)
+        stages = self.stages[self.stage : self.stage + 1] if self.stage >= 0 else ()
+        return frozenset(send.operator for one in stages if one.does is StageAction.SWITCH for send in one.sends)
 
     def move(self, to: ChangeState) -> None:
         """Go to another state.
@@ -278,6 +277,7 @@ def change_requested(
     limit: Limit | None = None,
     rehearse: bool = True,
     undoes: str = "",
+    timeout_s: float | None = None,
 ) -> ChangeRequested:
     """Create the request of a change.
 
@@ -288,15 +288,15 @@ def change_requested(
         updates: target to its update.
         payloads: target to its pickled update.
         limit: duration of the guard; ``None`` without a guard.
-        rehearse: whether to rehearse on recent tuples of the targets without another target upstream; the input of
-            other targets changes, so their recent tuples are not representative.
+        rehearse: whether to rehearse on recent tuples of the targets that have no other target upstream.
         undoes: id of the change that it rolls back; empty if it is no rollback.
+        timeout_s: see ``ChangeRequested``.
     """
     targets = plan.targets
     fair = {name for name in targets if not targets & nx.ancestors(graph.digraph, name)} if rehearse else set()
     transforms = frozenset(name for name in targets if updates[name].state is not None)
     guard = guard_of(graph, targets, updates, limit) if limit is not None else None
-    return ChangeRequested(change, plan, payloads, frozenset(fair), transforms, guard, undoes)
+    return ChangeRequested(change, plan, payloads, frozenset(fair), transforms, guard, undoes, timeout_s)
 
 
 def guard_of(graph: Graph, targets: Iterable[str], updates: Mapping[str, Update], limit: Limit) -> Guard:

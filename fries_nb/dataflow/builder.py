@@ -110,19 +110,23 @@ class DataflowBuilder:
             time: the column with the time of each row, by which windows and other timed operators below work:
                 timestamps, dates or integers. Durations are in seconds, or in the unit of the integers.
             ahead: how far the source may read ahead of the sinks; ``None`` for no limit.
-            late: for an endless source, how much earlier than the latest row so far a row may be.
+            late: for any source but a replay, how much earlier than the latest row so far a row may be.
 
         Returns:
             The source's stream.
 
         Raises:
             DataflowError: ``description`` is not a source; duplicate or empty name; ``identity`` or ``time`` is not a
-                column name; ``ahead`` or ``late`` is no duration, or there is no ``time``.
+                column name; ``ahead`` or ``late`` is no duration, there is no ``time``, or a replay has ``late``.
         """
         if not isinstance(description, Replay | Rate):
             raise DataflowError(f"source {name!r} got {description!r}; expected replay(path or DataFrame) or rate(n)")
         if identity is not None and (not isinstance(identity, str) or not identity):
             raise DataflowError(f"source {name!r} has identity={identity!r}; expected the name of one column")
+        if isinstance(description, Replay) and late is not None:
+            raise DataflowError(
+                f"source {name!r} has late={late!r} and is a replay, which knows its rows, so expected no late="
+            )
         known = None if identity is None else Identity(name, identity)
         operator = Operator(name, kind=Kind.SOURCE, function=description, time=checked_time(name, time, ahead, late))
         return self._add(operator, (), workers, known)
@@ -270,7 +274,7 @@ class DataflowBuilder:
             raise DataflowError(f"operator {name!r} has workers={workers!r}; expected 1 or more")
         self._check_inputs(name, inputs)
         check_consumed_inside(operator, inputs, self._scope)
-        check_times(operator, self._sources_above(inputs))
+        check_times(operator, self._sources_above(inputs), self._sources_above(inputs, timely=True), self._scope)
         within = self._scope.nest(name) if operator.kind is Kind.LOOP else self._scope
         placed = replace(operator, within=within)
         made = range(operator.branches)
@@ -311,23 +315,28 @@ class DataflowBuilder:
         """Declare a window or a reduce, and the sink of its late rows."""
         columns = timed_key(kind, name, key)
         check_function(name, function, columns, kind)
-        checked_late(kind, name, late)
+        checked_late(kind, name, late, self._scope)
         operator = Operator(
             name, Emits.ONE_TO_MANY, kind=kind, function=function, key=columns, branches=1 if late is None else 2,
             on_error=checked_policy(name, on_error), begins_transactions=not function.early,
         )  # fmt: skip
-        results = self._add(operator, (stream,), workers, None)
-        if late is not None:
-            self.stream(f"{name}[{LATE}]").sink(f"{name}.late", late)
+        with self._taking_back():
+            results = self._add(operator, (stream,), workers, None)
+            if late is not None:
+                self.stream(f"{name}[{LATE}]").sink(f"{name}.late", late)
         return results
 
-    def _sources_above(self, inputs: tuple[Stream, ...]) -> list[Operator]:
-        """The sources of these streams; a blocking operator counts as one, since rows after it have no time."""
+    def _sources_above(self, inputs: tuple[Stream, ...], timely: bool = False) -> list[Operator]:
+        """The sources of these streams; a blocking operator counts as one, since rows after it have no time.
+
+        ``timely`` leaves out those behind windows and reduces, whose results are never late.
+        """
         seen: set[str] = set()
         ahead = [stream.operator for stream in inputs]
         for name in ahead:
             declared = self._declared[name]
-            if name not in seen and not declared.operator.blocking:
+            is_end = declared.operator.blocking or (timely and declared.operator.begins_transactions)
+            if name not in seen and not is_end:
                 ahead += [stream.operator for stream in declared.inputs]
             seen.add(name)
         above = (declared.operator for name, declared in self._declared.items() if name in seen)

@@ -154,6 +154,9 @@ def rate(
 ) -> Rate:
     """A source that generates rows with the columns ``value`` (0, 1, 2, ...) and ``timestamp``; see ``Rate``.
 
+    ``timestamp`` is when a row was due: an integer, of nanoseconds since 1970. With ``time="timestamp"`` durations are
+    nanoseconds as well; a window of a minute is ``fn.tumbling(60 * 10**9)``.
+
     Args:
         rate: rows per second over all workers of the source; ``None`` for as fast as the dataflow takes them.
         count: number of rows after which the source ends; ``None`` for an endless source.

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from fries_nb.errors import DataflowError
 
 NS_PER_S = 1_000_000_000
+UNIT = "in seconds or, if times are integers, in units of the column"
+"""The unit of durations, for errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,18 @@ def checked_time(source: str, column: object, ahead: object, late: object) -> Ev
 def _duration(source: str, name: str, value: object) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise DataflowError(f"source {source!r} has {name}={value!r}; expected a duration, 0 or more")
+    if not is_duration(value):
+        raise DataflowError(f"source {source!r} has {name}={value!r}; expected a number of 0 or more, {UNIT}")
     return value
+
+
+def is_duration(value: object) -> TypeGuard[float]:
+    """Whether a value is a duration: a number from 0 to what fits between two times.
+
+    >>> [is_duration(value) for value in (0, 1.5, -1, float("nan"), 2**63, True, "60")]
+    [True, True, False, False, False, False, False]
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
 def ticks(duration: float, is_timestamp: bool) -> int:

@@ -30,6 +30,7 @@ that they belong to. So all rows of a loop entered at its head, and planning may
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -62,7 +63,8 @@ class LoopDeclarations:
                 ``(feedback, out)``.
             workers: number of parallel instances of the head; ``None`` for the run's default.
             one_to_one: declares that one row leaves the loop for each row that enters it. The plan of a change trusts
-                it, and may then synchronise less; the run checks it.
+                it, and may then synchronise less. ``run.audit()`` checks it when the run has finished: it shows rows
+                that have left more or less than once, and versions that a change has mixed.
 
         Returns:
             The output ``out``, outside of the loop; ``flow.stream(name)`` as well.
@@ -102,6 +104,7 @@ def _declare_loop(
     if not callable(body):
         expected = "function of a stream" if inputs == 1 else "function of the streams input and feedback"
         raise DataflowError(f"loop {name!r} got {body!r} as its body; expected a {expected} to (feedback, out)")
+    _check_streams_given(name, body, inputs)
     if not isinstance(one_to_one, bool):
         raise DataflowError(f"loop {name!r} has one_to_one={one_to_one!r}; expected True or False")
     emits = Emits.ONE_TO_ONE if one_to_one else Emits.ONE_TO_MANY
@@ -113,6 +116,29 @@ def _declare_loop(
         feedback, out = _checked(name, head, returned)
         identity = stream.identity if one_to_one else None
         return flow._close(name, feedback, replace(out, within=head.within.unnest(), identity=identity))
+
+
+def _check_streams_given(name: str, body: Callable[..., Any], inputs: int) -> None:
+    """Refuse a body that cannot be called with this number of streams.
+
+    Raises:
+        DataflowError: it cannot; suggests the other way to declare a loop if that is meant.
+    """
+    try:
+        parameters = inspect.signature(body)
+    except (TypeError, ValueError):  # one written in C may have none
+        return
+    for given in (inputs, 3 - inputs):
+        try:
+            parameters.bind(*range(given))
+        except TypeError:
+            continue
+        if given == inputs:
+            return
+        what, other = (("a stream", "iterate"), ("two streams", "iterate_with_feedback"))[given - 1]
+        raise DataflowError(f"the body of loop {name!r} takes {what}; expected {other}({name!r}, ...)")
+    expected = "1 stream, of all rows" if inputs == 1 else "2 streams, input and feedback"
+    raise DataflowError(f"the body of loop {name!r} has the parameters {parameters}; expected it to take {expected}")
 
 
 def _checked(name: str, head: Stream, returned: Any) -> tuple[Stream, Stream]:

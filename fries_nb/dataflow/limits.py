@@ -1,4 +1,4 @@
-"""The duration of a change's guard, in seconds or in tuples.
+"""The duration of a change's guard, in seconds or in tuples; and how long it may wait for loops.
 
 >>> checked_limit(5), checked_limit(tuples(1_000)), checked_limit(None)
 (5.0, Tuples(count=1000), None)
@@ -59,6 +59,19 @@ def checked_limit(guard: Any) -> Limit | None:
     if isinstance(guard, (int, float)) and not isinstance(guard, bool) and 0 < guard < inf:
         return float(guard)
     raise PlanError(f"guard={guard!r}: expected seconds, more than 0, or fn.tuples(number)")
+
+
+def checked_timeout(timeout: Any) -> float | None:
+    """The validated value of ``timeout=`` of a change; ``None`` means no limit.
+
+    Raises:
+        PlanError: the value is not a positive number of seconds.
+    """
+    if timeout is None:
+        return None
+    if isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and 0 < timeout < inf:
+        return float(timeout)
+    raise PlanError(f"timeout={timeout!r}: expected seconds, more than 0, or None for no limit")
 
 
 def shown_limit(limit: Limit) -> str:

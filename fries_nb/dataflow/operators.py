@@ -157,6 +157,7 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
         shape = shape_of(_user_object(function))
     except DataflowError as error:
         raise DataflowError(f"operator {name!r}: {error}") from None
+    _check_initial_state(name, _user_object(function))
     if traits.timed:
         _check_window_function(name, function, kind)
         return
@@ -182,6 +183,16 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
         }[shape]  # fmt: skip
         raise DataflowError(
             f"operator {name!r}: its function takes {len(parameters)} parameters; expected one to be called with {what}"
+        )
+
+
+def _check_initial_state(name: str, given: object) -> None:
+    """Refuse an object with a state in place of what makes one, which all keys would share."""
+    made = getattr(given, "initial_state", None)
+    if made is not None and not callable(made):
+        raise DataflowError(
+            f"operator {name!r}: its initial_state is {made!r}; expected a method that makes a state, as in "
+            "def initial_state(self)"
         )
 
 
@@ -213,8 +224,16 @@ def _check_timed_methods(name: str, function: Any, traits: OperatorTraits) -> No
     if traits.returns is Returns.ANSWER:
         raise DataflowError(f"operator {name!r} got a timed function, with process(row, state, at); expected map")
     for method, what in (("due", "(key, time, state)"), ("reached", "(frontier, state, out)")):
-        if callable(getattr(function, method, None)):
+        found = getattr(function, method, None)
+        if found is not None and not callable(found):
+            raise DataflowError(f"operator {name!r}: its {method} is {found!r}; expected a method {method}{what}")
+        if found is not None:
             _check_method(name, function, method, what)
+        if inspect.isgeneratorfunction(found) and method == "reached":
+            raise DataflowError(
+                f"operator {name!r}: its reached is a generator, and its rows would be lost; expected one that sends "
+                "them with out.give(token, rows)"
+            )
 
 
 def _check_method(name: str, function: Any, method: str, what: str) -> None:

@@ -13,6 +13,7 @@ from fries_nb.dataflow.arguments import Columns, columns_of
 from fries_nb.dataflow.endpoints import OnError, Sink
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.operators import is_timed
+from fries_nb.dataflow.scopes import StreamScope
 from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, Windowing, checked_lateness, checked_windowing
 from fries_nb.errors import DataflowError
 
@@ -100,24 +101,33 @@ def timed_key(kind: Kind, name: str, key: Columns | None) -> tuple[str, ...]:
     return columns_of(name, key)
 
 
-def checked_late(kind: Kind, name: str, late: object) -> None:
-    """Refuse a place for late rows that is no sink.
+def checked_late(kind: Kind, name: str, late: object, scope: StreamScope) -> None:
+    """Refuse a place for late rows that is no sink, or that would be in a loop.
 
     Raises:
-        DataflowError: it is none.
+        DataflowError: it is none, or rows would leave a loop by it.
     """
+    if late is not None and scope.level:
+        raise DataflowError(
+            f"{kind} {name!r} of {scope.described} has late=, and rows leave a loop by its output only; expected a "
+            "window in front of the loop to take the late rows, or a source without late="
+        )
     if late is not None and not isinstance(late, Sink):
         raise DataflowError(
             f"{kind} {name!r} has late={late!r}; expected a sink: memory(), parquet(path) or delta(path)"
         )
 
 
-def check_times(operator: Operator, sources: Sequence[Operator]) -> None:
+def check_times(
+    operator: Operator, sources: Sequence[Operator], direct: Sequence[Operator], scope: StreamScope
+) -> None:
     """Refuse an operator whose rows have no time that it needs, or only some of them, or with no place for late ones.
 
     Args:
         operator: the new operator.
         sources: the sources, and blocking operators, that its rows come from.
+        direct: those of them from which rows come that may be late: not only as results of windows and reduces.
+        scope: the loops around it.
 
     Raises:
         DataflowError: a source above a timed operator has no time; some sources have one and others not; or a source's
@@ -138,9 +148,12 @@ def check_times(operator: Operator, sources: Sequence[Operator]) -> None:
             f"{operator.kind} {name!r} gets rows with a time from {timed[0].name!r} and rows without one from "
             f"{untimed[0].name!r}; expected time= at both sources, or at neither"
         )
-    late = [one for one in timed if one.time is not None and one.time.late]
+    late = [one for one in direct if one.time is not None and one.time.late]
+    expected = "late=<sink>, such as late=fn.memory()"
+    if scope.level:
+        expected = f"a window in front of {scope.described} to take them, since rows leave a loop by its output only"
     if operator.traits.timed and late and operator.branches == 1:
         raise DataflowError(
             f"{operator.kind} {name!r} has no place for rows that come late, and source {late[0].name!r} has late="
-            f"{late[0].time.late if late[0].time else 0}; expected late=<sink>, such as late=fn.memory()"
+            f"{late[0].time.late if late[0].time else 0}; expected {expected}"
         )

@@ -15,7 +15,7 @@ from fries_nb.dataflow.graph import Emits, Graph, Operator
 from fries_nb.dataflow.operators import Shape, check_function, emits_of, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable, is_table
 from fries_nb.dataflow.traits import Holds
-from fries_nb.dataflow.windowing import EACH_TIME, Windowing, checked_windowing
+from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, Windowing, checked_windowing
 from fries_nb.errors import DataflowError, PlanError
 
 
@@ -49,6 +49,13 @@ class Update:
                 raise PlanError(f"Update(..., {name}=...) is a function old state -> new state; got {transformation!r}")
         if self.back is not None and self.state is None:
             raise PlanError("Update(..., back=...) without state=...: there is no transformation to undo")
+
+
+def returning(ran: Any, state: Callable[[Any], Any] | None, back: Callable[[Any], Any] | None) -> Update:
+    """The update to what an operator has run before; the windows of a window return with its function."""
+    if not isinstance(ran, WindowFunction):
+        return Update(ran, state, back)
+    return Update(ran.function, state, back, None if ran.windowing == EACH_TIME else ran.windowing)
 
 
 def as_updates(change: Mapping[str, Any]) -> dict[str, Update]:

@@ -13,11 +13,10 @@ well. A row belongs to all windows that its time is in: one if they tumble, seve
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from typing import Any
 
-from fries_nb.dataflow.event_time import NS_PER_S, ticks
+from fries_nb.dataflow.event_time import NS_PER_S, UNIT, is_duration, ticks
 from fries_nb.errors import DataflowError
 
 
@@ -37,6 +36,9 @@ class Windowing:
         """``size`` and ``every`` in the unit of times, each at least 1."""
         return max(1, ticks(self.size, is_timestamp)), max(1, ticks(self.every, is_timestamp))
 
+
+MOST_WINDOWS = 100_000
+"""Maximum number of windows that a row may be in; each has a state of its own."""
 
 EACH_TIME = Windowing(0, 0)
 """A window for each single time, as a reduce has them."""
@@ -110,17 +112,24 @@ def checked_windowing(name: str, windowing: object) -> Windowing:
     """The validated windows of an operator.
 
     Raises:
-        DataflowError: they are not windows, are empty, or leave gaps between them; names the operator.
+        DataflowError: they are not windows, are empty, leave gaps between them, or each row would be in very many;
+            names the operator.
     """
     if not isinstance(windowing, Windowing):
         raise DataflowError(f"window {name!r} has {windowing!r} as its windows; expected fn.tumbling or fn.sliding")
     for what, value in (("windows of", windowing.size), ("a window every", windowing.every)):
-        if not _is_number(value) or value * NS_PER_S < 1:
-            raise DataflowError(f"window {name!r} has {what} {value!r}; expected a duration above zero")
+        if not is_duration(value) or value * NS_PER_S < 1:
+            raise DataflowError(f"window {name!r} has {what} {value!r}; expected a number above 0, {UNIT}")
     if windowing.every > windowing.size:
         raise DataflowError(
             f"window {name!r} slides by {windowing.every!r}, more than its windows of {windowing.size!r}, so rows "
             "would be in none; expected every=... of at most the size"
+        )
+    if windowing.size > MOST_WINDOWS * windowing.every:
+        count = windowing.size / windowing.every
+        raise DataflowError(
+            f"window {name!r} has windows of {windowing.size!r} every {windowing.every!r}, so each row would be in "
+            f"{count:,.0f}, which have a state each; expected {MOST_WINDOWS:,} at most"
         )
     return windowing
 
@@ -131,15 +140,11 @@ def checked_lateness(name: str, lateness: object, late: object) -> float:
     Raises:
         DataflowError: it is no duration, or there is no place for rows that come later still; names the operator.
     """
-    if not _is_number(lateness) or lateness < 0:
-        raise DataflowError(f"window {name!r} has lateness={lateness!r}; expected a duration, 0 or more")
+    if not is_duration(lateness):
+        raise DataflowError(f"window {name!r} has lateness={lateness!r}; expected a number of 0 or more, {UNIT}")
     if lateness and late is None:
         raise DataflowError(
             f"window {name!r} has lateness={lateness!r} and no place for rows that are later; expected late=<sink>, "
             "such as late=fn.memory()"
         )
     return lateness
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

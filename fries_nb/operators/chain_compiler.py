@@ -31,6 +31,7 @@ from fries_nb.operators.recent import Noted, noting
 from fries_nb.operators.retry import Undos, is_retried, undoable, whole
 from fries_nb.operators.rows import SETTLED, UNKNOWN, Row
 from fries_nb.operators.steps import Behind, Emit, Sides, Step, crossing_step
+from fries_nb.operators.values import as_value
 
 
 def compile_chain(
@@ -52,7 +53,7 @@ def compile_chain(
     retried, undos = is_retried(instances), Undos()
     apart = [Apart(output) for output in outputs] if retried else []
     ends: Sequence[Output] = apart or outputs
-    emits: list[Emit] = [output.append for output in ends]
+    emits = emits_of(ends, instances[-1])
     step: Step = emits[0]
     for position in range(len(instances) - 1, -1, -1):
         instance = instances[position]
@@ -76,23 +77,46 @@ def compile_chain(
     return whole(instances, apart, undos, step) if retried else step
 
 
-def resumed_steps(instances: Sequence[Instance], output: Output, call: Callable[[Row], Any]) -> Sequence[Step]:
-    """For each operator of a chain of maps and filters its step, connected to the next, with another function to call.
+def emits_of(outputs: Sequence[Output], last: Instance) -> list[Emit]:
+    """Functions that append rows to these outputs; of several, each makes values of the first rows that it gets.
+
+    Args:
+        outputs: receive the rows.
+        last: the last operator of the chain.
+    """
+    if len(outputs) == 1:
+        return [outputs[0].append]
+    return [_checked(output, last.worker.operator) for output in outputs]
+
+
+def _checked(output: Output, operator: str) -> Emit:
+    append = output.append
+
+    def emit(row: Row) -> None:
+        append(row if output.is_known else as_value(row, operator))
+
+    return emit
+
+
+def resumed_steps(
+    instances: Sequence[Instance], outputs: Sequence[Output], call: Callable[[Row], Any]
+) -> Sequence[Step]:
+    """For each operator of a chain of an inner loop its step, connected to the next, with another function to call.
 
     Args:
         instances: the operators, in the chain's order.
-        output: receives the chain's rows.
+        outputs: receive the chain's rows, one for each branch.
         call: called by each of the steps instead of the operator's function.
     """
     resumed: list[Step] = []
-    emit: Emit = output.append
+    emits = emits_of(outputs, instances[-1])
     for position in range(len(instances) - 1, -1, -1):
         instance = instances[position]
-        behind = Behind([emit], SETTLED if position == len(instances) - 1 else UNKNOWN, str)
+        behind = Behind(emits, SETTLED if position == len(instances) - 1 else UNKNOWN, str)
         step_of = CALLS[instance.operator.kind].step
         resumed.append(step_of(instance, replace(behind, call=call)))
         if position:
-            emit = crossing_step(instances[position - 1], instance, step_of(instance, behind))
+            emits = [crossing_step(instances[position - 1], instance, step_of(instance, behind))]
     return resumed[::-1]
 
 

@@ -7,10 +7,10 @@ tuple is then inside the chain.
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from itertools import islice
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -23,17 +23,14 @@ from fries_nb.operators.chain_compiler import compile_chain, has_due, joined_col
 from fries_nb.operators.column_types import culprit
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.error_policy import is_guarded
-from fries_nb.operators.firing import FIRED
+from fries_nb.operators.firing import FIRED, note_columns
 from fries_nb.operators.inner_loop import LEAST, InnerLoop, can_loop
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.outputs import ManyOutputs, Output, Results, Types, assemble, check_names
+from fries_nb.operators.outputs import ManyOutputs, Output, Results, Types, assemble, check_names, weakly
 from fries_nb.operators.recent import Noted, Passed, Recent, one_row, passed, recent_row, recent_rows
 from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.steps import Step
-from fries_nb.operators.values import settled
-
-_Asked = ParamSpec("_Asked")
-_Told = TypeVar("_Told")
+from fries_nb.operators.values import SettledColumns
 
 
 class InterruptFlag:
@@ -87,27 +84,15 @@ class ChainExecutor(Protocol):
         """Tuples of the frame not yet taken."""
 
 
-def _weakly(method: Callable[_Asked, _Told]) -> Callable[_Asked, _Told]:
-    """The method by a weak reference, for callbacks held by its own object: a cycle would keep old functions alive."""
-    found = weakref.WeakMethod(method)
-
-    def call(*args: _Asked.args, **named: _Asked.kwargs) -> _Told:
-        alive = found()
-        assert alive is not None, "what it holds has outlived it"
-        return alive(*args, **named)
-
-    return call
-
-
 class RowExecutor:
     """Runs a chain of row functions, tuple by tuple and depth first."""
 
     def __init__(self, instances: Sequence[Instance], interrupt: InterruptFlag, branches: int, left: str) -> None:
         self._instances = instances
         self._interrupt = interrupt
-        many = any(instance.operator.emits is Emits.ONE_TO_MANY for instance in instances)
-        output, own = ManyOutputs if many else Output, (_weakly(self._assembled), _weakly(self._learn))
-        self._outputs = [output(*own) for _ in range(branches)]
+        many = instances[0].agenda is not None or any(one.operator.emits is Emits.ONE_TO_MANY for one in instances)
+        output, assembled, learn = ManyOutputs if many else Output, weakly(self._assembled), weakly(self._learn)
+        self._outputs = [output(assembled, partial(learn, branch)) for branch in range(branches)]
         self._left = left
         self._sender = ""
         self._columns: Columns | None = None
@@ -117,12 +102,12 @@ class RowExecutor:
         self._first: Step
         self._first_recording: Step
         self._inner: InnerLoop | None = None
-        self._due: Step | None = None
+        self._due: tuple[Step, Step] | None = None
         self._noted: Noted = {}
         self._passed: Passed | None = None
         self._refused = [instance.refused for instance in instances if is_guarded(instance.operator)]
         self._joined: list[tuple[pa.Field, str]] = []
-        self._settled: frozenset[str] = frozenset()
+        self._settled = SettledColumns()
         self._names: list[str] = []
         self.rebuild()
 
@@ -130,15 +115,19 @@ class RowExecutor:
         for instance in self._instances:
             instance.written.forget()
         self._noted.clear()
-        self._settle(frozenset())
+        self._forget_settled()
+        if self._columns is not None:
+            self._columns.settle(self._settled.names)
         self._first = self._first_recording = compile_chain(self._instances, self._outputs, self._side)
         if len(self._instances) > 1:
             self._first_recording = compile_chain(self._instances, self._outputs, self._side, self._noted)
         if self._instances[0].agenda is not None and has_due(self._instances[0]):
-            self._due = compile_chain(self._instances, self._outputs, self._side, fired=True)
+            chain = self._instances, self._outputs, self._side
+            self._due = compile_chain(*chain, self._noted, fired=True), compile_chain(*chain, fired=True)
         self._inner = None
         if can_loop(self._instances, self._outputs):
-            self._inner = InnerLoop(self._instances, self._outputs[0], self._first, self._interrupt)
+            known = self._settled.of_output
+            self._inner = InnerLoop(self._instances, self._outputs, known, self._first, self._interrupt)
         self._reads.forget()
         self._joined = joined_columns(self._instances)
 
@@ -157,23 +146,23 @@ class RowExecutor:
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
         self._passed = self._last_passed()
         self._sender = sender
-        if sender != FIRED and self._instances[0].agenda is not None:
-            self._instances[0].came = batch.schema
+        if self._instances[0].agenda is not None:
+            note_columns(self._instances[0], sender, batch.schema)
         for refused in self._refused:
             refused.clear()
         if self._columns is None or batch.schema != self._columns.batch.schema:
-            self._settled = frozenset()
+            self._forget_settled()
         self._columns = Columns(batch, self._reads)
-        self._columns.settle(self._settled)
+        self._columns.settle(self._settled.names)
         if self._joined:
             self._learn_types(self._columns.names)
         self._position = 0
         self._failed = False
 
-    def _settle(self, names: frozenset[str]) -> None:
-        self._settled = names
-        if self._columns is not None:
-            self._columns.settle(names)
+    def _forget_settled(self) -> None:
+        self._settled.forget()
+        for output in self._outputs:
+            output.is_known = False
 
     def _learn_types(self, names: Sequence[str]) -> None:
         for name, kind in joined_types(self._joined, names).items():
@@ -214,7 +203,7 @@ class RowExecutor:
             name = self._instances[0].worker.operator
             what = f"{name} has entries that are due, and its function has no due(key, time, state)"
             raise DeclarationError(what, name)
-        return ((self._due, quota),)
+        return (self._due[0], 1), (self._due[1], quota - 1)
 
     def _advance_by_rows(self, steps: Sequence[tuple[Step, int]], columns: Columns, start: int) -> int:
         """Process rows by the common path, so many with each step; returns the position after the last one."""
@@ -267,11 +256,13 @@ class RowExecutor:
         except NOT_ARROW as error:
             raise self._culprit(output.rows(), error) from error
 
-    def _learn(self, types: Types) -> None:
+    def _learn(self, branch: int, types: Types) -> None:
         """Record which columns have settled, by the types of an emitted batch (see ``values``)."""
-        if len(self._outputs) == 1 and self._columns is not None:
+        if self._columns is not None:
             names = " or ".join(instance.operator.name for instance in self._instances)
-            self._settle(settled(self._settled, self._columns.written, types, names))
+            self._settled.learn(branch, self._columns.written, types, names)
+            self._outputs[branch].is_known = True
+            self._columns.settle(self._settled.names)
 
     def _check_names(self, columns: Columns, names: list[str]) -> None:
         if names != self._names:

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from fries_nb.dataflow.hidden_columns import DUE, TIME, TRANSACTION
-from fries_nb.errors import DeclarationError, ProtocolError
+from fries_nb.errors import DeclarationError, OperatorError, ProtocolError
 from fries_nb.operators.conversion import to_arrow
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.instance import Instance
@@ -29,6 +29,34 @@ from fries_nb.progress.agenda import Firing
 FIRED = "<due>"
 """In place of the sending operator, for a batch that the operator's own agenda has made."""
 _MARK, _REACHED = {b"fries_nb": b"firing"}, {b"fries_nb": b"reached"}
+
+
+def note_columns(instance: Instance, sender: str, schema: pa.Schema) -> None:
+    """Note the columns of a batch that comes to a timed operator; its firings follow them, and its tokens their times.
+
+    Raises:
+        OperatorError: its times are not comparable to those of batches before: integers and timestamps, or timestamps
+            with and without a time zone.
+    """
+    kind, came = schema.field(TIME).type, instance.came
+    before = kind if came is None else came.field(TIME).type
+    if before != kind and _described(before) != _described(kind):
+        name = instance.worker.operator
+        raise OperatorError(
+            f"{name} gets rows whose times are {_described(kind)}, from {sender}, after others whose times are "
+            f"{_described(before)}; expected one kind of time at all sources above it",
+            name,
+        )
+    if sender != FIRED:
+        instance.came = schema
+    if instance.tokens is not None and (before != kind or instance.tokens.units is None):
+        instance.tokens.units = time_values(kind)
+
+
+def _described(kind: pa.DataType) -> str:
+    if not pa.types.is_timestamp(kind):
+        return "integers"
+    return "timestamps without time zone" if kind.tz is None else "timestamps with a time zone"
 
 
 def firing_batch(instance: Instance, firing: Firing, due_ns: int) -> pa.RecordBatch:
@@ -134,6 +162,9 @@ def rows_of(instance: Instance, result: Any) -> Iterator[dict[str, Any]]:
         return
     name = instance.worker.operator
     try:
+        if not isinstance(result, Iterable):
+            kind = type(result).__name__
+            raise DeclarationError(f"{name} made {result!r} ({kind}); expected a row (a dict), rows, or None", name)
         for row in instance.draw(result):
             if not isinstance(row, dict):
                 raise DeclarationError(f"{name} made a {type(row).__name__}; expected rows (dicts)", name)

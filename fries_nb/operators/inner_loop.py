@@ -1,4 +1,4 @@
-"""The inner loop: many tuples in one generated function, for chains of maps and filters of rows.
+"""The inner loop: many tuples in one generated function, for chains of maps and filters of rows, and a split behind.
 
 An executor processes the first tuples by the *common path*, the steps of ``chain_compiler``. From one of them the inner
 loop learns what each operator writes, and generates a function for just that (see ``loop_source``): the columns that
@@ -30,7 +30,7 @@ in the batch include all that it writes, and have settled (see ``values``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from typing import Any
 
@@ -80,8 +80,8 @@ class ReturnedResult:
 
 
 def can_loop(instances: Sequence[Instance], outputs: Sequence[Output]) -> bool:
-    """Whether an inner loop can process a chain: maps and filters, none audited, guarded or with an error policy."""
-    return len(outputs) == 1 and not any(
+    """Whether an inner loop can process a chain: maps, filters, a split; none audited or with an error policy."""
+    return (len(outputs) == 1 or instances[-1].operator.branches > 1) and not any(
         instance.audit
         or instance.agenda is not None
         or is_watched(instance)
@@ -96,7 +96,8 @@ class InnerLoop:
 
     Args:
         instances: the operators, in the chain's order; ``can_loop`` holds of them.
-        output: receives the rows.
+        outputs: receive the rows, one for each branch.
+        known: the branches in which columns have begun to settle; the first rows of the others take the common path.
         common: the chain's first step on the common path.
         interrupt: the flag of the executor, an object with the attribute ``raised``.
 
@@ -104,16 +105,19 @@ class InnerLoop:
         reached: index of the row in hand, after an error.
     """
 
-    def __init__(self, instances: Sequence[Instance], output: Output, common: Step, interrupt: Any) -> None:
+    def __init__(
+        self, instances: Sequence[Instance], outputs: Sequence[Output], known: Collection[int], common: Step,
+        interrupt: Any,
+    ) -> None:  # fmt: skip
         self.reached = 0
         self._instances = instances
-        self._output = output
+        self._outputs = outputs
         self._interrupt = interrupt
         self._returned = ReturnedResult()
-        self._resumed: Sequence[Step] = resumed_steps(instances, output, self._returned)
+        self._resumed: Sequence[Step] = resumed_steps(instances, outputs, self._returned)
         self._noted: Noted = {}
         self._common = common
-        self._recording = compile_chain(instances, [output], str, self._noted)
+        self._recording = compile_chain(instances, outputs, str, self._noted)
         self._writes: tuple[tuple[str, ...], ...] = ()
         self._written: frozenset[str] = frozenset()
         self._read: set[str] = set()
@@ -121,7 +125,7 @@ class InnerLoop:
         self._converted: tuple[str, ...] = ()
         self._schema: pa.Schema | None = None
         self._listed: list[tuple[str, ...]] = []
-        self._names = {"interrupt": interrupt, **_names_of(instances)}
+        self._names = {"interrupt": interrupt, "known": known, **_names_of(instances)}
         self._by_name = all(is_by_name(_called(instance)) for instance in instances)
         self._shape = LoopShape((), ())
         self._loop: Callable[..., Stopped | None]
@@ -167,16 +171,18 @@ class InnerLoop:
             if self._interrupt.raised or columns.plain < SETTLED or self._is_ready(columns):
                 break
             self.reached = start = row.index
-            emitted = len(self._output)
+            emitted = list(map(len, self._outputs))
             (self._common if self._writes else self._recording)(row)
-            if not self._writes and len(self._output) > emitted:
-                self._learn(start)
+            if not self._writes:
+                for output, before in zip(self._outputs, emitted, strict=True):
+                    if len(output) > before:
+                        self._learn(start, output[-1])
             start += 1
         return start
 
-    def _learn(self, index: int) -> None:
+    def _learn(self, index: int, emitted: Row) -> None:
         """Learn from a row that the common path has emitted what the operators write."""
-        rows = [self._noted.get(instance) for instance in self._instances[1:]] + [self._output[-1]]
+        rows = [self._noted.get(instance) for instance in self._instances[1:]] + [emitted]
         seen: dict[str, None] = {}
         writes = []
         for row in rows:
@@ -198,15 +204,17 @@ class InnerLoop:
         self._prepare(columns)
         shape, row = self._shape, laid_row(columns, ItemRow if self._by_name else LaidRow)
         row.index = start - 1
-        kept: list[int] = []
-        values: list[list[Any]] = [[] for _ in shape.writes]
+        taken: list[list[list[Any]]] = [[[] for _ in ("", *shape.writes)] for _ in self._outputs]
+        takes: list[Any] = [tuple([one.append for one in lists]) for lists in zip(*taken, strict=True)]
         stopped: Stopped | None = (0, None, False)
         try:
-            stopped = self._loop(row, self._tuples(columns, start, end), kept.append, *[one.append for one in values])
+            takes = takes if shape.branches else [take for [take] in takes]
+            stopped = self._loop(row, self._tuples(columns, start, end), *takes)
         finally:
             self.reached = index = row.index
-            indices = kept if shape.drops else range(start, index + (stopped is None))
-            self._output.capture(Captured(columns, indices, dict(zip(shape.writes, values, strict=True))))
+            for output, (kept, *values) in zip(self._outputs, taken, strict=True):
+                indices = kept if shape.picks else range(start, index + (stopped is None))
+                output.capture(Captured(columns, indices, dict(zip(shape.writes, values, strict=True))))
             if stopped is not None and isinstance(row, LaidRow):
                 row.common()
         if stopped is not None:
@@ -233,7 +241,9 @@ class InnerLoop:
         steps = []
         for instance, writes, key in zip(self._instances, self._writes, self._listed, strict=True):
             state = "" if not takes_state(instance.function) else "list" if key else "row"
-            steps.append(LoopStep(writes, state, instance.operator.traits.returns is Returns.ANSWER))
+            branches = instance.operator.branches
+            is_filter = branches == 1 and instance.operator.traits.returns is Returns.ANSWER
+            steps.append(LoopStep(writes, state, is_filter, branches if branches > 1 else 0))
         shape = LoopShape(tuple(steps), laid, self._by_name)
         if shape != self._shape:
             self._loop = loop_of(shape, self._names)

@@ -97,6 +97,7 @@ class Instance:
         tokens: the tokens of a timed operator; ``None`` for others.
         came: the schema of the last batch that came to a timed operator, which its firings follow.
         rewindowed: whether windows of an earlier function may be open.
+        deferred: applies the decided changes that it was restored without; ``None`` if there are none.
     """
 
     def __init__(self, worker: WorkerId, operator: Operator, function: Any, audit: bool) -> None:
@@ -125,6 +126,7 @@ class Instance:
         self.tokens: TokenBook | None = None
         self.came: pa.Schema | None = None
         self.rewindowed = False
+        self.deferred: Callable[[], None] | None = None
         if is_timed(operator if function is None else replace(operator, function=function)):
             self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)
             self.agenda = Agenda(operator.name, ChangeBatch(), bins_of_keys, TokenKeepers(self.tokens))

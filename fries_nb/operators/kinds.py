@@ -35,7 +35,8 @@ class OperatorCall:
     Attributes:
         step: makes the function that processes single rows.
         fit: makes a batch of the result of a vectorised function; ``None`` if the kind has no vectorised functions.
-        loops: whether the inner loop can call its functions (see ``inner_loop``): they return the row or a truth value.
+        loops: whether the inner loop can call its functions (see ``inner_loop``): they return the row, a truth value or
+            the number of a branch.
         due: makes the function that processes the rows of a firing (see ``firing``); ``None`` if the kind has no timed
             functions.
         retire: makes the function that is called when a row of a firing has been processed, or set aside.
@@ -52,7 +53,7 @@ CALLS: Mapping[Kind, OperatorCall] = {
     Kind.MAP: OperatorCall(map_step, mapped, loops=True, due=due_step),
     Kind.FILTER: OperatorCall(filter_step, filtered, loops=True),
     Kind.FLAT_MAP: OperatorCall(flat_map_step, multiplied, due=due_step),
-    Kind.SPLIT: OperatorCall(split_step),
+    Kind.SPLIT: OperatorCall(split_step, loops=True),
     Kind.UNNEST: OperatorCall(unnest_step),
     Kind.SELF_JOIN: OperatorCall(self_join_step),
     Kind.JOIN: OperatorCall(join_step),

@@ -1,4 +1,4 @@
-"""The source of an inner loop: one function that passes many tuples through a chain of maps and filters.
+"""The source of an inner loop: one function that passes many tuples through a chain of maps, filters and a split.
 
 It is generated for the columns that the chain reads and writes, since a general loop over columns and operators takes
 longer than most functions do. It uses one laid row for all tuples. After each operator it checks that the row is as
@@ -59,11 +59,13 @@ class LoopStep:
         writes: the columns that it writes to every row, and no earlier operator does.
         state: where the key of its state comes from: a ``list``, its ``row``, or empty if it keeps no state.
         is_filter: whether its result decides if the row goes on.
+        branches: the number of branches of which its result is one; 0 if it is no split.
     """
 
     writes: tuple[str, ...] = ()
     state: str = ""
     is_filter: bool = False
+    branches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +89,21 @@ class LoopShape:
         return tuple([name for step in self.steps for name in step.writes])
 
     @property
-    def drops(self) -> bool:
-        """Whether rows may be dropped; the indices of the others are then recorded."""
-        return any(step.is_filter for step in self.steps)
+    def branches(self) -> int:
+        """The number of branches among which rows are divided; 0 without a split, which is the last operator."""
+        return self.steps[-1].branches if self.steps else 0
+
+    @property
+    def picks(self) -> bool:
+        """Whether rows may be dropped, or are divided; the indices of those that an output gets are then recorded."""
+        return bool(self.branches) or any(step.is_filter for step in self.steps)
 
 
 def source_of(shape: LoopShape) -> str:
-    """The source of the loop: a function ``loop`` of the row, the tuples, and what takes indices and values."""
+    """The source of the loop: a function ``loop`` of the row, the tuples, and what takes indices and values.
+
+    With a split, these take them for each branch.
+    """
     keys = [f"key_{at}" for at, step in enumerate(shape.steps) if step.state == "list"]
     came = [f"came_{at}" for at in range(len(shape.laid))]
     puts = [f"put_{at}" for at in range(len(shape.writes))]
@@ -128,12 +138,14 @@ def _called(at: int, shape: LoopShape) -> Iterator[str]:
             yield f"            {key} = read_{at}(row)"
         yield f"            state = live_{at}({key})"
     call = f"call_{at}(row, touch_{at}({key}) if state is None else state)" if step.state else f"call_{at}(row)"
-    yield f"            out = {'not not ' if step.is_filter else ''}{call}"
+    yield f"            out = {'not not ' if step.is_filter else ''}{f'int({call})' if step.branches else call}"
     yield "        except FAILURES as error:"
     yield f"            raise failure(instance_{at}, error) from error"
-    same, references = ("", "held") if step.is_filter else ("out is not row or ", "held + 1")
+    is_answer = step.is_filter or step.branches
+    same, references = ("", "held") if is_answer else ("out is not row or ", "held + 1")
     kind = "" if shape.by_name else " or type(row) is not kind"
-    yield f"        if {same}refs(row) != {references}{kind}:"
+    beyond = " or out not in known" if step.branches else ""
+    yield f"        if {same}refs(row) != {references}{kind}{beyond}:"
     yield "            kept = refs(row) > held + (out is row)"
     yield f"            return {at}, out, kept"
 
@@ -177,9 +189,10 @@ def _captured(shape: LoopShape) -> Iterator[str]:
     yield f"            return {last}, out, False"
     if shape.steps[last].is_filter:
         yield from _dropped()
-    yield from (f"        put_{at}(value_{at})" for at in range(len(written)))
-    if shape.drops:
-        yield "        keep(index)"
+    branch = "[out]" if shape.branches else ""
+    yield from (f"        put_{at}{branch}(value_{at})" for at in range(len(written)))
+    if shape.picks:
+        yield f"        keep{branch}(index)"
 
 
 def _bound(method: Any) -> Callable[[dict[str, Any]], Any]:
@@ -205,7 +218,8 @@ def loop_of(shape: LoopShape, names: dict[str, Any]) -> Callable[..., Stopped | 
 
     Args:
         shape: what it is generated for.
-        names: what its source uses besides ``GLOBALS``: the interrupt flag, and each operator's instance and functions.
+        names: what its source uses besides ``GLOBALS``: the interrupt flag, the branches that are known, and each
+            operator's instance and functions.
 
     Returns:
         The function, which returns where it has stopped; ``None`` after the last tuple, or if it was interrupted.

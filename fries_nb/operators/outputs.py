@@ -21,11 +21,12 @@ as a whole, or dropped together with the column types that were learned from the
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -38,6 +39,8 @@ from fries_nb.operators.rows import NOTHING, Columns, Row, WholeRow
 MOST_ROWS = 4096
 """Maximum number of Python rows kept for one tuple before they are packed, which takes a tenth of their memory."""
 
+_Asked = ParamSpec("_Asked")
+_Told = TypeVar("_Told")
 Types = dict[str, pa.DataType]
 Results = list[tuple[int, pa.RecordBatch]]
 """Batches that a chain produced, each with the index of its branch."""
@@ -78,6 +81,18 @@ CapturedParts = Sequence[tuple[int, Captured]]
 """Captured rows, each part with the number of row objects before it."""
 
 
+def weakly(method: Callable[_Asked, _Told]) -> Callable[_Asked, _Told]:
+    """The method by a weak reference, for callbacks held by its own object: a cycle would keep old functions alive."""
+    found = weakref.WeakMethod(method)
+
+    def call(*args: _Asked.args, **named: _Asked.kwargs) -> _Told:
+        alive = found()
+        assert alive is not None, "what it holds has outlived it"
+        return alive(*args, **named)
+
+    return call
+
+
 class Output(list[Row]):
     """The rows that have not been packed into a batch.
 
@@ -89,7 +104,10 @@ class Output(list[Row]):
         batches: the batches of earlier rows.
         types: the types of the columns written so far.
         captured: rows that arrived as columns, each part with the number of row objects before it.
+        is_known: whether columns have begun to settle in it (see ``values``).
     """
+
+    is_known = False
 
     def __init__(self, assembled: Callable[[Output, Types], pa.RecordBatch], learn: Callable[[Types], None]):
         super().__init__()
@@ -145,6 +163,11 @@ class Apart(ManyOutputs):
     def __init__(self, front: Output) -> None:
         super().__init__(front.assembled, lambda types: None)
         self._front = front
+
+    @property
+    def is_known(self) -> bool:  # type: ignore[override]
+        """Whether columns have begun to settle in the output that it precedes."""
+        return self._front.is_known
 
     def begin(self) -> None:
         """Begin the next tuple; earlier rows are packed if there are many."""

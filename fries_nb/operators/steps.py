@@ -225,7 +225,7 @@ def unnest_step(instance: Instance, behind: Behind) -> Step:
 def split_step(instance: Instance, behind: Behind) -> Step:
     """Emits the row on the branch that the router returns."""
     emits = behind.valued(instance)
-    call, operator = call_of(instance), instance.worker.operator
+    call, operator = behind.call or call_of(instance), instance.worker.operator
 
     def step(row: Row) -> None:
         held = getrefcount(row)

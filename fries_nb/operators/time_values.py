@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache
+from operator import index
 from typing import Any
 
 import pyarrow as pa
@@ -62,15 +63,28 @@ class TimeValues:
             TokenError: it is not a time as in the source's column.
         """
         if not self.is_timestamp:
-            if isinstance(value, int) and not isinstance(value, bool):
-                return value
-            raise self._refused(value, "an integer")
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
+                raise self._refused(value, "an integer")
+            return index(value)
         if isinstance(value, date) and not isinstance(value, datetime):
             value = datetime.combine(value, time())
         if not isinstance(value, datetime) or (value.tzinfo is None) is not (self._zone is None):
             raise self._refused(value, "a datetime with a time zone" if self._zone else "a datetime without time zone")
         since = value.replace(tzinfo=None) - (value.utcoffset() or timedelta()) - _EPOCH
         return (since // timedelta(microseconds=1)) * _NS_PER_US + int(getattr(value, "nanosecond", 0))
+
+    def ticks_from(self, value: Any, earliest: int) -> int:
+        """The number of a time that a function gives; if it is shown like ``earliest``, it is not before that.
+
+        >>> TimeValues(pa.timestamp("ns")).ticks_from(datetime(1970, 1, 1), earliest=123)
+        123
+
+        Raises:
+            TokenError: see ``ticks_of``.
+        """
+        ticks = self.ticks_of(value)
+        is_same = self.is_timestamp and ticks // _NS_PER_US == earliest // _NS_PER_US
+        return max(ticks, earliest) if is_same else ticks
 
     def _refused(self, value: Any, expected: str) -> TokenError:
         return TokenError(

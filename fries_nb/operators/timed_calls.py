@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.dataflow.operators import is_generator
-from fries_nb.errors import TokenError
+from fries_nb.errors import DeclarationError, TokenError
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.firing import due_emitter, is_reached, rows_of
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.rows import Columns, Row
 from fries_nb.operators.state import key_reader, same_key
 from fries_nb.operators.time_values import TimeValues, time_values
-from fries_nb.progress.tokens import Token
+from fries_nb.progress.agenda import Agenda
+from fries_nb.progress.token_handles import Token
 from fries_nb.topology.partitioning import bins_of_keys
 
 if TYPE_CHECKING:
@@ -80,30 +81,38 @@ class At:
     def call(self, time: Any) -> None:
         """Have ``due(key, time, state)`` called for the row's key, when no row of this time can still arrive.
 
-        Calls for one time and key count once.
+        Calls for one time and key count once. If that time has passed, since the row came late, ``due`` is called as
+        soon as it can be, with the time of then.
 
         Args:
             time: that time, not before that of the row.
 
         Raises:
-            TokenError: it is earlier, or no time as in the source's column; or the function has no ``due``.
+            TokenError: it is earlier, or no time as in the source's column; the function has no ``due``; or it is
+                called in another thread.
         """
-        ticks, name = self._values.ticks_of(time), self._instance.worker.operator
+        ticks, name = self._values.ticks_from(time, self._ticks), self._instance.worker.operator
+        book = self._instance.tokens
+        assert book is not None, "the operator is timed"
+        book.check_bound("at")
         if not callable(getattr(self._instance.function, "due", None)):
             raise TokenError(f"{name}: at.call() needs a function with due(key, time, state), and there is none")
         if ticks < self._ticks:
             raise TokenError(f"{name}: at.call({time!r}) is for a time before that of the row, {self.time!r}")
         agenda = self._instance.agenda
         assert agenda is not None, "the operator is timed"
-        agenda.call(ticks, same_key(self._key))
+        agenda.call(max(ticks, agenda.stamp[1]), same_key(self._key))
 
     def keep(self) -> Token:
-        """A token of the row's time: the right to produce output at that time, or later, until it is dropped."""
+        """A token of the row's time: the right to produce output at that time, or later, until it is dropped.
+
+        That of a row that came late has the least time at which rows can still be produced.
+        """
         book, agenda = self._instance.tokens, self._instance.agenda
         assert book is not None, "the operator is timed"
         assert agenda is not None, "the operator is timed"
-        version, _, *rounds = agenda.stamp
-        return book.keep(int(bins_of_keys([self._key])[0]), (version, self._ticks, *rounds))
+        version, right, *rounds = agenda.stamp
+        return book.keep(int(bins_of_keys([self._key])[0]), (version, max(self._ticks, right), *rounds))
 
 
 def timed_call(instance: Instance) -> Callable[[Row], Any]:
@@ -158,6 +167,23 @@ class TokenOutput:
         self._instance, self._values = instance, values
         self.given: list[tuple[int, dict[str, Any]]] = []
 
+    @property
+    def round(self) -> int:
+        """The round in the innermost loop for which ``reached`` runs; it is called once for each.
+
+        Raises:
+            TokenError: the operator is not inside a loop.
+        """
+        rounds = self._agenda.stamp[2:]
+        if not rounds:
+            raise TokenError(f"{self._instance.worker.operator}: reached has no round outside of loops")
+        return rounds[-1]
+
+    @property
+    def _agenda(self) -> Agenda:
+        assert self._instance.agenda is not None, "the operator is timed"
+        return self._instance.agenda
+
     def give(self, token: Token, rows: Any) -> None:
         """Send rows at the time of a token, in transactions of their own.
 
@@ -166,14 +192,21 @@ class TokenOutput:
             rows: a row (a dict), or an iterable of rows.
 
         Raises:
-            TokenError: the token was dropped, or is of another key whose rows cannot be sent now.
+            TokenError: it is no token, was dropped, is of another round, or of another key whose rows cannot be sent
+                now.
         """
-        book, agenda = self._instance.tokens, self._instance.agenda
+        book, stamp, name = self._instance.tokens, self._agenda.stamp, self._instance.worker.operator
         assert book is not None, "the operator is timed"
-        assert agenda is not None, "the operator is timed"
+        if not isinstance(token, Token):
+            raise TokenError(f"{name}: out.give() got {token!r}; expected a token of at.keep(), and the rows after it")
         time = book.time_of(token)
-        if time[1] < agenda.stamp[1] or time[2:] != agenda.stamp[2:]:
-            name, shown = self._instance.worker.operator, self._values.shown(time[1])
+        if time[2:] != stamp[2:]:
+            raise TokenError(
+                f"{name}: a token of round {time[-1]} was given rows while reached runs for round {stamp[-1]}; give "
+                "rows with the tokens whose round is out.round, since reached is called once for each"
+            )
+        if time[1] < stamp[1]:
+            shown = self._values.shown(time[1])
             raise TokenError(
                 f"{name}: a token of time {shown!r} is not one of the key for which reached runs; give rows with those"
             )
@@ -189,9 +222,17 @@ def _reached(instance: Instance, row: Row) -> list[tuple[int, dict[str, Any]]]:
     least = min((time[1] for time in elements), default=None)
     try:
         with _keeping(instance, key):
-            instance.function.reached(None if least is None else values.shown(least), instance.state.touch(key), out)
+            shown = None if least is None else values.shown(least)
+            result = instance.function.reached(shown, instance.state.touch(key), out)
     except FAILURES as error:
         raise failure(instance, error) from error
+    if result is not None:
+        name = instance.worker.operator
+        raise DeclarationError(
+            f"{name} returned {type(result).__name__} from reached; rows are sent with out.give(token, rows), by a "
+            "function that is no generator",
+            name,
+        )
     return out.given
 
 

@@ -65,25 +65,44 @@ def as_value(row: Row, operator: str) -> Row:
     return row
 
 
-def settled(
-    before: frozenset[str], written: Iterable[str], types: Mapping[str, pa.DataType], operator: str
-) -> frozenset[str]:
-    """The columns that have settled after a batch was emitted.
+class SettledColumns:
+    """The columns that have settled in each output of a chain that has had rows.
 
-    Args:
-        before: the columns that had settled before.
-        written: the columns that were written.
-        types: the types of the batch's columns.
-        operator: the name of the operator, for the message.
+    The first rows of another output are checked in any case (see ``chain_compiler``).
 
-    Raises:
-        DeclarationError: a column in ``before`` now has mutable values, which may have changed.
+    Attributes:
+        names: the columns.
+        of_output: index of each output that has had rows to the columns that have settled there.
     """
-    plain = [name for name in written if name in types and types[name].id in _IMMUTABLE]
-    if lost := [name for name in written if name in before and name not in plain]:
-        raise DeclarationError(
-            f"{operator} wrote {types[lost[0]]} values to the column {lost[0]!r}, which took others before; "
-            "a column keeps its type until the operator is changed",
-            operator,
-        )
-    return before.union(plain)
+
+    def __init__(self) -> None:
+        self.of_output: dict[int, frozenset[str]] = {}
+        self.names: frozenset[str] = frozenset()
+
+    def forget(self) -> None:
+        """Forget all columns, since others may come or be written."""
+        self.of_output.clear()
+        self.names = frozenset()
+
+    def learn(self, output: int, written: Iterable[str], types: Mapping[str, pa.DataType], operator: str) -> None:
+        """Learn from a batch that was emitted.
+
+        Args:
+            output: index of the output.
+            written: the columns that were written.
+            types: the types of the batch's columns.
+            operator: the name of the operator, for the message.
+
+        Raises:
+            DeclarationError: a column that had settled there now has mutable values, which may have changed.
+        """
+        names, before = list(written), self.of_output.get(output, frozenset())
+        plain = frozenset(name for name in names if name in types and types[name].id in _IMMUTABLE)
+        if lost := [name for name in names if name in before & self.names and name not in plain]:
+            raise DeclarationError(
+                f"{operator} wrote {types[lost[0]]} values to the column {lost[0]!r}, which took others before; "
+                "a column keeps its type until the operator is changed",
+                operator,
+            )
+        self.of_output[output] = before.difference(names) | plain
+        self.names = frozenset.intersection(*self.of_output.values())

@@ -138,7 +138,8 @@ def window_step(instance: Instance, behind: Behind) -> Step:
                 count += early(own, result)
                 result = None
             if getrefcount(own) > held:
-                detach(own)
+                left = detach(own)
+                row = left if own is row else row
         if made is not None:
             made(row, count)
 
@@ -151,11 +152,10 @@ def _early_emitter(instance: Instance, emit: Step) -> Callable[[Row, Any], int]:
 
     def early(row: Row, result: Any) -> int:
         if not is_early:
-            raise DeclarationError(
-                f"{name} returned {type(result).__name__} from process; a window that returns rows before it is closed "
-                "is declared with early=True",
-                name,
-            )
+            how = "a window that returns rows before it is closed is declared with early=True"
+            if instance.function.windowing == EACH_TIME:
+                how = "a reduce returns rows from close only; fn.tumbling windows may return some early"
+            raise DeclarationError(f"{name} returned {type(result).__name__} from process; {how}", name)
         count = 0
         for out in rows_of(instance, result):
             emit(own_row(out, row, name))

@@ -12,5 +12,6 @@ Values and rules only: no socket, thread or clock, and nothing of workers or Spa
 - ``worker_counts``: what a worker counts, and when
 - ``agenda``: what is to happen for a key when a time can no longer arrive
 - ``token_keepers``: keys that hold tokens, for which the frontier matters whenever it advances
+- ``token_handles``: tokens as users' functions have them
 - ``tokens``: the right to produce output at a time; kept in bins, undone with a tuple, saved with a checkpoint
 """

@@ -48,7 +48,17 @@ from typing import Any, NamedTuple
 from fries_nb.errors import ProtocolError, TokenError
 from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.change_batch import ChangeBatch, GraphLocation
-from fries_nb.progress.times import EARLIEST, Time, apart_from_moment, moment, precedes, rounds, with_moment
+from fries_nb.progress.times import (
+    EARLIEST,
+    LATEST,
+    MOST,
+    Time,
+    apart_from_moment,
+    moment,
+    precedes,
+    rounds,
+    with_moment,
+)
 from fries_nb.progress.token_keepers import TokenKeepers
 
 __all__ = ["Agenda", "Antichain", "ChangeBatch", "Entry", "Fired", "Firing"]
@@ -169,7 +179,7 @@ class Agenda:
             key: its key.
 
         Raises:
-            TokenError: there is no right to this time.
+            TokenError: there is no right to this time, or it is beyond all times.
         """
         stamp = self.stamp
         if stamp[1] > t and not self._is_held(t):
@@ -182,6 +192,8 @@ class Agenda:
         if (keys is not None and key in keys) or self._has_in_another_version(time, key):
             return
         if keys is None:
+            if t > LATEST:
+                raise TokenError(f"{self.operator} cannot call for time {t}; {MOST}")
             keys = self._add_time(time)
             if time not in self._taken:
                 self.changes.update(self._location, time, +1)

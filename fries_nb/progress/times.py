@@ -22,7 +22,9 @@ that no token of the sender permits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import index, le
+from typing import Any
 
 from fries_nb.errors import TokenError
 
@@ -31,8 +33,13 @@ Time = tuple[int, ...]
 
 EARLIEST = -(2**63)
 """The least ``t``, that of a source which has read nothing: the least int64."""
+LATEST = 2**63 - 1
+"""The greatest ``t``: later times fit neither in a column nor in a frame."""
 ANY_VERSION = 2**63 - 1
 """Follows all versions. Rows of a time can still come in some version if a frontier precedes the time in this one."""
+
+MOST = "expected one below 2**63 (for timestamps, before the year 2262)"
+"""What is expected of a time that is beyond all others, for errors."""
 
 
 def start_time(depth: int = 0) -> Time:
@@ -79,7 +86,9 @@ def earlier(stamp: Time, time: Time) -> Time:
     return stamp if stamp[1] <= time[1] else time
 
 
-def postponed(operator: str, time: Time, moment: int | None, round: int | None) -> Time:
+def postponed(
+    operator: str, time: Time, moment: int | None, round: int | None, shown: Callable[[int], Any] = int
+) -> Time:
     """A token's time with another ``t``, and another round in the innermost loop; None for the present one.
 
     Args:
@@ -87,6 +96,7 @@ def postponed(operator: str, time: Time, moment: int | None, round: int | None) 
         time: its time.
         moment: the other ``t``.
         round: the other round.
+        shown: a ``t`` as errors have it.
 
     Raises:
         TokenError: that is earlier, not an integer, or the time has no round.
@@ -99,8 +109,12 @@ def postponed(operator: str, time: Time, moment: int | None, round: int | None) 
     except TypeError:
         wrong = moment if round is None else (moment, round)
         raise TokenError(f"{operator}: a token came to time {wrong!r}; expected an integer, as in row times") from None
+    if t > LATEST:
+        raise TokenError(f"{operator}: a token came to time {t}; {MOST}")
     if not precedes(time, then):
-        here, there = (time[1], t) if round is None else (time[1:], then[1:])
+        here, there = shown(time[1]), shown(t)
+        if round is not None:
+            here, there = f"{here} and round {time[-1]}", f"{there} and round {then[-1]}"
         raise TokenError(
             f"{operator}: a token of time {here} cannot be downgraded to {there}; only to the same time or a later one"
         )

@@ -25,7 +25,8 @@ from typing import Any
 
 from fries_nb.progress.change_batch import ChangeBatch
 from fries_nb.progress.times import Time, moment, rounds
-from fries_nb.progress.tokens import TokenBook, TokenId
+from fries_nb.progress.token_handles import TokenId
+from fries_nb.progress.tokens import TokenBook
 
 __all__ = ["ChangeBatch", "SavedKeepers", "TokenKeepers"]
 

@@ -46,8 +46,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
-from types import TracebackType
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -56,28 +54,21 @@ import msgspec
 from fries_nb.errors import ProtocolError, TokenError
 from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
-from fries_nb.progress.times import Time, moment, postponed, rounds
+from fries_nb.progress.times import Time, moment, postponed
+from fries_nb.progress.token_handles import BOUND, TimeUnits, Token, TokenId
 
 __all__ = ["FlowEdge", "Lost", "ProgressGraph", "SavedTokens", "Token", "TokenBook", "token_counts"]
-_BOUND: ContextVar[TokenBook | None] = ContextVar("token book of the function that this thread runs", default=None)
 
 
 TRIAL_NUMBERS = 2**62
 """The first number of a trial's own tokens, apart from those of copies that it will adopt."""
 
 
-class TokenId(NamedTuple):
-    """The identity of a token at its operator: unique within its bin, so it stays the same when the bin moves."""
-
-    bin: int
-    number: int
-
-
 class Lost(NamedTuple):
-    """A token whose handle was lost, for a warning."""
+    """A token whose handle was lost, for a warning; its time as users see it."""
 
     operator: str
-    time: int
+    time: Any
 
 
 class SavedTokens(msgspec.Struct, frozen=True):
@@ -92,101 +83,6 @@ class SavedTokens(msgspec.Struct, frozen=True):
     next: int
 
 
-class Token:
-    """The right to produce output at ``time`` or later. Only ``at.keep()`` makes one, or ``delayed``.
-
-    As a context manager it is dropped at the end of the block.
-    """
-
-    __slots__ = ("__weakref__", "_book", "_id")
-
-    def __init__(self, book: TokenBook, id: TokenId) -> None:
-        self._book, self._id = book, id
-
-    @property
-    def time(self) -> int:
-        """Its time, as in the column of times."""
-        return moment(self._book.time_of(self))
-
-    @property
-    def round(self) -> int:
-        """Its round in the innermost loop.
-
-        Raises:
-            TokenError: the operator is not inside a loop.
-        """
-        found = rounds(self._book.time_of(self))
-        if not found:
-            raise TokenError(f"{self._book.operator}: a token outside of loops has no round")
-        return found[-1]
-
-    def downgrade(self, time: int | None = None, round: int | None = None) -> None:
-        """Give up the right to what is earlier.
-
-        Args:
-            time: the new time; by default the present one.
-            round: the new round in the innermost loop; by default the present one.
-
-        Raises:
-            TokenError: a time or round that is earlier than the present one, or the token was dropped.
-        """
-        self._book.move(self, self._book.later(self, time, round))
-
-    def delayed(self, time: int | None = None, round: int | None = None) -> Token:
-        """Another token, of a later time; this one stays as it is.
-
-        Args:
-            time: the time of the other token; by default that of this one.
-            round: its round in the innermost loop; by default that of this one.
-
-        Returns:
-            The other token.
-
-        Raises:
-            TokenError: see ``downgrade``.
-        """
-        return self._book.keep(self._id.bin, self._book.later(self, time, round))
-
-    def drop(self) -> None:
-        """Give up the right altogether.
-
-        Raises:
-            TokenError: it was dropped already.
-        """
-        self._book.drop(self)
-
-    def __enter__(self) -> Token:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._book.has(self):
-            self.drop()
-
-    def __repr__(self) -> str:
-        time = self._book.times.get(self._id)
-        return f"<token of {self._book.operator}, {'dropped' if time is None else f'time {moment(time)}'}>"
-
-    def __copy__(self) -> Token:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Token:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _found, (self._id, self._book.times.get(self._id))
-
-    def __del__(self) -> None:  # in any thread, at any moment: the book looks at it later
-        self._book.lost(self._id)
-
-
-def _found(id: TokenId, time: Time | None) -> Token:
-    """The token that a pickled handle stands for, in the function that this thread runs."""
-    book = _BOUND.get()
-    if book is None:
-        raise TokenError("a state that holds a token was unpickled outside of its operator; there the token has no use")
-    return book.find(id, time)
-
-
 class TokenBook:
     """The tokens of one operator at one worker, in bins like its state.
 
@@ -198,11 +94,13 @@ class TokenBook:
 
     Attributes:
         times: the live tokens.
+        units: how users see times; ``None`` for numbers.
     """
 
     def __init__(self, operator: str, changes: ChangeBatch, trial: bool = False) -> None:
         self.operator = operator
         self.times: dict[TokenId, Time] = {}
+        self.units: TimeUnits | None = None
         self._changes, self._trial = changes, trial
         self._location = GraphLocation(operator)
         self._handles: WeakValueDictionary[TokenId, Token] = WeakValueDictionary()
@@ -217,11 +115,11 @@ class TokenBook:
     @contextmanager
     def bound(self) -> Iterator[None]:
         """The block runs the operator's functions, or unpickles its states; only there can its tokens be used."""
-        before = _BOUND.set(self)
+        before = BOUND.set(self)
         try:
             yield
         finally:
-            _BOUND.reset(before)
+            BOUND.reset(before)
 
     # ---- the life of a token
 
@@ -235,7 +133,7 @@ class TokenBook:
         Returns:
             Its handle.
         """
-        self._check_bound()
+        self.check_bound()
         number = self._next.get(bin, TRIAL_NUMBERS if self._trial else 0)
         self._next[bin] = number + 1
         id = TokenId(bin, number)
@@ -250,9 +148,16 @@ class TokenBook:
         """End a token."""
         self._set(self._usable(token), None)
 
-    def later(self, token: Token, time: int | None, round: int | None) -> Time:
-        """The time of a token with another ``t`` and round; see ``postponed``."""
-        return postponed(self.operator, self.times[self._usable(token)], time, round)
+    def later(self, token: Token, time: Any, round: int | None) -> Time:
+        """The time of a token with another ``t``, given as users see it, and round; see ``postponed``."""
+        present = self.times[self._usable(token)]
+        if self.units is not None and time is not None:
+            time = self.units.ticks_from(time, moment(present))
+        return postponed(self.operator, present, time, round, self.shown)
+
+    def shown(self, t: int) -> Any:
+        """A ``t`` as users see it."""
+        return t if self.units is None else self.units.shown(t)
 
     def time_of(self, token: Token) -> Time:
         """The time of a token that is still held, for rows that are sent with it.
@@ -274,14 +179,19 @@ class TokenBook:
         return token._id in self.times
 
     def _usable(self, token: Token) -> TokenId:
-        self._check_bound()
+        self.check_bound()
         self.time_of(token)
         return token._id
 
-    def _check_bound(self) -> None:
-        if _BOUND.get() is not self:
+    def check_bound(self, what: str = "a token") -> None:
+        """Refuse a use outside of the operator's functions, or in another thread.
+
+        Raises:
+            TokenError: this thread does not run a function of the operator.
+        """
+        if BOUND.get() is not self:
             raise TokenError(
-                f"{self.operator}: a token was used outside of its function, or in another thread; "
+                f"{self.operator}: {what} was used outside of its function, or in another thread; "
                 "use it while process, due or reached runs"
             )
 
@@ -345,7 +255,7 @@ class TokenBook:
             time = self.times.get(id)
             if time is not None and id not in self._handles:
                 self._write(id, time, None)
-                found.append(Lost(self.operator, moment(time)))
+                found.append(Lost(self.operator, self.shown(moment(time))))
         return found
 
     def end(self) -> None:

@@ -95,9 +95,7 @@ def others(verdict: Verdict) -> list[str]:
         for one in verdict.stale
     ]
     found += [
-        f"{named(one.transaction)}: {one.sender or 'no operator'} emitted {one.sent:,} for {one.receiver}, which took "
-        f"{one.received:,}"
-        for one in (*verdict.lost, *verdict.doubled)
+        f"{named(one.transaction)}: {one.account}" for one in (*verdict.lost, *verdict.doubled)
     ]
     return found[:SHOWN]
 

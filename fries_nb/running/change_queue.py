@@ -5,8 +5,7 @@ waits, and applies before the region's first tuple; a request over several regio
 them. Fixes of paused operators are in flight in addition, one for each such operator.
 
 Both shells use it, the driver and the seeded cluster, through the interface ``QueueShell``. Every method holds the lock
-throughout, including its calls of the shell, except while functions are pickled, which may take long; the request is
-validated again afterwards.
+throughout, except while functions are pickled, which may take long; the request is validated again afterwards.
 
     method               effect
     request, roll_back   append a request, and carry it out if no other is in flight
@@ -25,7 +24,7 @@ from typing import Protocol
 
 from fries_nb.changes import Change
 from fries_nb.checkpoints import CommittedChange
-from fries_nb.controller.events import ChangeRequested, GuardEnded, GuardFired, Outcome
+from fries_nb.controller.events import ChangeCancelled, ChangeRequested, GuardEnded, GuardFired, Outcome
 from fries_nb.controller.metrics import OperatorMetrics
 from fries_nb.controller.states import REGION_MOVES, RegionPhase
 from fries_nb.controller.transactions import change_requested
@@ -69,8 +68,8 @@ class QueueShell(Protocol):
     def ship(self, updates: Mapping[str, Update]) -> dict[str, bytes]:
         """Validate and pickle updates, by operator; raises a FriesError if one cannot be sent to hosts."""
 
-    def carry_out(self, region: int, request: ChangeRequested) -> None:
-        """Pass a request to the controller of this region; the order of calls is preserved."""
+    def carry_out(self, region: int, event: ChangeRequested | ChangeCancelled) -> None:
+        """Pass an event to the controller of this region; the order of calls is preserved."""
 
 
 class ChangeQueue:
@@ -110,7 +109,7 @@ class ChangeQueue:
         self._phases = [RegionPhase.AHEAD for _ in regions]
         self._paused: set[str] = set()
         self._known = RequestRegistry(graph, listener, clock)
-        ran = {name: operator.function for name, operator in graph.by_name.items()} | functions_of(before)
+        ran = {name: operator.function for name, operator in graph.by_name.items()} | functions_of(before, graph)
         self._rollbacks = Rollbacks(self._known.requests, self._region_of, self._phases, ran)
         self._waiting: list[list[Request]] = [[] for _ in regions]
         self._in_flight: list[dict[str, Request]] = [{} for _ in regions]
@@ -151,6 +150,7 @@ class ChangeQueue:
         merge: bool = False,
         limit: Limit | None = None,
         rehearse: bool = True,
+        timeout_s: float | None = None,
         origin: ChangeOrigin = BY_USER,
     ) -> Change:
         """Request a change; for other arguments and errors see ``Run.reconfigure``."""
@@ -161,13 +161,15 @@ class ChangeQueue:
             origin.check()
             plans = self._planned(updates, scheduler, pruning)
             mends = self._mends(updates)
-            joins = self._joinable() if merge and not mends else []  # a merged request cannot be a fix
+            joins = self._known.joinable if merge and not mends else []  # a merged request cannot be a fix
             whole = self._planned([name for one in joins for name in one.updates] + [*updates], scheduler, pruning)
             limit = limit or next((one.guard for one in joins if one.guard is not None), None)
             after = {name: update for one in joins for name, update in one.updates.items()} | dict(updates)
             guard, words = (None, NO_GUARD_FOR_FIXES) if limit and mends else self._guard(whole, after, limit)
             change = self._new(plans, updates, began_s, requested_s, words, origin)
-            request = Request(change.id, updates, payloads, whole, (change.id,), guard=guard, rehearse=rehearse)
+            request = Request(
+                change.id, updates, payloads, whole, (change.id,), guard=guard, rehearse=rehearse, timeout_s=timeout_s
+            )
             for joined in joins:
                 self._forget(joined)
             self._enter(request.joined_to(joins))
@@ -199,6 +201,17 @@ class ChangeQueue:
                 else:
                     self._enter(Request(back.id, updates, payloads, plans, (back.id,), last, ground))
                 return back
+
+    @locked
+    def cancel(self, change: str) -> None:
+        """Abort the request of a change in every region in which it is not decided."""
+        request = self._known.of(change)
+        for region in request.plans:
+            if request in self._waiting[region]:
+                self._waiting[region].remove(request)
+                self._abort(region, request, "it was cancelled; nothing changed")
+            elif request.id in self._in_flight[region]:
+                self._shell.carry_out(region, ChangeCancelled(request.id))
 
     # ---- events of regions
 
@@ -307,9 +320,8 @@ class ChangeQueue:
         origin: ChangeOrigin,
     ) -> Change:  # fmt: skip
         number, plan_ms = f"u{self._last_number + len(self._known.changes) + 1}", (self._clock() - began_s) * 1000
-        change = Change(number, together(plans), updates, plan_ms, requested_s, guard, origin.constraint)
-        self._known.add(change)
-        return change
+        change = Change(number, together(plans), updates, plan_ms, requested_s, guard, origin.constraint, self.cancel)
+        return self._known.add(change)
 
     @locked
     def _undoing(self, change: str = "") -> tuple[Request, Ground, dict[str, Update]]:
@@ -317,18 +329,6 @@ class ChangeQueue:
         last = self._rollbacks.of(change) if change else self._rollbacks.last()
         ground = self._rollbacks.ground(last)
         return last, ground, self._rollbacks.back(last, ground)
-
-    def _joinable(self) -> list[Request]:
-        """The newest requests of the user that no region has begun, back to the last rollback, in order."""
-        joinable: list[Request] = []
-        for request in reversed(self._known.requests):
-            if request.ended:
-                continue
-            is_automatic = bool(self._known.changes[request.id].constraint)  # undone by itself, so not merged
-            if request.begun_s or request.outcomes or request.undoes is not None or is_automatic:
-                break
-            joinable.append(request)
-        return joinable[::-1]
 
     def _mends(self, updates: Iterable[str]) -> bool:
         """Whether a change of these operators is a fix: it changes a single operator that is paused on a tuple."""
@@ -391,7 +391,7 @@ class ChangeQueue:
         plan = request.plans[region]
         payloads = {name: request.payloads[name] for name in plan.targets}
         undoes = request.undoes.id if request.undoes is not None else ""
-        how = (plan, request.updates, payloads, request.guard, request.rehearse, undoes)
+        how = (plan, request.updates, payloads, request.guard, request.rehearse, undoes, request.timeout_s)
         self._shell.carry_out(region, change_requested(self._regions[region].graph, request.id, *how))
 
     def _abort(self, region: int, request: Request, words: str) -> None:

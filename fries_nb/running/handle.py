@@ -13,7 +13,7 @@ from fries_nb.changes import Change
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.lighter import Lighter, check_lighter
-from fries_nb.dataflow.limits import Tuples, checked_limit
+from fries_nb.dataflow.limits import Tuples, checked_limit, checked_timeout
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
@@ -58,7 +58,7 @@ class Run(RunMonitor):
             self._runner = RegionRunner(graph, cut, places, options, self._telemetry, self._closed, decided)
             for constraint, lighter in (lighters or {}).items():
                 self._runner.remedies.add(constraint, lighter)
-            self._runner.remedies.resumed(functions_of(decided))
+            self._runner.remedies.resumed(functions_of(decided, graph))
             live.add(self)
             self._runner.start(spark)
         except BaseException:
@@ -111,7 +111,7 @@ class Run(RunMonitor):
 
     def reconfigure(
         self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, *, merge: bool = False,
-        guard: float | Tuples | None = None, rehearse: bool = True,
+        guard: float | Tuples | None = None, rehearse: bool = True, timeout: float | None = None,
     ) -> Change:  # fmt: skip
         """Change operators while the dataflow runs, in one transaction; returns at once.
 
@@ -133,6 +133,8 @@ class Run(RunMonitor):
                 applies. ``change.guard`` describes the coverage, and ``change.settled()`` returns the final outcome.
             rehearse: whether to try the change on recent tuples first. A keyed function is given the state of one key,
                 as it is after these tuples.
+            timeout: seconds within which a loop that the change touches must have emptied, once no row enters it any
+                more; otherwise the change is aborted. ``None`` for no limit; ``change.cancel()`` ends the wait as well.
 
         Returns:
             The handle of the change.
@@ -144,7 +146,10 @@ class Run(RunMonitor):
             RunError: the run has ended.
         """
         updates, limit = as_updates(change), checked_limit(guard)
-        return self._runner.queue.request(updates, scheduler, pruning, merge=merge, limit=limit, rehearse=rehearse)
+        limit_s = checked_timeout(timeout)
+        return self._runner.queue.request(
+            updates, scheduler, pruning, merge=merge, limit=limit, rehearse=rehearse, timeout_s=limit_s
+        )
 
     def rollback(self, scheduler: str = "fries") -> Change:
         """Undo the last change that is in effect or under way, by a change back; returns at once.
@@ -235,7 +240,8 @@ class Run(RunMonitor):
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"run {self.graph.name!r} goes on {on}") from None
         if not self._runner.ended.is_set():
-            raise TimeoutError(f"run {self.graph.name!r} has not ended after {timeout:g} s and goes on {on}")
+            what = f"has not ended after {timeout:g} s and goes on {on}"
+            raise TimeoutError(f"run {self.graph.name!r} {what}{self._unfinished()}")
         self._runner.join()
         warn_of(self.graph.name, self.error, self.uncommitted)
 
@@ -294,8 +300,12 @@ class Run(RunMonitor):
         Raises:
             TimeoutError: it has not ended in time.
         """
-        if not self._runner.ended.wait(timeout):
-            raise TimeoutError(f"run {self.graph.name!r} is still {self.state}")
+        try:
+            self._runner.ended.wait(timeout)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"run {self.graph.name!r} goes on; stop() ends it") from None
+        if not self._runner.ended.is_set():
+            raise TimeoutError(f"run {self.graph.name!r} is still {self.state}{self._unfinished()}")
         self._runner.join()
         return self.state
 

@@ -51,6 +51,7 @@ class Request:
         ground: for a rollback, operator to the request whose function it restores.
         guard: the duration of its guard; ``None`` without one.
         rehearse: whether it is rehearsed on recent tuples; a merged request is, if one of its parts is.
+        timeout_s: seconds within which loops that it touches must have emptied; ``None`` for no limit.
         as_fix: whether it was begun as the fix of an operator that is still paused.
         begun_s: region index to the time at which it was begun, in seconds of the run's clock.
         outcomes: region index to the outcome.
@@ -69,6 +70,7 @@ class Request:
     ground: Ground = field(default_factory=dict)
     guard: Limit | None = None
     rehearse: bool = True
+    timeout_s: float | None = None
     as_fix: bool = False
     begun_s: dict[int, float] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
@@ -139,15 +141,34 @@ class RequestRegistry:
         self._flows_s: dict[int, float] = {}
         self._shelf = Shelf()
 
-    def add(self, change: Change) -> None:
-        """Add a request."""
+    def add(self, change: Change) -> Change:
+        """Add a request; returns it."""
         self.changes[change.id] = change
         self._entered_s[change.id] = self._clock()
         self._listener.requested(change)
+        return change
 
     def flows(self, region: int) -> None:
         """Record that the region's workers process tuples: delays of earlier requests are counted from now."""
         self._flows_s.setdefault(region, self._clock())
+
+    def of(self, change: str) -> Request:
+        """The request that resolves a change; one without plans if the change was withdrawn."""
+        gone = Request(change, {}, {}, {}, (change,))
+        return next((request for request in self.requests if change in request.merged), gone)
+
+    @property
+    def joinable(self) -> list[Request]:
+        """The newest requests of the user that no region has begun, back to the last rollback, in order."""
+        joinable: list[Request] = []
+        for request in reversed(self.requests):
+            if request.ended:
+                continue
+            is_automatic = bool(self.changes[request.id].constraint)  # undone by itself, so not merged
+            if request.begun_s or request.outcomes or request.undoes is not None or is_automatic:
+                break
+            joinable.append(request)
+        return joinable[::-1]
 
     def drop_guard(self, request: Request) -> None:
         """Remove the guard of a request that is begun as a fix."""

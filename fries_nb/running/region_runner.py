@@ -204,9 +204,9 @@ class RegionRunner:
             for launched in self.launched:
                 launched.driver.post(ConstraintsChanged(constraints))
 
-    def carry_out(self, region: int, request: said.ChangeRequested) -> None:
-        """Pass a request to a region's controller; called by the queue, under its lock."""
-        self.launched[region].driver.post(request)
+    def carry_out(self, region: int, event: said.ChangeRequested | said.ChangeCancelled) -> None:
+        """Pass an event to a region's controller; called by the queue, under its lock."""
+        self.launched[region].driver.post(event)
 
     def stop(self, drain: bool) -> None:
         """Request the end of the run; returns at once.
@@ -324,6 +324,8 @@ class RegionRunner:
 
     def over(self, number: int, state: str, error: str, details: str) -> None:
         """Record the outcome of the region, which is that of the run unless another region follows."""
+        if state == "finished":
+            self.telemetry.outstanding(number, ())  # hosts report now and then, and so not the last step
         if state != "finished" or number + 1 == len(self._regions):
             self._decide(state, error, details)
 
@@ -336,8 +338,6 @@ class RegionRunner:
                 self._decide("stopped")
             if self._state in ("stopped", "failed"):
                 self.uncommitted = self._uncommitted(self.launched[number])
-            else:
-                self.telemetry.outstanding(number, ())  # hosts report now and then, and so not the last step
             ends = bool(self._state)  # read under the lock: the next region may fail and end the run at once
             if not ends:
                 self.telemetry.rest(self._regions[number].graph)

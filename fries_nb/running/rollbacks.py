@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fries_nb.changes import undone
 from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller.states import RegionPhase
-from fries_nb.dataflow.updates import Update
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.updates import Update, configured
+from fries_nb.dataflow.windowing import WindowFunction, following
 from fries_nb.errors import PlanError
 from fries_nb.running.queue_entries import Ground, Request
 
@@ -102,8 +105,17 @@ class Rollbacks:
         Raises:
             PlanError: a target's state was transformed, and its update has no inverse.
         """
-        before = {name: self._ran[name] if one is None else one.updates[name].function for name, one in ground.items()}
+        before = {name: self._with(name, one) for name, one in ground.items()}
         return undone(last.id, {name: last.updates[name] for name in ground}, before)
+
+    def _with(self, name: str, one: Request | None) -> Any:
+        """What an operator ran with a request: its function; in a window, with its windows, or those of one before."""
+        ran = self._ran[name]
+        if one is None or not isinstance(ran, WindowFunction):
+            return ran if one is None else one.updates[name].function
+        windows = [each.updates[name].windows for each in self._held_before(one, name, self._undone_in())]
+        given = (each for each in (one.updates[name].windows, *reversed(windows)) if each is not None)
+        return replace(ran, function=one.updates[name].function, windowing=next(given, ran.windowing))
 
     def can_withdraw(self, last: Request) -> bool:
         """Whether the request has not begun in any region, and no pending rollback restores its functions."""
@@ -183,11 +195,15 @@ class Rollbacks:
         return self._newest(last, name, undone_in)
 
     def _newest(self, last: Request, name: str, undone_in: set[tuple[Request, int]]) -> Request | None:
+        held = self._held_before(last, name, undone_in)
+        return held[-1] if held else None
+
+    def _held_before(self, last: Request, name: str, undone_in: set[tuple[Request, int]]) -> list[Request]:
+        """The requests in effect at an operator before a request, in order."""
         earlier, region = self._requests[: self._requests.index(last)], self._region_of[name]
-        held = [
+        return [
             one for one in earlier if one.undoes is None and name in one.updates and _in_effect(one, region, undone_in)
         ]
-        return held[-1] if held else None
 
     def _is_open(self, earlier: Request, last: Request, region: int) -> bool:
         """Whether the outcome of a request before the one to roll back is still undetermined in this region."""
@@ -195,13 +211,19 @@ class Rollbacks:
         return is_open and self._phases[region] is RegionPhase.RUNNING and not self.can_withdraw(last)
 
 
-def functions_of(decided: Iterable[CommittedChange]) -> dict[str, Any]:
-    """Operator to the function that it runs after these changes; operators with their initial function are omitted."""
+def functions_of(decided: Iterable[CommittedChange], graph: Graph) -> dict[str, Any]:
+    """Operator to the function that it runs after these changes; operators with their initial function are omitted.
+
+    That of a window has its windows.
+    """
     functions: dict[str, Any] = {}
     before: dict[str, dict[str, Any]] = {}
     for one in decided:
         before[one.change] = {name: functions.get(name) for name in one.payloads}
-        functions |= {name: pickle.loads(payload).function for name, payload in one.payloads.items()}
+        for name, payload in one.payloads.items():
+            operator, update = graph.operator(name), pickle.loads(payload)
+            ran = functions.get(name) or operator.function
+            functions[name] = following(ran, configured(operator, update))
         functions |= before.get(one.undoes, {})
     return {name: function for name, function in functions.items() if function is not None}
 

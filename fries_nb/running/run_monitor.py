@@ -14,8 +14,9 @@ from fries_nb.changes import Change
 from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState, LatencyParts
 from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
 from fries_nb.controller.history import PlotMark, Point
-from fries_nb.controller.loop_states import LoopState
+from fries_nb.controller.loop_states import NOT_BEGUN, PHASES, LoopState
 from fries_nb.controller.metrics import MetricsSnapshot
+from fries_nb.controller.states import LoopPhase
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import DataflowError
 from fries_nb.messages import Paused
@@ -136,6 +137,22 @@ class RunMonitor:
         """
         begun = [launched.driver.controller.loops for launched in tuple(self._runner.launched)]
         return self._telemetry.loops({name: loop for loops in begun for name, loop in loops.items()})
+
+    def _unfinished(self) -> str:
+        """What a run waits for that has not ended in time, as far as loops and tokens are concerned, for an error."""
+        frontiers, words = self._telemetry.frontiers(), ""
+        for loop in self.loops():
+            if loop.phase in (NOT_BEGUN, PHASES[LoopPhase.FED], PHASES[LoopPhase.ENDING]):
+                continue
+            holders = () if frontiers is None else frontiers.holding(loop.name)
+            held = f", held by {holders[0]}" if holders and loop.phase == PHASES[LoopPhase.WAITING] else ""
+            words += f"; loop {loop.name!r} is {loop.phase} after {loop.rounds}{held}"
+        if frontiers is not None and any(one.time and one.time.ahead is not None for one in self.graph.operators):
+            sinks = [one.name for one in self.graph.operators if one.traits.is_sink]
+            found = dict.fromkeys(one for name in sinks for one in frontiers.holding(name)[:1])
+            slow = [one for one in found if not one.to and one.operator not in self.graph.sources]
+            words += "".join(f"; sources with ahead= wait, held by {one}" for one in slow)
+        return words
 
     def constraints(self) -> tuple[ConstraintState, ...]:
         """The latency constraints and whether they are met, as last judged (about once a second).

@@ -13,6 +13,7 @@ from fries_nb.connectors.sink import Sink
 from fries_nb.connectors.source import Split
 from fries_nb.connectors.worker_reader import SourcePlan
 from fries_nb.controller.controller import Controller
+from fries_nb.controller.deferred_changes import with_deferred
 from fries_nb.controller.events import HostLost, HostsUnfit
 from fries_nb.dataflow.endpoints import DeltaTable, Memory
 from fries_nb.dataflow.graph import Graph, Operator
@@ -131,7 +132,7 @@ def launch(
         server.incarnation = place.incarnation
         region = RegionSpec(
             place.flow.run, place.incarnation, _bare(graph), functions, sources, sinks, server.address, keys.hosts,
-            interface, options, SnapshotStore(path, place.flow.run, key), place.restoration,
+            interface, options, SnapshotStore(path, place.flow.run, key), with_deferred(graph, place.restoration),
         )  # fmt: skip
         driver = _start(graph, region, session, server, listener, place, bool(checkpoint))
         undo.pop_all()

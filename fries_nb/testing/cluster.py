@@ -32,6 +32,7 @@ from typing import Any
 from fries_nb.checkpoints import CommittedChange, Restoration
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller, EventQueue
+from fries_nb.controller.deferred_changes import with_deferred
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Limit
 from fries_nb.messages import Chained, WorkerId
@@ -84,6 +85,7 @@ class Cluster:
         store: the storage that survives failures.
         hosts: the current incarnation.
         recoveries: the reason of each restart of the hosts.
+        deferred: changes that a restart has deferred.
         ended: checkpoints that are complete or aborted, in order.
         paused, chained: paused operators; the answers to requests for chains, in order.
         asked: requests for checkpoints to the reason why they were aborted (empty: complete), ``None`` while open.
@@ -105,7 +107,8 @@ class Cluster:
         self.outcomes, self.guards = self.changes.outcomes, self.changes.guards
         self.orphans, self.paused = self.changes.orphans, self.changes.paused
         self.state, self.error, self.details = "running", "", ""
-        self.recoveries, self.ended, self.chained = list[str](), list[said.CheckpointEnded](), list[Chained]()
+        self.recoveries, self.deferred, self.ended = list[str](), set[str](), list[said.CheckpointEnded]()
+        self.chained = list[Chained]()
         self.asked: dict[str, str | None] = {}
         self.store = Store()
         self._fate = Fate(faults, hosts, self.random)
@@ -310,7 +313,7 @@ class Cluster:
         self.asked = {request: answer for request, answer in self.asked.items() if answer is not None}
         self.store.complete()
         incarnation = self.controller.incarnation + 1
-        restoration = self.store.restoration()
+        restoration = with_deferred(self.graph, self.store.restoration())
         self._lead(incarnation, restoration)
         self._start_again(incarnation, restoration, "the driver was killed")
         self.store.resume()
@@ -321,6 +324,7 @@ class Cluster:
     def _start_again(self, incarnation: int, restoration: Restoration, reason: str) -> None:
         """Replace the hosts by new ones; messages of the old ones arrive late or never."""
         self.recoveries.append(reason)
+        self.deferred.update(restoration.deferred)
         old, self._news = self.hosts, []
         late = [answer for answer in old.unsaid() if self.random.random() < 0.5]
         self.store.cut()

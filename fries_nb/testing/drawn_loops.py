@@ -190,7 +190,8 @@ class _Draw:
         self.flow.heads = (*self.flow.heads, name)
         entered = self.add(f"E{number}", Kind.MAP, [end], within, function=Enter(name))
         two = chance.random() < (0.0 if self._small else 0.3)
-        head = self.add(name, Kind.LOOP, [(entered, 0)], inside, branches=1 + two)
+        emits = Emits.ONE_TO_ONE if self._small else Emits.ONE_TO_MANY  # no row of a small one becomes two
+        head = self.add(name, Kind.LOOP, [(entered, 0)], inside, branches=1 + two, emits=emits)
         ends: list[End] = [(head, 0)]
         if two:
             sides = [self.add(f"{side}{number}", Kind.MAP, [(head, branch)], inside, function=dict)

@@ -59,7 +59,7 @@ class SeededChanges:
         self.listeners: list[ChangeListener] = []
         self._graph = graph
         self._requested: list[str] = []
-        self._posted: deque[said.ChangeRequested] = deque()
+        self._posted: deque[said.ChangeRequested | said.ChangeCancelled] = deque()
         self._queue = self._new(())
 
     def _new(self, before: Sequence[CommittedChange]) -> ChangeQueue:
@@ -101,8 +101,8 @@ class SeededChanges:
 
     # ---- the controller
 
-    def posted(self) -> Iterator[said.ChangeRequested]:
-        """Take the events for the controller, one for each request that the queue has started; a generator."""
+    def posted(self) -> Iterator[said.ChangeRequested | said.ChangeCancelled]:
+        """Take the events for the controller: requests that the queue has started or cancelled; a generator."""
         while self._posted:
             yield self._posted.popleft()
 
@@ -149,9 +149,9 @@ class SeededChanges:
         """Pickle the updates, as on Spark."""
         return {name: cloudpickle.dumps(update) for name, update in updates.items()}
 
-    def carry_out(self, region: int, request: said.ChangeRequested) -> None:
-        """Queue the request for the controller; see ``posted``."""
-        self._posted.append(request)
+    def carry_out(self, region: int, event: said.ChangeRequested | said.ChangeCancelled) -> None:
+        """Queue the event for the controller; see ``posted``."""
+        self._posted.append(event)
 
     def requested(self, change: Change) -> None:
         """Record that a change was requested."""

@@ -6,10 +6,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+import pyarrow as pa
+
 from fries_nb.errors import ColumnError, FriesError, OperatorError
-from fries_nb.messages import Attempt, Commit, Done, Failed, Hold, Marker, Reconfigure, Release, WorkerId
+from fries_nb.messages import (
+    ApplyDeferred,
+    Attempt,
+    Commit,
+    Done,
+    Failed,
+    Hold,
+    Marker,
+    Reconfigure,
+    Release,
+    WorkerId,
+)
+from fries_nb.operators.failures import row_as_json
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.recent import shown_tuple
 from fries_nb.worker.events import ClosePart, Instruction, TellController
+
+SHOWN_CHARS = 2_000
+"""Maximum length of a tuple in the details of an error."""
 
 
 def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Done:
@@ -31,6 +49,8 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Do
         return Done(marker.id, worker, read=read)
     if isinstance(action, Attempt):
         return Done(marker.id, worker, busy=busy)
+    if isinstance(action, ApplyDeferred):
+        return Done(marker.id, worker, switched=_apply_deferred(instance))
     if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
         return Done(marker.id, worker)
     if action.before in instance.applied:
@@ -38,6 +58,13 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Do
         return Done(marker.id, worker)
     old_tuples = instance.old_tuples(action.change)
     return Done(marker.id, worker, switched=instance.switch(action.change, action.before), old_tuples=old_tuples)
+
+
+def _apply_deferred(instance: Instance) -> bool:
+    apply, instance.deferred = instance.deferred, None
+    if apply is not None:
+        apply()
+    return apply is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +105,18 @@ def effects_of(marker: Marker, instances: Sequence[Instance], ended: bool, busy:
     return MarkerEffects(tuple(map(answer, done)), switched, len(inside) == len(instances), held)
 
 
-def failed_answer(error: FriesError, worker: WorkerId) -> Failed:
-    """The answer of a worker that has stopped; ``worker`` is its first operator's, which the error may not name."""
+def failed_answer(error: FriesError, worker: WorkerId, row: pa.RecordBatch | None = None) -> Failed:
+    """The answer of a worker that has stopped.
+
+    Args:
+        error: why.
+        worker: its first operator's worker, which the error may not name.
+        row: the tuple in hand, as it came to that operator, which the details of a user's error show.
+    """
     operator, details = (error.operator, error.details) if isinstance(error, OperatorError) else ("", "")
+    if details and row is not None:
+        shown = row_as_json(shown_tuple(row))
+        shown = shown if len(shown) <= SHOWN_CHARS else f"{shown[:SHOWN_CHARS]}..."
+        details = f"{details.rstrip()}\nIn hand, as it came to {worker.operator}: {shown}\n"
     column, before = (error.column, error.before) if isinstance(error, ColumnError) else ("", b"")
     return Failed(WorkerId(operator or worker.operator, worker.index), str(error), details, column, before)

@@ -58,10 +58,8 @@ class Redistribution:
 
     def had_ended(self, worker: WorkerId) -> bool:
         """Whether the checkpoint records this worker as finished (if rescaled: all workers of its operator)."""
-        if self._checkpoint is None:
-            return False
-        alike = [worker] if self._is_unchanged(worker.operator) else self._workers_in_checkpoint(worker.operator)
-        return all(str(each) in self._checkpoint.ended for each in alike)
+        workers = self._workers[worker.operator]
+        return self._checkpoint is not None and self._checkpoint.had_ended(worker.operator, worker.index, workers)
 
     def read_from(self, worker: WorkerId) -> Sequence[WorkerId]:
         """The workers whose snapshots are needed to restore this worker."""

@@ -22,7 +22,7 @@ marker. Restoring is idempotent, and taking a snapshot has no effect on the work
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -143,13 +143,19 @@ def restore_ended(instance: Instance, checkpoint: Checkpoint) -> None:
     instance.log.spent = True
 
 
-def restore(instance: Instance, snapshot: Snapshot | None, decided: Sequence[CommittedChange]) -> None:
+def restore(
+    instance: Instance,
+    snapshot: Snapshot | None,
+    decided: Sequence[CommittedChange],
+    deferred: Collection[str] = (),
+) -> None:
     """Restore an instance from a snapshot, and apply the changes decided since. Must precede ``Worker(...)``.
 
     Args:
         instance: a new instance, with the initial function, opened.
         snapshot: the operator's snapshot; ``None`` for the initial state.
         decided: all decided changes of the run, in order.
+        deferred: ids of those that ``Instance.deferred`` is to apply; their functions are opened now.
 
     Raises:
         OperatorError: the user's code failed: a state or a function cannot be unpickled, or ``open()`` raised.
@@ -168,29 +174,55 @@ def restore(instance: Instance, snapshot: Snapshot | None, decided: Sequence[Com
         instance.state.load(_states(name, before))
     instance.begin_at(before.processed, before.applied, Counts(*before.traced))
     instance.positions, instance.bounds = dict(before.positions), dict(before.bounds)
-    _apply_changes(instance, before, decided)
+    changes = _DecidedChanges(instance, before.applied)
+    for change in decided:
+        if change.change not in deferred:
+            changes.apply(change)
     if instance.function is not first:
         _open(name, instance.function)
+    later = [change for change in decided if change.change in deferred and (name in change.payloads or change.undoes)]
+    for change in later:
+        if name in change.payloads:
+            _open(name, changes.load(change).function)
+    if later:
+        instance.deferred = partial(changes.apply_all, later)
 
 
-def _apply_changes(instance: Instance, before: Snapshot, decided: Sequence[CommittedChange]) -> None:
-    """Apply the functions of all changes, in order, and the transformations that the snapshot has not applied.
+class _DecidedChanges:
+    """Applies the functions of decided changes, in order, and the transformations that a snapshot has not applied.
 
     A guard's rollback restores the function that ran before its change, and contains none itself.
     """
-    name = instance.worker.operator
-    ran: dict[str, tuple[Any, Callable[[], Any] | None, Update]] = {}
-    for change in decided:
-        is_new = change.change not in before.applied
+
+    def __init__(self, instance: Instance, applied: Collection[str]) -> None:
+        self._instance = instance
+        self._applied = applied
+        self._updates: dict[str, Update] = {}
+        self._ran: dict[str, tuple[Any, Callable[[], Any] | None]] = {}
+
+    def load(self, change: CommittedChange) -> Update:
+        """The update of the operator, unpickled once."""
+        if change.change not in self._updates:
+            self._updates[change.change] = _update(self._instance.operator, change)
+        return self._updates[change.change]
+
+    def apply_all(self, changes: Iterable[CommittedChange]) -> None:
+        for change in changes:
+            self.apply(change)
+
+    def apply(self, change: CommittedChange) -> None:
+        instance, name = self._instance, self._instance.worker.operator
+        is_new = change.change not in self._applied
         if name in change.payloads:
-            update = _update(instance.operator, change)
-            ran[change.change] = (instance.function, instance.recreate, update)
+            update = self.load(change)
+            self._ran[change.change] = (instance.function, instance.recreate)
             instance.run_function(update.function, change.change)
             instance.recreate = partial(new_function, change.payloads[name], instance.operator)
             if is_new:
                 instance.apply_change(change.change, update.state, change.before)
-        elif change.undoes in ran:
-            function, instance.recreate, update = ran[change.undoes]
+        elif change.undoes in self._ran:
+            function, instance.recreate = self._ran[change.undoes]
+            update = self._updates[change.undoes]
             instance.run_function(function, change.change)
             if is_new:
                 instance.undo_change(change.change, update.state, update.back)

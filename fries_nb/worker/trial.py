@@ -11,7 +11,7 @@ since their behaviour would not change.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,7 +31,7 @@ from fries_nb.operators.chain_compiler import compile_chain, joined_columns, joi
 from fries_nb.operators.column_types import culprit
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.dry_run import has_open, open_function, types_of
-from fries_nb.operators.firing import FIRED, firing_batch, is_firing
+from fries_nb.operators.firing import FIRED, firing_batch, is_firing, note_columns
 from fries_nb.operators.instance import Draw, Instance, Ready
 from fries_nb.operators.outputs import Output, Types, assemble, check_names
 from fries_nb.operators.recent import Recent
@@ -44,6 +44,9 @@ from fries_nb.worker.worker import Worker
 
 MOST_ROWS = 64
 """Maximum number of rows of one tuple at any operator of a chain; a function, which may be endless, makes no more."""
+
+MOST_PASSES = 64
+"""Maximum number of batches of one tuple that an operator processes: a loop may go round for ever."""
 
 Out = list[tuple[int, pa.RecordBatch]]
 
@@ -177,10 +180,12 @@ class Trial:
     def _pass_on(self, sender: str, operator: str, came: Recent, passage: Passage) -> None:
         """Pass a tuple through a chain, and what becomes of it through all chains below."""
         waiting: deque[tuple[str, str, Recent]] = deque([(sender, operator, came)])
+        passes = Counter[str]()
         while waiting:
             sender, operator, came = waiting.popleft()
             for to, batch in self._pass(sender, operator, came, passage):
-                if self._is_run(self._tail(operator), to, batch, passage):
+                if self._is_run(self._tail(operator), to, batch, passage) and passes[to] < MOST_PASSES:
+                    passes[to] += 1
                     waiting.append((self._tail(operator), to, Recent(batch)))
 
     def _tail(self, operator: str) -> str:
@@ -300,9 +305,10 @@ class _Chain:
     def _rows(self, came: Recent, sender: str) -> Out:
         wiring = self.worker.wiring
         rows = [came.row()] if came.written or came.whole else list(Columns(came.batch, Reads()).rows())
-        columns, fired = rows[0].columns, is_firing(came.batch)
-        if not fired:
-            self._instances[0].came = columns.batch.schema
+        columns = rows[0].columns
+        fired = is_firing(came.batch) and not (came.written or came.whole)  # not what a chain has made of a firing
+        if self._instances[0].agenda is not None:
+            note_columns(self._instances[0], FIRED if fired else sender, columns.batch.schema)
         branches = [Output(self._assembled, lambda types: None) for _ in range(wiring.branches)]
         for instance in self._instances:
             instance.draw = _first_rows()

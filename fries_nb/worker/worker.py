@@ -9,6 +9,8 @@ queue the event and raise ``interrupt``. ``events`` lists the effect of each eve
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.messages import (
     Abort,
@@ -70,6 +72,11 @@ from fries_nb.worker.watermarks import frontier_at
 
 class Worker(ChainWork):
     """One chain at one index; see the module, and ``ChainWork`` for its arguments."""
+
+    def close(self, operators: Collection[str]) -> None:
+        """Let no row enter from others than these operators; see ``BlockEntries``."""
+        self._alignment.block_entries(operators)
+        self._block()
 
     # ---- events
 
@@ -224,8 +231,7 @@ class Worker(ChainWork):
         if busy and isinstance(action, Attempt):
             self._unsettled += [Settled(instance.worker, marker.id) for instance in self.instances[start:]]
         if isinstance(action, BlockEntries):
-            self._alignment.block_entries(action.operators)
-            self._block()
+            self.close(action.operators)
         if effects.leaves:
             self.outbox.mark(marker)
         if isinstance(action, Move):
@@ -311,4 +317,4 @@ class Worker(ChainWork):
 
     def _fail(self, error: FriesError) -> None:
         self.failed = True
-        self._tell(failed_answer(error, self.instances[0].worker))
+        self._tell(failed_answer(error, self.instances[0].worker, self._running.facing()))

@@ -238,6 +238,26 @@ def test_splits_of_a_run_that_began_without_times_are_read_with_them(tmp_path: P
     assert sorted(game.read) == list(range(72))
 
 
+def test_times_that_no_operator_reads_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan has lower bounds, which never decrease."""
+    times = [random.Random(5).randint(0, 99) for _ in range(300)]
+    write_rows(tmp_path, "int64", [(times, 20, True)])
+    plan = planned(ReplaySource(str(tmp_path)), 2, None, EventTime("at", carried=False), "pay")
+    monkeypatch.setattr(shared_row_groups, "column_of", None)
+    for index in range(2):
+        outlined = reader_of(plan, index, 2)
+        bounds: list[int] = []
+        while not outlined.exhausted:
+            least = outlined.next_time
+            assert least is not None
+            batch, _ = outlined.read(NOW, 7)
+            assert batch is not None
+            bounds += [least] * batch.num_rows
+            assert min(batch["at"].to_pylist()) >= least
+        assert bounds == sorted(bounds)
+        assert bounds[-1] > 0
+
+
 def test_an_empty_replay_has_no_bounds(tmp_path: Path) -> None:
     """As after an earlier region that gave no rows; fewer rows than workers are no problem either."""
     pq.write_table(pa.table({"at": pa.array([], pa.int64())}), tmp_path / "a.parquet")

@@ -308,6 +308,18 @@ def test_epochs_go_on_from_the_restored_one():
     assert markers(desk.hear(Tick(), after_ms=100))[0].action == Commit(42, checkpoint=True)
 
 
+@pytest.mark.parametrize(("then", "owed"), [(2, False), (1, False), (3, True)])
+def test_a_worker_that_had_ended_owes_no_snapshot_unless_it_shares_the_work_of_others_now(then, owed):
+    """Of three workers one had not ended: if two are restored, each of them may have its splits."""
+    record = Checkpoint("r7", 41, 2, {}, ended=("payments[0]", "payments[1]"), workers={"payments": then})
+    desk = desk_with_place(restored=Restoration(record))
+    desk.hear(Tick(), after_ms=100)
+    desk.done(1, *BUT_SINK)
+    desk.done(1, "scored")
+    desk.saved(42, *EVERYTHING[1:])
+    assert bool(only(desk.said, KeepCheckpoint)) is not owed
+
+
 # ---- the protocol
 
 

@@ -236,6 +236,24 @@ def test_refused_by_name_and_taken_back(flow, rows, case):
     check_runnable(flow.graph())
 
 
+@pytest.mark.parametrize(
+    ("declare", "body", "words"),
+    [
+        ("iterate", lambda: None, r"body of loop 'L' has the parameters \(\); expected it to take 1 stream"),
+        ("iterate", lambda one, two: None, r"takes two streams; expected iterate_with_feedback\('L', ...\)"),
+        ("iterate_with_feedback", lambda one: None, r"takes a stream; expected iterate\('L', ...\)"),
+        ("iterate_with_feedback", lambda a, b, c: None, r"has the parameters \(a, b, c\); expected it to take 2"),
+    ],
+)
+def test_a_body_takes_the_streams_that_it_is_given(flow, rows, declare, body, words):
+    """A body for the other kind of loop is told which one."""
+    with pytest.raises(DataflowError, match=words):
+        getattr(rows, declare)("L", body)
+    assert [operator.name for operator in flow.graph().operators] == ["S"]
+    rows.iterate("L", lambda *streams: once(*streams))
+    rows.iterate_with_feedback("M", lambda *streams: once(streams[1], "C"))
+
+
 def test_a_loop_is_left_by_its_output_only(flow, rows):
     """What the body kept for itself cannot be used outside, nor in another loop, nor in the loop once it is closed."""
     kept = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -118,13 +119,17 @@ TUMBLING = fn.tumbling(60)
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ((Sum(), fn.tumbling(0)), "window 'W' has windows of 0; expected a duration above zero"),
-        ((Sum(), fn.tumbling(-1)), "window 'W' has windows of -1; expected a duration above zero"),
-        ((Sum(), fn.tumbling("1m")), "window 'W' has windows of '1m'; expected a duration above zero"),
-        ((Sum(), fn.sliding(60, 0)), "window 'W' has a window every 0; expected a duration above zero"),
+        ((Sum(), fn.tumbling(0)), "window 'W' has windows of 0; expected a number above 0, in seconds or"),
+        ((Sum(), fn.tumbling(-1)), "window 'W' has windows of -1; expected a number above 0, in seconds or"),
+        ((Sum(), fn.tumbling("1m")), "window 'W' has windows of '1m'; expected a number above 0, in seconds or"),
+        ((Sum(), fn.sliding(60, 0)), "window 'W' has a window every 0; expected a number above 0, in seconds or"),
+        ((Sum(), fn.tumbling(timedelta(seconds=5))), "has windows of datetime.timedelta.seconds=5.; expected a number"),
+        ((Sum(), fn.tumbling(1e30)), r"window 'W' has windows of 1e\+30; expected a number"),
+        ((Sum(), TUMBLING, {"lateness": 2**63, "late": memory()}), "has lateness=9223372036854775808; expected"),
+        ((Sum(), fn.sliding(1e9, 1e-3)), "each row would be in 1,000,000,000,000, which have a state each"),
         ((Sum(), fn.sliding(10, 20)), "window 'W' slides by 20, more than its windows of 10"),
         ((Sum(), 60), "window 'W' has 60 as its windows; expected fn.tumbling or fn.sliding"),
-        ((Sum(), TUMBLING, {"lateness": -1}), "window 'W' has lateness=-1; expected a duration, 0 or more"),
+        ((Sum(), TUMBLING, {"lateness": -1}), "window 'W' has lateness=-1; expected a number of 0 or more"),
         ((Sum(), TUMBLING, {"lateness": 5}), "window 'W' has lateness=5 and no place for rows that are later"),
         ((Sum(), TUMBLING, {"late": "here"}), "window 'W' has late='here'; expected a sink"),
         ((Sum(), TUMBLING, {"key": None}), "window 'W' has no key, by which its rows are grouped"),
@@ -133,6 +138,7 @@ TUMBLING = fn.tumbling(60)
         ((len, TUMBLING), "window 'W' got a function of a row; expected an object with process"),
         ((batched(lambda batch: batch), TUMBLING), "window 'W' got a function of a batch"),
         ((Sum, TUMBLING), "operator 'W': got the class Sum; expected an instance"),
+        ((method(initial_state=0), TUMBLING), "operator 'W': its initial_state is 0; expected a method that makes"),
         ((method(close=None), TUMBLING), r"window 'W' got a Given, which has no close\(\)"),
         ((method(close=lambda self, key: 0), TUMBLING), "'W': its close takes 1 parameters; expected one to be called"),
         ((method(process=lambda self, row: 0), TUMBLING), "'W': its process takes 1 parameters; expected one to be"),
@@ -154,6 +160,9 @@ def test_bad_windows_are_refused(given: Any, words: str) -> None:
     [
         ({"due": lambda self, key: 0}, "operator 'M': its due takes 1 parameters"),
         ({"reached": lambda self: 0}, "operator 'M': its reached takes 0 parameters"),
+        ({"reached": lambda self, frontier, state, out: (yield)}, "operator 'M': its reached is a generator, and its"),
+        ({"due": 5}, r"operator 'M': its due is 5; expected a method due\(key, time, state\)"),
+        ({"initial_state": {}}, "operator 'M': its initial_state is {}; expected a method that makes a state"),
         ({"process": lambda self, row, state, at, more: 0}, "operator 'M': its function takes 4 parameters"),
     ],
 )
@@ -187,3 +196,41 @@ def test_sources_above_a_window_have_times() -> None:
     with pytest.raises(DataflowError, match="window 'W' has no place for rows that come late, and source 'pay' has la"):
         late.window("W", Sum(), TUMBLING, key="value")
     late.window("W", Sum(), TUMBLING, key="value", late=memory())
+
+
+def test_results_of_windows_are_not_late() -> None:
+    """So what follows a window needs no place for late rows; what follows rows that left early does."""
+    _, late = flow(late=30)
+    closed = late.window("W", Sum(), TUMBLING, key="value", late=memory())
+    closed.window("V", Sum(), TUMBLING, key="value").reduce("R", Sum(), key="value")
+    early = late.window("E", Sum(), TUMBLING, key="value", late=memory(), early=True)
+    for stream in (early, closed.union("U", late)):
+        with pytest.raises(DataflowError, match="reduce 'X' has no place for rows that come late, and source 'pay'"):
+            stream.reduce("X", Sum(), key="value")
+
+
+def test_late_rows_do_not_leave_a_loop() -> None:
+    """Neither by a sink inside, nor is one asked for that would be refused."""
+    _, late = flow(late=30)
+    for more, words in (
+        ({"late": memory()}, "window 'W' of loop 'L' has late=, and rows leave a loop by its output only; expected a"),
+        ({}, "window 'W' has no place for rows that come late.*; expected a window in front of loop 'L' to take them"),
+    ):
+        with pytest.raises(DataflowError, match=words):
+            late.iterate("L", lambda s, more=more: s.window("W", Sum(), TUMBLING, "value", **more).split("S", len))
+
+
+def test_no_row_of_a_replay_is_late() -> None:
+    """Rather than a place for late rows that nothing ever comes to."""
+    with pytest.raises(DataflowError, match="source 'pay' has late=5 and is a replay, which knows its rows"):
+        DataflowBuilder("timed").source("pay", fn.replay("pay.parquet"), time="at", late=5)
+
+
+def test_a_window_is_taken_back_with_its_late_rows() -> None:
+    """If the name of their sink is that of another operator: the window can be declared again."""
+    builder, pay = flow()
+    pay.sink("W.late", memory())
+    with pytest.raises(DataflowError, match=r"two operators are named 'W\.late'"):
+        pay.window("W", Sum(), TUMBLING, key="value", late=memory())
+    pay.window("W", Sum(), TUMBLING, key="value")
+    assert "W" in list(builder.graph())

@@ -109,7 +109,7 @@ def test_loops_end_with_every_row_decided(tmp_path: Path):
     assert re.search(r"phase='running', attempts=0, .*\bround=7\b", said(notebook, "wait_until(lambda: run.loops"))
     assert said(notebook, "%fries_loops").splitlines()[1].split()[:3] == ["Checks", "running", "7"]
     end = said(notebook, "run.stop(drain=True)")
-    assert re.search(r"ended after [1-9]\d* attempts; the longest check took 7 rounds", end)
+    assert re.search(r"ended \(attempts: [1-9]\d*\); the longest check took 7 rounds", end)
     read, decided = re.findall(r"([\d,]+) (?:payments were read|are decided)", end)
     assert read == decided
     assert said(notebook, "%%fries_reconfigure checks").startswith("done by fries in ")

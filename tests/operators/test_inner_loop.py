@@ -16,24 +16,27 @@ from operator_setting import batch
 from row_functions import Keyed, adds, scores
 
 from fries_nb.errors import OperatorError
-from fries_nb.operators import executors, inner_loop, laid_rows, loop_source
+from fries_nb.operators import chain_compiler, executors, inner_loop, laid_rows, loop_source
 from fries_nb.operators.executors import InterruptFlag, executor_of
 from fries_nb.operators.inner_loop import InnerLoop, ReturnedResult
 from fries_nb.operators.laid_rows import LaidRow
 from fries_nb.operators.outputs import Captured
 from fries_nb.operators.rows import UNKNOWN, Columns, Reads, Row
+from fries_nb.operators.values import SettledColumns
 
 QUOTAS = (1, 9, 20, 64)
 FRAMES = (12, 40, 40)
 """Sizes of the frames; the columns that are written have settled after the first."""
 NEVER = {
+    "a split with a column of two types",
     "aliases in place", "aliases its state", "beside a flat map", "copies", "derives a row", "fails, and pauses",
     "is audited", "keeps rows", "keyed, and reads its key", "renames", "returns a new dict",
     "returns all and one more", "returns its state", "returns nothing", "shows_all", "yields",
     "uses_other_methods",
 }  # fmt: skip
 """Styles of which all rows take the common path; of the others the inner loop captures some."""
-SELDOM = {"a filter that fails", "the second adds sometimes"}
+SELDOM = {"a filter that fails", "a split into a branch that has no rows yet", "a split that fails",
+          "the second adds sometimes"}  # fmt: skip
 """Styles of which the inner loop may capture some."""
 
 
@@ -56,7 +59,7 @@ def observed(style: str, quota: int) -> dict[str, Any]:
     """All that can be seen of a chain: its batches, failures, states, counts and records."""
     flag, kept = InterruptFlag(), list[Any]()
     chain = STYLES[style](flag, kept)
-    running = executor_of(chain, flag, 1, "L")
+    running = executor_of(chain, flag, chain[-1].operator.branches, "L")
     seen: list[Any] = []
     try:
         for data in frames():
@@ -64,7 +67,7 @@ def observed(style: str, quota: int) -> dict[str, Any]:
             while running.remaining:
                 flag.raised = False
                 _advance(running, quota, seen)
-                seen += [(str(out.schema), repr(out.to_pydict())) for _, out in running.results()]
+                seen += [(branch, str(out.schema), repr(out.to_pydict())) for branch, out in running.results()]
                 seen.append(repr([(one.batch.to_pydict(), one.written) for one in running.samples(len(chain) - 1)]))
     except OperatorError as error:
         seen.append((type(error), _plain(str(error)), error.operator))
@@ -80,7 +83,7 @@ def _advance(running: Any, quota: int, seen: list[Any]) -> None:
         seen.append(running.advance(quota))
     except OperatorError as error:
         seen.append((_plain(str(error)), error.operator, error.details, running.remaining))
-        seen += [(str(out.schema), repr(out.to_pydict())) for _, out in running.results()]
+        seen += [(branch, str(out.schema), repr(out.to_pydict())) for branch, out in running.results()]
         raise
 
 
@@ -224,6 +227,18 @@ def _registers_nothing(common: Any) -> Any:
     return unregistered
 
 
+def _resumed_anew(instances: Any, outputs: Any, call: Any) -> Any:
+    return chain_compiler.resumed_steps(instances, outputs, None)
+
+
+def _settles_anywhere(learn: Any) -> Any:
+    def union(columns: SettledColumns, *given: Any) -> None:
+        learn(columns, *given)
+        columns.names = frozenset.union(*columns.of_output.values())
+
+    return union
+
+
 MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "the interrupt is not looked at": ("interrupts", _mutated("if interrupt.raised", "if False")),
     "nor after a row that is dropped in mid chain": (
@@ -263,6 +278,18 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
         laid_rows, "_LAID", lambda laid: laid | {pa.float32().id})),
     "the loop begins before columns have settled": ("aliases in place", _patched(
         inner_loop, "SETTLED", lambda _: UNKNOWN)),
+    "a column that has settled in one branch has settled": (
+        "a split with a column of two types", _patched(SettledColumns, "learn", _settles_anywhere)),
+    "the first rows of a branch are not checked": (
+        "a split with lists in a branch that has no rows yet", _patched(
+            chain_compiler, "emits_of", lambda _: lambda outputs, last: [output.append for output in outputs])),
+    "a branch is counted from the end": (
+        "a split into the last branch from the end", _mutated(" or out not in known", "")),
+    "rows go to another branch": ("a split", _mutated(r"keep\[out\]", "keep[0]")),
+    "values go to another branch": ("a split that writes", _mutated(r"put_0\[out\]", "put_0[0]")),
+    "a row kept by a split is used again": ("a split that keeps some rows", _mutated(r"refs\(row\) != held", "False")),
+    "a split is called twice": ("a split that writes and keeps", _patched(
+        inner_loop, "resumed_steps", lambda _: _resumed_anew)),
     "a result is referenced once more": ("derives a row", _patched(
         ReturnedResult, "__call__", _holds_the_result)),
 }  # fmt: skip

@@ -24,7 +24,7 @@ UNUSUAL = (
 STEPS = st.tuples(
     st.lists(st.sampled_from(USUAL), max_size=3).map(tuple),
     st.lists(st.tuples(st.sampled_from(UNUSUAL), st.sampled_from([5, 13, 29, 60]), st.integers(0, 59)), max_size=2),
-    st.sampled_from(["map", "filter", "keyed"]),
+    st.sampled_from(["map", "filter", "keyed", "split"]),
 )
 
 
@@ -98,9 +98,13 @@ def observed(drawn: list[Any], quota: int) -> list[Any]:
         own: Any = function if kind == "keyed" else (lambda row, f=function, s=[]: f.process(row, s))
         if kind == "filter":
             own = lambda row, f=function, s=[]: f.process(row, s) is not None and row.get("n", 0) % 3 > 0  # noqa: E731
+        if kind == "split" and at == len(drawn) - 1:
+            own = lambda row, f=function, s=[]: f.process(row, s) is None or row.get("n", 0) % 3  # noqa: E731
+            chain.append(instance(f"O{at}", Kind.SPLIT, own, branches=3))
+            continue
         key = ("k",) if kind == "keyed" else ()
         chain.append(instance(f"O{at}", Kind.FILTER if kind == "filter" else Kind.MAP, own, key=key))
-    running = executor_of(chain, flag, 1, "")
+    running = executor_of(chain, flag, chain[-1].operator.branches, "")
     seen: list[Any] = []
     try:
         for start in (0, 10, 35):
@@ -112,7 +116,7 @@ def observed(drawn: list[Any], quota: int) -> list[Any]:
             while running.remaining:
                 flag.raised = False
                 seen.append(running.advance(quota))
-                seen += [(str(out.schema), out.to_pydict()) for _, out in running.results()]
+                seen += [(branch, str(out.schema), out.to_pydict()) for branch, out in running.results()]
     except OperatorError as error:
         seen += [str(error), error.details, running.remaining]
     seen += [list(one.state.live.items()) for one in chain]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from window_setting import TimedRun, shown
 
 from fries_nb.dataflow import Kind, Operator, memory
-from fries_nb.dataflow.hidden_columns import TIME
+from fries_nb.dataflow.hidden_columns import TIME, TRANSACTION
 from fries_nb.errors import OperatorError
 from fries_nb.messages import WorkerId
 from fries_nb.operators.instance import Instance
@@ -129,3 +132,125 @@ def test_tokens_and_reminders_are_restored() -> None:
         again = TimedRun(fresh, branches=1)
         assert [change.time[1] for change in fresh.held()] == [5 if isinstance(function, Raw) else 15]
         assert [row.get("total") for row in shown(again.fire())] == rows
+
+
+def test_times_of_tokens_are_those_of_rows() -> None:
+    """Timestamps, which are cut off to microseconds when shown, and only then."""
+    seen: list[Any] = []
+
+    class Later:
+        def process(self, row: Row, state: Row, at: Any) -> None:
+            with at.keep() as token:
+                assert token.time == at.time
+                token.downgrade(at.time)
+                seen.append((at.time, token.delayed(at.time + timedelta(seconds=1)).time))
+            at.call(at.time)
+
+        def due(self, key: Any, time: Any, state: Row) -> None:
+            seen.append(time)
+
+    run = timed(Later())
+    run.frame([{"k": 1, "n": 1}], [1_789], kind=pa.timestamp("ns"))
+    assert (run.fire((0, 1_789)), len(seen)) == ([], 1)
+    run.fire()
+    first = datetime(1970, 1, 1, microsecond=1)
+    assert seen == [(first, first + timedelta(seconds=1)), first]
+
+
+def test_times_that_cannot_be_compared_are_refused() -> None:
+    """Integers after timestamps, and timestamps with a time zone after others without."""
+    for before, after, words in (
+        (None, pa.timestamp("ns"), "times are timestamps without time zone, from S, after others whose times are int"),
+        (pa.timestamp("ns"), pa.timestamp("ns", "UTC"), "times are timestamps with a time zone, from S, after others"),
+    ):
+        run = timed(Raw())
+        run.frame([{"k": 1, "n": 1}], [5], kind=before)
+        with pytest.raises(OperatorError, match=words):
+            run.frame([{"k": 1, "n": 1}], [5], kind=after)
+
+
+@pytest.mark.parametrize(
+    ("reached", "words"),
+    [
+        (lambda self, frontier, state, out: (yield), "M returned generator from reached; rows are sent with out.give"),
+        (lambda self, frontier, state, out: [{"n": 1}], "M returned list from reached; rows are sent with out.give"),
+        (lambda self, frontier, state, out: out.give(5, {"n": 1}), r"M: out.give\(\) got 5; expected a token"),
+        (lambda self, frontier, state, out: out.give(state.token, 5), r"M made 5 \(int\); expected a row \(a dict\)"),
+        (lambda self, frontier, state, out: out.round, "M: reached has no round outside of loops"),
+    ],
+)
+def test_what_reached_may_not_do_is_an_error(reached: Any, words: str) -> None:
+    """No rows are lost in silence, because they were returned."""
+    run = timed(type("Given", (Raw,), {"reached": reached})())
+    run.frame([{"k": 1, "n": 1}], [5])
+    with pytest.raises(OperatorError, match=words):
+        run.fire()
+
+
+def test_reached_knows_its_round() -> None:
+    """A key that holds tokens of two rounds gives rows with those of the round for which it runs."""
+    class Rounds(Raw):
+        def process(self, row: Row, state: Any, at: Any) -> None:
+            state.token = [*(state.token or []), at.keep()]
+
+        def reached(self, frontier: Any, state: Any, out: Any) -> None:
+            mine = [one for one in state.token if self.every or one.round == out.round]
+            state.token = [one for one in state.token if one not in mine]
+            for token in mine:
+                out.give(token, {"round": token.round})
+                token.drop()
+
+    for every in (False, True):
+        function = Rounds()
+        function.every = every
+        run = timed(function)
+        run.frame([{"k": 1, "n": 1}], [5], stamp=(0, 5, 1))
+        run.frame([{"k": 1, "n": 1}], [5], stamp=(0, 5, 2))
+        if every:
+            with pytest.raises(OperatorError, match=r"M: a token of round \d was given rows while reached runs for"):
+                run.fire()
+        else:
+            assert sorted(row["round"] for row in shown(run.fire())) == [1, 2]
+
+
+def test_at_is_of_no_use_in_another_thread() -> None:
+    """Where it might stand for another row by then."""
+    class Threaded(Remind):
+        def process(self, row: Row, state: Row, at: Any) -> None:
+            with ThreadPoolExecutor(1) as threads:
+                threads.submit(at.call, at.time).result()
+
+    with pytest.raises(OperatorError, match="M: at was used outside of its function, or in another thread"):
+        timed(Threaded()).frame([{"k": 1, "n": 1}], [5])
+
+
+@pytest.mark.parametrize("audit", [False, True])
+def test_each_row_that_time_brings_out_has_its_own_time(audit: bool) -> None:
+    """Also of an operator that makes one row of each; and its own transaction, under audit."""
+
+    class All(Raw):
+        def process(self, row: Row, state: Any, at: Any) -> None:
+            state.token = [*(state.token or []), at.keep()]
+
+        def reached(self, frontier: Any, state: Any, out: Any) -> None:
+            for token in state.token:
+                out.give(token, [{"at": token.time}] * 2)
+                token.drop()
+            state.token = []
+
+    run = timed(All(), audit)
+    run.frame([{"k": 1, "n": 1}] * 4, [3, 9, 5, 3])
+    rows = [row for _, row in run.fire()]
+    assert [(row["at"], row[TIME]) for row in rows] == [(time, time) for time in (3, 3, 9, 9, 5, 5, 3, 3)]
+    assert len({row.get(TRANSACTION) for row in rows}) == (8 if audit else 1)
+
+
+def test_a_late_row_has_no_right_to_its_own_time() -> None:
+    """Frontiers do not go back: its token has the time of the frame, and what it calls for is due at that."""
+    run = timed(Raw())
+    run.frame([{"k": 1, "n": 1}], [3], stamp=(0, 5))
+    assert [(change.time, change.delta) for change in run.counts] == [((0, 5), 1)]
+    assert [row[TIME] for _, row in run.fire()] == [5]
+    run = timed(Remind())
+    run.frame([{"k": 1, "n": 1}], [3], stamp=(0, 50))
+    assert [row["due"] for row in shown(run.fire())] == [50, 50]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from window_setting import TimedRun, reduce, shown, window
+from typing import Any
+
+import pytest
+from window_setting import Sum, TimedRun, reduce, shown, window
 
 from fries_nb.dataflow.hidden_columns import DUE, TIME
 from fries_nb.dataflow.windowing import sliding, tumbling
+from fries_nb.errors import OperatorError
 
 
 def test_a_window_is_closed_when_no_row_of_it_can_come() -> None:
@@ -62,3 +66,39 @@ def test_a_result_is_corrected_once_after_the_lateness() -> None:
     assert {row[TIME] for _, row in corrected} == {79}
     assert shown(run.frame([{"k": 1, "n": 2}], [6], stamp=(0, 80)), 1) == [{"k": 1, "n": 2}]
     assert not run.instance.state.live
+
+
+def test_a_window_that_ends_after_all_times_is_refused() -> None:
+    """Its end would fit in no column: the message names the operator, and the window's last moment."""
+    run = TimedRun(window(tumbling(10)))
+    with pytest.raises(OperatorError, match="TokenError: W cannot call for time 9223372036854775809; expected"):
+        run.frame([{"k": 1, "n": 1}], [2**63 - 1])
+
+
+@pytest.mark.parametrize("audit", [False, True])
+@pytest.mark.parametrize("every", [10, 5])
+def test_a_window_may_keep_its_rows(audit: bool, every: int) -> None:
+    """They are its own then, and may leave when it is closed; under audit as well."""
+
+    class Keep:
+        def initial_state(self) -> list[Any]:
+            return []
+
+        def process(self, row: Any, state: list[Any]) -> None:
+            state.append(row)
+
+        def close(self, key: Any, time: Any, state: list[Any]) -> list[Any]:
+            return [{**row, "end": time} for row in state]
+
+    run = TimedRun(window(sliding(10, every=every), Keep(), audit=audit))
+    run.frame([{"k": 1, "n": 1}, {"k": 1, "n": 2}, {"k": 1, "n": 3}], [1, 2, 11])
+    ends = {10: [(1, 10), (2, 10), (3, 20)], 5: [(1, 5), (2, 5), (1, 10), (2, 10), (3, 15), (3, 20)]}
+    assert [(row["n"], row["end"]) for row in shown(run.fire())] == ends[every]
+
+
+def test_rows_before_the_result_are_declared() -> None:
+    """A window is told how; a reduce has none."""
+    early = type("Early", (Sum,), {"process": lambda self, row, state: row})()
+    for made, words in ((window(tumbling(10), early), "with early=True"), (reduce(early), "from close only")):
+        with pytest.raises(OperatorError, match=words):
+            TimedRun(made).frame([{"k": 1, "n": 1}], [5])

@@ -15,6 +15,7 @@ from fries_nb.progress.agenda import Agenda, Firing
 from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.change_batch import ChangeBatch
 from fries_nb.progress.times import Time
+from fries_nb.progress.tokens import TokenBook
 
 STEPS = st.lists(
     st.one_of(
@@ -199,3 +200,14 @@ def test_nothing_ripe_is_not_taken() -> None:
         agenda.take(1)
     with pytest.raises(ProtocolError, match="which it had not begun"):
         agenda.done(Firing((0, 5), (1,), (5,)))
+
+
+def test_there_is_no_time_beyond_those_of_columns_and_frames():
+    """An entry, and a token, of a time that no frame could be stamped with."""
+    changes = ChangeBatch()
+    agenda, book = Agenda("W", changes), TokenBook("W", changes)
+    with pytest.raises(TokenError, match="W cannot call for time 9223372036854775808; expected one below 2"):
+        agenda.call(2**63, "c7")
+    assert len(agenda) == len(changes) == 0
+    with book.bound(), pytest.raises(TokenError, match="W: a token came to time 9223372036854775808; expected one"):
+        book.keep(0, (0, 5)).downgrade(2**63)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from fries_nb.controller.frontiers import TimeHolder
 from fries_nb.controller.loop_attempts import Loop
 from fries_nb.controller.loop_states import LoopState
 from fries_nb.controller.states import LoopPhase
+from fries_nb.dataflow.event_time import EventTime
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region
 from fries_nb.errors import DataflowError
@@ -182,3 +184,30 @@ def test_loops_are_summed_over_the_workers_of_their_heads() -> None:
     assert state.rounds == "9 rounds"
     [drained] = run._telemetry.loops({"L": Loop("u1", sends, LoopPhase.ASKING, attempts=1)})
     assert (drained.change, drained.phase, drained.attempts, drained.rows) == ("u1", "asking", 1, 40)
+
+
+def test_a_run_that_does_not_end_says_which_loop_goes_on_and_what_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that is never dropped keeps a loop waiting; loops that have ended, or may get rows, are left out."""
+    run = Watched(timed())
+    run.reach(CountChange(SOURCE, (0, 5), 1))
+    states = [LoopState("L"), LoopState("M", "ended"), LoopState("N", "running"), LoopState("K", "asking", round=1)]
+    monkeypatch.setattr(run, "loops", lambda: (*states, LoopState("W", "waiting", round=2)))
+    words = "; loop 'K' is asking after 1 round; loop 'W' is waiting after 2 rounds, held by S → A, 1 frame, from 5 on"
+    assert run._unfinished() == words.replace("S → A, 1 frame", run.holding("W")[0].what)
+    unseen = Watched(looped())
+    monkeypatch.setattr(unseen, "loops", lambda: (LoopState("L", "waiting", round=2),))
+    assert unseen._unfinished() == "; loop 'L' is waiting after 2 rounds"
+
+
+def test_a_run_that_does_not_end_says_what_its_sources_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that is never dropped holds back the sinks, and so a source that must not read far ahead of them."""
+    for ahead, words in ((None, ""), (5, "; sources with ahead= wait, held by A: 1 token, from 3 on")):
+        graph = timed()
+        source = replace(graph.by_name["S"], time=EventTime("at", ahead=ahead))
+        operators = (source, *(one for one in graph.operators if one.name != "S"))
+        run = Watched(Graph(graph.name, operators, graph.edges))
+        monkeypatch.setattr(run, "loops", tuple)
+        run.reach(CountChange(SOURCE, (0, 9), 1), CountChange(GraphLocation("A"), (0, 3), 1))
+        assert run._unfinished() == words
+        run.reach(CountChange(SOURCE, (0, 9), 1))
+        assert run._unfinished() == ""

@@ -80,6 +80,11 @@ def filtered(function: Any = odd) -> Instance:
     return instance("F", Kind.FILTER, function)
 
 
+def divided(function: Any = lambda row: row["n"] % 3, branches: int = 3, **more: Any) -> Instance:
+    """A split, into three branches unless told otherwise."""
+    return instance("D", Kind.SPLIT, function, branches=branches, **more)
+
+
 Chain = Callable[[InterruptFlag, list[Any]], list[Instance]]
 
 
@@ -147,6 +152,27 @@ STYLES: dict[str, Chain] = {
     "doubles, by update, before a filter": lambda flag, kept: [mapped(doubles_by_update), filtered(), mapped(scales)],
     "keyed by an overwritten column": lambda flag, kept: [mapped(overwrites), on_key(Keyed(scores, list), "x")],
     "aliases in place": lambda flag, kept: [on_key(Keyed(aliases_in_place, list))],
+    "a split": lambda flag, kept: [divided()],
+    "a split with an answer": lambda flag, kept: [mapped(adds), divided(lambda row: row["n"] % 5 > 2, 2)],
+    "a split into a branch that is not": lambda flag, kept: [divided(lambda row: row["n"] // 17)],
+    "a split into the last branch from the end": lambda flag, kept: [divided(lambda row: -(row["n"] > 40))],
+    "a split that fails": lambda flag, kept: [mapped(scales), divided(lambda row: 1 / (row["n"] - 37) > 0, 2)],
+    "a split into a branch that has no rows yet": lambda flag, kept: [
+        mapped(adds), divided(lambda row: row["n"] > 80, 2)],
+    "a split into no number": lambda flag, kept: [divided(lambda row: "x" if row["n"] == 60 else row["n"] % 2)],
+    "a split that writes": lambda flag, kept: [divided(lambda row: [row.update(y=row["n"])] and row["n"] % 3)],
+    "a split with a column of two types": lambda flag, kept: [
+        divided(lambda row: [kept.append(1), row.update(y=kept if row["n"] % 3 == 2 else 1)] and row["n"] % 3)],
+    "a split with lists in a branch that has no rows yet": lambda flag, kept: [
+        divided(lambda row: [kept.append(1), row.update(y=kept if row["n"] > 60 else 1)] and row["n"] // 61)],
+    "a split that writes lists late": lambda flag, kept: [
+        divided(lambda row: [row.update(y=[1] if row["n"] % 3 == 2 and row["n"] > 30 else 1)] and row["n"] % 3)],
+    "a split that keeps some rows": lambda flag, kept: [divided(keeps_some(kept, odd), 2)],
+    "a split that writes and keeps": lambda flag, kept: [
+        divided(keeps_some(kept, lambda row: [row.update(x=row["x"] + 1)] and row["n"] % 2), 2)],
+    "a split of what is interrupted": lambda flag, kept: [mapped(interrupts(flag)), filtered(), divided()],
+    "a split that is keyed": lambda flag, kept: [
+        divided(Keyed(lambda row, state: len(state.setdefault("n", []).append(1) or state["n"]) % 3), key=("k",))],
     "is audited": lambda flag, kept: [mapped(adds, audit=True), filtered()],
     "beside a flat map": lambda flag, kept: [mapped(adds), instance("E", Kind.FLAT_MAP, lambda row: [row, row])],
 }  # fmt: skip

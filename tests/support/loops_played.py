@@ -5,10 +5,13 @@ from __future__ import annotations
 import copy
 import random
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from fries_nb.audit import judge
+from fries_nb.checkpoints import in_effect
+from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.errors import FriesError
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.drawn_loops import LoopFlow, Row, draw_loop_flow, draw_rows, name_of, reference
@@ -41,6 +44,85 @@ def play_loops(seed: int, kills: bool = False, small: bool = False, changes: boo
         changes: whether some operators are changed while it runs.
     """
     chance = random.Random(seed)
+    played = _begun(chance, seed, kills, small)
+    run = played.cluster
+    for at in sorted(chance.uniform(0.0, 1.2) for _ in range(chance.choice((1, 1, 2)))) if changes else ():
+        run.until(lambda at=at: run.supply.dry or run.supply.read >= at * run.supply.total, STEPS)  # type: ignore[misc]
+        run.steps(chance.choice((0, 10, 200)))
+        run.request(_drawn_change(chance, run))
+    return _completed(played)
+
+
+@dataclass
+class Stumble:
+    """Does as another function, but fails on one row while something outside of the run is ``broken``."""
+
+    function: Callable[[Row], Row]
+    on: int
+    broken: ClassVar[bool] = True
+
+    def __call__(self, row: Row) -> Row:
+        """The row as the other function makes it."""
+        if self.broken and row["id"] == self.on:
+            raise ValueError(f"row {self.on}")
+        return self.function(row)
+
+
+def play_deferred(seed: int, stumbles: bool = False, small: bool = True) -> PlayedLoops:
+    """Run a dataflow to its end, and kill hosts when a change was decided while checkpoints hold feedback.
+
+    The hosts are perhaps killed again while the change waits for its drain.
+
+    Args:
+        seed: the seed.
+        stumbles: whether an operator in front of the first loop or behind it pauses on a row, until it is mended.
+        small: whether the dataflow is small.
+    """
+    chance = random.Random(seed)
+    played = _begun(chance, seed, kills=True, small=small, stumbles=stumbles)
+    run = played.cluster
+    Stumble.broken = not stumbles or chance.random() < 0.5
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        for _ in range(8):
+            request = run.checkpoint()
+            _until(chance, played, lambda request=request: run.asked.get(request, "") is not None)  # type: ignore[misc]
+            if any(one.logged for one in run.store.records[-1:]):
+                break
+            run.steps(40)
+        for _ in range(chance.choice((1, 1, 2))):
+            names = ("D", chance.choice(played.flow.graph().heads).replace("L", "B")) if stumbles else ()
+            change = run.request(_drawn_change(chance, run, names))
+            run.steps(chance.choice((0, 50)))
+            _until(chance, played, lambda change=change: change not in run.open or _is_decided(run, change))  # type: ignore[misc]
+        Stumble.broken = True
+        if stumbles and chance.random() < 0.5:
+            _until(chance, played, lambda: run.journal[-1:] and run.journal[-1].aside)
+        for steps in chance.choice(((0,), (5,), (30,), (5, 30), (5, 100), (0, 300), (20, 60, 100))):
+            run.steps(chance.randint(0, steps))
+            if run.state == "running":
+                run.kill(chance.choice(sorted({run.hosts.host_of(worker) for worker in run.workers})))
+    _until(chance, played, lambda: False)
+    return _completed(played)
+
+
+def _is_decided(run: Cluster, change: str) -> bool:
+    return any(one.change == change for one in run.journal)
+
+
+def _until(chance: random.Random, played: PlayedLoops, reached: Callable[[], Any]) -> None:
+    """Take steps until a condition holds, and mend the operator that stumbles whenever it is paused."""
+    run = played.cluster
+    while run.state == "running" and not reached():
+        run.until(lambda: reached() or bool(run.paused), STEPS)
+        if run.paused:
+            run.steps(chance.choice((0, 0, 30)))
+        for operator in [*run.paused]:
+            stumbling: Stumble = run.graph.operator(operator).function
+            fix = run.request({operator: stumbling.function})
+            run.until(lambda fix=fix: fix not in run.open, STEPS)  # type: ignore[misc]
+
+
+def _begun(chance: random.Random, seed: int, kills: bool, small: bool, stumbles: bool = False) -> PlayedLoops:
     flow = draw_loop_flow(chance, small)
     rows = draw_rows(chance, flow, chance.randint(1, 14), 150)
     settings: dict[str, Any] = {
@@ -57,18 +139,34 @@ def play_loops(seed: int, kills: bool = False, small: bool = False, changes: boo
         )  # fmt: skip
         interval = chance.choice((None, 2_000_000, 5_000_000, 20_000_000))
         settings |= {"checkpoints": True, "faults": faults, "commit_interval_ns": interval}
-    run = Cluster(flow.graph(), rows, seed=seed, **settings)
-    for at in sorted(chance.uniform(0.0, 1.2) for _ in range(chance.choice((1, 1, 2)))) if changes else ():
-        run.until(lambda at=at: run.supply.dry or run.supply.read >= at * run.supply.total, STEPS)  # type: ignore[misc]
-        run.steps(chance.choice((0, 10, 200)))
-        run.request(_drawn_change(chance, run))
-    run.run(STEPS)
-    run.settle()
-    return PlayedLoops(flow, rows, run)
+    graph = flow.graph()
+    if stumbles:
+        graph = _stumbling(graph, chance.choice(("E1", "D")), chance.randrange(len(rows["S"])))
+    return PlayedLoops(flow, rows, Cluster(graph, rows, seed=seed, **settings))
 
 
-def _drawn_change(chance: random.Random, run: Cluster) -> dict[str, Any]:
-    """New functions of some operators, which do as the present ones."""
+def _stumbling(graph: Graph, name: str, on: int) -> Graph:
+    """The graph with an operator behind the loops, of which this one or that in front of them pauses on a row."""
+    [out] = graph.in_edges("Z")
+    edges = [one for one in graph.edges if one is not out] + [replace(out, to="D"), Edge("D", "Z")]
+    operators = [*graph.operators, Operator("D", function=dict, workers=graph.operator("Z").workers)]
+    return Graph("loops", tuple(_stumbler(one, on) if one.name == name else one for one in operators), tuple(edges))
+
+
+def _stumbler(operator: Operator, on: int) -> Operator:
+    return replace(operator, function=Stumble(operator.function, on), on_error="pause")
+
+
+def _completed(played: PlayedLoops) -> PlayedLoops:
+    played.cluster.run(STEPS)
+    played.cluster.settle()
+    return played
+
+
+def _drawn_change(chance: random.Random, run: Cluster, names: Collection[str] = ()) -> dict[str, Any]:
+    """New functions of some operators, or of these, which do as the present ones."""
+    if names and chance.random() < 0.7:
+        return {name: copy.copy(run.graph.operator(name).function) for name in names}
     changeable = [one for one in run.graph.operators if one.traits.runs_user_code]
     chosen = chance.sample(changeable, min(len(changeable), chance.choice((1, 2, 2, 3))))
     return {one.name: copy.copy(one.function) for one in chosen}
@@ -76,13 +174,16 @@ def _drawn_change(chance: random.Random, run: Cluster) -> dict[str, Any]:
 
 def try_loops(seed: int, kills: bool = False, small: bool = False, changes: bool = False) -> PlayedLoops:
     """Play a seed and check it; a failure names the call that replays it, to be made in tests/."""
+    return _checked(lambda: play_loops(seed, kills, small, changes), f"try_loops({seed}, {kills}, {small}, {changes})")
+
+
+def _checked(play: Callable[[], PlayedLoops], replay: str) -> PlayedLoops:
     try:
-        played = play_loops(seed, kills, small, changes)
+        played = play()
         for law in LAWS:
             law(played)
     except (AssertionError, FriesError) as error:
-        replay = f"try_loops({seed}, {kills}, {small}, {changes})"
-        raise AssertionError(f"seed {seed}: {error}\n(replay: {replay})") from error
+        raise AssertionError(f"{error}\n(replay: {replay})") from error
     return played
 
 
@@ -104,6 +205,16 @@ def try_small_killed(seed: int) -> PlayedLoops:
 def try_changed(seed: int) -> PlayedLoops:
     """Likewise, with a small dataflow, some operators of which are changed."""
     return try_loops(seed, small=True, changes=True)
+
+
+def try_changed_killed(seed: int, small: bool = True) -> PlayedLoops:
+    """Likewise, and hosts are killed when such a change is decided, so that it is often deferred."""
+    return _checked(lambda: play_deferred(seed, small=small), f"try_changed_killed({seed}, {small})")
+
+
+def try_mended(seed: int) -> PlayedLoops:
+    """Likewise, with a row on which an operator in front of the loop pauses until it is mended."""
+    return _checked(lambda: play_deferred(seed, stumbles=True), f"try_mended({seed})")
 
 
 def finishes(played: PlayedLoops) -> None:
@@ -143,10 +254,22 @@ def passes_the_audit(played: PlayedLoops) -> None:
     assert not verdict.stale, f"switched in name only: {verdict.stale[:3]}"
 
 
+def applies_changes_in_order(played: PlayedLoops) -> None:
+    """Every worker has applied its changes in the order of the decisions, and none is left to be applied."""
+    order = [one.change for one in in_effect(played.cluster.journal)]
+    for worker in played.cluster.workers.values():
+        for instance in worker.instances:
+            places = [order.index(change) for change in instance.applied]
+            assert places == sorted(set(places)), f"{instance.worker} has applied {instance.applied}, of {order}"
+            assert instance.deferred is None, f"{instance.worker} has not applied what was deferred"
+
+
 def leaves_no_pointstamp(played: PlayedLoops) -> None:
     """At the end each host knows that nothing is outstanding, in whatever round."""
+    if played.cluster.hosts.dead:
+        return  # it was killed at the end, and has not told all
     for host, progress in played.cluster.hosts.progress.hosts.items():
-        left = () if host in played.cluster.hosts.dead else progress.state().counts
+        left = progress.state().counts
         assert not left, f"host {host} has {left}"
 
 
@@ -159,7 +282,11 @@ def leaves_nothing(played: PlayedLoops) -> None:
         assert not worker._alignment.blocked, f"{id_} still blocks {worker._alignment.blocked}"
         for channel in worker.outbox._channels.values():
             assert not channel.queue, f"{channel.channel} has frames left"
-            assert not channel.outstanding, f"{channel.channel} is owed {channel.outstanding} bytes"
+            owed = 0 if played.cluster.hosts.dead else channel.outstanding
+            assert not owed, f"{channel.channel} is owed {owed} bytes"
 
 
-LAWS = (finishes, accounts_for_every_row, counts_every_round, passes_the_audit, leaves_nothing, leaves_no_pointstamp)
+LAWS = (
+    finishes, accounts_for_every_row, counts_every_round, passes_the_audit, applies_changes_in_order, leaves_nothing,
+    leaves_no_pointstamp,
+)  # fmt: skip

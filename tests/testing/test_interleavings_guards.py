@@ -286,8 +286,9 @@ def test_a_change_that_replaces_what_is_under_guard_comes_in_time(scheduler, che
 # ---- broken on purpose
 
 
-def _without_rollbacks(instance, before, decided, apply_changes=snapshot._apply_changes):
-    apply_changes(instance, before, [one for one in decided if not one.undoes])
+def _without_rollbacks(changes, change, apply=snapshot._DecidedChanges.apply):
+    if not change.undoes:
+        apply(changes, change)
 
 
 def _keeping_rows(instances, outputs, undos, step):
@@ -307,7 +308,7 @@ BROKEN = {
     "states are not undone": (chain_compiler, "undoable", lambda instance, undos, step: step),
     "rows are not undone": (chain_compiler, "whole", _keeping_rows),
     "a rollback changes nothing": (Instance, "_switch_back", lambda instance, rollback, previous: None),
-    "restored with the bad function": (snapshot, "_apply_changes", _without_rollbacks),
+    "restored with the bad function": (snapshot._DecidedChanges, "apply", _without_rollbacks),
     "never lets go": (KnownChanges, "let_go", lambda changes, change, reason: []),
 }
 

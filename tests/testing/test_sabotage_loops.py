@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from loops_played import try_changed, try_loops, try_small, try_small_killed
+from loops_played import try_changed, try_changed_killed, try_loops, try_mended, try_small, try_small_killed
 
+from fries_nb.controller import deferred_changes, lifecycle
+from fries_nb.controller.change_steps import Changes
+from fries_nb.controller.deferred_changes import DeferredChanges
 from fries_nb.controller.loop_attempts import Loop, LoopAttempts
 from fries_nb.controller.loop_drain import LoopDrain
 from fries_nb.controller.states import LoopPhase
 from fries_nb.errors import FriesError
 from fries_nb.messages import Data, Done
+from fries_nb.testing import cluster
 from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.feedback_inbox import FeedbackInbox
 from fries_nb.worker.inbox import Inbox
@@ -182,7 +186,43 @@ CHANGES = {
     "committed while quieting": ([(LoopDrain, "advance", _switch_at_the_first_verdict)], try_changed),
     "answers on passing on": ([(HeadWorker, "_apply", _acknowledge_at_once)], try_changed),
 }
-RARE = {"no entry is blocked": 130, "the trace goes on": 300, "only the loop is blocked": 320}
+
+
+def _install_at_restore(graph, restoration):
+    return restoration
+
+
+def _defer_the_first_only(since, targets, logged, deferred=deferred_changes._deferred):
+    return deferred(since, targets, logged)[:1]
+
+
+def _drain_nothing(drain, advance=LoopDrain.advance):
+    drain.is_empty = True
+    return advance(drain)
+
+
+def _open_at_once(changes, deferred, now_ns, step=Changes._deferred_step):
+    steps = step(changes, deferred, now_ns)
+    return [*steps, *deferred.open()] if steps and deferred._has_switched else steps
+
+
+DEFERRED = {
+    "install at restore": (
+        [(lifecycle, "with_deferred", _install_at_restore), (cluster, "with_deferred", _install_at_restore)],
+        try_changed_killed,
+    ),
+    "restored workers are not closed": ([(Worker, "close", lambda worker, operators: None)], try_changed_killed),
+    "later changes are installed": ([(deferred_changes, "_deferred", _defer_the_first_only)], try_changed_killed),
+    "deferred without a drain": ([(LoopDrain, "advance", _drain_nothing)], try_changed_killed),
+    "entries are opened before the switch": ([(Changes, "_deferred_step", _open_at_once)], try_changed_killed),
+    "a fix is ordered behind deferred changes": (
+        [(DeferredChanges, "first_of", lambda deferred, operator: "")], try_mended
+    ),
+}  # fmt: skip
+RARE = {
+    "no entry is blocked": 130, "the trace goes on": 300, "only the loop is blocked": 320,
+    "entries are opened before the switch": 70, "a fix is ordered behind deferred changes": 130,
+}  # fmt: skip
 """First seeds of what only a few of a thousand seeds show."""
 
 
@@ -196,7 +236,7 @@ def caught(attempt, first=0):
     return None
 
 
-RULES = [*TERMINATION.items(), *CHECKPOINTS.items(), *CHANGES.items()]
+RULES = [*TERMINATION.items(), *CHECKPOINTS.items(), *CHANGES.items(), *DEFERRED.items()]
 
 
 @pytest.mark.parametrize("broken", RULES, ids=lambda one: one[0])

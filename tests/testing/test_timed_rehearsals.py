@@ -47,3 +47,23 @@ def test_a_close_that_fails_is_found_in_the_rehearsal() -> None:
     assert "D" in refused.error
     assert "'n'" in refused.error
     assert changed(Update(Counted(), windows=fn.tumbling(10))).outcome == "done"
+
+
+def test_what_is_chained_behind_a_window_is_rehearsed() -> None:
+    """On what the window has made, though no row comes to it any more when time brings that out."""
+    flow = DataflowBuilder("behind")
+    rows = flow.source("S", rate(None, count=1), time="x").window("X", Counted(), fn.tumbling(2), key="k")
+    made = rows.map("D", lambda row: row | {"twice": row["n"] * 2})
+    made.map("E", lambda row: row["twice"] and row).sink("Z", memory())
+    for function, words in (
+        (lambda row: row | {"twice": row["absent"]}, "new D failed in a rehearsal on a recent tuple"),
+        (lambda row: {"n": row["n"]}, "E, which stays as it is, failed in a rehearsal on a recent tuple as new D"),
+        (lambda row: row | {"twice": 2}, ""),
+    ):
+        cluster = Cluster(flow.graph(1), {"S": ROWS * 10}, seed=1)
+        cluster.until(lambda cluster=cluster: bool(cluster.instances("D")[0].processed))
+        change = cluster.request({"D": function}, rehearse=True)
+        cluster.run()
+        assert (cluster.state, cluster.error) == ("finished", "")
+        assert cluster.outcomes[change].error.startswith(words)
+        assert cluster.outcomes[change].outcome == ("aborted" if words else "done")

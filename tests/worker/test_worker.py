@@ -184,6 +184,7 @@ def test_a_transformation_that_fails_later_fails_the_operator_by_name() -> None:
     (failed,) = bench.answers(Failed)
     assert failed.error == "M failed on a tuple: ValueError: not four"
     assert failed.details.splitlines()[1].endswith("in picky")
+    assert failed.details.splitlines()[-1] == 'In hand, as it came to M: {"n": 4}'
     assert bench.worker.failed
     assert not bench.worker.run()
 

@@ -14,6 +14,7 @@ from fries_nb.experiments.bench.costs import latency, quiet, rest, row
 from fries_nb.experiments.bench.crowd import crowd
 from fries_nb.experiments.bench.delay import delay
 from fries_nb.experiments.bench.display_cost import display
+from fries_nb.experiments.bench.loop_rates import components, iteration, loop_change
 from fries_nb.experiments.bench.maps import chain, exchange
 from fries_nb.experiments.bench.planning import planning
 from fries_nb.experiments.bench.progress_costs import idle, idling, times
@@ -46,6 +47,9 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "idling": idling,
     "windows": windows,
     "window-latency": window_latency,
+    "iteration": iteration,
+    "components": components,
+    "loop-change": loop_change,
 }
 
 

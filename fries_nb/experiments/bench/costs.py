@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from functools import partial
 from pathlib import Path
@@ -80,7 +81,7 @@ def rest(scale: float, runs: int) -> BenchReport:
         run = flow.run(spark=spark, hosts=HOSTS, workers=HOSTS)
         try:
             time.sleep(SETTLE_S)
-            sizes = [max(_host_sizes()) for _ in range(runs)]
+            sizes = [max(host_sizes()) for _ in range(runs)]
         finally:
             run.stop()
     targets = (Target("a host at rest", median(sizes) / 2**20, 200.0, at_least=False, unit="MiB"),)
@@ -152,9 +153,13 @@ def _bare_seconds(batches: int) -> float:
     return time.perf_counter() - started
 
 
-def _host_sizes() -> list[int]:
+def host_sizes() -> list[int]:
     """Resident bytes of each of Spark's Python workers below this process, without the daemon that forks them."""
     import psutil  # an extra, and the command line is to work without it
 
-    below = [process for process in psutil.Process().children(recursive=True) if "pyspark.daemon" in process.cmdline()]
-    return [process.memory_info().rss for process in below if "pyspark.daemon" in process.parent().cmdline()]
+    forked, found = "fries_nb.spark.daemon", []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if forked in process.cmdline() and forked in process.parent().cmdline():
+                found.append(process.memory_info().rss)
+    return found

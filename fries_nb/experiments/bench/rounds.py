@@ -41,6 +41,11 @@ def is_through(row: Row) -> bool:
     return bool(row["round"] >= ROUNDS)
 
 
+def goes_on(row: Row) -> bool:
+    """Whether a row may go on in the unrolled body: it always may."""
+    return bool(row["round"] <= ROUNDS)
+
+
 def rounds_file(rows: int, directory: Path = DIRECTORY / "data") -> Path:
     """A Parquet file of rows in front of their first round; created once and kept in ``directory``."""
     path = directory / f"rounds-{rows}.parquet"
@@ -69,7 +74,7 @@ def unrolled(source: Path, target: str) -> fn.Dataflow:
     flow = fn.Dataflow("unrolled")
     rows = flow.source("Src", fn.replay(str(source)))
     for number in range(1, ROUNDS + 1):
-        rows = rows.map(f"Visit{number}", Visit(), key="k")
+        rows = rows.map(f"Visit{number}", Visit(), key="k").filter(f"GoesOn{number}", goes_on)
     rows.sink("Sink", fn.parquet(target))
     return flow
 

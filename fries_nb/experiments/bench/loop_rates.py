@@ -1,0 +1,211 @@
+"""Loops: against the same body unrolled, against loops that a Spark driver runs, and the delay of a change inside.
+
+``iteration`` sends rows 20 times through a keyed body, in a loop and in a dataflow in which the body stands 20 times.
+``components`` finds connected components of a real graph, and of one drawn by R-MAT. ``loop_change`` replaces the keyed
+operator of a loop while rows go round in it, against a drain and a new run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import fries_nb as fn
+from fries_nb.experiments.bench.costs import host_sizes
+from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, Job, flow_seconds, spark_session
+from fries_nb.experiments.bench.pairs import PairedResult, Side, pairs
+from fries_nb.experiments.bench.results import BenchError, BenchReport, Target, require
+from fries_nb.experiments.bench.rounds import ROUNDS, Visit, is_through, looped, results_of, rounds_file, unrolled
+from fries_nb.experiments.measuring import until
+from fries_nb.run import Run
+from fries_nb.workloads.edges import generated, miserables
+from fries_nb.workloads.graphs import components_flow, labels
+
+ROWS = 1_000_000
+LEVELS, EDGES = 14, 100_000
+RATE = 2_000.0
+_PATIENCE_S = 600.0
+_SAMPLE_S = 0.2
+
+
+def iteration(scale: float, runs: int) -> BenchReport:
+    """The loop against its body unrolled; rows per second, and the memory of a host meanwhile."""
+    require("psutil")
+    path = rounds_file(int(ROWS * scale))
+    with spark_session(HOSTS) as spark, _LargestHost() as largest:
+        ours, theirs = _rates(spark, looped, path), _rates(spark, unrolled, path)
+        result = pairs(Side("in a loop", ours.flowing_rate), Side("unrolled", theirs.flowing_rate), runs, unit="rows/s")
+        _check_rows(spark, path)
+    target = Target("rows/s in a loop, of the body unrolled", result.ratio_median, 0.8, unit="times")
+    facts = {"rows": ours.rows, "rounds": ROUNDS, "largest host, MiB": round(largest.bytes / 2**20)}
+    return BenchReport("iteration", scale, (result,), (target,), facts, CREDIT_BYTES)
+
+
+def _rates(spark: Any, declare: Any, path: Path) -> Job:
+    def once(source: Path) -> float:
+        return flow_seconds(declare, spark, source)
+
+    once(path)
+    return Job(pq.read_metadata(path).num_rows, lambda: once(path), min(once(rounds_file(1)) for _ in range(3)))
+
+
+def _check_rows(spark: Any, path: Path) -> None:
+    """Run both once more, to compare their rows.
+
+    Raises:
+        BenchError: they are not equal.
+    """
+    found = []
+    for declare in (looped, unrolled):
+        target = tempfile.mkdtemp(prefix="fries-bench-")
+        try:
+            run = declare(path, str(Path(target, "out"))).run(spark=spark, hosts=HOSTS, workers=HOSTS)
+            if (state := run.wait(_PATIENCE_S)) != "finished":
+                raise BenchError(f"the flow of a benchmark has {state}: {run.error}")
+            found.append(results_of(str(Path(target, "out"))))
+        finally:
+            shutil.rmtree(target)
+    if not found[0].equals(found[1]):
+        raise BenchError("the loop has other rows than its body unrolled")
+
+
+class _LargestHost:
+    """The most memory that a host has used, sampled in a thread.
+
+    Attributes:
+        bytes: its resident size.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self) -> _LargestHost:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._over.wait(_SAMPLE_S):
+            self.bytes = max([self.bytes, *host_sizes()])
+
+
+# ---- connected components
+
+
+def components(scale: float, runs: int) -> BenchReport:
+    """Connected components of a real graph and of a generated one, against a driver loop and a loop over arrays."""
+    drawn = generated(LEVELS, int(EDGES * scale), seed=1)
+    with spark_session(HOSTS) as spark:
+        real = _peers(spark, miserables(), runs)
+        large = _peers(spark, drawn, max(1, runs // 2))
+    targets = tuple(
+        Target(f"seconds, of a Spark driver loop, {name} graph", peer.ratio_median, 1.0, at_least=False, unit="times")
+        for name, (peer, _) in {"real": real, "generated": large}.items()
+    )
+    facts = {"edges": (miserables().num_rows, drawn.num_rows)}
+    return BenchReport("components", scale, (*real, *large), targets, facts, CREDIT_BYTES)
+
+
+def _peers(spark: Any, edges: pa.Table, runs: int) -> tuple[PairedResult, PairedResult]:
+    """Our loop against that of a driver, and against arrays in one process.
+
+    Raises:
+        BenchError: the labels of one of them are wrong.
+    """
+    from fries_nb.experiments.bench.rivals.spark_components import driver_loop, in_arrays
+
+    wanted = in_arrays(edges)[1]
+
+    def checked(seconds: float, found: dict[int, int]) -> float:
+        if found != wanted:
+            raise BenchError(f"{sum(found.get(one) != label for one, label in wanted.items())} labels are wrong")
+        return seconds
+
+    with tempfile.TemporaryDirectory(prefix="fries-bench-") as place:
+        path = str(Path(place, "edges.parquet"))
+        pq.write_table(edges, path, row_group_size=max(1, edges.num_rows // 8))
+        ours = Side(f"in a loop, {edges.num_rows:,} edges", lambda: checked(*_components(spark, path)))
+        theirs = Side("driver loop", lambda: checked(*driver_loop(spark, path, HOSTS)))
+        arrays = Side("arrays", lambda: checked(*in_arrays(edges)))
+        return pairs(ours, theirs, runs, unit="s"), pairs(ours, arrays, 1, unit="s")
+
+
+def _components(spark: Any, path: str) -> tuple[float, dict[int, int]]:
+    started = time.perf_counter()
+    run = components_flow(fn.replay(path), fn.memory()).run(spark=spark, hosts=HOSTS, workers=HOSTS)
+    if (state := run.wait(_PATIENCE_S)) != "finished":
+        raise BenchError(f"the flow of a benchmark has {state}: {run.error}")
+    found = labels(row.asDict() for row in run.output("labels").collect())
+    return time.perf_counter() - started, found
+
+
+# ---- a change in a loop
+
+
+def loop_change(scale: float, runs: int) -> BenchReport:
+    """The delay of a change of the operator inside a loop, under load, against a drain and a new run.
+
+    Both let no row meet two functions. The new run counts from the request of the drain to its first row that has left
+    the loop; Spark is up all the time.
+    """
+    with spark_session(HOSTS) as spark:
+
+        def started() -> Run:
+            run: Run = _visits(RATE * scale).run(spark=spark, hosts=HOSTS, workers=HOSTS)
+            until(run, lambda: _left(run) > 0, "the first row that has left the loop", _PATIENCE_S)
+            return run
+
+        def changed() -> float:
+            run = started()
+            until(run, lambda: _left(run) > RATE * scale, "a second of rows", _PATIENCE_S)
+            result = run.reconfigure({"Visit": Visit()}).result(_PATIENCE_S)
+            run.stop()
+            if result.outcome != "done":
+                raise BenchError(f"the change of a benchmark was {result.outcome}: {result.error}")
+            return result.delay_ms
+
+        def restarted() -> float:
+            run = started()
+            until(run, lambda: _left(run) > RATE * scale, "a second of rows", _PATIENCE_S)
+            began = time.perf_counter()
+            run.stop(drain=True)
+            again = started()
+            took = time.perf_counter() - began
+            again.stop()
+            return 1000 * took
+
+        result = pairs(Side("a change", changed), Side("drain and run anew", restarted), runs, unit="ms")
+    ratio = result.ratio_median
+    target = Target("delay of a change in a loop, of a new run's", ratio, 0.2, at_least=False, unit="times")
+    return BenchReport("loop-change", scale, (result,), (target,), {"rows/s": RATE * scale}, CREDIT_BYTES)
+
+
+def _visits(rate: float) -> fn.Dataflow:
+    """Rows that make their rounds at a rate of rows per second."""
+    flow = fn.Dataflow("visits")
+    rows = flow.source("Src", fn.rate(rate, row=_visitor))
+    through = rows.iterate("Loop", lambda again: again.map("Visit", Visit(), key="k").split("Through", is_through))
+    through.sink("Sink", fn.memory())
+    return flow
+
+
+def _left(run: Run) -> int:
+    """Number of rows that have left the loop."""
+    sink = run.metrics().operators.get("Sink")
+    return 0 if sink is None else sink.processed
+
+
+def _visitor(value: int) -> dict[str, int]:
+    return {"id": value, "k": value % 5_000, "x": value, "round": 0}

@@ -124,7 +124,8 @@ def test_a_change_of_a_slow_function_waits_for_the_tuple_in_hand_only(monkeypatc
     channel = ChannelId(WorkerId("A", 0), WorkerId("M", 0))
     for number in range(8):
         hosted.post(Arrived(channel, Data(pa.RecordBatch.from_pydict({"n": [number], DUE: [0]}), size=1)))
-    host._start({0: "tcp://here:1"})
+    host._deal({0: "tcp://here:1"})
+    host._start()
     try:
         for number in range(4):
             assert gate.entered.get(timeout=PATIENCE_S) == ("old", number)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from held_tokens import Hold
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from run_setting import ended_runs, until
@@ -52,23 +53,6 @@ class Remind(Stateful):
     def due(self, key: int, time: int, state: dict[str, Any]) -> dict[str, Any]:
         """The call."""
         return {"key": key, "at": time - 10, "version": self.version}
-
-
-class Hold(Stateful):
-    """Holds a token for each time, and sends the number of its rows when no more can come."""
-
-    def process(self, row: dict[str, Any], state: dict[str, Any], at: Any) -> None:
-        """Count a row."""
-        held = state.setdefault(row["at"], [0, None])
-        held[0] += 1
-        held[1] = held[1] or at.keep()
-
-    def reached(self, frontier: int | None, state: dict[str, Any], out: Any) -> None:
-        """Send what is complete, and give the right back."""
-        for time in [time for time in state if frontier is None or time < frontier]:
-            count, token = state.pop(time)
-            out.give(token, [{"at": time, "count": count}])
-            token.drop()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from held_tokens import Hold as Each
 from progress_laws import FrontierLaw
 
 import fries_nb as fn
@@ -40,29 +41,12 @@ class Hold(Stateful):
             state.pop("token").drop()
 
 
-class HoldEach(Stateful):
-    """Holds a token for each time, and tells the number of its rows when no more can come, some times at once."""
-
-    def process(self, row: dict[str, Any], state: dict[str, Any], at: Any) -> None:
-        """Count a row."""
-        held = state.setdefault(row["at"], [0, None])
-        held[0] += 1
-        held[1] = held[1] or at.keep()
-
-    def reached(self, frontier: int | None, state: dict[str, Any], out: Any) -> None:
-        """Tell what is complete."""
-        for time in [time for time in state if frontier is None or time < frontier]:
-            number, token = state.pop(time)
-            out.give(token, [{"n": number, "at": time}] * 2)
-            token.drop()
-
-
 class Sum(Stateful):
     """The sum of a window, with its end."""
 
     def process(self, row: dict[str, Any], state: dict[str, Any]) -> None:
         """Add a row."""
-        state["n"] = state.get("n", 0) + row["n"]
+        state["n"] = state.get("n", 0) + row["count"]
 
     def close(self, key: int, time: int, state: dict[str, Any]) -> dict[str, Any]:
         """The sum."""
@@ -109,7 +93,7 @@ def test_each_row_that_a_token_gives_has_its_time_and_a_transaction_of_its_own(s
     """Several rows of several times leave in one call; a window below has each where it belongs."""
     flow = fn.Dataflow("held")
     rows = flow.source("S", fn.rate(None), time="at", workers=2).map("M", dict, key="k")
-    rows.map("H", HoldEach(), key="k").window("W", Sum(), fn.tumbling(1), key="at").sink("out", fn.memory())
+    rows.map("H", Each(copies=2), key="k").window("W", Sum(), fn.tumbling(1), key="at").sink("out", fn.memory())
     supplied = [{"k": number % 3, "at": number // 8} for number in range(80)]
     cluster = Cluster(flow.graph(2), {"S": supplied}, seed=seed, hosts=2)
     cluster.run()

@@ -30,7 +30,12 @@ from fries_nb.workloads.graphs import components_flow, labels
 
 ROWS = 1_000_000
 LEVELS, EDGES = 14, 100_000
-RATE = 2_000.0
+RATE = 100.0
+"""Rows per second that enter a loop of 20 rounds, one by one.
+
+Rows of different rounds are never in one frame, and a frame of one row costs as much as one of many, so a loop does not
+keep up with many more of them.
+"""
 _PATIENCE_S = 600.0
 _SAMPLE_S = 0.2
 

@@ -59,8 +59,8 @@ def with_deferred(graph: Graph, restoration: Restoration) -> Restoration:
     if checkpoint is None or not checkpoint.logged:
         return replace(restoration, deferred=(), closed=())
     since = [one for one in restoration.decided if one.change not in checkpoint.decided]
-    deferred = _deferred(since, _targets(restoration.decided), frozenset(checkpoint.logged))
     targets = _targets(restoration.decided)
+    deferred = _deferred(since, targets, frozenset(checkpoint.logged))
     parts = _drained(graph, (name for change in deferred for name in targets[change]), checkpoint.logged)
     closed = frozenset().union(*(part.operators for part in parts))
     return replace(restoration, deferred=deferred if closed else (), closed=tuple(sorted(closed)))

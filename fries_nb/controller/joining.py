@@ -2,6 +2,7 @@
 
     phase        effect on entering it                  ends when                                 next
     REQUESTED    -                                      tuples flow                               STARTING, NARROWING
+                                                        hosts have left, and more are wanted      IDLE (aborted)
     STARTING     StartHosts                             all new hosts have said hello             JOINING
                                                         one is lost, or 60 s have passed          IDLE (aborted)
     JOINING      request a topology with their workers  all workers have adopted it               WIDENING
@@ -57,6 +58,10 @@ from fries_nb.transitions import moved
 JOIN_S = 60
 """Seconds within which new hosts must have joined."""
 _NOT_NEEDED = "the run goes on with fewer hosts"
+_HAVE_LEFT = (
+    "hosts have left, and new ones would have workers of the same numbers, which the output and the trace do not tell "
+    "apart yet; nothing changed"
+)
 
 
 class Joining:
@@ -85,6 +90,7 @@ class Joining:
         self._hosts: tuple[int, ...] = ()  # those that join or leave
         self._since_ns = self._until_ns = 0
         self._why = ""
+        self._have_left = False
 
     @property
     def under_way(self) -> bool:
@@ -170,7 +176,7 @@ class Joining:
             why: the reason in one sentence.
             now_ns: the current time.
         """
-        self.topology = topology
+        self.topology, self._have_left = topology, False
         if self.phase is RescalePhase.IDLE:
             return []
         if self.phase is RescalePhase.WIDENING:
@@ -196,6 +202,8 @@ class Joining:
             return [self._over("done", now_ns)]
         if more < 0:
             return self._narrow(self._membership.hosts[more:], now_ns)
+        if self._have_left:
+            return [self._over("aborted", now_ns, _HAVE_LEFT)]
         self._move(RescalePhase.STARTING)
         self._hosts = self._membership.expect(more)
         self._until_ns = now_ns + int(self._patience_s * 1e9)
@@ -236,6 +244,7 @@ class Joining:
             self._rewiring.request(self.topology.without(self.topology.workers_on(self._hosts)))
         elif self.phase is RescalePhase.LEAVING:
             self._membership.dismiss(self._hosts)
+            self._have_left = True
             return [ReleaseHosts(self._hosts, _NOT_NEEDED), self._over("done", now_ns)]
         elif self.phase is not RescalePhase.IDLE:
             return [self._over("aborted" if self._why else "done", now_ns, self._why)]

@@ -250,7 +250,9 @@ def test_a_host_leaves_when_no_row_is_routed_to_it_and_its_workers_have_ended() 
         assert desk.answer(Ended(worker)) == []
     *_, released, end = desk.answer(Ended(NEW[-1]))
     assert (released.hosts, end.outcome, end.hosts) == ((2,), "done", 2)
-    assert desk.rescale(3, "r3") == [StartHosts((3,))]
+    [refused] = desk.rescale(3, "r3")
+    assert (refused.outcome, refused.hosts) == ("aborted", 2)
+    assert refused.error.startswith("hosts have left, and new ones would have workers of the same numbers")
 
 
 def test_what_cannot_be_is_refused_in_words() -> None:

@@ -152,6 +152,7 @@ def test_payments_are_rescaled_by_the_run(spark: SparkSession) -> None:
         refused = run.rescale(1).result(timeout=60)
         assert refused.error.startswith("host 1 has been there from the beginning")
         assert run.rescale(2).result(timeout=60).outcome == "done"
+        assert run.rescale(3).result(timeout=60).error.startswith("hosts have left, and new ones would have workers")
         run.stop(drain=True)
     finally:
         run.stop()

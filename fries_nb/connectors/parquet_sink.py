@@ -2,7 +2,8 @@
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as path:
-...     sink = ParquetSink(path, run="r1")
+...     sink = ParquetSink(path)
+...     sink.claim("flow", run="r1")
 ...     writer = sink.open(WorkerId("scored", 0), incarnation=1)
 ...     writer.write(pa.RecordBatch.from_pylist([{"n": 1}]))
 ...     parts = writer.close_part()
@@ -39,31 +40,32 @@ class ParquetSink(Sink):
 
     Args:
         path: the directory, local or a URI that the driver and all hosts reach.
-        run: name of the run, which identifies its output.
 
     Attributes:
         path: the directory.
     """
 
-    def __init__(self, path: str, run: str) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
-        self._run = run
+        self._run = ""  # until it is claimed
         self._columns: pa.Schema | None = None  # columns of committed and prepared parts; read on first use
 
-    def claim(self, flow: str) -> None:
+    def claim(self, flow: str, run: str) -> None:
         """Make the directory a target of this flow, and complete interrupted commits of its earlier runs.
 
         Args:
             flow: name of the flow.
+            run: id of the run, which identifies its output.
 
         Raises:
             SinkError: the directory holds data that this flow did not write, or cannot be written.
         """
         manifest.claim(self.path, flow)
+        self._run = run
 
-    def open(self, worker: WorkerId, incarnation: int) -> PartWriter:
+    def open(self, worker: WorkerId, incarnation: int, epoch: int = 1) -> PartWriter:
         """Open a writer of part files; see ``Sink``."""
-        return PartWriter(self.path, worker, incarnation, self._run)
+        return PartWriter(self.path, worker, incarnation, self._run, epoch)
 
     def prepare(self, parts: Sequence[str]) -> None:
         """Check that the parts can be read together with committed ones, and are on disk; see ``Sink``."""
@@ -92,22 +94,22 @@ class DeltaSink(ParquetSink):
 
     Args:
         path: the directory of the table, which may not exist yet.
-        run: name of the run, which identifies its output.
     """
 
-    def __init__(self, path: str, run: str) -> None:
-        super().__init__(path, run)
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
         self._table = pa.schema([])
 
-    def claim(self, flow: str) -> None:
+    def claim(self, flow: str, run: str) -> None:
         """See ``ParquetSink``; raises a SinkError as well for a table that cannot be appended to."""
         manifest.claim(self.path, flow, table=True)
+        self._run = run
         self._table = delta.columns(self.path)
 
-    def open(self, worker: WorkerId, incarnation: int) -> PartWriter:
+    def open(self, worker: WorkerId, incarnation: int, epoch: int = 1) -> PartWriter:
         """Open a writer of files with the columns that the table had when it was claimed; see ``Sink``."""
-        fit = TableColumns(self.path, self._table).fit
-        return PartWriter(self.path, worker, incarnation, self._run, fit=fit)
+        fit = TableColumns(f"the Delta table {self.path}", self._table).fit
+        return PartWriter(self.path, worker, incarnation, self._run, epoch, fit=fit)
 
 
 def _current_paths(path: str, files: Iterable[str]) -> Iterator[str]:

@@ -42,6 +42,7 @@ class PartWriter:
         worker: the sink's worker.
         incarnation: incarnation of the run; part of the file names.
         run: name of the run; part of the file names.
+        epoch: epoch of the topology in which the worker was added; part of the file names.
         keep_hidden: whether the columns named in ``hidden_columns.HIDDEN`` are written as well.
         fit: converts each batch to the types of the target's columns, or raises a ``SinkError``.
 
@@ -58,6 +59,7 @@ class PartWriter:
         worker: WorkerId,
         incarnation: int,
         run: str,
+        epoch: int = 1,
         keep_hidden: bool = False,
         fit: Callable[[pa.RecordBatch], pa.RecordBatch] = as_it_comes,
     ) -> None:
@@ -65,6 +67,7 @@ class PartWriter:
         self._worker = worker
         self._incarnation = incarnation
         self._run = run
+        self._epoch = epoch
         self._fit = fit
         self._hidden = () if keep_hidden else HIDDEN
         self._filesystem, self._directory = locate(pending(path))
@@ -150,7 +153,8 @@ class PartWriter:
     def _open(self) -> pq.ParquetWriter:
         self._serial += 1
         operator, index = self._worker
-        name = PartName(self._run, operator, index, self._incarnation, self._serial, fingerprint(self.columns))
+        columns = fingerprint(self.columns)
+        name = PartName(self._run, operator, index, self._incarnation, self._serial, columns, self._epoch)
         self._name = join(pending(self._path), str(name))
         self._filesystem.create_dir(self._directory, recursive=True)
         return part_writer(f"{self._directory}/{name}", self.columns, self._filesystem)

@@ -15,6 +15,7 @@ interval is kept when the rate changes, so many small changes do not delay a sou
 from __future__ import annotations
 
 import math
+import sys
 from collections import deque
 from dataclasses import dataclass
 
@@ -105,6 +106,19 @@ class RateSchedule:
         if self._stretch is not None:
             waiting += max(0, self._stretch.due_by(now_ns) - self._stretch.taken)
         return min(waiting, limit)
+
+    def overdue(self, now_ns: int) -> tuple[int, int]:
+        """Number of tuples that are due and not taken, and the nanoseconds since the first of them was due.
+
+        >>> RateSchedule(1_000, now_ns=0).overdue(2_500_000)
+        (3, 2500000)
+
+        Args:
+            now_ns: the current time in nanoseconds.
+        """
+        count = self.ready(now_ns, sys.maxsize) if self._rate != math.inf else 0
+        oldest = self._waiting[0][0] if self._waiting else self._stretch
+        return (count, now_ns - oldest.due(oldest.taken)) if count and oldest is not None else (0, 0)
 
     def take(self, now_ns: int, limit: int) -> Times:
         """Take at most ``limit`` tuples that are due by now; returns their due times in order."""

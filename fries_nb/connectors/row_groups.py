@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -68,15 +68,27 @@ class RowGroupReader:
 
     def _begin(self, group: int) -> None:
         assert self._file is not None
-        self._batches = _decoded(self._file, group)
+        self._batches = decoded(self._file, group)
         self._group, self._first, self._batch = group, 0, _NOTHING
 
 
-def _decoded(file: pq.ParquetFile, group: int) -> Iterator[pa.RecordBatch]:
-    """The row group as batches of plain columns, decoded by one thread, since a host has a worker for each core."""
-    plain = _plain_types(file)
-    for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], use_threads=False):
+def decoded(file: pq.ParquetFile, group: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """A row group as batches of plain columns, decoded by one thread, since a host has a worker for each core.
+
+    Args:
+        file: the file.
+        group: index of the row group.
+        columns: the columns to read; ``None`` for all.
+    """
+    plain = {name: kind for name, kind in _plain_types(file).items() if columns is None or name in columns}
+    for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False):
         yield _with_types(batch, plain)
+
+
+def plain_schema(file: pq.ParquetFile) -> pa.Schema:
+    """The columns of a file, of the types that they are decoded to."""
+    plain = _plain_types(file)
+    return pa.schema([pa.field(field.name, plain.get(field.name, field.type)) for field in file.schema_arrow])
 
 
 def column_of(file: pq.ParquetFile, group: int, column: str) -> pa.RecordBatch:

@@ -9,7 +9,7 @@ A complete sink that writes rows as lines of files:
 >>> import os, json, tempfile
 >>> class LinesWriter:
 ...     def __init__(self, path, name):
-...         self.path, self.name, self.rows, self.count, self.columns = path, name, [], 0, pa.schema([])
+...         self.path, self.name, self.rows, self.count = path, name, [], 0
 ...
 ...     def write(self, batch):
 ...         self.rows += batch.to_pylist()
@@ -26,8 +26,11 @@ A complete sink that writes rows as lines of files:
 ...     def __init__(self, path):
 ...         self.path = path
 ...
-...     def open(self, worker, incarnation):
-...         return LinesWriter(self.path, f"{worker}-{incarnation}")
+...     def claim(self, flow, run):
+...         self.run = run
+...
+...     def open(self, worker, incarnation, epoch=1):
+...         return LinesWriter(self.path, f"{self.run}-{worker}-{incarnation}-{epoch}")
 ...
 ...     def prepare(self, parts):
 ...         if gone := [part for part in parts if not os.path.exists(f"{self.path}/.{part}")]:
@@ -39,6 +42,7 @@ A complete sink that writes rows as lines of files:
 ...                 os.rename(f"{self.path}/.{part}", f"{self.path}/{part}")
 >>> with tempfile.TemporaryDirectory() as path:
 ...     sink = LinesSink(path)
+...     sink.claim("flow", "r1")
 ...     writer = sink.open(WorkerId("lines", 0), incarnation=1)
 ...     writer.write(pa.RecordBatch.from_pylist([{"n": 1}]))
 ...     parts = writer.close_part()
@@ -46,13 +50,14 @@ A complete sink that writes rows as lines of files:
 ...     before = os.listdir(path)
 ...     sink.commit(1, parts)
 ...     before, os.listdir(path)
-(['.lines[0]-1-0'], ['lines[0]-1-0'])
+(['.r1-lines[0]-1-1-0'], ['r1-lines[0]-1-1-0'])
 
 ``tests/connectors/test_sink_contract.py`` checks the contract of sinks.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -63,15 +68,11 @@ from fries_nb.errors import FriesError, SinkError
 from fries_nb.messages import Done, Ended, WorkerId
 from fries_nb.worker.events import ClosePart, SinkFailed, SinkWidened, TellController, Write
 
-__all__ = ["OpenSinks", "Sink", "SinkError", "SinkWriter"]
+__all__ = ["ClaimedSink", "OpenSinks", "RowWriter", "Sink", "SinkError", "SinkWriter"]
 
 
-class SinkWriter(Protocol):
+class RowWriter(Protocol):
     """Writes the rows of one worker. Used by one thread."""
-
-    @property
-    def columns(self) -> pa.Schema:
-        """All columns written so far; the same object as long as there are no new ones."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows, which are invisible until they are committed.
@@ -94,20 +95,63 @@ class SinkWriter(Protocol):
         """
 
 
-class Sink(Protocol):
-    """A sink. Made on the driver, and pickled for the hosts."""
+class SinkWriter(RowWriter, Protocol):
+    """A writer that knows the columns of its rows."""
 
-    def open(self, worker: WorkerId, incarnation: int) -> SinkWriter:
+    @property
+    def columns(self) -> pa.Schema:
+        """All columns written so far; the same object as long as there are no new ones."""
+
+
+class Sink(Protocol):
+    """A sink of your own: ``stream.sink("out", MySink())``, or ``on_error=`` and ``late=``.
+
+    Workers write rows into invisible parts (``open``, on the hosts). At every marker of a checkpoint, or every few
+    seconds without checkpoints, each closes its part, and the driver makes all of these parts output at once
+    (``prepare`` and ``commit``). Each row is output exactly once if ``commit`` with the same number and parts has no
+    effect the second time, which a transaction that also records the number achieves. The module has an example of 20
+    lines, ``fries_nb.workloads.sqlite_sink`` one for a table of SQLite.
+
+    What ``open`` returns is a writer: ``write(batch)`` takes rows, a ``pyarrow.RecordBatch``; ``close_part()`` stores
+    those since the last call durably, and returns the names of the parts that hold them, none if there were none. No
+    other worker, incarnation or epoch may use the same names. An exception ends the run, which can be resumed.
+
+    The run takes a copy of the sink (it is pickled), claims the target with it, and pickles it again for the hosts. In
+    a checkpoint it is known by its ``repr``: a resumed run must have the same, so that it commits to the same target. A
+    dataclass has a good one. ``run.output`` cannot read it.
+    """
+
+    @abstractmethod
+    def claim(self, flow: str, run: str) -> None:
+        """Make the target one of this run, on the driver, before its hosts start; also when the run is resumed.
+
+        Numbers of commits begin at 1 in each run, so a target that outlives a run has to tell runs apart.
+
+        Args:
+            flow: name of the dataflow.
+            run: id of the run, which it keeps when it is resumed.
+
+        Raises:
+            SinkError: the target is not fit for it, or cannot be written.
+        """
+
+    @abstractmethod
+    def open(self, worker: WorkerId, incarnation: int, epoch: int = 1) -> RowWriter:
         """Open a writer, on the host of a worker.
 
         Args:
-            worker: the sink's worker.
+            worker: the sink's worker: its ``operator`` and ``index``, as text ``out[0]``.
             incarnation: incarnation of the run; hosts of older ones may still be writing.
+            epoch: epoch of the topology in which the worker was added; an earlier worker may have had its index.
+
+        Returns:
+            The writer.
 
         Raises:
             SinkError: the sink cannot be written.
         """
 
+    @abstractmethod
     def prepare(self, parts: Sequence[str]) -> None:
         """Ensure that parts can be committed; called on the driver, before their names are recorded.
 
@@ -120,6 +164,7 @@ class Sink(Protocol):
                 with different types, which is a failure of the operator that writes it.
         """
 
+    @abstractmethod
     def commit(self, number: int, parts: Sequence[str]) -> None:
         """Make parts output, all or none; idempotent. Called on the driver.
 
@@ -156,6 +201,14 @@ class Sink(Protocol):
         Raises:
             SinkError: they cannot be deleted.
         """
+
+
+class ClaimedSink(Sink, Protocol):
+    """A sink as the hosts of a run have it, whose writers know the columns of their rows."""
+
+    @abstractmethod
+    def open(self, worker: WorkerId, incarnation: int, epoch: int = 1) -> SinkWriter:
+        """Open a writer; see ``Sink``."""
 
 
 class OpenSinks:

@@ -38,8 +38,9 @@ A complete source over a list of rows:
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -53,14 +54,18 @@ from fries_nb.trace import SPLIT_BITS
 __all__ = [
     "SPLITS_PER_SOURCE",
     "SPLITS_PER_WORKER",
+    "ClosableReader",
     "DueTimes",
     "ForeseeingSource",
     "Foresight",
+    "ObservedReader",
     "Position",
     "Source",
     "Split",
     "SplitReader",
     "TimedSource",
+    "Undecoded",
+    "UndecodedReader",
     "in_turn",
     "restored_positions",
     "split_count",
@@ -105,7 +110,14 @@ class Split(msgspec.Struct, frozen=True):
     block: int = 1
 
     def place(self, row: int) -> int:
-        """The number of a row of the split in the order of the source."""
+        """The number of a row of the split in the order of the source.
+
+        Args:
+            row: number of the row in the split.
+
+        Returns:
+            Its number in the source.
+        """
         blocks, within = divmod(row, self.block)
         return self.first + blocks * self.step + within
 
@@ -132,12 +144,82 @@ class SplitReader(Protocol):
         """
 
 
-class Source(Protocol):
-    """A source. Pickled on the driver; each worker opens splits on its own copy.
+@runtime_checkable
+class ObservedReader(SplitReader, Protocol):
+    """A reader that says where it is, and how much is there that it has not read: a log, a growing directory."""
 
-    The runtime controls the rate, by reading as many rows as are due.
+    @property
+    def place(self) -> str:
+        """Where the next row is, as the source's users say it: ``partition 3, offset 1,204``."""
+
+    def behind(self, now_ns: int) -> tuple[int | None, int | None]:
+        """How far it is behind what it knows to be there; called a few times a second, so it must not block.
+
+        Args:
+            now_ns: the current time in nanoseconds since the Unix epoch.
+
+        Returns:
+            The number of rows that are there and were not read, and the nanoseconds for which the oldest of them has
+            been there; ``None`` for what is not known.
+        """
+
+
+@runtime_checkable
+class ClosableReader(SplitReader, Protocol):
+    """A reader that holds a connection, a thread or a file."""
+
+    def close(self) -> None:
+        """Release them. Called once: at the end of the split, when it is given to another worker, and with the run."""
+
+
+class Undecoded(NamedTuple):
+    """What a source has read and could not make a row of.
+
+    Attributes:
+        error: where it is, and why it is no row.
+        shown: it, or its beginning, as text.
     """
 
+    error: str
+    shown: str
+
+
+@runtime_checkable
+class UndecodedReader(SplitReader, Protocol):
+    """A reader that sets aside what it cannot decode.
+
+    Attributes:
+        undecoded: what was set aside since the list was last emptied, by the caller.
+    """
+
+    undecoded: list[Undecoded]
+
+
+class Source(Protocol):
+    """A source of your own: ``flow.source("feed", MySource())``.
+
+    ``splits`` says which parts can be read independently, at most; ``open`` begins to read one of them at a position.
+    The run takes a copy (the source is pickled), and each worker opens splits on a copy of its own. The module has an
+    example of 20 lines, ``fries_nb.workloads.live_feed`` one of a live feed.
+
+    What ``open`` returns is a reader: ``read(limit, now_ns)`` returns the next rows, at most ``limit``, as a
+    ``pyarrow.RecordBatch``, or ``None`` if there are none at present, and never waits: it is asked again every 10 ms.
+    Its attribute ``position`` is that of the next row, an ``fn.Position``, or ``None`` once the split has ended, which
+    an endless one never does. ``Position.row`` counts the rows of the split; ``Position.at`` may add any value that
+    msgpack encodes (numbers, text, bytes, lists, dicts) and that tells where the next row is found. A checkpoint keeps
+    positions, and a reader opened at one continues with exactly the rows behind it, each with the same number as
+    before: so whatever the rows come from must be able to repeat those since the last checkpoint. A ``close()`` of the
+    reader is called at the end, if it has one. An exception of the reader ends the run, which can be resumed; a lost
+    connection is better made again by the reader itself.
+
+    The runtime controls the rate, by reading as many rows as are due: those of all workers together are ``rate`` rows
+    per second, if the source has an attribute of this name and it is not ``None``. With ``flow.source(..., time=...)``
+    the source may also be given ``ahead=`` and ``late=``; a window then stays open until each split has had a row
+    behind it, so such a source should have no split without rows. In a checkpoint the source is known by the name of
+    its class: a resumed run may give it other arguments, as a new address, but its splits are those of the first run.
+    """
+
+    @abstractmethod
     def splits(self, count: int) -> Sequence[Split]:
         """Divide the source into splits. Called once for a run, on the driver; the result is kept in its checkpoints.
 
@@ -151,6 +233,7 @@ class Source(Protocol):
             SourceError: the source cannot be read.
         """
 
+    @abstractmethod
     def open(self, split: Split, position: Position) -> SplitReader:
         """Open a split, on the host of the worker to which it is assigned.
 
@@ -283,9 +366,9 @@ def splits_of(splits: Sequence[Split], worker: int, workers: int) -> Sequence[Sp
     Args:
         splits: all splits of the source, in the order of ``in_turn``.
         worker: index of the worker.
-        workers: current number of workers of the source.
+        workers: number of workers to which they are dealt; those beyond have none.
     """
-    return splits[worker::workers]
+    return splits[worker::workers] if worker < workers else ()
 
 
 def restored_positions(
@@ -308,7 +391,7 @@ def restored_positions(
         workers: current number of workers of the source.
         known: split number to its position in the checkpoint; splits that were not begun are missing.
         ended: indices of the workers that had ended before the checkpoint, whose splits are read.
-        then: number of workers of the source in the checkpoint.
+        then: number of workers of the source that had splits in the checkpoint: the first ones.
     """
     read = {split.number: None for gone in ended for split in splits_of(splits, gone, then)}
     positions = {**known, **read}

@@ -20,23 +20,25 @@ from __future__ import annotations
 
 import copy
 import math
-import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from fries_nb.checkpoints import Reading
+from fries_nb.connectors.observed import observed
+from fries_nb.connectors.open_splits import OpenSplit, shares
 from fries_nb.connectors.rate_schedule import RateSchedule, checked
+from fries_nb.connectors.read_pieces import Piece, described, joined
 from fries_nb.connectors.source import (
     SPLITS_PER_SOURCE,
     ForeseeingSource,
     Position,
     Source,
     Split,
-    SplitReader,
     TimedSource,
+    Undecoded,
     in_turn,
     split_count,
     splits_of,
@@ -115,7 +117,7 @@ def open_reader(
     Args:
         plan: the plan of the source.
         worker: the worker.
-        workers: current number of workers of the source, which share its splits and its rate equally.
+        workers: number of workers to which its splits are dealt, and by these its rate; none to workers beyond them.
         source: index of the source in the graph.
         audit: whether each row gets its identity.
         positions: split number to the position to continue from; other splits are read from the beginning.
@@ -125,43 +127,11 @@ def open_reader(
     Raises:
         SourceError: the plan's rate is negative or NaN, a split cannot be opened, or times cannot be read.
     """
-    rate = math.inf if plan.rate is None else plan.rate / workers
+    mine = splits_of(plan.splits, worker.index, workers)
+    rate = math.inf if plan.rate is None else plan.rate
     number = source * SPLITS_PER_SOURCE if audit else None
-    splits = splits_of(plan.splits, worker.index, workers)
     times = None if plan.time is None else SourceTime(worker.operator, plan.time, bounds)
-    return WorkerReader(copy.copy(plan.source), splits, rate, number, positions, times)
-
-
-@dataclass(eq=False)
-class _OpenSplit:
-    """A split that is being read; ``turn`` is the reader's count at its last read."""
-
-    split: Split
-    reader: SplitReader
-    position: Position
-    turn: int = 0
-
-    @property
-    def place(self) -> int:
-        """The number of its next row in the order of the source; without an order, ``turn``."""
-        return self.split.place(self.position.row) if self.split.step else self.turn
-
-    @property
-    def left_in_block(self) -> int:
-        """Number of consecutive rows of the source, from its next row on."""
-        return self.split.block - self.position.row % self.split.block
-
-
-class _Piece(NamedTuple):
-    """Consecutive rows of one split."""
-
-    batch: pa.RecordBatch
-    split: Split
-    row: int
-
-    def numbers(self, first: int, step: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """For each row ``first + row * step``."""
-        return np.arange(self.row, self.row + self.batch.num_rows, dtype=np.int64) * step + first
+    return WorkerReader(copy.copy(plan.source), mine, rate, number, positions, times, plan.splits)
 
 
 class WorkerReader:
@@ -170,13 +140,15 @@ class WorkerReader:
     Args:
         source: opens the splits.
         splits: the splits of this worker.
-        rate: rows per second of this worker; infinity for no limit, 0 for a pause.
+        rate: rows per second of the source, of which the worker has the share of its splits; infinity for no limit.
         number: added to a split's number in the identities of its rows; ``None`` for no identities.
         positions: split number to the position to continue from; ``None`` for a split that has ended.
         time: where the rows have their times, if they have some.
+        every: all splits of the source, of which it may get others.
 
     Attributes:
-        moved: the splits of the last batch, with the positions after it.
+        moved: the splits whose positions the last call has changed, with these: those of the batch, and those of which
+            it has read nothing but what is no row.
 
     Raises:
         SourceError: the rate is negative or NaN, a split cannot be opened, or times cannot be read.
@@ -190,23 +162,38 @@ class WorkerReader:
         number: int | None = None,
         positions: Positions = FROM_THE_START,
         time: SourceTime | None = None,
+        every: Iterable[Split] = (),
     ) -> None:
+        mine = list(splits)
+        self._source = source
+        self._splits = {split.number: split for split in (*mine, *every)}
+        self._mine = {split.number for split in mine}
         self.moved: dict[int, Position | None] = {}
         self._timed = source if isinstance(source, TimedSource) else None
-        self._rate = checked(rate)
+        self._total = checked(rate)
         self._schedule: RateSchedule | None = None
         self._number = number
         self._turns = 0
-        self._open: list[_OpenSplit] = []
-        for split in splits:
-            position = positions.get(split.number, Position())
-            if position is None:
-                continue
-            reader = source.open(split, position)
-            if reader.position is not None:
-                self._open.append(_OpenSplit(split, reader, position))
+        self._undecoded: list[Undecoded] = []
+        self._open: list[OpenSplit] = []
+        for split in mine:
+            self._begin(split, positions.get(split.number, Position()))
         unread = [(one.split, one.position.row) for one in self._open]
         self._times = None if time is None else RowTimes(source, unread, time)
+
+    def _begin(self, split: Split, position: Position | None) -> None:
+        if position is None:
+            return
+        reader = self._source.open(split, position)
+        if reader.position is not None:
+            self._open.append(OpenSplit(split, reader, position))
+
+    @property
+    def _rate(self) -> float:
+        """Rows per second of this worker."""
+        if self._total in (0, math.inf) or not self._splits:
+            return self._total
+        return self._total * len(self._mine) / len(self._splits)
 
     @property
     def exhausted(self) -> bool:
@@ -271,113 +258,113 @@ class WorkerReader:
             count = sum(piece.batch.num_rows for piece in pieces)
             batch = self._stamped(pieces, self._schedule.take(now_ns, count))
         if self._times is not None:
-            self._times.advance(self.moved)
+            gave = {piece.split.number for piece in pieces}
+            self._times.advance({split: at for split, at in self.moved.items() if at is None or split in gave})
         if batch is not None:
             return batch, None if self.exhausted else self._schedule.next_due(now_ns)
         if wanted and not self.exhausted:
             return None, now_ns + POLL_NS
         return None, None if self.exhausted else self._schedule.next_due(now_ns)
 
+    def reading(self, now_ns: int) -> Reading | None:
+        """How far it has read, at a time in nanoseconds since the Unix epoch; ``None`` if it has read everything."""
+        return observed([(one.split, one.reader) for one in self._open], self._schedule, now_ns) if self._open else None
+
+    def take_undecoded(self) -> list[Undecoded]:
+        """What was read since the last call and is no row."""
+        taken, self._undecoded = self._undecoded, []
+        return taken
+
     def set_rate(self, rate: float, now_ns: int) -> None:
         """Change the rate; rows that are due already keep their times.
 
         Args:
-            rate: rows per second of this worker; infinity for no limit, 0 for a pause.
+            rate: rows per second of the source; infinity for no limit, 0 for a pause.
             now_ns: the current time in nanoseconds since the Unix epoch.
 
         Raises:
             SourceError: the rate is negative or NaN.
         """
-        if self._schedule is None:
-            self._rate = checked(rate)
-        else:
-            self._schedule.set_rate(rate, now_ns)
+        self._total = checked(rate)
+        self._set_share(now_ns)
 
-    def _pieces(self, limit: int, now_ns: int) -> list[_Piece]:
-        """The next available rows, in order."""
+    def give_up(self, splits: Iterable[int], now_ns: int) -> None:
+        """Read these splits no more; the worker's rate becomes the share of the others.
+
+        Args:
+            splits: numbers of splits of this worker.
+            now_ns: the current time in nanoseconds since the Unix epoch.
+        """
+        self._mine.difference_update(splits)
+        for one in [one for one in self._open if one.split.number not in self._mine]:
+            self._end(one)
+        self._set_share(now_ns)
+
+    def adopt(self, positions: Positions, now_ns: int) -> None:
+        """Read further splits, of which other workers have read a part; not for a source whose rows have times.
+
+        Args:
+            positions: split number to the position to continue from; ``None`` for a split that has ended.
+            now_ns: the current time in nanoseconds since the Unix epoch.
+
+        Raises:
+            SourceError: a split cannot be opened.
+        """
+        for number, position in positions.items():
+            self._mine.add(number)
+            self._begin(self._splits[number], position)
+        self._set_share(now_ns)
+
+    def close(self) -> None:
+        """Read no more, and release what the readers of splits hold."""
+        for one in list(self._open):
+            self._end(one)
+
+    def _end(self, one: OpenSplit) -> None:
+        self._open.remove(one)
+        one.close()
+
+    def _set_share(self, now_ns: int) -> None:
+        if self._schedule is not None:
+            self._schedule.set_rate(self._rate, now_ns)
+
+    def _pieces(self, limit: int, now_ns: int) -> list[Piece]:
+        """The next available rows, in order; without an order, those of the first split in turn that has some."""
         pieces = []
-        for one, count in self._shares(limit):
+        for one, count in shares(self._open, limit):
             self._turns += 1
             one.turn = self._turns
-            before, batch = one.position.row, one.reader.read(count, now_ns)
+            before, batch = one.position, one.reader.read(count, now_ns)
             position = one.reader.position
             read = 0 if batch is None else batch.num_rows
-            if read > count or (position is not None and position.row != before + read):
+            if read > count or (position is not None and position.row != before.row + read):
                 raise SourceError(
-                    f"split {one.split.number} was asked for at most {count} rows from row {before} on and gave "
+                    f"split {one.split.number} was asked for at most {count} rows from row {before.row} on and gave "
                     f"{read}, with {position} as the next position"
                 )
             if position is None:
-                self._open.remove(one)
+                self._end(one)
             else:
                 one.position = position
-            self.moved[one.split.number] = position
+            if position != before:
+                self.moved[one.split.number] = position
+            self._undecoded += one.take_undecoded()
             if batch is not None and read:
-                pieces.append(_Piece(batch, one.split, before))
+                pieces.append(Piece(batch, one.split, before.row))
+                if not one.split.step:
+                    break
         return pieces
 
-    def _shares(self, limit: int) -> list[tuple[_OpenSplit, int]]:
-        """The splits to read next, with numbers of rows. Splits whose rows alternate are read together."""
-        order = sorted(self._open, key=lambda one: one.place) if len(self._open) > 1 else self._open
-        step = order[0].split.step
-        if not step or len(order) == 1:
-            return [(order[0], limit)]
-        if order[0].split.block > 1:
-            return [(order[0], min(limit, order[0].left_in_block))]
-        bound = order[0].place + step
-        together = [one for one in order if one.place < bound]
-        if len(together) < len(order):
-            rounds = -((together[-1].place - order[len(together)].place) // step)
-            limit = min(limit, rounds * len(together))
-        each, more = divmod(limit, len(together))
-        return [(one, each + (place < more)) for place, one in enumerate(together) if each or place < more]
-
-    def _stamped(self, pieces: list[_Piece], due: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.RecordBatch:
+    def _stamped(self, pieces: list[Piece], due: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.RecordBatch:
         """The rows of all pieces in order, with the columns that the runtime adds."""
-        batch, order = _joined(pieces)
+        batch, order = joined(pieces)
         if self._timed is not None:
             batch = self._timed.with_due_times(batch, due)
         if self._times is not None:
-            batch = self._times.stamped(batch, lambda index: _described(pieces, order, index))
+            batch = self._times.stamped(batch, lambda index: described(pieces, order, index))
         batch = batch.append_column(DUE, pa.array(due))
         if self._number is None:
             return batch
         bases = [(self._number + piece.split.number) << ROW_BITS for piece in pieces]
         numbers = np.concatenate([piece.numbers(base, 1) for piece, base in zip(pieces, bases, strict=True)])
         return batch.append_column(TRANSACTION, pa.array(numbers if order is None else numbers[order]))
-
-
-def _joined(pieces: list[_Piece]) -> tuple[pa.RecordBatch, np.ndarray[tuple[int], np.dtype[np.int64]] | None]:
-    """The rows of all pieces in order, and their indices in the concatenated pieces; ``None`` if these are the same."""
-    if len(pieces) == 1:
-        return pieces[0].batch, None
-    order = _order(pieces) if any(piece.batch.num_rows > 1 for piece in pieces) else None
-    try:
-        batch = pa.concat_batches([piece.batch for piece in pieces])
-        return batch if order is None else batch.take(pa.array(order)), order
-    except pa.ArrowException as error:
-        raise SourceError(f"splits of one source gave rows with different columns: {error}") from error
-
-
-def _described(pieces: list[_Piece], order: np.ndarray[tuple[int], np.dtype[np.int64]] | None, index: int) -> str:
-    """The row of an index in the joined pieces, in words."""
-    place = index if order is None else int(order[index])
-    for piece in pieces:
-        if place < piece.batch.num_rows:
-            [row] = piece.batch.slice(place, 1).to_pylist()
-            return f"row {piece.row + place:,} of split {piece.split.number}, {reprlib.repr(row)}"
-        place -= piece.batch.num_rows
-    raise IndexError(index)
-
-
-def _order(pieces: list[_Piece]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The indices of the concatenated pieces' rows, in the order of the source."""
-    count = len(pieces)
-    turns = [np.arange(place, piece.batch.num_rows * count, count) for place, piece in enumerate(pieces)]
-    ranks = np.concatenate(turns)
-    if ranks.max() == len(ranks) - 1:  # one row of each in turn: no need to sort
-        order = np.empty(len(ranks), np.int64)
-        order[ranks] = np.arange(len(ranks))
-        return order
-    places = np.concatenate([piece.numbers(piece.split.first, piece.split.step) for piece in pieces])  # block is 1
-    return np.argsort(places, kind="stable")

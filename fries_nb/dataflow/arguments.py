@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fries_nb.errors import DataflowError
+from fries_nb.errors import DataflowError, SourceError
 
 Columns = str | Sequence[str]
 
@@ -88,3 +89,23 @@ def checked_suffix(kind: str, name: str, suffix: object) -> str:
     if not isinstance(suffix, str) or not suffix:
         raise DataflowError(f"{kind} {name!r} has suffix={suffix!r}; expected a non-empty string")
     return suffix
+
+
+def checked_rate(rate: object) -> float | None:
+    """The rate of a source, in rows per second; ``None`` for no limit.
+
+    Raises:
+        SourceError: it is not a positive number.
+    """
+    if rate is None:
+        return None
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not math.isfinite(rate) or rate <= 0:
+        raise SourceError(f"rate is a number of rows a second above 0, or None for flat out; got {rate!r}")
+    return float(rate)
+
+
+def at_rate(rate: float | None) -> str:
+    """The rate of a source, for its description; empty without one."""
+    if rate is None:
+        return ""
+    return f", {rate:,.0f} a second" if rate >= 10 else f", {rate:g} a second"

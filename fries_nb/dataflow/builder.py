@@ -31,7 +31,7 @@ import networkx as nx
 
 from fries_nb.dataflow.arguments import Columns, Identity, columns_of
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, check_agreement, constraint_of
-from fries_nb.dataflow.endpoints import OnError, Rate, Replay, Sink, checked_policy
+from fries_nb.dataflow.endpoints import DataSet, OnError, Sink, Source, checked_policy, checked_source
 from fries_nb.dataflow.event_time import checked_time
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.iteration import check_consumed_inside
@@ -97,14 +97,15 @@ class DataflowBuilder:
         return f"Dataflow({self.name!r}, operators={list(self._declared)})"
 
     def source(
-        self, name: str, description: Replay | Rate, workers: int | None = 1, identity: str | None = None,
+        self, name: str, description: Source, workers: int | None = 1, identity: str | None = None,
         time: str | None = None, ahead: float | None = None, late: float | None = None,
     ) -> Stream:
         """Declare a source.
 
         Args:
             name: name of the operator, unique in the dataflow.
-            description: ``fn.replay(data)`` or ``fn.rate(rate)``.
+            description: ``fn.replay``, ``fn.rate``, ``fn.files``, ``fn.table``, ``fn.sql``, ``fn.kafka``, or your own
+                ``fn.Source``; the run takes a copy.
             workers: number of parallel instances; ``None`` for the run's default.
             identity: the column whose values identify the source's rows, if there is one.
             time: the column with the time of each row, by which windows and other timed operators below work:
@@ -119,16 +120,16 @@ class DataflowBuilder:
             DataflowError: ``description`` is not a source; duplicate or empty name; ``identity`` or ``time`` is not a
                 column name; ``ahead`` or ``late`` is no duration, there is no ``time``, or a replay has ``late``.
         """
-        if not isinstance(description, Replay | Rate):
-            raise DataflowError(f"source {name!r} got {description!r}; expected replay(path or DataFrame) or rate(n)")
+        description = checked_source(name, description)
         if identity is not None and (not isinstance(identity, str) or not identity):
             raise DataflowError(f"source {name!r} has identity={identity!r}; expected the name of one column")
-        if isinstance(description, Replay) and late is not None:
+        if isinstance(description, DataSet) and late is not None:
             raise DataflowError(
                 f"source {name!r} has late={late!r} and is a replay, which knows its rows, so expected no late="
             )
         known = None if identity is None else Identity(name, identity)
-        operator = Operator(name, kind=Kind.SOURCE, function=description, time=checked_time(name, time, ahead, late))
+        event_time, policy = checked_time(name, time, ahead, late), getattr(description, "on_error", "fail")
+        operator = Operator(name, kind=Kind.SOURCE, function=description, time=event_time, on_error=policy)
         return self._add(operator, (), workers, known)
 
     def stream(self, name: str) -> Stream:

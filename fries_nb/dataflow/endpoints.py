@@ -8,14 +8,18 @@ Replay(data='payments.parquet', rate=1000.0, may_be_empty=False)
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow as pa
 
+from fries_nb.dataflow.arguments import at_rate, checked_rate
+from fries_nb.dataflow.catalog_endpoints import CatalogTable, Query
+from fries_nb.dataflow.file_endpoints import GrowingFiles
+from fries_nb.dataflow.kafka_endpoint import Kafka, check_role
+from fries_nb.dataflow.own_endpoints import OwnSink, OwnSource, misfit_of
 from fries_nb.errors import DataflowError, SinkError, SourceError, close_match
 
 POLICIES = ("fail", "pause")
@@ -35,6 +39,10 @@ class Replay:
     rate: float | None = None
     may_be_empty: bool = False
 
+    def __str__(self) -> str:
+        what = self.data if isinstance(self.data, str) else f"a {type(self.data).__name__}"
+        return f"{what}{at_rate(self.rate)}"
+
 
 @dataclass(frozen=True)
 class Rate:
@@ -52,6 +60,9 @@ class Rate:
     rate: float | None
     count: int | None = None
     row: Callable[[int], Mapping[str, Any]] | None = None
+
+    def __str__(self) -> str:
+        return f"{'generated' if self.count is None else f'{self.count:,} generated'} rows{at_rate(self.rate)}"
 
 
 @dataclass(frozen=True)
@@ -81,8 +92,10 @@ class DeltaTable:
     path: str
 
 
-Source = Replay | Rate
-Sink = Memory | ParquetFiles | DeltaTable
+DataSet = Replay | CatalogTable | Query
+"""A source that knows all of its rows when the run starts."""
+Source = DataSet | Rate | GrowingFiles | Kafka | OwnSource
+Sink = Memory | ParquetFiles | DeltaTable | CatalogTable | Kafka | OwnSink
 OnError = str | Sink
 """The error policy of an operator: ``fail``, ``pause``, or the sink that receives failed tuples as dead letters."""
 
@@ -107,7 +120,7 @@ def replay(data: Any, rate: float | None = None) -> Replay:
             raise SourceError("replay got an empty path; expected a Parquet file or directory, or a DataFrame")
     elif not is_spark_frame(data):
         data = _as_table(data)
-    return Replay(data, _checked_rate(rate))
+    return Replay(data, checked_rate(rate))
 
 
 def is_spark_frame(data: object) -> bool:
@@ -172,7 +185,7 @@ def rate(
         raise SourceError(f"count is a number of rows, 1 or more; got {count!r}")
     if row is not None and not callable(row):
         raise SourceError(f"row is a function from a row's number to its further columns; got {row!r}")
-    return Rate(_checked_rate(rate), count, row)
+    return Rate(checked_rate(rate), count, row)
 
 
 def memory() -> Memory:
@@ -223,24 +236,73 @@ def _directory(sink: str, path: object) -> str:
     return str(os.fspath(path))
 
 
+def checked_source(name: str, given: object) -> Source:
+    """The validated description of a source.
+
+    Raises:
+        DataflowError: it is none.
+        SourceError: the ``rate`` of the user's own source is not positive.
+    """
+    if not _is_one(given, Source):
+        raise DataflowError(
+            f"source {name!r} got {misfit_of(given, OwnSource)}; expected replay(path or DataFrame), rate(n), "
+            "files(directory, format), table(name), sql(query), kafka(servers, topic), or an fn.Source of yours with "
+            "splits() and open()"
+        )
+    source: Source = given
+    if isinstance(source, Kafka):
+        check_role(f"source {name!r} got ", source, "source")
+        if source.on_error != "fail":
+            checked_sink(f"source {name!r} has on_error=", source.on_error)
+    rate_of(source)
+    return source
+
+
+def rate_of(source: Source) -> float | None:
+    """The declared rate of a source, in rows per second over all of its workers; ``None`` without one.
+
+    Raises:
+        SourceError: that of the user's own source is not positive.
+    """
+    return checked_rate(getattr(source, "rate", None))
+
+
+def checked_sink(what: str, given: object) -> Sink:
+    """The validated description of a sink.
+
+    Args:
+        what: where it was given, the beginning of the message of an error.
+        given: the description.
+
+    Raises:
+        DataflowError: it is none.
+    """
+    if not _is_one(given, Sink):
+        raise DataflowError(
+            f"{what}{misfit_of(given, OwnSink)}; expected a sink: memory(), parquet(path), delta(path), table(name), "
+            "kafka(servers, topic), or an fn.Sink of yours with claim(), open(), prepare() and commit()"
+        )
+    sink: Sink = given
+    if isinstance(sink, Kafka):
+        check_role(what, sink, "sink")
+    return sink
+
+
+def _is_one(given: object, kinds: Any) -> TypeGuard[Any]:
+    """Whether an object is of one of these kinds; a class is none, though it has the methods of its instances."""
+    return isinstance(given, kinds) and not isinstance(given, type)
+
+
 def checked_policy(operator: str, given: object) -> OnError:
     """The validated value of an operator's ``on_error=``.
 
     Raises:
         DataflowError: the value is no error policy.
     """
-    if isinstance(given, Sink) or (isinstance(given, str) and given in POLICIES):
+    if _is_one(given, Sink) or (isinstance(given, str) and given in POLICIES):
         return given
     likely = close_match(given, POLICIES) if isinstance(given, str) else ""
     raise DataflowError(
         f"operator {operator!r} has on_error={given!r}; expected 'fail', 'pause', or where dead letters go: memory(), "
-        f"parquet(path) or delta(path){likely}"
+        f"parquet(path), delta(path), table(name) or an fn.Sink of yours{likely}"
     )
-
-
-def _checked_rate(rate: object) -> float | None:
-    if rate is None:
-        return None
-    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not math.isfinite(rate) or rate <= 0:
-        raise SourceError(f"rate is a number of rows a second above 0, or None for flat out; got {rate!r}")
-    return float(rate)

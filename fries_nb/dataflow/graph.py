@@ -198,6 +198,11 @@ class Graph:
         return tuple(operator.name for operator in self.operators if not self._in[operator.name])
 
     @cached_property
+    def keyed(self) -> tuple[str, ...]:
+        """Names of the operators that get rows by key, in order of their names."""
+        return tuple(sorted({edge.to for edge in self.edges if edge.partitioning is Partitioning.HASH}))
+
+    @cached_property
     def heads(self) -> tuple[str, ...]:
         """Names of the heads of loops: the operators at which feedback edges end."""
         return tuple(dict.fromkeys(edge.to for edge in self.edges if edge.feedback))

@@ -16,7 +16,7 @@ from fries_nb.dataflow.arguments import (
     number_of,
 )
 from fries_nb.dataflow.blocking import aggregation, ordering
-from fries_nb.dataflow.endpoints import OnError, Sink, checked_policy
+from fries_nb.dataflow.endpoints import OnError, Sink, checked_policy, checked_sink
 from fries_nb.dataflow.graph import Emits, Kind, Operator
 from fries_nb.dataflow.iteration import LoopDeclarations
 from fries_nb.dataflow.scopes import ROOT, StreamScope
@@ -262,7 +262,8 @@ class Stream(LoopDeclarations, TimedStream):
 
         Args:
             name: see ``map``.
-            table: a Spark DataFrame, an Arrow table, or the path of a Parquet file or directory.
+            table: a Spark DataFrame, an Arrow table, the path of a Parquet file or directory, ``fn.table(name)`` or
+                ``fn.sql(query)``.
             on: columns to join on, with the same name on both sides, or a mapping from the stream's columns to the
                 table's.
             how: ``"inner"`` drops rows without partner, ``"left"`` keeps them with nulls.
@@ -357,7 +358,8 @@ class Stream(LoopDeclarations, TimedStream):
 
         Args:
             name: see ``map``; ``run.output(name)`` reads the rows.
-            description: ``fn.memory()``, ``fn.parquet(path)`` or ``fn.delta(path)``.
+            description: ``fn.memory()``, ``fn.parquet(path)``, ``fn.delta(path)``, ``fn.kafka(servers, topic)``, or
+                your own ``fn.Sink``, of which the run takes a copy.
             workers: see ``map``.
 
         Returns:
@@ -366,9 +368,8 @@ class Stream(LoopDeclarations, TimedStream):
         Raises:
             DataflowError: ``description`` is not a sink; duplicate or empty name.
         """
-        if not isinstance(description, Sink):
-            raise DataflowError(f"sink {name!r} got {description!r}; expected memory(), parquet(path) or delta(path)")
-        return self.flow._add(Operator(name, kind=Kind.SINK, function=description), (self,), workers, None)
+        function = checked_sink(f"sink {name!r} got ", description)
+        return self.flow._add(Operator(name, kind=Kind.SINK, function=function), (self,), workers, None)
 
 
 def replicating(name: str) -> Operator:

@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fries_nb.dataflow.catalog_endpoints import CatalogTable, Query
 from fries_nb.dataflow.endpoints import is_spark_frame
 from fries_nb.errors import DataflowError, DeclarationError, unknown
 
@@ -108,7 +109,8 @@ class JoinTable:
 
     Args:
         operator: the join's name, for errors.
-        data: a Spark DataFrame, an Arrow table, or the path of a Parquet file or directory.
+        data: a Spark DataFrame, an Arrow table, the path of a Parquet file or directory, or a table or query of Spark's
+            catalogue.
         on: the stream's columns to the table's columns.
         how: ``inner`` drops a tuple without a partner, ``left`` keeps it with nulls.
         one_to_many: whether a key may have several rows, each of which makes a tuple.
@@ -125,7 +127,7 @@ class JoinTable:
         if not is_table(data):
             raise DataflowError(
                 f"join {operator!r} got a {type(data).__name__} as its table; expected a Spark DataFrame, an Arrow "
-                "table or the path of a Parquet file or directory"
+                "table, the path of a Parquet file or directory, table(name) or sql(query)"
             )
         if how not in ("inner", "left"):
             raise DataflowError(f"join {operator!r} has how={how!r}; expected 'inner' or 'left'")
@@ -224,12 +226,12 @@ class JoinTable:
 def is_table(data: object) -> bool:
     """Whether an object can be the table of a join."""
     is_path = isinstance(data, (str, os.PathLike)) and bool(os.fspath(data))
-    return is_path or isinstance(data, pa.Table) or is_spark_frame(data)
+    return is_path or isinstance(data, pa.Table | CatalogTable | Query) or is_spark_frame(data)
 
 
 def column_names(data: Any) -> list[str] | None:
-    """The columns of a table; ``None`` if a file must be read for them."""
-    return None if isinstance(data, str) else list(data.schema.names)
+    """The columns of a table; ``None`` if a file must be read, or a query be run, for them."""
+    return None if isinstance(data, str | CatalogTable | Query) else list(data.schema.names)
 
 
 def join_columns(operator: str, on: object) -> dict[str, str]:

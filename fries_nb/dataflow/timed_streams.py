@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from fries_nb.dataflow.arguments import Columns, columns_of
-from fries_nb.dataflow.endpoints import OnError, Sink
+from fries_nb.dataflow.endpoints import OnError, Sink, checked_sink
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.operators import is_timed
 from fries_nb.dataflow.scopes import StreamScope
@@ -112,10 +112,8 @@ def checked_late(kind: Kind, name: str, late: object, scope: StreamScope) -> Non
             f"{kind} {name!r} of {scope.described} has late=, and rows leave a loop by its output only; expected a "
             "window in front of the loop to take the late rows, or a source without late="
         )
-    if late is not None and not isinstance(late, Sink):
-        raise DataflowError(
-            f"{kind} {name!r} has late={late!r}; expected a sink: memory(), parquet(path) or delta(path)"
-        )
+    if late is not None:
+        checked_sink(f"{kind} {name!r} has late=", late)
 
 
 def check_times(

@@ -97,8 +97,11 @@ class Committer:
         If the release cannot be written, other processes can resume the run only after this process has ended.
         """
         if not self.failure and self._place.is_own:
-            for sink in self._sinks.values():
-                sink.discard(self._place.incarnation, self._place.doubtful)
+            for name, sink in self._sinks.items():
+                try:
+                    sink.discard(self._place.incarnation, self._place.doubtful)
+                except SinkError as error:
+                    self._warn(f"uncommitted parts of sink {name} are left behind: {error}")
         try:
             self._place.release()
         except CheckpointError as error:

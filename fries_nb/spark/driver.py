@@ -22,7 +22,8 @@ from typing import Protocol
 
 from fries_nb.checkpoints import Checkpoint
 from fries_nb.controller import events as said
-from fries_nb.controller.controller import Controller, EventQueue
+from fries_nb.controller.controller import Controller
+from fries_nb.controller.event_queue import EventQueue
 from fries_nb.controller.states import RunState
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.errors import CheckpointError, SessionError, in_one_line
@@ -131,7 +132,7 @@ class Driver(threading.Thread):
         self._queue = EventQueue(controller.handle, time.monotonic_ns, self._carry_out)
         self._failing = False  # a commit of output has failed, so no further decision is written
         self._peers: dict[int, bytes] = {}
-        self._topology = DriverTopology(region, stage, server.send, self._peers, self.hosts)
+        self._topology = DriverTopology(region, stage, server.send, self._peers, self.hosts, self._trace)
         self._gone: set[int] = set()
         self._over: said.RunEnded | None = None
         self._hello: bytes = b""
@@ -155,8 +156,8 @@ class Driver(threading.Thread):
 
     @property
     def workers(self) -> dict[str, int]:
-        """Operator to the largest number of its workers so far."""
-        return self._topology.most
+        """Operator to the number of its workers in the trace."""
+        return self._topology.traced
 
     @property
     def has_finished(self) -> bool:
@@ -381,6 +382,7 @@ class Driver(threading.Thread):
         self._region = self._topology.restarted(self._region, order)
         checkpoint = order.restoration.checkpoint
         self._trace.cut(checkpoint.epoch if checkpoint is not None else 0, self._region.redistribution.had_ended)
+        self._region = replace(self._region, earlier=self._trace.earlier())
         self._stage.restart(self._region)
         self._restart_since = time.monotonic()
 

@@ -22,6 +22,7 @@ from msgspec import structs
 from fries_nb.controller.events import ChangeTopology, Recover, ReleaseHosts, StartHosts, TopologyChanged
 from fries_nb.messages import WorkerId
 from fries_nb.spark.region_spec import RegionSpec
+from fries_nb.spark.tracing import Trace
 from fries_nb.topology.topology import Topology
 from fries_nb.transport.envelopes import Configured, ControllerMessage, Extend, Go, Hello, HostsLeft, Leave, TakePart
 
@@ -45,9 +46,7 @@ class DriverTopology:
         send: sends a message to a host's connection.
         peers: host to its connection, for all hosts that have said hello; released ones are removed.
         hosts: the hello of each of them; released ones are removed.
-
-    Attributes:
-        most: operator to the largest number of its workers so far.
+        trace: the audit trace.
     """
 
     def __init__(
@@ -57,12 +56,13 @@ class DriverTopology:
         send: Callable[[bytes, ControllerMessage], None],
         peers: dict[int, bytes],
         hosts: dict[int, Hello],
+        trace: Trace,
     ) -> None:
         self._stage = stage
         self._send = send
         self._peers = peers
         self._hosts = hosts
-        self.most: dict[str, int] = {}
+        self._trace = trace
         self._begin(region)
 
     def restarted(self, region: RegionSpec, order: Recover) -> RegionSpec:
@@ -72,6 +72,9 @@ class DriverTopology:
             incarnation=order.incarnation,
             restoration=order.restoration,
             graph=self._settled.graph,
+            sources={
+                name: replace(plan, rate=order.rates.get(name, plan.rate)) for name, plan in region.sources.items()
+            },
             options=replace(region.options, hosts=order.hosts),
         )
         self._begin(again)
@@ -83,15 +86,17 @@ class DriverTopology:
         self._graph = region.graph
         self._members = frozenset(range(region.options.hosts))
         self._joining: tuple[Extend, ChangeTopology] | None = None
-        self._count()
 
-    def _count(self) -> None:
-        sizes = {operator.name: operator.workers for operator in self._settled.graph.operators}
-        self.most = {name: max(size, self.most.get(name, 0)) for name, size in sizes.items()}
+    @property
+    def traced(self) -> dict[str, int]:
+        """Operator to the number of its workers in the trace: those of now, and earlier ones that have left records."""
+        workers = self._trace.workers() | self._settled.placement.keys()
+        return {name: sum(worker.operator == name for worker in workers) for name in self._graph.by_name}
 
     def host_of(self, worker: WorkerId) -> int:
-        """The host that runs a worker."""
-        return self._current.host_of(worker)
+        """The host that runs a worker, even if the topology that is being adopted lacks it."""
+        topology = self._current if worker in self._current.placement else self._settled
+        return topology.host_of(worker)
 
     def carry_out(
         self, instruction: StartHosts | ReleaseHosts | ChangeTopology | TopologyChanged, region: RegionSpec
@@ -130,12 +135,14 @@ class DriverTopology:
         if self._joining is not None:
             (extend, order), self._joining = self._joining, None
             for host in sorted(self._peers.keys() - self._members):
-                part = TakePart(extend, order.decided, answer.configurations, order.issued)
+                here = {worker for worker, at in self._current.placement.items() if at == host}
+                earlier = tuple(item for item in self._trace.earlier().items() if item[0] in here)
+                part = TakePart(extend, order.decided, answer.configurations, order.issued, earlier)
                 self._send(self._peers[host], part)
 
     def _changed(self, topology: Topology) -> None:
+        self._trace.leave(self._settled.placement.keys() - topology.placement.keys())
         self._settled = topology.resized(self._graph)
-        self._count()
         self._members = frozenset(self._peers)
         self._tell(Go(topology.epoch))
 
@@ -143,7 +150,7 @@ class DriverTopology:
         for host in hosts:
             self._hosts.pop(host, None)
             if (peer := self._peers.pop(host, None)) is not None:
-                self._send(peer, Leave(reason))
+                self._send(peer, Leave(reason, hosts))
         self._stage.let_go(hosts)
         self._members = self._members.difference(hosts)
         self._tell(HostsLeft(hosts))

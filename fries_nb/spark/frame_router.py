@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fries_nb.bundles import Bundle, deliveries
-from fries_nb.messages import ChannelId, Frame, WorkerId
+from fries_nb.messages import ChannelId, Frame, MovedBins, WorkerId
 from fries_nb.spark.host_loop import HostLoop
 from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.transport.links import HostLinks
 from fries_nb.transport.wire import Credit
-from fries_nb.worker.events import Arrived, Event, Granted
+from fries_nb.worker.events import Arrived, BinsArrived, Event, Granted
 from fries_nb.worker.out_channel import SendFrame
 
 
@@ -77,6 +77,13 @@ class FrameRouter:
                 remote.setdefault(self._host_of[channel.sender], []).append(channel)
         for host, channels in remote.items():
             self._links.post(host, Credit(tuple([sizes[channel] for channel in channels])), tuple(channels))
+
+    def ship(self, bins: MovedBins) -> None:
+        """Send state to the worker that owns it now."""
+        if bins.to in self._loop_of:
+            self.post(bins.to, BinsArrived(bins))
+        else:
+            self._links.post(self._host_of[bins.to], bins, ())
 
     def receive(self, channels: tuple[ChannelId, ...], frame: Frame | Bundle | Credit) -> None:
         """Deliver a frame from another host to its channels' receivers, or credit to their senders."""

@@ -28,13 +28,14 @@ from fries_nb.messages import (
     Control,
     Failed,
     Fcm,
+    MovedBins,
     Prepare,
     Rehearse,
     SetChain,
     WorkerId,
 )  # fmt: skip
 from fries_nb.operators.dry_run import DryRun
-from fries_nb.progress.exchange import ProgressFrame
+from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.spark.constraint_watch import ConstraintWatch
 from fries_nb.spark.frame_router import FrameRouter
 from fries_nb.spark.host_chains import HostChains
@@ -80,6 +81,7 @@ from fries_nb.worker.events import (
     Grant,
     Instruction,
     Save,
+    Ship,
     TellController,
     TellMeasured,
     Traced,
@@ -126,6 +128,7 @@ class Host:
         self._preparer = threading.Thread(target=self._prepare, name="fries-prepare", daemon=True)
         self._saver = Saver(region.snapshots, region.incarnation, self._tell)
         self._reason = ""
+        self._leaving: tuple[int, ...] = ()
         self._error = ""
         self._started = False
         self._printer = printer
@@ -154,10 +157,12 @@ class Host:
             self._reason, self._error = "failed", str(error)
         finally:
             stuck = self._end_threads()
+            if self._started and self._leaving:
+                self._progress.leave(self._leaving)
             self._printer.end_lines()
             self._tell_printed(TICK_S)
             self._links.say(Goodbye(self._error or self._reason))
-            self._links.close(LINGER_MS)
+            self._links.close(LINGER_MS, frames=bool(self._leaving))
         processed = {
             str(instance.worker): instance.processed
             for hosted in self._hosted.values()
@@ -178,8 +183,10 @@ class Host:
             for arrival in received.data:
                 if isinstance(arrival.frame, LatencyNotice):
                     self._watch.receive(arrival.frame)
-                elif isinstance(arrival.frame, ProgressFrame):
+                elif isinstance(arrival.frame, ProgressFrame | ProgressState):
                     self._progress.receive(arrival.frame)
+                elif isinstance(arrival.frame, MovedBins):
+                    self._router.ship(arrival.frame)
                 else:
                     self._router.receive(arrival.channels, arrival.frame)
             self._look_after(now)
@@ -218,19 +225,23 @@ class Host:
         elif isinstance(message, Extend):
             self._topology.extend(message)
             self._chains.topology = self._topology.current
+            self._progress.admit(message.peers)
         elif isinstance(message, TakePart):
             self._links.say(Said(self._topology.take_part(message, self._carry_out)))
             self._chains.topology = self._topology.current
             self._deal(message.extend.peers)
+            self._progress.join(message.extend.peers, self._topology.current)
         elif isinstance(message, Go):
             self._go()
         elif isinstance(message, HostsLeft):
             self._links.part(message.hosts)
+            self._progress.part(message.hosts)
         elif isinstance(message, Constrain):
             self._watch.constrain(message.constraints)
             self._limit_deadlines()
         elif isinstance(message, (Leave, Refused)):
             self._reason = message.reason or "dismissed"
+            self._leaving = message.leaving if isinstance(message, Leave) else ()
             self._tell_printed(TICK_S)  # before blocked threads can delay the end beyond the driver's timeout
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
@@ -294,6 +305,7 @@ class Host:
 
     def _go(self) -> None:
         """All workers have adopted a topology: start those of a new host, and measure in this topology."""
+        self._progress.settle()
         self._watch.rewire(self._topology.current)
         if self._loops and not self._started:
             self._start()
@@ -320,6 +332,8 @@ class Host:
             self._router.send(instruction)
         elif isinstance(instruction, Grant):
             self._router.grant(instruction.sizes)
+        elif isinstance(instruction, Ship):
+            self._router.ship(instruction.bins)
         elif isinstance(instruction, Counted):
             self._progress.record(instruction.changes)
         elif isinstance(instruction, Warned):

@@ -2,6 +2,13 @@
 
 Workers hand over their steps from their threads; frames of other hosts arrive in the control thread. A lock makes one
 sequence of both, in which frames are broadcast: the links keep the order of what is posted to a host.
+
+    message     an old host                                   a new host
+    Extend      admits new hosts, and says so to all          -
+    TakePart    -                                             keeps frames until it has a view
+                host 0, when all have said so: gives its view
+    HostsLeft   sends no more frames to these                 -
+    Leave       says what is left, in its last frame
 """
 
 from __future__ import annotations
@@ -13,11 +20,12 @@ from collections.abc import Callable, Iterable, Mapping
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import WorkerId
 from fries_nb.progress.change_batch import CountChange, CountChanges
-from fries_nb.progress.exchange import HostProgress, ProgressFrame
+from fries_nb.progress.exchange import HostProgress, ProgressFrame, ProgressState
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.topology.progress_locations import audience, listeners
+from fries_nb.topology.topology import Topology
 from fries_nb.worker.events import Event, FrontierAdvanced
 
 SPARING = 100
@@ -31,7 +39,7 @@ class ProgressLink:
         region: the specification of the region.
         graph: its dataflow with functions, which say whether operators work by time.
         host: index of the host.
-        send: posts a frame to another host.
+        send: posts a frame, or the view, to another host.
         post: posts an event to a worker of this host.
     """
 
@@ -40,27 +48,38 @@ class ProgressLink:
         region: RegionSpec,
         graph: Graph,
         host: int,
-        send: Callable[[int, ProgressFrame], None],
+        send: Callable[[int, ProgressFrame | ProgressState], None],
         post: Callable[[WorkerId, Event], None],
     ) -> None:
         self._lock = threading.Lock()
-        self._others = [other for other in range(region.options.hosts) if other != host]
+        self._host = host
+        self._graph = graph
+        self._others = set(range(region.options.hosts)) - {host}
+        self._new: set[int] = set()
         self._send = send
         self._post = post
         self._audience: Mapping[str, tuple[WorkerId, ...]] = {}
         self._progress: HostProgress | None = None
         self._again_s = 0.0
+        self._is_newcomer = host >= region.options.hosts
         if isinstance(progress := region.progress, ProgressGraph):
-            self._progress = HostProgress(host, progress, listeners(graph), range(region.options.hosts))
-            here = [worker for worker, home in region.topology.placement.items() if home == host]
-            self._audience = {
-                listener: tuple(worker for worker in here if worker.operator in operators)
-                for listener, operators in audience(graph).items()
-            }
+            told = listeners(graph)
+            if self._is_newcomer:
+                self._progress = HostProgress.joining(host, progress, told)
+            else:
+                self._progress = HostProgress(host, progress, told, range(region.options.hosts))
+                self._place(region.topology)
+
+    def _place(self, topology: Topology) -> None:
+        here = [worker for worker, home in topology.placement.items() if home == self._host]
+        self._audience = {
+            listener: tuple(worker for worker in here if worker.operator in operators)
+            for listener, operators in audience(self._graph).items()
+        }
 
     def begin(self, workers: Iterable[HostedWorker]) -> None:
-        """Begin with the first counts of this host's workers, before they run."""
-        if self._progress is not None:
+        """Begin with the first counts of this host's workers, before they run; those of a new host have none."""
+        if self._progress is not None and not self._is_newcomer:
             counts: list[CountChange] = [count for one in workers for count in one.introduce()]
             with self._lock:
                 self._broadcast(self._progress.begin(counts))
@@ -73,12 +92,61 @@ class ProgressLink:
                 self._broadcast(self._progress.record(changes))
                 self._announce(self._progress)
 
-    def receive(self, frame: ProgressFrame) -> None:
-        """A frame of another host has arrived."""
+    def receive(self, frame: ProgressFrame | ProgressState) -> None:
+        """A frame of another host has arrived, or the view that this one begins with."""
         if self._progress is not None:
             with self._lock:
-                self._broadcast(self._progress.receive(frame))
+                if isinstance(frame, ProgressState):
+                    self._broadcast(self._progress.take_view(frame))
+                else:
+                    self._broadcast(self._progress.receive(frame))
                 self._announce(self._progress)
+                self._serve(self._progress)
+
+    # ---- hosts that come and go
+
+    def admit(self, hosts: Iterable[int]) -> None:
+        """Other hosts have joined, if they are new: send them frames from now on."""
+        new = set(hosts) - self._others - {self._host}
+        if self._progress is not None and new:
+            with self._lock:
+                self._new |= new
+                self._others |= new
+                self._broadcast(self._progress.admit(sorted(new)))
+                self._serve(self._progress)
+
+    def join(self, hosts: Iterable[int], topology: Topology) -> None:
+        """This host, a new one, takes part with these others, in this topology."""
+        if self._progress is not None:
+            self._others = set(hosts) - {self._host}
+            self._place(topology)
+
+    def settle(self) -> None:
+        """All new hosts take part from now on, so that they leave with a last frame."""
+        self._new.clear()
+
+    def part(self, hosts: Iterable[int]) -> None:
+        """Send no more frames to these hosts, which leave, or never took part."""
+        if self._progress is not None:
+            with self._lock:
+                self._others.difference_update(hosts)
+                for host in self._new.intersection(hosts):
+                    self._progress.dismiss(host)
+                self._new.difference_update(hosts)
+                self._serve(self._progress)
+
+    def leave(self, hosts: Iterable[int]) -> None:
+        """Pass on all that the workers of this host have done, since it leaves together with these hosts."""
+        if self._progress is not None:
+            with self._lock:
+                self._others.difference_update(hosts)
+                self._broadcast(self._progress.leave())
+
+    def _serve(self, progress: HostProgress) -> None:
+        """Host 0, which never leaves, gives new hosts its view when all others have admitted them."""
+        for host in progress.welcomed():
+            if self._host == 0:
+                self._send(host, progress.state())
 
     def counts(self) -> CountChanges | None:
         """What frontiers depend on in this host's view; ``None`` before it is open, and when it was asked for too soon.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fries_nb.assembly.workers import Assembly
 from fries_nb.checkpoints import Snapshot
@@ -63,7 +63,7 @@ def build_workers(region: RegionSpec, host: int, carry_out: Callable[[Instructio
     except CheckpointError as error:
         return HostWorkers(built.topology, failures=[Failed(wirings[0].id, str(error))])
     assembly = _assembly(region, window, snapshots)
-    _host(built, region, wirings, assembly.worker, carry_out)
+    _host(built, region, built.topology, wirings, assembly.worker, _reader, carry_out)
     return built
 
 
@@ -86,12 +86,12 @@ def add_workers(
         carry_out: see ``build_workers``.
     """
     wirings = list(wirings_of(topology, host))
-    assembly = _assembly(region, _window(region, wirings), {})
+    assembly = replace(_assembly(region, _window(region, wirings), {}), earlier=dict(order.earlier))
 
     def newcomer(wiring: Wiring) -> Worker:
         return assembly.newcomer(wiring, order.configurations, order.decided, order.issued)
 
-    _host(built, region, wirings, newcomer, carry_out)
+    _host(built, region, topology, wirings, newcomer, _idle_reader, carry_out)
 
 
 def _window(region: RegionSpec, wirings: Sequence[Wiring]) -> int:
@@ -103,16 +103,18 @@ def _window(region: RegionSpec, wirings: Sequence[Wiring]) -> int:
 def _host(
     built: HostWorkers,
     region: RegionSpec,
+    topology: Topology,
     wirings: Sequence[Wiring],
     make: Callable[[Wiring], Worker],
+    read: Callable[[RegionSpec, Worker], WorkerReader],
     carry_out: Callable[[Instruction], None],
 ) -> None:
     """Make the workers of these wirings, with their readers and sinks."""
     for wiring in wirings:
         try:
             worker = make(wiring)
-            reader = _reader(region, worker) if wiring.chain[0].traits.is_source else None
-            hosted = HostedWorker(worker, carry_out, _sinks(region, worker), reader)
+            reader = read(region, worker) if wiring.chain[0].traits.is_source else None
+            hosted = HostedWorker(worker, carry_out, _sinks(region, worker, topology), reader)
         except FriesError as error:
             operator = error.operator if isinstance(error, OperatorError) else ""
             details = error.details if isinstance(error, OperatorError) else ""
@@ -149,14 +151,16 @@ def _assembly(region: RegionSpec, window: int, snapshots: Mapping[WorkerId, Snap
         audit=region.options.audit,
         spill=spilled,
         progress=region.progress,
+        earlier=region.earlier,
     )
 
 
-def _sinks(region: RegionSpec, worker: Worker) -> OpenSinks:
+def _sinks(region: RegionSpec, worker: Worker, topology: Topology) -> OpenSinks:
     """The open sinks of a worker thread: that of a sink operator, and those of dead letters."""
     sinks = region.sinks
     writing = [instance.worker for instance in worker.instances if instance.worker.operator in sinks]
-    return OpenSinks({one: sinks[one.operator].open(one, region.incarnation) for one in writing})
+    epochs = {one: topology.added.get(one, 1) for one in writing}
+    return OpenSinks({one: sinks[one.operator].open(one, region.incarnation, epochs[one]) for one in writing})
 
 
 def _reader(region: RegionSpec, worker: Worker) -> WorkerReader:
@@ -164,7 +168,14 @@ def _reader(region: RegionSpec, worker: Worker) -> WorkerReader:
     [instance] = worker.instances
     id_, workers, redistribution = instance.worker, instance.operator.workers, region.redistribution
     plan, ended = region.sources[id_.operator], redistribution.ended(id_.operator)
-    known, then = instance.positions, redistribution.workers_then(id_.operator)
+    known, then = instance.positions, redistribution.readers_then(id_.operator)
     instance.positions = restored_positions(plan.splits, id_.index, workers, known, ended, then)
     number = region.graph.sources.index(id_.operator)
     return open_reader(plan, id_, workers, number, region.options.audit, instance.positions, instance.bounds)
+
+
+def _idle_reader(region: RegionSpec, worker: Worker) -> WorkerReader:
+    """The reader of a source's worker that joins a running dataflow, and has no splits yet."""
+    id_ = worker.wiring.id
+    number = region.graph.sources.index(id_.operator)
+    return open_reader(region.sources[id_.operator], id_, 0, number, region.options.audit)

@@ -13,15 +13,19 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 
+import pyarrow as pa
+
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.worker_reader import WorkerReader
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError
-from fries_nb.messages import Drain, Failed, SetRate
+from fries_nb.messages import AdoptSplits, Drain, Failed, SetRate, SplitsRead
+from fries_nb.operators.failures import dead_letter
 from fries_nb.progress.change_batch import CountChanges
 from fries_nb.worker.events import (
     ClosePart,
     Event,
+    GiveUpSplits,
     Instruction,
     Supplied,
     TellController,
@@ -36,6 +40,7 @@ READ_LIMIT = 16_384
 """Maximum number of tuples that a source takes from its reader at a time."""
 READ_AHEAD_LIMIT = 512
 """The same for a source that must not read far ahead of the sinks: it is held back between two batches."""
+NO_ROWS = pa.RecordBatch.from_pylist([])
 DUE = 0
 """A time that has passed: the source is to be read at once."""
 
@@ -53,6 +58,7 @@ class HostedWorker:
         owner: held by the thread that runs the worker.
         awake: whether the worker is to be run; set by posting threads, cleared before a turn.
         failed: whether an internal error has ended the worker.
+        turns: number of its turns beside other workers.
         rerouted: passes an event on, if another worker runs its operator by now; set once the chain has changed.
     """
 
@@ -67,13 +73,14 @@ class HostedWorker:
         self.owner = threading.Lock()
         self.awake = False
         self.failed = False
+        self.turns = 0
         self.rerouted: Callable[[HostedWorker, Event], bool] | None = None
         self._carry_out = carry_out
         self._sinks = sinks
         self._reader = reader
         self._due_ns: int | None = DUE
         self._events: deque[Event] = deque()
-        self._draining = False
+        self._draining = self._has_read = False
 
     @property
     def name(self) -> str:
@@ -148,9 +155,10 @@ class HostedWorker:
         return flushed
 
     def finish(self) -> None:
-        """Report the rest of the measurements and of the trace; the last call."""
+        """Report the rest of the measurements and of the trace, and release what the reader holds; the last call."""
         self.post(WorkerTick())
         self.process()
+        self._close_reader()
 
     def fail(self, error: BaseException) -> None:
         """Report an internal error, or one of the user's code, which fails the run; the worker is not run again."""
@@ -162,6 +170,15 @@ class HostedWorker:
             details = "".join(traceback.format_exception(error))
             told = f"{worker.operator} failed: {type(error).__name__}: {error}"
             self._carry_out(TellController(Failed(worker, told, details)))
+
+    def _close_reader(self) -> None:
+        """Read no more; an error of the user's own reader fails the run, though it has read all that it should."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            try:
+                reader.close()
+            except BaseException as error:  # noqa: BLE001 - so must a user's sys.exit()
+                self.fail(error)
 
     def _guarded(self, step: Callable[[], bool | None]) -> bool:
         if self.failed:
@@ -186,6 +203,8 @@ class HostedWorker:
         self._settle()
 
     def _handle(self, event: Event) -> None:
+        if isinstance(event, WorkerTick) and self._reader is not None:
+            event = WorkerTick(self._reader.reading(time.time_ns()))
         if self.rerouted is None or not self.rerouted(self, event):
             self.worker.handle(event)
 
@@ -216,26 +235,43 @@ class HostedWorker:
             else:
                 self.worker.handle(effect)
 
-    def _control_reader(self, control: SetRate | Drain) -> None:
-        self._due_ns = DUE
+    def _control_reader(self, control: SetRate | Drain | GiveUpSplits | AdoptSplits) -> None:
+        self._due_ns, now = DUE, time.time_ns()
         if isinstance(control, Drain):
             self._draining = True
-        elif self._reader is not None:
-            self._reader.set_rate(control.rate, time.time_ns())
+        elif self._reader is None:
+            return
+        elif isinstance(control, SetRate):
+            self._reader.set_rate(control.rate, now)
+        elif isinstance(control, GiveUpSplits):
+            self._reader.give_up(control.splits, now)
+        else:
+            self._has_read = False
+            if control.rate is not None:
+                self._reader.set_rate(control.rate, now)
+            self._reader.adopt(control.positions, now)
 
     def _feed(self) -> None:
         """Supply a source's worker with tuples that are due, if it wants input."""
         if self._reader is None or not self.worker.wants_input:
             return
-        if self._draining or self._reader.exhausted:
-            self._reader = None
+        if self._draining:
+            self._close_reader()
             self.worker.handle(Supplied(None))
+            return
+        if self._reader.exhausted:
+            self._due_ns = None
+            if not self._has_read:
+                self._has_read = True
+                self._carry_out(TellController(SplitsRead(self.worker.wiring.id)))
             return
         limit = READ_AHEAD_LIMIT if self._reader.is_limited else READ_LIMIT
         batch, self._due_ns = self._reader.read(time.time_ns(), limit)
         self.worker.limit_ahead(self._reader.ahead_ticks)  # known with the first row, if not before
-        if batch is not None:
-            reader = self._reader
-            self.worker.handle(Supplied(batch, reader.moved, reader.bounds, reader.least))
+        me, undecoded = self.worker.wiring.id, self._reader.take_undecoded()
+        letters = tuple(Write(me, dead_letter(me, one.error, "", {"message": one.shown})) for one in undecoded)
+        if batch is not None or letters:
+            reader, rows = self._reader, NO_ROWS if batch is None else batch
+            self.worker.handle(Supplied(rows, reader.moved, reader.bounds, reader.least, letters))
         if self._due_ns is None and (batch is not None or self._reader.exhausted):
             self._due_ns = DUE

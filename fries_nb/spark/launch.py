@@ -8,25 +8,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pyspark.sql import SparkSession
+
+from fries_nb.connectors.kafka_client import KafkaCluster
+from fries_nb.connectors.kafka_sink import KafkaSink
+from fries_nb.connectors.own_connectors import OwnSinkCopy
 from fries_nb.connectors.parquet_sink import DeltaSink, ParquetSink
-from fries_nb.connectors.sink import Sink
+from fries_nb.connectors.sink import ClaimedSink, Sink
 from fries_nb.connectors.source import Split
 from fries_nb.connectors.worker_reader import SourcePlan
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.deferred_changes import with_deferred
 from fries_nb.controller.events import HostLost, HostsUnfit
-from fries_nb.dataflow.endpoints import DeltaTable, Memory
+from fries_nb.dataflow.catalog_endpoints import CatalogTable
+from fries_nb.dataflow.endpoints import DeltaTable, Memory, ParquetFiles
 from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.dataflow.kafka_endpoint import Kafka
+from fries_nb.dataflow.own_endpoints import OwnSink
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import DataflowError
 from fries_nb.spark import interrupt
+from fries_nb.spark.catalog import sink_of
 from fries_nb.spark.driver import Driver
 from fries_nb.spark.driver_listener import Listener
 from fries_nb.spark.job_failures import JobFailure
 from fries_nb.spark.region_spec import Options, RegionSpec
 from fries_nb.spark.session import LOOPBACK, Session, driver_interface, start_or_find
-from fries_nb.spark.shipping import dumped
+from fries_nb.spark.shipping import pickled
 from fries_nb.spark.stage import HostStage
 from fries_nb.spark.staged_tables import stage_table, stage_update
 from fries_nb.spark.staging import make_scratch, plan_source, remove_scratch
@@ -47,7 +56,7 @@ class Launched:
     Attributes:
         session: the lease on the Spark session.
         driver: the driver thread.
-        sinks: sink operator to the directory of its output.
+        sinks: sink operator to the directory of its output, except for the user's own sinks.
         scratch: directory or URI of the run's temporary files.
         place: the checkpoint store, within ``scratch`` if the run has no checkpoint directory.
         run: the run's id.
@@ -124,7 +133,7 @@ def launch(
         place = CheckpointStore.resume(path, graph, key) if resumed else CheckpointStore.claim(path, graph, run, key)
         undo.callback(place.release if resumed else place.withdraw)  # the directory stays usable after a failure
         sources, functions = _sources(graph, session, place), functions | _tables(graph, session, place)
-        sinks = _sinks(graph, path if checkpoint else scratch, place.flow.run)
+        sinks = _sinks(graph, session.spark, path if checkpoint else scratch, place.flow.run)
         if resumed:
             complete(place, sinks)
         keys = make_keys()
@@ -136,7 +145,7 @@ def launch(
         )  # fmt: skip
         driver = _start(graph, region, session, server, listener, place, bool(checkpoint))
         undo.pop_all()
-        paths = {name: sink.path for name, sink in sinks.items()}
+        paths = {name: sink.path for name, sink in sinks.items() if isinstance(sink, ParquetSink)}
         return Launched(session, driver, paths, scratch, place, place.flow.run)
 
 
@@ -169,6 +178,7 @@ def _start(
         restored=region.restoration,
         run=region.run,
         chaining=options.chaining,
+        splits={name: [split.number for split in plan.splits] for name, plan in region.sources.items()},
     )
     driver: Driver
 
@@ -234,40 +244,56 @@ def pickled_functions(graph: Graph) -> dict[str, bytes]:
     }
 
 
-def pickled(operator: str, value: Any) -> bytes:
-    """Pickle a user's object together with the user's own modules.
-
-    Raises:
-        DataflowError: the object cannot be pickled; names the operator.
-    """
-    try:
-        return dumped(value)
-    except Exception as error:
-        raise DataflowError(
-            f"the function of {operator} cannot be pickled: {type(error).__name__}: {error}; "
-            "open files, sockets and locks belong into open(), which runs on the host"
-        ) from error
-
-
 def _bare(graph: Graph) -> Graph:
     return Graph(graph.name, tuple(replace(operator, function=None) for operator in graph.operators), graph.edges)
 
 
-def _sinks(graph: Graph, root: str, run: str) -> dict[str, ParquetSink]:
+def _sinks(graph: Graph, spark: SparkSession, root: str, run: str) -> dict[str, ClaimedSink]:
     """Sink, or operator with dead letters, to its claimed target."""
-    sinks: dict[str, ParquetSink] = {}
+    sinks: dict[str, ClaimedSink] = {}
     taken: set[str] = set()
     for name, operator in graph.by_name.items():
         given = _target(operator)
         if isinstance(given, str):
             continue
-        path = join(root, SINKS, encoded(name)) if isinstance(given, Memory) else absolute(given.path)
-        if resolved(path) in taken:
-            raise DataflowError(f"two sinks write to {path}; each needs a directory of its own")
-        sinks[name] = (DeltaSink if isinstance(given, DeltaTable) else ParquetSink)(path, run)
-        sinks[name].claim(graph.name)
-        taken.add(resolved(path))
+        if isinstance(given, Kafka):
+            sinks[name] = _topic(name, given, join(root, SINKS, encoded(name)))
+            sinks[name].claim(graph.name, run)
+            continue
+        if not isinstance(given, Memory | ParquetFiles | DeltaTable | CatalogTable):
+            sinks[name] = _own_sink(name, given, graph.name, run)
+            continue
+        files = _files_of(given, spark, join(root, SINKS, encoded(name)))
+        if resolved(files.path) in taken:
+            raise DataflowError(f"two sinks write to {files.path}; each needs a directory of its own")
+        files.claim(graph.name, run)
+        sinks[name] = files
+        taken.add(resolved(files.path))
     return sinks
+
+
+def _files_of(given: Memory | ParquetFiles | DeltaTable | CatalogTable, spark: SparkSession, kept: str) -> ParquetSink:
+    """The sink of a target; ``kept`` is the directory of one that lasts as long as its run."""
+    match given:
+        case Memory():
+            return ParquetSink(kept)
+        case CatalogTable():
+            return sink_of(given, spark)
+        case DeltaTable():
+            return DeltaSink(absolute(given.path))
+    return ParquetSink(absolute(given.path))
+
+
+def _topic(name: str, given: Kafka, place: str) -> KafkaSink:
+    """A topic, whose messages wait in a directory."""
+    return KafkaSink(name, KafkaCluster(given.servers, given.config), given.topic, place, given.key, given.encode)
+
+
+def _own_sink(name: str, given: OwnSink, flow: str, run: str) -> OwnSinkCopy:
+    """A copy of the user's sink that has claimed its target, pickled with the user's own modules for the hosts."""
+    copied = OwnSinkCopy(name, pickled(name, given, "sink"))
+    copied.claim(flow, run)
+    return OwnSinkCopy(name, pickled(name, copied.sink, "sink"))
 
 
 def _target(operator: Operator) -> Any:

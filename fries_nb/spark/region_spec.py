@@ -10,15 +10,18 @@ from functools import cached_property
 import msgspec
 
 from fries_nb.checkpoints import Restoration
-from fries_nb.connectors.sink import Sink
+from fries_nb.connectors.sink import ClaimedSink
 from fries_nb.connectors.worker_reader import SourcePlan
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import DataflowError, OperatorError
+from fries_nb.messages import WorkerId
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.storage.snapshot_files import SnapshotStore
 from fries_nb.topology.progress_locations import Watermarks, progress_of
+from fries_nb.topology.routing_table import RoutingTable
 from fries_nb.topology.topology import Topology
+from fries_nb.trace import EarlierRecords
 from fries_nb.transport.sockets import HostKeys
 from fries_nb.worker.redistribution import Redistribution
 
@@ -97,6 +100,7 @@ class RegionSpec:
         options: the options of the run.
         snapshots: the location of snapshots.
         restoration: the state from which the workers start.
+        earlier: worker to the records that the trace holds of earlier workers of its index, if there were any.
     """
 
     run: str
@@ -104,18 +108,20 @@ class RegionSpec:
     graph: Graph
     functions: Mapping[str, bytes] = field(repr=False)
     sources: Mapping[str, SourcePlan]
-    sinks: Mapping[str, Sink]
+    sinks: Mapping[str, ClaimedSink]
     controller: str
     keys: HostKeys
     interface: str
     options: Options
     snapshots: SnapshotStore = field(repr=False)
     restoration: Restoration = field(default=Restoration(None), repr=False)
+    earlier: Mapping[WorkerId, EarlierRecords] = field(default_factory=dict)
 
     @cached_property
     def topology(self) -> Topology:
-        """The initial topology: workers in turn over the hosts."""
-        return Topology.dealt(self.graph, self.options.hosts, self.options.chaining)
+        """The initial topology: the workers dealt over the hosts in blocks."""
+        tables = {name: RoutingTable(packed) for name, packed in self.restoration.tables.items()}
+        return Topology.dealt(self.graph, self.options.hosts, self.options.chaining, tables)
 
     @property
     def constraints(self) -> tuple[LatencyConstraint, ...]:
@@ -131,7 +137,7 @@ class RegionSpec:
     @property
     def redistribution(self) -> Redistribution:
         """The assignment of the checkpoint's snapshots to workers."""
-        return Redistribution(self.restoration.checkpoint, self.graph)
+        return Redistribution(self.restoration.checkpoint, self.graph, self.restoration.tables)
 
     def with_functions(self, place: str) -> Graph:
         """The graph with a new copy of each function (chains depend on the functions), unpickled on this host.

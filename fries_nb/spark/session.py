@@ -1,8 +1,8 @@
 """Leases on Spark sessions: an existing session, or an embedded one that fries_nb starts.
 
 A pipelined region occupies one task slot for each host while it runs, so ``hosts + 2`` slots must be free: the hosts',
-and two for concurrent SQL. A session that cannot serve is refused with an error, since Spark itself would wait
-silently.
+and two for concurrent SQL. An embedded session has two more, for hosts that join the first run. A session that cannot
+serve is refused with an error, since Spark itself would wait silently.
 
 Every ``Session`` is a lease. An existing session is not stopped; one that was started here stops with its last lease.
 """
@@ -35,6 +35,8 @@ from fries_nb.spark.memory import MachineMemory, heap_mib, memory, shortage
 
 RESERVE = 2
 """Task slots that are kept free besides the hosts', for SQL before, after and beside a region."""
+SPARE = 2
+"""Task slots of an embedded session for hosts that join later; a slot costs nothing while it is free."""
 ADDRESS = "FRIES_DRIVER_ADDRESS"
 """Environment variable: host name or address at which hosts reach the driver."""
 
@@ -128,7 +130,7 @@ class Session:
 
 
 def start_or_find(
-    hosts: int, borrowed: SparkSession | None = None, spare: int = 1, options: Mapping[str, str] | None = None
+    hosts: int, borrowed: SparkSession | None = None, spare: int = SPARE, options: Mapping[str, str] | None = None
 ) -> Session:
     """Lease the given session, or the active one, or else an embedded ``local[N]`` session that is started.
 

@@ -29,6 +29,8 @@ from typing import Any
 
 import cloudpickle
 
+from fries_nb.errors import DataflowError
+
 _KNOWN = frozenset({"fries_nb", "pyspark", "py4j", "__main__", "__mp_main__"})
 """Packages that exist on every host, and the module that cloudpickle itself pickles by value."""
 _INSTALLED = ("site-packages", "dist-packages")
@@ -49,6 +51,26 @@ def dumped(value: Any) -> bytes:
         pickler = _Pickler(file, modules)
         pickler.dump(value)
         return pickle.dumps(_Shipped(file.getvalue(), _lines(pickler.files)))
+
+
+def pickled(operator: str, value: Any, what: str = "function") -> bytes:
+    """Pickle a user's object together with the user's own modules; see ``dumped``.
+
+    Args:
+        operator: name of its operator.
+        value: the object.
+        what: what it is, for the message of an error.
+
+    Raises:
+        DataflowError: the object cannot be pickled; names the operator.
+    """
+    try:
+        return dumped(value)
+    except Exception as error:
+        raise DataflowError(
+            f"the {what} of {operator} cannot be pickled: {type(error).__name__}: {error}; "
+            "open files, sockets and locks belong into open(), which runs on the host"
+        ) from error
 
 
 def user_modules() -> list[ModuleType]:

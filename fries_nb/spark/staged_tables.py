@@ -17,11 +17,13 @@ import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from fries_nb.dataflow.catalog_endpoints import CatalogTable, Query
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.tables import Index, JoinTable
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update, new_table
 from fries_nb.errors import SourceError
+from fries_nb.spark.catalog import frame_of
 from fries_nb.spark.staging import reason, write_table
 from fries_nb.storage.delta import refuse_delta
 from fries_nb.storage.locations import absolute, encoded, for_spark, join, locate
@@ -92,8 +94,11 @@ def _written(table: JoinTable, spark: SparkSession, scratch: str) -> str:
         filesystem.create_dir(path, recursive=True)
         write_table(table.data, f"{path}/rows.parquet", filesystem, f"the table of {table.operator!r}")
         return place
+    data = table.data
     try:
-        table.data.write.parquet(for_spark(place))
+        if isinstance(data, CatalogTable | Query):
+            data = frame_of(data, spark, f"the table of join {table.operator!r}")
+        data.write.parquet(for_spark(place))
     except PySparkException as error:
         raise SourceError(f"Spark cannot write the table of {table.operator!r}: {reason(error)}") from error
     return place

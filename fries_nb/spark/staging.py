@@ -16,15 +16,26 @@ from pyarrow import fs
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
+from fries_nb.connectors.files import FilesSource
+from fries_nb.connectors.kafka_client import KafkaCluster
+from fries_nb.connectors.kafka_source import KafkaSource, KafkaTopic
+from fries_nb.connectors.own_connectors import OwnSourceCopy
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import ReplaySource
 from fries_nb.connectors.source import Source, Split
 from fries_nb.connectors.worker_reader import SourcePlan, planned
-from fries_nb.dataflow.endpoints import Rate, Replay
+from fries_nb.dataflow.catalog_endpoints import CatalogTable, Query
+from fries_nb.dataflow.endpoints import Rate, Replay, rate_of
+from fries_nb.dataflow.endpoints import Source as Description
 from fries_nb.dataflow.event_time import EventTime
+from fries_nb.dataflow.file_endpoints import GrowingFiles
+from fries_nb.dataflow.kafka_endpoint import Kafka
+from fries_nb.dataflow.own_endpoints import OwnSource
 from fries_nb.errors import SessionError, SourceError
+from fries_nb.spark.catalog import frame_of
+from fries_nb.spark.shipping import pickled
 from fries_nb.storage.durable import make_directory
-from fries_nb.storage.locations import encoded, for_spark, join, locate
+from fries_nb.storage.locations import absolute, encoded, for_spark, join, locate
 
 Splits = tuple[Split, ...]
 
@@ -65,7 +76,7 @@ def remove_scratch(scratch: str) -> None:
 
 
 def plan_source(
-    description: Replay | Rate,
+    description: Description,
     spark: SparkSession,
     scratch: str,
     name: str,
@@ -86,21 +97,47 @@ def plan_source(
 
     Raises:
         SourceError: the source cannot be read or has no such times, or Spark cannot compute or write the DataFrame.
+        DataflowError: the user's own source cannot be pickled.
     """
-    if isinstance(description, Rate):
-        rows: Source = RateSource(description.count, description.row)
+    rate = rate_of(description)
+    if isinstance(description, CatalogTable | Query):
+        frame = None if kept is not None else frame_of(description, spark, f"source {name!r}")
+        description = Replay(frame, rate)
+    if not isinstance(description, Replay):
+        rows = _unstaged(description, name, None if time is None else workers)
         if kept is None:
-            return planned(rows, workers, description.rate, time, name)
-        return SourcePlan(rows, kept, description.rate, time)
+            return planned(rows, workers, rate, time, name)
+        if isinstance(rows, KafkaSource):
+            rows.check()
+        return SourcePlan(rows, kept, rate, time)
     if kept is not None:
-        return SourcePlan(ReplaySource(), kept, description.rate, time)
+        return SourcePlan(ReplaySource(), kept, rate, time)
     place = stage_replay(description, spark, scratch, name, None if time is None else ROW_GROUP)
     try:
-        return planned(ReplaySource(place, description.may_be_empty), workers, description.rate, time, name)
+        return planned(ReplaySource(place, description.may_be_empty), workers, rate, time, name)
     except SourceError as error:
         if place == description.data:
             raise
         raise SourceError(f"the data of {name!r}: {str(error).removeprefix(place).strip()}") from error
+
+
+def _unstaged(description: Rate | GrowingFiles | Kafka | OwnSource, name: str, most_splits: int | None) -> Source:
+    """The source of a description that hosts read as it is; with few splits if one without files would hold time."""
+    if isinstance(description, Rate):
+        return RateSource(description.count, description.row)
+    if isinstance(description, GrowingFiles):
+        place, schema = absolute(description.path), description.schema
+        order, until, quiet_s = description.order, description.until, description.quiet_s
+        return FilesSource(name, place, description.format, schema, order, until, quiet_s, most_splits)
+    if isinstance(description, Kafka):
+        cluster = KafkaCluster(description.servers, description.config)
+        return KafkaSource(
+            KafkaTopic(
+                cluster, description.topic, description.start, description.until == "latest", description.schema,
+                description.decode, description.metadata, letters=description.on_error != "fail",
+            )
+        )  # fmt: skip
+    return OwnSourceCopy(name, pickled(name, description, "source"))
 
 
 def stage_replay(

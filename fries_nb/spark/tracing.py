@@ -28,7 +28,8 @@ from typing import IO
 import msgspec
 
 from fries_nb.messages import WorkerId
-from fries_nb.transport.packing import Packed, PackedEmitted, PackedRun
+from fries_nb.trace import EarlierRecords, earlier_records
+from fries_nb.transport.packing import Packed, PackedEmitted, PackedRun, unpack
 
 IN_MEMORY = 64 << 20
 """Maximum number of bytes of trace in memory."""
@@ -86,6 +87,7 @@ class Trace:
         self._bytes = 0
         self._written: dict[WorkerId, _Written] = {}
         self._noted: dict[int, dict[WorkerId, int]] = {}
+        self._left: set[WorkerId] = set()
         self._spool: IO[bytes] | None = None
         self._lock = threading.Lock()
 
@@ -100,7 +102,20 @@ class Trace:
 
     def note(self, worker: WorkerId, epoch: int) -> None:
         """Record the worker's current number of records as its position at the marker of this checkpoint."""
-        self._noted.setdefault(epoch, {})[worker] = self._written.get(worker, _Written()).count
+        if epoch not in self._noted:
+            self._noted[epoch] = {gone: self._count(gone) for gone in self._left}
+        self._noted[epoch][worker] = self._count(worker)
+
+    def leave(self, workers: Iterable[WorkerId]) -> None:
+        """Record that workers were removed from the dataflow, so that checkpoints from now on include all they did."""
+        self._left.update(workers)
+
+    def earlier(self) -> dict[WorkerId, EarlierRecords]:
+        """For the workers that were removed: what the trace holds of them, which later ones of their index continue."""
+        with self._lock:
+            found = {worker: self._written[worker] for worker in sorted(self._left & self._written.keys())}
+            each = {worker: WorkerRecords((written,), self._spool) for worker, written in found.items()}
+            return {worker: earlier_records(map(unpack, records)) for worker, records in each.items()}
 
     def cut(self, epoch: int, ended: Callable[[WorkerId], bool]) -> None:
         """Remove the records after a checkpoint.
@@ -122,11 +137,19 @@ class Trace:
         """Discard positions of checkpoints older than this one, which are not restored any more."""
         self._noted = {known: noted for known, noted in self._noted.items() if known >= epoch}
 
+    def workers(self) -> set[WorkerId]:
+        """The workers of which it holds records; from any thread."""
+        with self._lock:
+            return {worker for worker, written in self._written.items() if written.count}
+
     def records(self) -> WorkerRecords:
         """All records so far; from any thread."""
         with self._lock:
             written = tuple(_Written([*one.chunks], [*one.tail]) for one in self._written.values())
             return WorkerRecords(written, self._spool)
+
+    def _count(self, worker: WorkerId) -> int:
+        return self._written.get(worker, _Written()).count
 
     @property
     def bytes_in_memory(self) -> int:

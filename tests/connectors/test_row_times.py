@@ -107,14 +107,14 @@ def test_all_workers_read_about_the_same_part_at_a_time(workers: int, tmp_path: 
 def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, int]]:
     """Counts how often each batch of a row group is decoded from now on."""
     count: Counter[tuple[int, int]] = Counter()
-    original = row_groups._decoded
+    original = row_groups.decoded
 
     def counting(file: pq.ParquetFile, group: int) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(original(file, group)):
             count[group, number] += 1
             yield batch
 
-    monkeypatch.setattr(row_groups, "_decoded", counting)
+    monkeypatch.setattr(row_groups, "decoded", counting)
     return count
 
 

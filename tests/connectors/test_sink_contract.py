@@ -9,18 +9,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sink_contract
 from sink_contract import CHECKS, Check, Target
 
+from fries_nb.connectors.own_connectors import OwnSinkCopy
 from fries_nb.connectors.parquet_sink import DeltaSink, ParquetSink
 from fries_nb.connectors.sink import Sink
+from fries_nb.connectors.table_sink import TableSink
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
 from fries_nb.storage import manifest
 from fries_nb.storage.checkpoint_store import SINKS
 from fries_nb.testing.ports import ListPort, ListSink
+from fries_nb.workloads.sqlite_sink import SqliteSink
 
 RUN = "r1"
 
@@ -29,8 +34,8 @@ def files(kind: type[ParquetSink], path: Path) -> Target:
     """A directory of files that a flow has claimed; each start claims it again."""
 
     def sink() -> Sink:
-        one = kind(str(path), RUN)
-        one.claim("flow")
+        one = kind(str(path))
+        one.claim("flow", RUN)
         return one
 
     def output() -> list[dict[str, Any]]:
@@ -49,10 +54,45 @@ def memory_of(sink: ListSink) -> Target:
     return Target(lambda: sink, output, ship=lambda one: one)
 
 
+def table_of(path: Path) -> Target:
+    """The user's own: a table of SQLite."""
+    given = SqliteSink(str(path / "out.db"), "scored", ("n", "name", "score"))
+
+    def sink() -> Sink:
+        copied = OwnSinkCopy("scored", cloudpickle.dumps(given))
+        copied.claim("flow", RUN)
+        return OwnSinkCopy("scored", cloudpickle.dumps(copied.sink))
+
+    sink()
+    return Target(sink, given.rows)
+
+
+def catalogue_table_of(path: Path) -> Target:
+    """A table of Spark's catalogue, which holds a row of another origin."""
+    path.mkdir()
+    columns = pa.schema({"n": pa.int64(), "name": pa.string(), "score": pa.float64()})
+    pq.write_table(pa.Table.from_pylist([{"n": 0}], columns), path / "before.parquet")
+
+    def sink() -> Sink:
+        one = TableSink("t", str(path), columns, lambda: None)
+        one.claim("flow", RUN)
+        return one
+
+    def output() -> list[dict[str, Any]]:
+        rows = [row for file in path.glob("*.parquet") for row in pq.read_table(file).to_pylist()]
+        rows.remove({"n": 0, "name": None, "score": None})
+        return rows
+
+    sink()
+    return Target(sink, output)
+
+
 KINDS: dict[str, Callable[[Path], Target]] = {
     "parquet": lambda path: files(ParquetSink, path / "out"),
     "memory": lambda path: files(ParquetSink, path / SINKS / "scored"),
     "delta": lambda path: files(DeltaSink, path / "out"),
+    "catalogue table": lambda path: catalogue_table_of(path / "out"),
+    "own table": table_of,
     "list": lambda path: memory_of(ListSink()),
 }
 
@@ -64,7 +104,7 @@ def test_a_sink_keeps_its_promises(kind: str, check: Check, tmp_path: Path) -> N
     check(KINDS[kind](tmp_path))
 
 
-@pytest.mark.parametrize("kind", ["parquet", "memory", "delta"])
+@pytest.mark.parametrize("kind", ["parquet", "memory", "delta", "catalogue table"])
 def test_a_column_that_changes_its_kind_is_refused(kind: str, tmp_path: Path) -> None:
     """At the sink worker or in front of the commit; what is committed stays, and others can be committed."""
     target = KINDS[kind](tmp_path)
@@ -107,7 +147,7 @@ class Broken(ListSink):
         super().__init__()
         self.spoil = spoil
 
-    def open(self, worker: WorkerId, incarnation: int) -> ListPort:
+    def open(self, worker: WorkerId, incarnation: int, epoch: int = 1) -> ListPort:
         """A port that does its part of it."""
         name = f"{worker}.{1 if self.spoil == 'attempts share names' else incarnation}"
         port = BrokenPort(name)

@@ -374,7 +374,7 @@ def test_a_place_that_is_none_is_refused_in_a_sentence(tmp_path: Path) -> None:
     flow = fn.Dataflow("elsewhere")
     flow.source("S", fn.rate(1)).sink("out", fn.parquet("file://somewhere/out"))
     with pytest.raises(SinkError, match="cannot open 'file://somewhere/out'"):
-        _sinks(flow.graph(), str(tmp_path), "r1")
+        _sinks(flow.graph(), None, str(tmp_path), "r1")
 
 
 def test_workers_that_disagree_about_a_column_are_told_so(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,17 +5,21 @@ A new kind of source is one entry of ``KINDS``. What belongs to one kind alone i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import source_contract
+from file_setting import write_rows
 from msgspec.structs import replace
 from source_contract import CHECKS, Check
 
+from fries_nb.connectors.files import FilesSource
+from fries_nb.connectors.own_connectors import OwnSourceCopy
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import ReplaySource
 from fries_nb.connectors.source import Position, Source, Split, splits_of
@@ -23,6 +27,7 @@ from fries_nb.connectors.time_column import TimeColumn
 from fries_nb.connectors.worker_reader import planned
 from fries_nb.errors import SourceError
 from fries_nb.testing.readers import ListSource
+from fries_nb.workloads.live_feed import FeedSource
 
 ROWS = 83
 
@@ -74,12 +79,39 @@ def replayed(path: Path) -> Source:
     return ReplaySource(str(path))
 
 
+def in_files(path: Path, format: str) -> Source:
+    """Many files in two directories, and the file that says that no other comes."""
+    for first in range(0, ROWS, 5):
+        rows = [{"value": value} for value in range(first, min(first + 5, ROWS))]
+        write_rows(path / f"{first // 40}" / f"{first:03}.{format}", rows)
+    (path / "_SUCCESS").touch()
+    return FilesSource("S", str(path), format, until="_SUCCESS", most_splits=3)
+
+
+def numbers(since: int) -> Generator[dict[str, int] | None]:
+    """Values from a number on; every third time none has arrived."""
+    for value in range(since, ROWS):
+        if value % 2:
+            yield None
+        yield {"value": value}
+
+
+def own(source: Source) -> Source:
+    """A source of the user's, as it reaches the hosts."""
+    return OwnSourceCopy("S", cloudpickle.dumps(source))
+
+
 KINDS: dict[str, Callable[[Path], Source]] = {
     "rate": lambda path: RateSource(ROWS),
     "rate with columns": lambda path: RateSource(ROWS, square),
     "replay": replayed,
     "list": lambda path: ListSource([{"value": value} for value in range(ROWS)]),
     "polled": lambda path: PolledSource(),
+    "files of Parquet": lambda path: in_files(path, "parquet"),
+    "files of CSV": lambda path: in_files(path, "csv"),
+    "files of JSON": lambda path: in_files(path, "json"),
+    "own feed": lambda path: own(FeedSource(numbers)),
+    "own polled": lambda path: own(PolledSource()),
 }
 
 

@@ -23,6 +23,7 @@ from fries_nb.errors import SourceError
 from fries_nb.messages import WorkerId
 from fries_nb.progress.times import EARLIEST
 from fries_nb.testing.readers import ListReader, ListSource, Supply
+from fries_nb.worker.events import Supplied
 
 
 class Live:
@@ -219,7 +220,7 @@ def test_the_seeded_cluster_supplies_times_and_bounds() -> None:
         assert min(min(bounds.values()) for bounds in supply.bounds.values() if bounds) == min(times[n] for n in rest)
         for source in supply.sources:
             supplied = supply.next(source)
-            if supplied is not None and supplied.batch is not None:
+            if isinstance(supplied, Supplied) and supplied.batch is not None:
                 assert supplied.batch[TIME].to_pylist() == supplied.batch["at"].to_pylist()
                 rest -= set(supplied.batch["n"].to_pylist())
     assert not any(supply.bounds.values())
@@ -234,6 +235,6 @@ def test_the_seeded_cluster_supplies_no_bounds_without_times() -> None:
     assert set(map(str, supply.bounds.values())) == {"{}"}
     assert set(supply.ahead_ticks.values()) == {None}
     supplied = supply.next(WorkerId("S", 0))
-    assert supplied is not None
+    assert isinstance(supplied, Supplied)
     assert supplied.batch is not None
     assert TIME not in supplied.batch.schema.names

@@ -240,7 +240,7 @@ BAD = {
     "unnest no column": (lambda f, s: s.unnest("A", 3), "takes the name of a list column; got 3"),
     "source no description": (lambda f, s: f.source("A", "file"), "got 'file'; expected replay"),
     "source identity": (lambda f, s: f.source("A", rate(1), identity=["K"]), "expected the name of one column"),
-    "sink no description": (lambda f, s: s.sink("A", "file"), "got 'file'; expected memory"),
+    "sink no description": (lambda f, s: s.sink("A", "file"), "got 'file'; expected a sink: memory"),
     "copy's name taken": (
         lambda f, s: [s.map("Replicate(payments)", same), s.map("A", same), f.graph()],
         r"two operators are named 'Replicate\(payments\)'",

@@ -121,7 +121,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "grouped twice": (lambda s: s.aggregate("A", "n", {"n": "sum(n)"}), "'n' twice"),
     "sort": (lambda s: s.sort("A", None), "sort 'A' needs the columns"),
     "descending": (lambda s: s.sort("A", "n", descending="x"), "descending='x'; expected True or False"),
-    "sink": (lambda s: s.sink("A", "path"), r"expected memory\(\), parquet\(path\) or delta\(path\)"),
+    "sink": (lambda s: s.sink("A", "path"), r"sink .A. got .path.; expected a sink: memory\(\)"),
 }
 
 

@@ -19,6 +19,7 @@ from fries_nb.spark.package import pack
 
 LACKING = """
 import sys
+import time
 from pyspark.sql import SparkSession
 import fries_nb as fn
 
@@ -30,22 +31,40 @@ builder = builder.config("spark.driver.extraJavaOptions", java).config("spark.ex
 spark = builder.config("spark.executorEnv.PYTHONPATH", bare).getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 
-def run(place):
-    flow = fn.Dataflow("cluster")
-    flow.source("S", fn.rate(None, count=500)).map("A", lambda row: row, key="value").sink("out", fn.memory())
-    return flow.run(spark, hosts=2, checkpoint=place)
+class Seen:
+    def process(self, row, state):
+        state["seen"] = state.get("seen", 0) + 1
+        return {**row, "seen": state["seen"]}
 
-first = run(place + "/first")
+def run(place, hosts, rate, count):
+    flow = fn.Dataflow("cluster")
+    rows = flow.source("S", fn.rate(rate, count=count, row=lambda value: {"value": value, "key": value % 99}))
+    rows.map("A", Seen(), key="key").sink("out", fn.memory())
+    return flow.run(spark, hosts=hosts, workers=hosts, checkpoint=place, audit=True)
+
+def wait_for(run, rows):
+    until = run.metrics().operators["out"].processed + rows
+    while run.metrics().operators["out"].processed < until and run.state == "running":
+        time.sleep(0.05)
+
+first = run(place + "/first", 2, None, 500)
 print(first.wait(900), len(first.recoveries), first.error, first.details.splitlines()[-1:])
 fn.ship(spark)
-second = run(place + "/second")
-print(second.wait(900), len(second.recoveries), second.error, second.output().count())
+second = run(place + "/second", 1, 1000, None)
+wait_for(second, 200)
+print(second.rescale(2).result(300).outcome, end=" ")
+wait_for(second, 500)
+print(second.rescale(1).result(300).outcome, end=" ")
+second.stop(drain=True)
+rows = second.output().collect()
+exact = sorted((row["value"], row["seen"]) for row in rows) == [(n, n // 99 + 1) for n in range(len(rows))]
+print(second.state, len(second.recoveries), second.error, exact, second.audit().serializable)
 spark.stop()
 """
 
 
 def check_lacking(master: str, path: Path, kept: dict[str, str]) -> None:
-    """A run that keeps checkpoints fails at once, with what is missing where; once it was shipped, one runs."""
+    """A run that keeps checkpoints fails at once, with what is missing where; once it was shipped, one is rescaled."""
     (path / "bare").mkdir()
     (path / "bare" / "sitecustomize.py").write_text(BARE)
     said = driven(LACKING, master, str(path / "bare"), str(path), path=path, environment=kept)
@@ -53,7 +72,7 @@ def check_lacking(master: str, path: Path, kept: dict[str, str]) -> None:
     assert refused.startswith("failed 0 No module named 'fries_nb' in the Python of executor "), said
     assert "; fn.ship(spark) brings fries_nb to them" in refused
     assert """["ModuleNotFoundError: No module named 'fries_nb'"]""" in refused
-    assert ran.split() == ["finished", "0", "500"], said
+    assert ran.split() == ["done", "done", "finished", "0", "True", "True"], said
 
 
 def test_what_executors_lack_is_said_once_and_shipped(tmp_path: Path) -> None:

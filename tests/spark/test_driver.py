@@ -102,7 +102,7 @@ def driven(
     options = Options(2, 1 << 20, True, True, None, 10.0, 0)
     heads = {name: name for name in graph.by_name}
     keys = make_keys().hosts
-    region = RegionSpec("r1", 1, graph, {}, {}, {}, "tcp://here:1", keys, "127.0.0.1", options, heads, "")
+    region = RegionSpec("r1", 1, graph, {}, {}, {}, "tcp://here:1", keys, "127.0.0.1", options, heads)
     script, watch = by(polls), watch or Watch()
     parts: Any = script
     driver = Driver(parts, parts, region, parts, watch, parts)

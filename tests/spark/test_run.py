@@ -91,7 +91,12 @@ def test_a_change_across_hosts_mixes_no_versions(started: Callable[..., Run], sc
     assert result.outcome == "done", result.error
     assert {str(worker) for worker in result.per_worker} == {"A[0]", "A[1]", "B[0]", "B[1]"}
     until(lambda: processed(run, "B") > 2_000, run)
+    [state] = run.explain().sources
+    assert (state.reads, state.ended) == ("generated rows, 2,000 a second", False)
+    assert sorted(state.places) == ["numbers[0]"]
+    assert state.behind is not None
     run.stop(drain=True)
+    assert run.explain().sources[0].ended
     rows = run.output().collect()
     assert sorted(row["value"] for row in rows) == list(range(len(rows)))
     assert all((row["version"] == 2) is bool(row["new"]) for row in rows)

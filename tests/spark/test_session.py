@@ -27,7 +27,7 @@ def test_an_active_session_is_found_and_survives_the_release(spark: SparkSession
     """Whoever asks next gets the same session, and giving it back stops nothing that another still uses."""
     lease = start_or_find(hosts=2)
     assert lease.spark is spark
-    assert lease.slots == 5
+    assert lease.slots == 6
     lease.release()
     lease.release()
     assert spark.range(3).count() == 3
@@ -48,8 +48,8 @@ def test_a_region_that_has_no_room_is_refused_with_the_numbers(spark: SparkSessi
     with pytest.raises(SessionError) as refused:
         start_or_find(hosts=50, borrowed=spark)
     message = str(refused.value)
-    assert message.startswith("50 hosts need 52 free slots and Spark (local[5]) has")
-    assert 'has 5 of 5 free: use hosts=3, or end this session and start Spark with master("local[52]")' in message
+    assert message.startswith("50 hosts need 52 free slots and Spark (local[6]) has")
+    assert 'has 6 of 6 free: use hosts=4, or end this session and start Spark with master("local[52]")' in message
 
 
 def test_slots_that_are_busy_do_not_count(spark: SparkSession, tmp_path: Path) -> None:
@@ -64,12 +64,13 @@ def test_slots_that_are_busy_do_not_count(spark: SparkSession, tmp_path: Path) -
 
     held = InheritableThread(target=lambda: spark.range(0, 2, 1, 2).mapInArrow(wait, "id long").collect(), daemon=True)
     held.start()
-    while slots_of(spark) != (5, 3):
+    while slots_of(spark) != (6, 4):
         assert held.is_alive()
+        assert slots_of(spark)[0] == 6
     lease = start_or_find(hosts=1)
     try:
-        with pytest.raises(SessionError, match=r"2 hosts need 4 free slots .* has 3 of 5 free: use hosts=1, or"):
-            lease.require(2, patience_s=0)
+        with pytest.raises(SessionError, match=r"3 hosts need 5 free slots .* has 4 of 6 free: use hosts=2, or"):
+            lease.require(3, patience_s=0)
     finally:
         lease.release()
         while held.is_alive():
@@ -154,7 +155,7 @@ def test_a_session_of_ours_is_quiet_and_ends_with_its_last_lease() -> None:
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
-    assert ran.stdout.splitlines() == ["True True local[4]", "True", "2", "None"]
+    assert ran.stdout.splitlines() == ["True True local[5]", "True", "2", "None"]
     assert ran.stderr == "what Java says\n"
 
 

@@ -93,7 +93,7 @@ def host_of(monkeypatch, *operators):
                   tuple(map(Edge, names, names[1:])))  # fmt: skip
     options = Options(2, 1 << 20, False, True, None, 10.0, 0)
     heads = dict.fromkeys(names, "M")
-    region = RegionSpec("r", 1, graph, {}, {}, {}, "", make_keys().hosts, "127.0.0.1", options, heads, "")
+    region = RegionSpec("r", 1, graph, {}, {}, {}, "", make_keys().hosts, "127.0.0.1", options, heads)
     host = hosting.Host(region, 0, "", None)
     instances = [Instance(WorkerId(one.name, 0), one, one.function, False) for one in operators]
     wiring = wire(Topology.dealt(graph, 1), tuple(names[1:-1]), 0)

@@ -1,0 +1,285 @@
+"""The pictures of the site, as SVG: dataflows, bars and hosts by the library's own drawing code, the others drawn here.
+
+A picture states its colours for light and for dark pages; see ``fries_nb.report.theme``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import fries_nb as fn
+from fries_nb.constraints.judgements import ConstraintState
+from fries_nb.constraints.reactions import ConstraintStatus, ElementLatency
+from fries_nb.controller.topology_status import TopologyStatus
+from fries_nb.dataflow.builder import DataflowBuilder
+from fries_nb.dataflow.constraints import LatencyConstraint
+from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
+from fries_nb.report import theme
+from fries_nb.report.constraint_bars import constraint_svg
+from fries_nb.report.dag import dag_svg
+from fries_nb.report.host_rows import hosts_svg
+from fries_nb.report.plan_section import roles
+from fries_nb.report.theme import FONT, escaped, number, themed
+from fries_nb.scheduling import schedule
+from fries_nb.topology.topology import Topology
+
+Spot = tuple[float, float]
+
+_LIGHT = {
+    ".paper": f"fill: {theme.PAPER}",
+    "text": f"{FONT}; font-size: 13px; fill: {theme.INK}; text-anchor: middle",
+    ".small": f"font-size: 11.5px; fill: {theme.SOFT}",
+    ".left": "text-anchor: start",
+    ".strong": "font-weight: 600",
+    ".box": f"fill: {theme.BAND}; stroke: {theme.SOFT}; stroke-width: 1.2px",
+    ".old": f"fill: {theme.SKY}; stroke: {theme.SOFT}",
+    ".new": f"fill: {theme.ORANGE}; stroke: {theme.SOFT}",
+    ".mark": f"fill: {theme.INK}",
+    ".line": f"fill: none; stroke: {theme.SOFT}; stroke-width: 1.5px",
+    ".message": f"fill: none; stroke: {theme.BLUE}; stroke-width: 2.5px; stroke-dasharray: 6 4",
+    ".tip": f"fill: {theme.SOFT}",
+    ".message-tip": f"fill: {theme.BLUE}",
+    ".in": "fill: #111418; font-size: 12px",
+}
+_DARK = {
+    ".paper": f"fill: {theme.NIGHT_PAPER}",
+    "text": f"fill: {theme.NIGHT_INK}",
+    ".small": f"fill: {theme.NIGHT_SOFT}",
+    ".box": f"fill: {theme.NIGHT_BAND}; stroke: {theme.NIGHT_SOFT}",
+    ".mark": f"fill: {theme.NIGHT_INK}",
+    ".line": f"stroke: {theme.NIGHT_SOFT}",
+    ".tip": f"fill: {theme.NIGHT_SOFT}",
+    ".message": f"stroke: {theme.SKY}",
+    ".message-tip": f"fill: {theme.SKY}",
+    ".in": "fill: #111418",
+}
+_CSS = themed(".fries-idea-svg", _LIGHT, _DARK)
+
+
+def pictures() -> dict[str, str]:
+    """All pictures, by name."""
+    return {
+        "plan-fries": _planned("fries"),
+        "plan-epoch": _planned("epoch"),
+        "plan-pruned": _pruned(),
+        "overtaking": _overtaking(),
+        "naive": _naive(),
+        "naive-cycle": _cycle([("t1", "old"), ("u", "box")], ["FM", "MC"]),
+        "two-changes": _cycle([("t1", "old"), ("u1", "box"), ("t2", "new"), ("u2", "box")], ["A", "A", "B", "B"]),
+        "exactly-once": _exactly_once(),
+        "frontier": _frontier(),
+        "loop": _loop(),
+        "constraint": _constraint(),
+        "rescaling": _rescaling(),
+    }
+
+
+# ---- parts
+
+
+def picture(width: float, height: float, said: str, parts: Iterable[str]) -> str:
+    """A picture of these parts; ``said`` is its text for screen readers."""
+    size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-idea-svg" {size} role="img" '
+        f'aria-label="{escaped(said)}"><style>{_CSS}</style>'
+        f'<rect class="paper" width="100%" height="100%" rx="6"/>{"".join(parts)}</svg>'
+    )
+
+
+def box(x: float, y: float, width: float, height: float, words: str, kind: str = "box") -> str:
+    """A rectangle around its centre, with words in it, a line for each line."""
+    corner = f'x="{number(x - width / 2)}" y="{number(y - height / 2)}"'
+    lines = words.split("\n")
+    inside = "in strong" if kind in ("old", "new") else "strong"
+    said = "".join(text(x, y + 4.5 + 16 * (at - (len(lines) - 1) / 2), line, inside) for at, line in enumerate(lines))
+    return f'<rect class="{kind}" {corner} width="{number(width)}" height="{number(height)}" rx="6"/>{said}'
+
+
+def text(x: float, y: float, words: str, kind: str = "") -> str:
+    """A line of text."""
+    return f'<text class="{kind}" x="{number(x)}" y="{number(y)}">{escaped(words)}</text>'
+
+
+def tuples(x: float, y: float, kinds: Sequence[str]) -> Iterable[str]:
+    """Tuples in a row, the first at ``x``; ``mark`` is a marker."""
+    for at, kind in enumerate(kinds):
+        left, wide = x + 16 * at, 5 if kind == "mark" else 12
+        high = 22 if kind == "mark" else 12
+        yield (
+            f'<rect class="{kind}" x="{number(left + (12 - wide) / 2)}" y="{number(y - high / 2)}" width="{wide}" '
+            f'height="{high}" rx="2"/>'
+        )
+
+
+def arrow(path: Sequence[Spot], kind: str = "line") -> str:
+    """An arrow along straight lines."""
+    base = _base(path[-2], path[-1])
+    points = " ".join(f"{number(x)},{number(y)}" for x, y in [*path[:-1], base])
+    return f'<polyline class="{kind}" points="{points}"/>{_tip(base, path[-1], kind)}'
+
+
+def bow(start: Spot, end: Spot, bend: float) -> str:
+    """An arrow along an arc, bent to its left by about ``bend`` pixels."""
+    (x0, y0), (x1, y1) = start, end
+    length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5
+    top = ((x0 + x1) / 2 + bend * (y1 - y0) / length, (y0 + y1) / 2 - bend * (x1 - x0) / length)
+    base = _base(top, end)
+    curve = " ".join(f"{number(x)},{number(y)}" for x, y in (top, base))
+    return f'<path class="line" d="M{number(x0)},{number(y0)} Q{curve}"/>{_tip(base, end, "line")}'
+
+
+def _base(before: Spot, end: Spot) -> Spot:
+    """Where the head of an arrow begins that comes from ``before``."""
+    (x0, y0), (x, y) = before, end
+    length = ((x - x0) ** 2 + (y - y0) ** 2) ** 0.5
+    return x - 8 * (x - x0) / length, y - 8 * (y - y0) / length
+
+
+def _tip(base: Spot, end: Spot, kind: str) -> str:
+    (x0, y0), (x, y) = base, end
+    across = ((y - y0) / 2, (x0 - x) / 2)
+    corners = (end, (x0 + across[0], y0 + across[1]), (x0 - across[0], y0 - across[1]))
+    points = " ".join(f"{number(a)},{number(b)}" for a, b in corners)
+    return f'<polygon class="{"tip" if kind == "line" else f"{kind}-tip"}" points="{points}"/>'
+
+
+# ---- pictures
+
+
+def _fraud() -> Graph:
+    flow = DataflowBuilder("fraud")
+    customers = flow.source("payments", fn.rate(100)).map("FC", dict, key="value")
+    customers.map("FM", dict, key="value").map("MC", dict).sink("scored", fn.memory())
+    return flow.graph(2)
+
+
+def _planned(scheduler: str) -> str:
+    graph = _fraud()
+    return dag_svg(graph, roles(schedule(scheduler, graph, ["FM", "MC"])), width=760)
+
+
+def _pruned() -> str:
+    one = Operator("RE", Emits.ONE_TO_MANY, edgewise_one_to_one=True)
+    names = (Operator("S"), one, Operator("C"), Operator("D"), Operator("SJ", unique_per_transaction=True))
+    edges = [("S", "RE"), ("RE", "C"), ("RE", "D"), ("C", "SJ"), ("D", "SJ"), ("SJ", "E"), ("E", "out")]
+    graph = Graph("pruned", (*names, Operator("E"), Operator("out")), tuple(Edge(*ends) for ends in edges))
+    return dag_svg(graph, roles(schedule("fries", graph, ["E"])), width=760)
+
+
+def _overtaking() -> str:
+    said = "The controller's message reaches A ahead of the queued tuples; A puts a marker between its output tuples."
+    parts = [
+        box(360, 34, 120, 34, "controller"),
+        arrow([(360, 51), (360, 116)], "message"),
+        text(374, 88, "FCM", "small left"),
+        *tuples(30, 140, ["old"] * 12),
+        text(126, 170, "queued in front of A", "small"),
+        arrow([(228, 140), (312, 140)]),
+        box(360, 140, 92, 46, "A"),
+        arrow([(406, 140), (596, 140)]),
+        *tuples(424, 122, ["new"] * 3 + ["mark"] + ["old"] * 5),
+        text(496, 170, "new    | marker |    old", "small"),
+        box(644, 140, 92, 46, "B"),
+        text(360, 184, "switched", "small"),
+        text(644, 184, "switches at the marker", "small"),
+    ]
+    return picture(740, 200, said, parts)
+
+
+def _naive() -> str:
+    said = "FM processes t1, switches, processes t2; MC switches, and then processes t1 and t2."
+    parts = [text(24, 64, "FM", "strong left"), text(24, 134, "MC", "strong left")]
+    parts += [arrow([(60, y), (560, y)]) for y in (60, 130)]
+    parts += [text(560, 84, "time", "small")]
+    steps = [(130, 60, "t1", "old"), (210, 60, "u", "box"), (310, 60, "t2", "new")]
+    steps += [(160, 130, "u", "box"), (290, 130, "t1", "new"), (440, 130, "t2", "new")]
+    parts += [box(x, y, 44, 32, words, kind) for x, y, words, kind in steps]
+    parts += [box(116, 24, 14, 14, "", "old"), text(130, 28, "by the old function", "small left")]
+    parts += [box(276, 24, 14, 14, "", "new"), text(290, 28, "by the new function", "small left")]
+    parts += [text(420, 28, "u: the update takes effect", "small left")]
+    return picture(600, 165, said, parts)
+
+
+def _cycle(nodes: Sequence[tuple[str, str]], at: Sequence[str]) -> str:
+    gap, y = 190.0, 74.0
+    places = [(70 + gap * place, y) for place in range(len(nodes))]
+    parts = []
+    for place in range(len(nodes) - 1):
+        (x0, _), (x1, _) = places[place], places[place + 1]
+        parts.append(bow((x0 + 24, y - 10), (x1 - 24, y - 10), 22))
+        parts.append(text((x0 + x1) / 2, y - 32, f"at {at[place]}", "small"))
+    (first, _), (last, _) = places[0], places[-1]
+    depth = 22 + 22 * (len(nodes) - 2)
+    parts.append(bow((last - 24, y + 10), (first + 24, y + 10), depth))
+    parts.append(text((first + last) / 2, y + 22 + depth / 2 + 14, f"at {at[-1]}", "small"))
+    parts += [box(x, y, 48, 34, words, kind) for (x, _), (words, kind) in zip(places, nodes, strict=True)]
+    said = " precedes ".join([*(words for words, _ in nodes), nodes[0][0]])
+    return picture(140 + gap * (len(nodes) - 1), 130 + depth / 2, said, parts)
+
+
+def _exactly_once() -> str:
+    said = "A marker passes source, operator and sink, which save position, state and parts; a record names them."
+    parts = []
+    for x, words in ((90, "source"), (310, "operator"), (530, "sink")):
+        parts.append(box(x, 56, 100, 44, words))
+    for x in (140, 360):
+        parts += [arrow([(x, 56), (x + 120, 56)]), *tuples(x + 16, 38, ["old"] * 2 + ["mark"] + ["old"] * 2)]
+    parts.append(text(200, 22, "marker", "small"))
+    for x, words in ((90, "position"), (310, "state"), (530, "parts")):
+        parts += [arrow([(x, 78), (x, 124)]), box(x, 144, 100, 38, words)]
+        parts.append(arrow([(x, 163), (x, 212)]))
+    parts += [
+        text(600, 149, "1. on disk, invisible", "small left"),
+        box(310, 232, 560, 38, "record of the checkpoint"),
+        text(600, 237, "2. complete", "small left"),
+        arrow([(530, 251), (530, 296)]),
+        box(530, 316, 120, 38, "output"),
+        text(600, 321, "3. parts become visible", "small left"),
+    ]
+    return picture(750, 345, said, parts)
+
+
+def _frontier() -> str:
+    said = "A window from 0 to 10; a row on its way at 9, the source's token at 12; the frontier is at 9."
+
+    def at(time: float) -> float:
+        return 60 + 36 * time
+
+    parts = [arrow([(40, 110), (660, 110)]), text(660, 130, "time", "small")]
+    parts += [text(at(time), 132, str(time), "small") for time in (0, 5, 9, 10, 12, 15)]
+    parts += [f'<line class="line" x1="{at(time)}" x2="{at(time)}" y1="104" y2="116"/>' for time in (0, 5, 10, 15)]
+    parts.append(f'<rect class="box" x="{at(0)}" y="84" width="{at(10) - at(0)}" height="20" rx="3"/>')
+    parts.append(text(at(4), 99, "window from 0 to 10, open", "small"))
+    for time, words, kind in ((9, "row on its way", "old"), (12, "token of the source", "new")):
+        parts += [box(at(time), 60, 18, 18, "", kind), text(at(time), 40, words, "small")]
+        parts.append(f'<line class="line" x1="{at(time)}" x2="{at(time)}" y1="69" y2="110"/>')
+    parts += [arrow([(at(9), 172), (at(9), 140)], "message"), text(at(9), 190, "frontier of the window", "strong")]
+    return picture(700, 205, said, parts)
+
+
+def _loop() -> str:
+    flow = DataflowBuilder("halving")
+    numbers = flow.source("numbers", fn.rate(100))
+    numbers.iterate("L", lambda rows: rows.map("halve", dict).split("enough", bool)).sink("halved", fn.memory())
+    return dag_svg(flow.graph(2), width=760)
+
+
+def _constraint() -> str:
+    constraint = LatencyConstraint(("FC", "FM", "MC"), latency_ms=100, window_s=5)
+    elements = (
+        ElementLatency("FC", 2.0, 3.0), ElementLatency("FC -> FM", 48.0, 70.0, buffer_ms=40.0),
+        ElementLatency("FM", 9.0, 12.0), ElementLatency("FM -> MC", 61.0, 90.0, buffer_ms=52.0),
+        ElementLatency("MC", 1.0, 2.0),
+    )  # fmt: skip
+    reason = "rows wait longest in the buffers of FM -> MC"
+    return constraint_svg(ConstraintState(constraint, ConstraintStatus.VIOLATED, reason, 121.0, 168.0, (), elements))
+
+
+def _rescaling() -> str:
+    edges = (Edge("S", "K", Partitioning.HASH, ("k",)), Edge("K", "Z"))
+    def status(hosts: int) -> TopologyStatus:
+        operators = (Operator("S"), Operator("K", key=("k",), workers=2 * hosts), Operator("Z"))
+        return TopologyStatus.of(Topology.dealt(Graph("rescaled", operators, edges), hosts), tuple(range(hosts)))
+
+    return hosts_svg(status(2), {}, [("1 host", status(1))])

@@ -1,0 +1,320 @@
+r"""The files of a directory that grows, listed once for all splits that a host reads.
+
+>>> import os, tempfile
+>>> with tempfile.TemporaryDirectory() as path:
+...     for name in ("a.csv", "_b.csv", "deep/c.csv"):
+...         os.makedirs(os.path.dirname(f"{path}/{name}"), exist_ok=True)
+...         _ = open(f"{path}/{name}", "w").write("n\n1\n")
+...     listing = FileListing("S", f"{path}/**/*.csv", "csv", "name", None, quiet_s=1)
+...     look = listing.look(now_ns=0)
+...     [one.name for one in look.entries], look.final
+(['a.csv', 'deep/c.csv'], False)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyarrow import fs
+
+from fries_nb.connectors.file_columns import FileColumns, usable
+from fries_nb.connectors.file_formats import FORMATS
+from fries_nb.connectors.known_files import hashed
+from fries_nb.errors import SourceError
+from fries_nb.storage.locations import locate
+
+LOOK_NS = 200_000_000
+"""Time in nanoseconds after which a directory is listed again; longer, 20 times that of a listing, for many files."""
+SAY_NS = 10_000_000_000
+"""Time in nanoseconds after which a source that finds nothing to read says so."""
+HIDDEN_PREFIXES = ("_", ".")
+_GLOB = re.compile(r"[*?\[]")
+_log = logging.getLogger("fries_nb")
+
+
+class Entry(NamedTuple):
+    """A file of the directory.
+
+    Attributes:
+        name: path relative to the directory.
+        path: path in the file system.
+        size: number of bytes.
+        mtime_ns: time of the last modification in nanoseconds since the Unix epoch.
+        key: hash of its name.
+    """
+
+    name: str
+    path: str
+    size: int
+    mtime_ns: int
+    key: int
+
+
+@dataclass(frozen=True, eq=False)
+class DirectoryContents:
+    """What was in the directory at one time.
+
+    Attributes:
+        entries: the files, in the order in which they are to be read.
+        final: whether no file comes any more, since the marker of the end was there before.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    final: bool = False
+    dealt: dict[int, tuple[tuple[Entry, ...], ...]] = field(default_factory=dict)
+
+    @cached_property
+    def present(self) -> frozenset[int]:
+        """The hashes of the names of all files."""
+        return frozenset(one.key for one in self.entries)
+
+    def of_split(self, number: int, count: int) -> tuple[Entry, ...]:
+        """The files of one of so many splits: a file belongs to a split by its name."""
+        if count not in self.dealt:
+            splits: list[list[Entry]] = [[] for _ in range(count)]
+            for one in self.entries:
+                splits[one.key % count].append(one)
+            self.dealt[count] = tuple(map(tuple, splits))
+        return self.dealt[count][number]
+
+
+class FileListing:
+    """A directory, as the readers of one host look at it. Pickled without what it has seen.
+
+    Args:
+        source: name of the source, for messages.
+        place: the directory, or a glob below one; a path or URI.
+        format: name of the files' format.
+        order: ``name``, or ``time`` for that of the last modification.
+        until: name of the file in the directory that says that no other comes any more; ``None`` for none.
+        quiet_s: seconds for which a file of text must not have changed before it counts as complete.
+    """
+
+    def __init__(
+        self, source: str, place: str, format: str, order: str, until: str | None, quiet_s: float
+    ) -> None:
+        self.format = FORMATS[format]
+        self.place = place
+        self._given = (source, place, format, order, until, quiet_s)
+        self._source, self._order, self._until, self._quiet_ns = source, order, until, int(quiet_s * 1e9)
+        self._root, self._pattern = _divided(place)
+        self._lock = threading.RLock()
+        self._look = DirectoryContents()
+        self._due_ns: int | None = None
+        self._looked_ns = 0
+        self._since: dict[Entry, int] = {}
+        self._incomplete: dict[Entry, DirectoryContents] = {}
+        self._read: dict[int, int] = {}
+        self._columns: FileColumns | None = None
+        self._active_ns: int | None = None
+        self._told_ns: int | None = None
+
+    def __reduce__(self) -> tuple[type[FileListing], tuple[str, str, str, str, str | None, float]]:
+        return FileListing, self._given
+
+    @cached_property
+    def filesystem(self) -> fs.FileSystem:
+        """The file system of the directory."""
+        return locate(self._root)[0]
+
+    def check(self) -> None:
+        """Check that there is such a directory.
+
+        Raises:
+            SourceError: there is none, or it cannot be listed.
+        """
+        try:
+            filesystem, root = locate(self._root)
+            kind = filesystem.get_file_info(root).type
+        except (OSError, ValueError) as error:
+            raise SourceError(f"cannot look at {self.place}: {error}") from error
+        if kind == fs.FileType.File:
+            raise SourceError(
+                f"{self._root} is a file; expected a directory that grows, or a glob as dir/*.csv "
+                "(fn.replay reads a finished Parquet file)"
+            )
+        if kind == fs.FileType.NotFound and isinstance(filesystem, fs.LocalFileSystem):
+            raise SourceError(f"there is no directory {self._root}; expected one, maybe empty, or a glob below it")
+
+    def look(self, now_ns: int) -> DirectoryContents:
+        """The directory as of now, or a moment ago.
+
+        Args:
+            now_ns: the current time in nanoseconds since the Unix epoch.
+
+        Raises:
+            SourceError: it cannot be listed.
+        """
+        with self._lock:
+            if self._due_ns is None or now_ns >= self._due_ns:
+                began = time.perf_counter_ns()
+                self._look, self._looked_ns = self._listed(), now_ns
+                there = set(self._look.entries)
+                self._since = {one: since for one, since in self._since.items() if one in there}
+                self._incomplete = {one: look for one, look in self._incomplete.items() if one in there}
+                self._due_ns = now_ns + max(LOOK_NS, 20 * (time.perf_counter_ns() - began))
+            return self._look
+
+    def _listed(self) -> DirectoryContents:
+        try:
+            entries, marked = self._all()
+            if marked:  # what came before the marker may have been missed by the listing that found it
+                entries, _ = self._all()
+        except OSError as error:
+            raise SourceError(f"cannot list {self.place}: {error}") from error
+        key = (lambda one: one.name) if self._order == "name" else (lambda one: (one.mtime_ns, one.name))
+        return DirectoryContents(tuple(sorted(entries, key=key)), marked)
+
+    def _all(self) -> tuple[list[Entry], bool]:
+        _, root = locate(self._root)
+        found, marked = [], False
+        selector = fs.FileSelector(root, recursive=True, allow_not_found=not self.is_local)
+        for info in self.filesystem.get_file_info(selector):
+            name = info.path.removeprefix(root).strip("/")
+            marked = marked or name == self._until
+            steps = name.split("/")
+            if info.type != fs.FileType.File or any(step.startswith(HIDDEN_PREFIXES) for step in steps):
+                continue
+            if name == self._until or (self._pattern is not None and not self._pattern.fullmatch(name)):
+                continue
+            if partition := next((step for step in steps[:-1] if "=" in step), None):
+                raise SourceError(
+                    f"{self.place} is partitioned ({partition}), and the values of partitions are in no file; expected "
+                    "a directory of files with all columns"
+                )
+            found.append(Entry(name, info.path, info.size, info.mtime_ns, hashed(name)))
+        return found, marked
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the directory is on the disk of each machine."""
+        return isinstance(self.filesystem, fs.LocalFileSystem)
+
+    def content(self, entry: Entry) -> bytes:
+        """A fingerprint of a file's content; empty as long as it is not complete, or if it has gone.
+
+        A file counts as quiet by the times of listings: one that has not changed in the last listing may have changed
+        since.
+
+        Args:
+            entry: the file, as in the last listing.
+        """
+        with self._lock:
+            if self._incomplete.get(entry) is self._look:
+                return b""
+            since = self._since.setdefault(entry, self._looked_ns)
+            quiet = self._looked_ns - min(since, entry.mtime_ns)
+            content = b""
+            if self.format.tells_its_end or quiet >= self._quiet_ns:
+                # If it has gone, the next listing shows that.
+                with contextlib.suppress(OSError):
+                    content = self.format.content(self.filesystem, entry.path, entry.size)
+            if not content:
+                self._incomplete[entry] = self._look
+            return content
+
+    def note(self, identity: int, name: int) -> None:
+        """Note that a split reads a file, or has read it.
+
+        Args:
+            identity: see ``known_files``.
+            name: hash of its name.
+        """
+        with self._lock:
+            self._read[identity] = name
+
+    def forget(self, identities: Iterable[int]) -> None:
+        """Note that files are known no more."""
+        with self._lock:
+            for identity in identities:
+                self._read.pop(identity, None)
+
+    def is_renamed(self, identity: int, entry: Entry, look: DirectoryContents) -> bool:
+        """Whether a file was read under another name, which is no longer there."""
+        with self._lock:
+            name = self._read.get(identity)
+            return name is not None and name != entry.key and name not in look.present
+
+    def columns(self, entry: Entry) -> FileColumns:
+        """The columns of all files: those of the first one that was asked for.
+
+        Raises:
+            SourceError: the file cannot be read.
+        """
+        with self._lock:
+            if self._columns is None:
+                try:
+                    schema = self.format.schema(self.filesystem, entry.path)
+                except (OSError, pa.ArrowException) as error:
+                    raise SourceError(f"cannot read {entry.name} of {self.place}: {first_line(error)}") from error
+                self._columns = FileColumns(usable(schema, entry.name), f"the first file, {entry.name}")
+            return self._columns
+
+    def first_columns(self, now_ns: int) -> FileColumns | None:
+        """The columns of the first complete file; ``None`` if there is no such file yet."""
+        complete = (one for one in self.look(now_ns).entries if self.content(one))
+        first = next(complete, None)
+        return None if first is None else self.columns(first)
+
+    def wait(self, now_ns: int, look: DirectoryContents) -> None:
+        """Note that a split has nothing to read; after a while that is said, once until something is read again."""
+        with self._lock:
+            if self._active_ns is None:
+                self._active_ns = now_ns
+            if self._told_ns is None and now_ns - self._active_ns >= SAY_NS:
+                self._told_ns = now_ns
+                _log.warning("source %r waits for files in %s: %s", self._source, self.place, self._why(look))
+
+    def active(self, now_ns: int) -> None:
+        """Note that a split reads a file."""
+        with self._lock:
+            self._active_ns, self._told_ns = now_ns, None
+
+    def _why(self, look: DirectoryContents) -> str:
+        waiting = [one.name for one in look.entries if self._incomplete.get(one) is look]
+        if waiting:
+            more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+            return f"{waiting[0]}{more} not complete yet (still growing, or no valid file of its format)"
+        return f"all {len(look.entries):,} files are read" if look.entries else "there is none yet"
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, or its type if there is none."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _divided(place: str) -> tuple[str, re.Pattern[str] | None]:
+    """The directory of a glob, and the pattern of names below it; ``None`` for a directory, of which all files count.
+
+    >>> _divided("s3://bucket/in/**/*.json")[0], bool(_divided("/in/*.json")[1].fullmatch("deep/a.json"))
+    ('s3://bucket/in', False)
+    """
+    steps = place.rstrip("/").split("/")
+    first = next((number for number, step in enumerate(steps) if _GLOB.search(step)), None)
+    if first is None:
+        return place, None
+    pattern = "/".join(map(_translated, steps[first:])).replace("**/", "(?:[^/]+/)*")
+    return "/".join(steps[:first]) or ("/" if place.startswith("/") else "."), re.compile(pattern)
+
+
+def _translated(step: str) -> str:
+    return step if step == "**" else "".join(_pieces(step))
+
+
+def _pieces(step: str) -> Iterator[str]:
+    """The parts of a regular expression for one step of a glob."""
+    for found in re.finditer(r"\[!?[^\]]+\]|.", step):
+        piece = found[0]
+        if piece.startswith("[") and len(piece) > 1:
+            yield piece.replace("[!", "[^", 1)
+        else:
+            yield {"*": "[^/]*", "?": "[^/]"}.get(piece) or re.escape(piece)

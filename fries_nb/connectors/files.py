@@ -1,0 +1,287 @@
+"""A directory that grows, as an endless source: each file is read once, when it is complete.
+
+A file belongs to a split by its name; a split reads its files one after the other, in the order of names or times among
+those that are complete. A position has the files that the split has read, and the place in the current one.
+
+>>> import os, tempfile
+>>> with tempfile.TemporaryDirectory() as path:
+...     for name in ("a", "b"):
+...         _ = open(f"{path}/{name}.json", "w").write(f'{{"from": "{name}"}}')
+...     source = FilesSource("S", path, "json", quiet_s=0)
+...     reader = source.open(*source.splits(1), Position())
+...     now = time.time_ns()
+...     reader.read(10, now).to_pylist(), reader.read(10, now).to_pylist(), reader.read(10, now), reader.position.row
+([{'from': 'a'}], [{'from': 'b'}], None, 2)
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+
+import msgspec
+import pyarrow as pa
+from msgspec.structs import replace
+
+from fries_nb.connectors.file_columns import FileColumns
+from fries_nb.connectors.file_listing import DirectoryContents, Entry, FileListing, first_line
+from fries_nb.connectors.known_files import KnownFiles, hashed
+from fries_nb.connectors.source import Position, Split
+from fries_nb.errors import SourceError
+
+
+class OpenFile(msgspec.Struct, frozen=True, array_like=True):
+    """The file that a split is reading, as a position has it.
+
+    Attributes:
+        name: its path relative to the directory.
+        size: number of bytes.
+        mtime_ns: time of the last modification in nanoseconds since the Unix epoch.
+        content: fingerprint of its content.
+        row: number of rows of it that were read.
+    """
+
+    name: str
+    size: int
+    mtime_ns: int
+    content: bytes
+    row: int = 0
+
+    @property
+    def key(self) -> int:
+        """The hash of its name."""
+        return hashed(self.name)
+
+    @property
+    def identity(self) -> int:
+        """What a renamed file has in common with that of its old name."""
+        return hashed(struct.pack("<QQ", self.size, self.mtime_ns & (2**64 - 1)) + self.content)
+
+
+class FilesSource:
+    """The rows of the files of a directory.
+
+    Args:
+        source: name of the source, for messages.
+        place: the directory, or a glob below one; a path or URI.
+        format: ``parquet``, ``csv`` or ``json``.
+        schema: the columns; ``None`` for those of the first file.
+        order: ``name`` or ``time``.
+        until: name of the file that says that no other comes any more; ``None`` for an endless source.
+        quiet_s: seconds for which a file of text must not have changed before it counts as complete.
+        most_splits: maximum number of splits; ``None`` for as many as are wanted.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        place: str,
+        format: str,
+        schema: pa.Schema | None = None,
+        order: str = "name",
+        until: str | None = None,
+        quiet_s: float = 1.0,
+        most_splits: int | None = None,
+    ) -> None:
+        self._place = place
+        self._schema = schema
+        self._most = most_splits
+        self._listing = FileListing(source, place, format, order, until, quiet_s)
+
+    def __repr__(self) -> str:
+        return f"the files of {self._place}"
+
+    def splits(self, count: int) -> list[Split]:
+        """Divide the names of files among splits; see ``Source``."""
+        self._listing.check()
+        count = min(count, self._most or count)
+        first = None if self._schema is not None else self._listing.first_columns(time.time_ns())
+        known = None if first is None else (first.origin, first.schema.serialize().to_pybytes())
+        return [Split(number, (count, known)) for number in range(count)]
+
+    def open(self, split: Split, position: Position) -> FilesReader:
+        """Open a split; see ``Source``."""
+        count, known = split.content
+        columns: FileColumns | None = None
+        if self._schema is not None:
+            columns = FileColumns(self._schema, "schema=", is_given=True)
+        elif known is not None:
+            columns = FileColumns(pa.ipc.read_schema(pa.py_buffer(known[1])), known[0])
+        return FilesReader(self._listing, split.number, count, columns, position)
+
+
+class FilesReader:
+    """Reads the files of one split.
+
+    Args:
+        listing: the directory.
+        number: number of the split.
+        count: number of splits.
+        columns: the columns of all files; ``None`` for those of the first file that is read here.
+        position: position of the first row to read.
+
+    Attributes:
+        position: position of the next row; see ``SplitReader``.
+    """
+
+    def __init__(
+        self, listing: FileListing, number: int, count: int, columns: FileColumns | None, position: Position
+    ) -> None:
+        packed, current = (b"", None) if position.at is None else position.at
+        self.position: Position | None = position
+        self._listing = listing
+        self._number, self._count = number, count
+        self._columns = columns
+        self._known = KnownFiles(packed)
+        self._current = None if current is None else msgspec.convert(current, OpenFile)
+        self._batches: Iterator[pa.RecordBatch] | None = None
+        self._batch: pa.RecordBatch | None = None
+        self._seen: DirectoryContents | None = None
+        self._ahead: list[Entry] = []
+        self._renamed: set[Entry] = set()
+        for identity, name in self._known.identities():
+            listing.note(identity, name)
+        if self._current is not None:
+            listing.note(self._current.identity, self._current.key)
+
+    def read(self, limit: int, now_ns: int) -> pa.RecordBatch | None:
+        """The next rows of the current file, or the first ones of the next; see ``SplitReader``.
+
+        Raises:
+            SourceError: a file has gone, was changed, is damaged, or has other columns than the first one.
+        """
+        assert self.position is not None, "a split is not read at its end"
+        while self._batch is None:
+            if self._batches is None and not self._begin(now_ns):
+                return None
+            self._advance()
+        batch = self._batch.slice(0, limit)
+        self._batch = self._batch.slice(batch.num_rows) if batch.num_rows < self._batch.num_rows else None
+        assert self._current is not None, "rows are those of a file"
+        self._current = replace(self._current, row=self._current.row + batch.num_rows)
+        if self._batch is None:
+            self._advance()
+        self._move(batch.num_rows)
+        return batch
+
+    @property
+    def place(self) -> str:
+        """The file and the row in it, or how many files were read; see ``ObservedReader``."""
+        if self._current is None:
+            return f"split {self._number} waits: {len(self._known):,} files read"
+        return f"{self._current.name}, row {self._current.row:,}"
+
+    def behind(self, now_ns: int) -> tuple[int | None, int | None]:
+        """The time since the first file that is there and was not begun was last changed; see ``ObservedReader``.
+
+        The number of rows is not known.
+        """
+        waited = max((now_ns - one.mtime_ns for one in self._ahead), default=0)
+        return None, max(0, waited)
+
+    def close(self) -> None:
+        """Close the current file."""
+        self._batches = self._batch = None
+
+    def _move(self, rows: int) -> None:
+        assert self.position is not None
+        current = None if self._current is None else msgspec.to_builtins(self._current, builtin_types=(bytes,))
+        self.position = Position(self.position.row + rows, (self._known.packed, current))
+
+    def _advance(self) -> None:
+        """Decode the next batch of the current file, or note that it is read."""
+        assert self._current is not None
+        assert self._batches is not None
+        name = self._current.name
+        try:
+            self._batch = next((one for one in self._batches if one.num_rows), None)
+        except FileNotFoundError:
+            self._batches = None  # the next listing shows where it is
+            return
+        except (OSError, pa.ArrowException) as error:
+            origin = "" if self._columns is None else f"; its columns are to be those of {self._columns.origin}"
+            raise SourceError(
+                f"cannot read {name} of {self._listing.place} behind its row {self._current.row:,}: "
+                f"{first_line(error)}{origin}"
+            ) from error
+        if self._batch is not None:
+            assert self._columns is not None
+            self._batch = self._columns.fit(self._batch, name)
+            return
+        self._known.add(self._current.key, self._current.size, self._current.identity)
+        if len(self._known) % 1_000 == 0 and self._seen is not None:
+            self._listing.forget(self._known.forget_gone(self._seen.present))
+        self._current = self._batches = None
+
+    def _begin(self, now_ns: int) -> bool:
+        """Open the current file again, or the next one; returns whether there is one."""
+        look = self._listing.look(now_ns)
+        entry = self._found_again(look) or (self._next(look, now_ns) if self._current is None else None)
+        if entry is None:
+            self._listing.wait(now_ns, look)
+            return False
+        assert self._current is not None
+        if self._columns is None:
+            self._columns = self._listing.columns(entry)
+        self._listing.active(now_ns)
+        format = self._listing.format
+        self._batches = format.batches(self._listing.filesystem, entry.path, self._columns, self._current.row)
+        return True
+
+    def _next(self, look: DirectoryContents, now_ns: int) -> Entry | None:
+        """The first complete file that was not read, which becomes the current one."""
+        if look is not self._seen:
+            self._seen, self._ahead = look, self._unread(look)
+        for entry in tuple(self._ahead):
+            content = self._listing.content(entry)
+            if not content:
+                continue
+            found = OpenFile(entry.name, entry.size, entry.mtime_ns, content)
+            self._ahead.remove(entry)
+            if self._listing.is_renamed(found.identity, entry, look):
+                # Not for a checkpoint: the split that has read the file may have a position before it there.
+                self._renamed.add(entry)
+                continue
+            self._listing.note(found.identity, entry.key)
+            self._current = found
+            return entry
+        if look.final and not self._ahead:
+            self.position = None
+        return None
+
+    def _unread(self, look: DirectoryContents) -> list[Entry]:
+        unread = []
+        self._renamed.intersection_update(look.entries)
+        for entry in look.of_split(self._number, self._count):
+            if entry.key not in self._known:
+                if entry not in self._renamed:
+                    unread.append(entry)
+            elif not self._known.has_size(entry.key, entry.size):
+                raise SourceError(
+                    f"{entry.name} of {self._listing.place} was read and has another size now, {entry.size:,} bytes; "
+                    "expected files that do not change: write under a name that begins with _ or ., and rename it"
+                )
+        return unread
+
+    def _found_again(self, look: DirectoryContents) -> Entry | None:
+        """The current file, maybe under another name; ``None`` if there is none, or the listing is too old."""
+        current = self._current
+        if current is None:
+            return None
+        same = [one for one in look.entries if one.size == current.size]
+        for entry in sorted(same, key=lambda one: (one.name != current.name, one.mtime_ns != current.mtime_ns)):
+            try:
+                if self._listing.format.content(self._listing.filesystem, entry.path, entry.size) == current.content:
+                    return entry
+            except OSError:
+                return None  # it was there when the directory was listed
+        if not current.row:
+            self._listing.forget([current.identity])
+            self._current = None
+            return None
+        now = next((f"has {one.size:,} bytes" for one in look.entries if one.name == current.name), "has gone")
+        raise SourceError(
+            f"{current.name} of {self._listing.place}, a file of {current.size:,} bytes of which {current.row:,} rows "
+            f"were read, {now}; expected files to stay as they are until they are read: put it back and resume"
+        )

@@ -1,0 +1,95 @@
+"""The columns of a directory's files: those of the first one, or given ones; nothing else is mixed in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from file_setting import TEXT, opened, rows_of, write_rows
+from source_contract import NOW, SECOND, reader_of
+
+from fries_nb.connectors.file_formats import FORMATS
+from fries_nb.connectors.files import FilesSource
+from fries_nb.connectors.worker_reader import planned
+from fries_nb.errors import SourceError
+
+COLUMNS: dict[str, tuple[dict[str, Any], dict[str, Any], Any]] = {
+    "missing": ({"n": 1, "s": "x"}, {"n": 2}, [{"n": 1, "s": "x"}, {"n": 2, "s": None}]),
+    "more": ({"n": 1}, {"n": 2, "tax": 0.5}, r"b.\w+ has a column 'tax', which the first file, a.\w+ lacks; expected"),
+    "text": ({"n": 1}, {"n": "x"}, r"(b.\w+ .*a.\w+)"),
+    "fractions": ({"n": 1}, {"n": 1.5}, r"(b.\w+ .*a.\w+)"),
+}
+
+
+@pytest.mark.parametrize("case", COLUMNS)
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_first_file_decides_columns(format: str, case: str, tmp_path: Path) -> None:
+    """A later one may lack some; another column, or another type, is refused with the names of both."""
+    first, second, expected = COLUMNS[case]
+    write_rows(tmp_path / f"a.{format}", [first])
+    write_rows(tmp_path / f"b.{format}", [second])
+    reader = opened(tmp_path, format)
+    if isinstance(expected, list):
+        assert rows_of(reader) == expected
+    else:
+        with pytest.raises(SourceError, match=expected):
+            rows_of(reader)
+
+
+def test_integers_are_not_mixed_into_fractions(tmp_path: Path) -> None:
+    """Where a file has types of its own."""
+    write_rows(tmp_path / "a.parquet", [{"n": 1.5}])
+    write_rows(tmp_path / "b.parquet", [{"n": 1}])
+    with pytest.raises(SourceError, match=r"column 'n' of b.parquet is int64, and double in the first file, a.parquet"):
+        rows_of(opened(tmp_path, "parquet"))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_given_columns_are_those_of_all_rows(format: str, tmp_path: Path) -> None:
+    """Values are converted if nothing is lost, missing ones null, others not read."""
+    schema = pa.schema({"n": pa.float64(), "s": pa.string()})
+    for name, row in (("a", {"n": 1}), ("b", {"more": 3, "n": 2.5, "s": "x"})):
+        write_rows(tmp_path / f"{name}.{format}", [row])
+    reader = opened(tmp_path, format, schema=schema)
+    batch = reader.read(1, NOW)
+    assert batch is not None
+    assert batch.schema == schema
+    assert batch.to_pylist() + rows_of(reader) == [{"n": 1.0, "s": None}, {"n": 2.5, "s": "x"}]
+    write_rows(tmp_path / f"c.{format}", [{"n": "x"}])
+    with pytest.raises(SourceError, match=rf"c.{format}"):
+        rows_of(reader, NOW + SECOND)
+
+
+@pytest.mark.parametrize("format", TEXT)
+def test_a_column_without_a_value_in_the_first_file_holds_text(format: str, tmp_path: Path) -> None:
+    """Since no other type holds all that may come."""
+    write_rows(tmp_path / f"a.{format}", [{"n": 1, "s": None}])
+    write_rows(tmp_path / f"b.{format}", [{"n": 1, "s": "x"}])
+    assert [row["s"] for row in rows_of(opened(tmp_path, format))] == [None if format == "json" else "", "x"]
+
+
+def test_splits_of_all_hosts_have_the_columns_of_one_file(tmp_path: Path) -> None:
+    """Of the first one when the run began; a checkpoint keeps them."""
+    write_rows(tmp_path / "a.csv", [{"n": 1}])
+    plan = planned(FilesSource("S", str(tmp_path), "csv"), 1, None)
+    write_rows(tmp_path / "0.csv", [{"n": 1.5}])
+    reader = reader_of(plan, 0, 1)
+    with pytest.raises(SourceError, match=r"0.csv .*the first file, a.csv"):
+        [reader.read(NOW + step, 100) for step in range(3)]
+
+
+def test_spark_writes_int96_and_dictionaries(tmp_path: Path) -> None:
+    """They come as plain columns, in every file."""
+    table = pa.table({"s": pa.array(["x", "y"]).dictionary_encode(), "t": pa.array([1, 2], pa.timestamp("ns"))})
+    for name in "ab":
+        pq.write_table(table, tmp_path / f"{name}.parquet", use_deprecated_int96_timestamps=True)
+    reader = opened(tmp_path, "parquet")
+    batch = reader.read(10, NOW)
+    assert batch is not None
+    assert [str(field.type) for field in batch.schema] == ["string", "timestamp[us, tz=UTC]"]
+    assert len(rows_of(reader)) == 2
+
+

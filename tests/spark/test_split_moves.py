@@ -1,0 +1,91 @@
+"""Source workers come and go on real Spark: every row comes out once, whoever reads it, and whoever dies."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from recovery_setting import KEYS, Count, Trial, check_counted, trial
+
+import fries_nb as fn
+from fries_nb.controller import events as said
+from fries_nb.dataflow.graph import Graph
+from fries_nb.messages import AdoptSplits, Control, WorkerId
+
+COUNT = 40_000
+
+
+def reading(workers: int, count: int = COUNT) -> Graph:
+    """Rows of twenty keys from a source with so many workers, numbered within each key."""
+    flow = fn.Dataflow("reading")
+    source = fn.rate(3_000, count=count, row=lambda value: {"key": value % KEYS})
+    rows = flow.source("numbers", source, workers=None)
+    counted = rows.map("C", Count(), key="key")
+    counted.map("A", lambda row: {**row, "marked_by": row["counted_by"]}).sink("out", fn.memory())
+    graph: Graph = flow.graph(workers)
+    return graph
+
+
+def rescale(run: Trial, hosts: int) -> said.RescaleEnded:
+    """Ask for so many hosts, and wait for the end of the request."""
+    number = len(run.watch.heard_of("rescaled")) + 1
+    shares = dict.fromkeys(run.graph.by_name, 1)
+    run.launched.driver.post(said.HostsRequested(f"r{number}", hosts, shares))
+    ended: said.RescaleEnded = run.watch.until_said("rescaled", number)
+    return ended
+
+
+def finish(run: Trial, splits: int) -> None:
+    """Read the rest at once, and compare what came out with the plain reference, tuple by tuple."""
+    run.launched.driver.post(said.RateRequested("numbers", 100_000))
+    assert run.end(drain=False) == ("finished", "")
+    rows = sorted(run.rows(), key=lambda row: int(row["value"]))
+    check_counted(rows, COUNT)
+    assert [(row["value"], row["key"]) for row in rows] == [(value, value % KEYS) for value in range(COUNT)]
+    in_order: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+    for row in rows:
+        in_order[row["value"] % splits, row["key"]].append(row["seen"])
+    assert all(seen == sorted(seen) for seen in in_order.values()), "the rows of a split came in another order"
+    assert run.audit().serializable
+
+
+def wait_for(run: Trial, worker: str, tuples: int) -> None:
+    """Until one worker has reported so many tuples."""
+    run.watch.until(lambda: run.watch.processed.get(worker, 0) >= tuples, f"{tuples} tuples at {worker}")
+
+
+def test_a_source_goes_to_one_host_and_back_under_load(spark: SparkSession, tmp_path: Path) -> None:
+    """Amid checkpoints; the splits are read on where they were given up."""
+    with trial(reading(2), spark, str(tmp_path / "c"), hosts=2) as run:
+        wait_for(run, "numbers[1]", 500)
+        ended = rescale(run, 1)
+        assert (ended.outcome, ended.hosts, ended.error) == ("done", 1, "")
+        wait_for(run, "numbers[0]", run.watch.processed["numbers[0]"] + 500)
+        run.watch.processed.pop("numbers[1]")
+        ended = rescale(run, 2)
+        assert (ended.outcome, ended.hosts, ended.error) == ("done", 2, "")
+        wait_for(run, "numbers[1]", 300)
+        finish(run, splits=32)
+
+
+def test_one_source_becomes_three_and_a_newcomer_is_killed_before_it_has_its_splits(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The old worker has given them up; the next incarnation reads all of them from the last checkpoint."""
+    with trial(reading(1), spark, str(tmp_path / "c"), hosts=1) as run:
+        run.watch.until_said("checkpoint")
+        tell = run.launched.driver._tell
+
+        def kill_first(worker: WorkerId, control: Control) -> None:
+            if isinstance(control, AdoptSplits) and not run.watch.heard_of("recovering"):
+                run.kill(2)
+            tell(worker, control)
+
+        monkeypatch.setattr(run.launched.driver, "_tell", kill_first)
+        assert rescale(run, 3).outcome == "done"
+        run.watch.until_said("recovered")
+        for newcomer in ("numbers[1]", "numbers[2]"):
+            wait_for(run, newcomer, 100)
+        finish(run, splits=16)

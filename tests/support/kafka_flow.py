@@ -1,0 +1,73 @@
+"""A dataflow from a topic to a topic, and a driver of it that dies at a commit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+import fries_nb as fn
+from fries_nb.connectors.kafka_sink import KafkaSink
+
+KEYS = 5
+
+
+class Numbered:
+    """How many rows of its key there have been, by the version of the function."""
+
+    def __init__(self, version: int = 1) -> None:
+        self.version = version
+
+    def initial_state(self) -> list[int]:
+        return [0]
+
+    def process(self, row: dict[str, Any], state: list[int]) -> dict[str, Any]:
+        state[0] += 1
+        return row | {"number": state[0], "version": self.version}
+
+
+def messages(first: int, last: int) -> list[dict[str, int]]:
+    """Values with their keys."""
+    return [{"value": value, "key": value % KEYS} for value in range(first, last)]
+
+
+def from_topic_to_topic(servers: str, source: str, out: str) -> fn.Dataflow:
+    """Each message with its number in its key; those that do not decode are set aside."""
+    flow = fn.Dataflow("topics")
+    rows = flow.source("pay", fn.kafka(servers, source, on_error=fn.memory()))
+    rows.map("N", Numbered(), key="key").sink("out", fn.kafka(servers, out, key="key"))
+    return flow
+
+
+def check_once(rows: list[dict[str, Any]], count: int) -> None:
+    """Each message is there once, and was counted once."""
+    assert sorted(row["value"] for row in rows) == list(range(count))
+    for key in range(KEYS):
+        numbers = [row["number"] for row in rows if row["key"] == key]
+        assert sorted(numbers) == list(range(1, len(numbers) + 1))
+
+
+def die_at(step: str) -> None:
+    """Let this process die at the third commit: before it is made, or before anybody has heard that it was."""
+    commits, method = [0], {"prepared": "commit", "made": "_delete"}[step]
+    made = getattr(KafkaSink, method)
+
+    def counted(sink: KafkaSink, *arguments: Any) -> None:
+        commits[0] += 1
+        if commits[0] == 3:
+            print(step, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        made(sink, *arguments)
+
+    setattr(KafkaSink, method, counted)
+
+
+if __name__ == "__main__":
+    step, servers, source, out, place, resumed = sys.argv[1:]
+    die_at(step)
+    flow = from_topic_to_topic(servers, source, out)
+    run = flow.resume(place, hosts=1, commit_interval_s=0.2) if resumed else flow.run(
+        hosts=1, workers=2, checkpoint=place, commit_interval_s=0.2
+    )  # fmt: skip
+    run.wait()

@@ -15,20 +15,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from fries_nb.connectors.sink import Sink
+from fries_nb.connectors.source import Position, Source, Split
+from fries_nb.dataflow.catalog_endpoints import sql, table
 from fries_nb.dataflow.constraints import edge
 from fries_nb.dataflow.endpoints import delta, memory, parquet, rate, replay
+from fries_nb.dataflow.file_endpoints import files
+from fries_nb.dataflow.kafka_endpoint import kafka
 from fries_nb.dataflow.lighter import lighter
 from fries_nb.dataflow.limits import tuples
 from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.streams import Stream
 from fries_nb.dataflow.updates import Update
 from fries_nb.dataflow.windowing import sliding, tumbling
-from fries_nb.errors import FriesError, SourceError, UncommittedWarning
+from fries_nb.errors import FriesError, SinkError, SourceError, UncommittedWarning
+
+__version__ = "0.1.0"
 
 __all__ = [
-    "Dataflow", "FriesError", "SourceError", "Stream", "UncommittedWarning", "Update", "batched", "delta", "edge",
-    "lighter", "memory", "parquet", "rate", "replay", "ship", "show", "sliding", "tumbling",
-    "tuples",
+    "Dataflow", "FriesError", "Position", "Sink", "SinkError", "Source", "SourceError", "Split", "Stream",
+    "UncommittedWarning", "Update", "batched", "delta", "edge", "files", "kafka", "lighter", "memory", "parquet",
+    "rate", "replay", "ship", "show", "sliding", "sql", "table", "tumbling", "tuples",
 ]  # fmt: skip
 
 

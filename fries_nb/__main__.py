@@ -1,6 +1,7 @@
 """``python -m fries_nb COMMAND``: each command is a module of ``fries_nb.commands``; ``COMMANDS`` lists them.
 
-Bad input is answered by one short line on standard error and exit code 2.
+Bad input is answered by one short line on standard error and exit code 2; a second line has the address of the page on
+such an error, if there is one.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from fries_nb.errors import FriesError, UncommittedWarning, close_match
+from fries_nb import __version__
+from fries_nb.errors import FriesError, UncommittedWarning, close_match, with_page
 
-COMMANDS = ("demo", "plan", "audit", "experiment", "bench", "archive")
+COMMANDS = ("demo", "plan", "audit", "experiment", "bench", "archive", "doctor")
 """Modules of ``fries_nb.commands``: each has ``add_parser(subparsers)``, and its parser sets ``run(args)``."""
 
 
@@ -32,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given and not given[0].startswith("-") and given[0] not in COMMANDS:
         known = ", ".join(COMMANDS)
         parser.error(f"no command {given[0]!r}; expected one of {known}{close_match(given[0], COMMANDS)}")
+    parser.add_argument("--version", action="version", version=f"fries_nb {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for name in given[:1] if given and given[0] in COMMANDS else COMMANDS:
         importlib.import_module(f"fries_nb.commands.{name}").add_parser(subparsers)
@@ -40,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(chosen.run(chosen))
     except FriesError as error:
-        print(f"{parser.prog} {given[0]}: {error}", file=sys.stderr)
+        print(with_page(f"{parser.prog} {given[0]}: {error}", error), file=sys.stderr)
         return 2
 
 

@@ -43,6 +43,20 @@ class Position(msgspec.Struct, frozen=True):
     at: Any = None
 
 
+class Reading(msgspec.Struct, frozen=True):
+    """How far one worker of a source has read.
+
+    Attributes:
+        places: where the next rows of its splits are, as text; splits that were read to their end have none.
+        behind: number of rows that are due, or known to be there, and have not been read; ``None`` if unknown.
+        behind_ns: time in nanoseconds for which the oldest of them has waited; ``None`` if unknown.
+    """
+
+    places: tuple[str, ...] = ()
+    behind: int | None = None
+    behind_ns: int | None = None
+
+
 class LoggedFrame(msgspec.Struct, frozen=True):
     """A frame that was on a loop's feedback channel at a checkpoint's marker; the restored head takes it first.
 
@@ -126,6 +140,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
         undoes: id of an earlier change that this one rolls back: its targets run their previous functions again, and no
             payload is sent. Empty if it is no automatic rollback.
         aside: whether it went to the workers of its operator only, as the fix of a paused operator.
+        superseded: the targets whose payloads are kept no more; see ``without_superseded``.
     """
 
     change: str
@@ -136,6 +151,12 @@ class CommittedChange(msgspec.Struct, frozen=True):
     before: str = ""
     undoes: str = ""
     aside: bool = False
+    superseded: tuple[str, ...] = ()
+
+    @property
+    def targets(self) -> frozenset[str]:
+        """The operators whose function it has replaced; none for a rollback, which has those of what it undoes."""
+        return frozenset((*self.payloads, *self.superseded))
 
 
 def in_effect(decided: Iterable[CommittedChange]) -> tuple[CommittedChange, ...]:
@@ -150,7 +171,7 @@ def in_effect(decided: Iterable[CommittedChange]) -> tuple[CommittedChange, ...]
     ['u1', 'u3', 'u2']
     """
     entries = tuple(decided)
-    taken_back = {entry.change for entry in entries if not (entry.payloads or entry.undoes)}
+    taken_back = {entry.change for entry in entries if not (entry.targets or entry.undoes)}
     ordered: list[CommittedChange] = []
     for entry in entries:
         if entry.change not in taken_back:
@@ -196,7 +217,8 @@ def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[s
             for operator, payload in entry.payloads.items()
             if entry.change in needed or entry.change in stacks[operator][-2:]
         }
-        kept.append(entry if len(payloads) == len(entry.payloads) else replace(entry, payloads=payloads))
+        gone = entry.payloads.keys() - payloads.keys()
+        kept.append(replace(entry, payloads=payloads, superseded=(*entry.superseded, *sorted(gone))) if gone else entry)
     return kept
 
 
@@ -212,6 +234,9 @@ class Checkpoint(msgspec.Struct, frozen=True):
         sinks: sink (or operator with dead letters) to the files of this commit.
         decided: the changes applied by then, in order.
         workers: operator to its number of workers; the run may be resumed with another one.
+        tables: keyed operator to the owner of each bin (see ``topology.routing_table``), if its bins were not dealt
+            evenly to all of its workers.
+        readers: source to the number of its workers to which its splits were dealt, the first ones, if not to all.
         logged: the heads of loops whose snapshots hold frames of feedback channels.
     """
 
@@ -223,6 +248,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
     sinks: dict[str, tuple[str, ...]] = {}
     decided: tuple[str, ...] = ()
     workers: dict[str, int] = {}
+    tables: dict[str, bytes] = {}
+    readers: dict[str, int] = {}
     logged: tuple[str, ...] = ()
 
     def had_ended(self, operator: str, index: int, workers: int) -> bool:
@@ -249,6 +276,7 @@ class Restoration(msgspec.Struct, frozen=True):
         decided: the decided changes, in order.
         columns: operator to the column types that its workers must write, as a serialized Arrow schema.
         last_epoch: highest number of a checkpoint record, even a damaged one; it is not reused.
+        tables: keyed operator to the owner of each bin from now on, if its bins are not dealt evenly.
         deferred: the decided changes that closed operators apply when no row is left in them, in order.
         closed: the operators that no row enters before that; see ``BlockEntries``.
     """
@@ -257,5 +285,6 @@ class Restoration(msgspec.Struct, frozen=True):
     decided: tuple[CommittedChange, ...] = ()
     columns: dict[str, bytes] = {}
     last_epoch: int = 0
+    tables: dict[str, bytes] = {}
     deferred: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()

@@ -1,23 +1,26 @@
 """Errors and warnings that users can meet. Messages say what was given, what was expected, and the likely mistake.
 
-A ``FriesError`` has a message of one or two lines; notebooks show it without a stack trace.
+A ``FriesError`` has a message of one or two lines; notebooks and commands show it without a stack trace, and below it
+the page of the documentation that tells more, if there is one.
 
 >>> unknown("operator", "FN", ["FC", "FM", "MC"])
 "no operator 'FN'; expected one of FC, FM, MC; did you mean 'FM'?"
+>>> see(CheckpointError("no checkpoint in 'a/path'"))
+'See: https://fries-nb.github.io/fries_nb/howto/checkpoints/'
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class FriesError(Exception):
     """Base class of all errors that fries_nb raises on purpose."""
 
     def _render_traceback_(self) -> list[str]:
-        """Called by IPython; shows the message only."""
-        return [f"{type(self).__name__}: {self}"]
+        """Called by IPython; shows the message and the address of its page only."""
+        return [with_page(f"{type(self).__name__}: {self}", self)]
 
 
 class DataflowError(FriesError):
@@ -104,6 +107,41 @@ class RunError(FriesError):
 
 class TraceError(FriesError):
     """A trace that is malformed, empty or incomplete."""
+
+
+SITE = "https://fries-nb.github.io/fries_nb/"
+"""Address of the documentation."""
+PAGES: Mapping[type[FriesError], str] = {
+    ReconfigurationError: "howto/change-fails/",
+    OperatorError: "howto/change-fails/#a-tuple-that-an-operator-fails-on",
+    LinkError: "howto/cluster/#ports",
+    SessionError: "howto/cluster/#when-it-does-not-start",
+    SourceError: "reference/connectors/",
+    SinkError: "reference/connectors/",
+    ColumnError: "howto/change-fails/#columns-of-incompatible-types",
+    CheckpointError: "howto/checkpoints/",
+    PlaceHeldError: "howto/checkpoints/#one-run-at-a-time",
+    TokenError: "ideas/progress/#tokens",
+}
+"""The page on each kind of error, below ``SITE``; it is also that of derived classes without one of their own. An error
+whose message says all there is to say has none."""
+
+
+def see(error: BaseException) -> str:
+    """The line that refers to the page on an error; empty if there is none.
+
+    >>> see(DeclarationError("A is one-to-one and emitted two rows")).rpartition("/")[2]
+    '#a-tuple-that-an-operator-fails-on'
+    >>> see(PlanError("the change is empty"))
+    ''
+    """
+    page = next((PAGES[kind] for kind in type(error).__mro__ if kind in PAGES), "")
+    return f"See: {SITE}{page}" if page else ""
+
+
+def with_page(message: str, error: BaseException) -> str:
+    """The message, and below it the line that refers to the page on the error, if there is one."""
+    return "\n".join(filter(None, [message, see(error)]))
 
 
 class UncommittedWarning(UserWarning):

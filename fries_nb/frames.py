@@ -1,7 +1,7 @@
 """Frames between workers: data, markers with their actions, watermarks, ends; and the names of workers and channels.
 
 Frames travel on FIFO channels. The alignment of a marker, ``(id, scope, action)``, depends on id and scope only, so it
-is the same for all actions.
+is the same for all actions. State that moves goes from worker to worker on no channel.
 
 >>> channel = ChannelId(WorkerId("FC", 0), WorkerId("FM", 1))
 >>> str(channel), Marker(7, frozenset({"FC", "FM"}), Commit(3)).action.epoch
@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
+
+from fries_nb.progress.times import Time
+from fries_nb.progress.tokens import SavedTokens
 
 
 class WorkerId(NamedTuple):
@@ -95,13 +98,37 @@ class BlockEntries(msgspec.Struct, frozen=True, tag=True):
     operators: frozenset[str]
 
 
+class Move(msgspec.Struct, frozen=True, tag=True):
+    """Action: bins of a keyed operator get other owners; its senders route their rows to these from the marker on.
+
+    Attributes:
+        operator: the operator.
+        bins: bin to the index of the worker that owns it before and after.
+    """
+
+    operator: str
+    bins: dict[int, tuple[int, int]]
+
+
+class MoveSplits(msgspec.Struct, frozen=True, tag=True):
+    """Action: splits of a source get other readers; the earlier ones give them up between two batches.
+
+    Attributes:
+        source: the source.
+        splits: split to the index of the worker that reads it before and after.
+    """
+
+    source: str
+    splits: dict[int, tuple[int, int]]
+
+
 class ApplyDeferred(msgspec.Struct, frozen=True, tag=True):
     """Action: targets apply the changes that were deferred when they were restored."""
 
     changes: tuple[str, ...]
 
 
-Action = Reconfigure | Commit | Hold | Release | Attempt | BlockEntries | ApplyDeferred
+Action = Reconfigure | Commit | Hold | Release | Attempt | BlockEntries | ApplyDeferred | Move | MoveSplits
 
 
 class Marker(msgspec.Struct, frozen=True, tag=True):
@@ -150,3 +177,56 @@ class End(msgspec.Struct, frozen=True, tag=True):
 
 
 Frame = Data | Marker | Watermark | End
+
+
+# ---- bins that move
+
+
+class MovedTimes(msgspec.Struct, frozen=True):
+    """What a timed operator holds for some bins that move; the fields are those of ``Snapshot``.
+
+    Attributes:
+        agenda: bin to its pickled entries, and the keys that hold tokens.
+        tokens: bin to its tokens.
+        fired: bin to how far its entries have fired.
+        came: the columns of the last rows that came to the old owner, serialized; empty before the first.
+        reached: the frontier of which keys that hold tokens have been told; ``None`` if not all have been.
+    """
+
+    agenda: dict[int, bytes]
+    tokens: dict[int, SavedTokens]
+    fired: dict[int, tuple[tuple[int, ...], ...]]
+    came: bytes = b""
+    reached: tuple[Time, ...] | None = None
+
+
+class MovedBins(msgspec.Struct, frozen=True, tag=True):
+    """The state of some bins, from the worker that owned them to the one that does now.
+
+    Attributes:
+        to: the worker that owns them now.
+        marker: id of the marker that moves them.
+        applied: the changes that their states have gone through, in order.
+        states: bin to the pickled dict from key to state; empty if it has no keys.
+        unfinished: the last of them, if more of its keys follow; ``None`` if all of them are complete.
+        times: what a timed operator holds for the complete ones; ``None`` for others.
+        took_ns: nanoseconds in which the states were pickled.
+    """
+
+    to: WorkerId
+    marker: int
+    applied: tuple[str, ...]
+    states: dict[int, bytes]
+    unfinished: int | None = None
+    times: MovedTimes | None = None
+    took_ns: int = 0
+
+    @property
+    def complete(self) -> list[int]:
+        """The bins of which nothing follows."""
+        return [bin for bin in self.states if bin != self.unfinished]
+
+    @property
+    def size(self) -> int:
+        """The size of the pickled states in bytes."""
+        return sum(map(len, self.states.values()))

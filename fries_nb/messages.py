@@ -1,14 +1,14 @@
 """The messages between controller and workers, as typed values.
 
 *Control* messages, from controller to worker, are never blocked by data; an ``Fcm`` is the paper's fast control message
-(Fries, definition 4.1). *Answers* go from workers to the controller. The frames between workers are in ``frames``; all
-their names can be imported from here.
+(Fries, definition 4.1). *Answers* go from workers to the controller. The names of ``frames`` can be imported from here.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from fries_nb.checkpoints import Position, Reading
 from fries_nb.frames import (
     Action,
     ApplyDeferred,
@@ -21,6 +21,10 @@ from fries_nb.frames import (
     Frame,
     Hold,
     Marker,
+    Move,
+    MovedBins,
+    MovedTimes,
+    MoveSplits,
     Reconfigure,
     Release,
     Tag,
@@ -30,7 +34,7 @@ from fries_nb.frames import (
 
 __all__ = [
     "Action", "ApplyDeferred", "Attempt", "BlockEntries", "ChannelId", "Commit", "Data", "End", "Frame", "Hold",
-    "Marker", "Reconfigure", "Release", "Tag", "Watermark", "WorkerId",
+    "Marker", "Move", "MoveSplits", "MovedBins", "MovedTimes", "Reconfigure", "Release", "Tag", "Watermark", "WorkerId",
 ]  # fmt: skip
 
 # ---- control, controller to worker
@@ -102,13 +106,30 @@ class Unguard(msgspec.Struct, frozen=True, tag=True):
 
 
 class SetRate(msgspec.Struct, frozen=True, tag=True):
-    """To a source worker: its rate in tuples per second from now on; 0 pauses it."""
+    """To a source worker: the source's rate in tuples per second from now on; 0 pauses it.
+
+    The worker has the share of its splits.
+    """
 
     rate: float
 
 
+class AdoptSplits(msgspec.Struct, frozen=True, tag=True):
+    """To a source worker: read these splits as well; answer with ``Installed``.
+
+    Attributes:
+        marker: id of the marker with which their earlier readers have given them up.
+        positions: split to the position to continue from; ``None`` if it was read completely.
+        rate: the source's rate in tuples per second, if it was set while the dataflow runs.
+    """
+
+    marker: int
+    positions: dict[int, Position | None]
+    rate: float | None = None
+
+
 class Drain(msgspec.Struct, frozen=True, tag=True):
-    """To a source worker: stop reading, and end the stream."""
+    """To a source worker: stop reading, and end the stream, since no split is left or the source is to end."""
 
 
 class EndLoop(msgspec.Struct, frozen=True, tag=True):
@@ -127,7 +148,7 @@ class SetChain(msgspec.Struct, frozen=True, tag=True):
 
 Control = (
     Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain | EndLoop | OpenEntries
-    | AdoptTopology | SetChain
+    | AdoptTopology | SetChain | AdoptSplits
 )  # fmt: skip
 
 
@@ -195,6 +216,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
         read: number of tuples that a source has read before a commit marker.
         busy: whether it held tuples when it applied an attempt's marker; ``Settled`` follows, unless it ends.
         observed: number of frames that a loop's head took from feedback channels until the marker came back on them.
+        positions: splits that a source's worker has given up, with the positions to continue from.
     """
 
     marker: int
@@ -206,6 +228,13 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     read: int = 0
     busy: bool = False
     observed: int = 0
+    positions: dict[int, Position | None] = {}
+
+
+class SplitsRead(msgspec.Struct, frozen=True, tag=True):
+    """The source worker has read its splits completely; it ends on ``Drain``, since it may get others until then."""
+
+    worker: WorkerId
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
@@ -233,6 +262,15 @@ class TopologyAdopted(msgspec.Struct, frozen=True, tag=True):
 
     epoch: int
     worker: WorkerId
+
+
+class Installed(msgspec.Struct, frozen=True, tag=True):
+    """The worker has all that a marker moves to it: splits, or ``size`` bytes of state, (un)pickled in ``took_ns``."""
+
+    marker: int
+    worker: WorkerId
+    size: int = 0
+    took_ns: int = 0
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
@@ -279,8 +317,7 @@ class Paused(msgspec.Struct, frozen=True, tag=True):
         error: the error in one sentence.
         details: its traceback from the user's first frame on.
         row: the tuple as JSON; values without a JSON type as text.
-        change: id of the guarded change whose configuration failed, if the worker waits for its rollback; otherwise
-            empty.
+        change: id of the guarded change whose configuration failed, if the worker waits for its rollback; else empty.
         chain: the operators that retry the tuple together, in order: those of the worker's chain.
     """
 
@@ -327,10 +364,11 @@ class Report(msgspec.Struct, frozen=True, tag=True):
         reads: input columns that its function has read so far.
         writes: columns of its output and their Arrow type names, as last seen.
         latency: end-to-end latencies at a sink since the last report: (milliseconds, count) pairs.
-        held: maximum number of bytes of new-tagged tuples that were set aside since the last report.
-        columns: the columns that a sink has written so far, as a serialized Arrow schema, if new ones were added since
-            the last report.
+        held: maximum number of bytes of new-tagged tuples that were set aside since then.
+        columns: the columns that a sink has written, as a serialized Arrow schema, if new ones were added since then.
         feedback: the feedback of a loop, at its head.
+        useful_ns: processor time that the worker has used, as of the first operator of a chain; 0 if not measured.
+        reading: how far a source's worker has read; ``None`` for others, and when all has been read.
     """
 
     worker: WorkerId
@@ -343,6 +381,8 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     held: int = 0
     columns: bytes = b""
     feedback: FeedbackCounts | None = None
+    useful_ns: int = 0
+    reading: Reading | None = None
 
 
 class Chained(msgspec.Struct, frozen=True, tag=True):
@@ -355,5 +395,5 @@ class Chained(msgspec.Struct, frozen=True, tag=True):
 
 Answer = (
     Prepared | Rehearsed | Done | Ended | InputEnded | Settled | TopologyAdopted | Failed | Saved | Paused | Resumed
-    | Report | Chained
+    | Report | Chained | Installed | SplitsRead
 )  # fmt: skip

@@ -26,8 +26,7 @@ COMMIT_INTERVAL_S = 5.0
 class Dataflow(builder.DataflowBuilder):
     """A dataflow that can be run.
 
-    Declare it with ``source`` and with the methods of the streams that this returns; see
-    ``fries_nb.dataflow.builder.DataflowBuilder``.
+    Declare it with ``source`` and with the methods of the streams that this returns.
 
     Args:
         name: identifies the dataflow in messages, in the notebook and in checkpoints.
@@ -61,11 +60,11 @@ class Dataflow(builder.DataflowBuilder):
             workers: parallel instances of each operator that was declared without a number.
             audit: record every data operation, for ``run.audit()``.
             chaining: run operators connected by forward edges in one thread.
-            budget: bytes that a host may buffer, in input queues and in output that waits for credit.
-            commit_interval_s: seconds between commits of the sinks; ``None`` commits once, at the end.
+            budget: bytes that a host may buffer, in input queues and output that waits for credit; by default 64 MiB.
+            commit_interval_s: seconds between commits of the sinks, 5 by default; ``None`` commits once, at the end.
             port: TCP port of the controller; 0 for any free one.
-            silence_s: seconds without a heartbeat on the network after which a machine or process counts as lost.
-                Python code that is busy for longer, on a host or in the notebook, does not cause a loss.
+            silence_s: seconds without a heartbeat on the network after which a machine or process counts as lost; 10 by
+                default. Python code that is busy for longer, on a host or in the notebook, does not cause a loss.
             buffer_bytes: size of output buffers that are sent only when they are full, as in systems made for
                 throughput; for comparisons. 0: buffers are sent when a host would wait.
             adapt: adapt output buffers and chains to keep latency constraints. Otherwise constraints are judged, and

@@ -12,6 +12,7 @@ Updated(id='u1', operator='FM', worker=0, before='')
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -144,6 +145,18 @@ class TraceFlow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     one_to_one: tuple[OneToOne, ...] = ()
 
 
+class EarlierRecords(msgspec.Struct, frozen=True):
+    """What the trace holds of earlier workers of a worker's index, whose records those of the worker continue.
+
+    Attributes:
+        counts: their number, as in ``Wrote``: data operations, function updates, and transactions emitted or begun.
+        updated: the changes whose function updates are among them, in order.
+    """
+
+    counts: tuple[int, int, int]
+    updated: tuple[str | int, ...] = ()
+
+
 WorkerRecord = Ran | Updated | RanMany | Emitted | Began | Wrote
 Record = WorkerRecord | TraceFlow
 
@@ -172,6 +185,20 @@ class Counts(NamedTuple):
             case Emitted() | Began():
                 return self._replace(emitted=self.emitted + len(record.transactions))
         return self
+
+
+def earlier_records(records: Iterable[WorkerRecord]) -> EarlierRecords:
+    """Summarise the records of one worker.
+
+    >>> earlier_records([Ran("t1", "FM"), Updated("u1", "FM"), Ran("t2", "FM")])
+    EarlierRecords(counts=(2, 1, 0), updated=('u1',))
+    """
+    counts, updated = Counts(), []
+    for record in records:
+        counts = counts.with_record(record)
+        if isinstance(record, Updated):
+            updated.append(record.id)
+    return EarlierRecords(counts.as_tuple, tuple(updated))
 
 
 def flow_of(graph: Graph, resumed: bool = False, finished: bool = False) -> TraceFlow:

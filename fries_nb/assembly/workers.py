@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+
+from msgspec.structs import replace
 
 from fries_nb.checkpoints import CommittedChange, Configuration, Restoration, Snapshot
 from fries_nb.dataflow.graph import Operator
@@ -30,6 +32,7 @@ from fries_nb.operators.instance import Instance
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.topology.progress_locations import Watermarks
 from fries_nb.topology.wiring import Wiring
+from fries_nb.trace import EarlierRecords
 from fries_nb.worker.loop_head import HeadWorker
 from fries_nb.worker.snapshot import restore, restore_ended
 from fries_nb.worker.versions import Spill
@@ -49,6 +52,7 @@ class Assembly:
         clock: returns nanoseconds since the Unix epoch.
         audit: whether every data operation is recorded.
         spill: moves batches that wait for a tagged change out of memory.
+        earlier: worker to the records that the trace holds of earlier workers of its index, if there were any.
         progress: the dataflow as progress sees it; or how watermarks are made, if times travel in-band; ``None`` if
             progress is not tracked.
     """
@@ -62,6 +66,7 @@ class Assembly:
     audit: bool = False
     spill: Spill = list
     progress: ProgressGraph | Watermarks | None = None
+    earlier: Mapping[WorkerId, EarlierRecords] = field(default_factory=dict)
 
     def worker(self, wiring: Wiring) -> Worker:
         """Make a worker, restored from its snapshots.
@@ -96,10 +101,9 @@ class Assembly:
         for instance in instances:
             name = instance.worker.operator
             snapshot = Snapshot(name, wiring.index, 0, running[name].applied, version=running[name].version)
-            restore(instance, snapshot, decided)
+            restore(instance, self._continued(instance, snapshot), decided)
             self._agree(instance)
-            for change in running[name].applied if self.audit else ():
-                instance.log.updated(change, before="")  # it switches to all of them before its first tuple
+            self._log_switches(instance, running[name].applied, decided)
         return self._connected(wiring, instances, snapshot, issued)
 
     def _connected(
@@ -131,12 +135,35 @@ class Assembly:
             restore_ended(instance, checkpoint)
         else:
             deferred = self.restoration.deferred if instance.worker.operator in self.restoration.closed else ()
-            restore(instance, snapshot, self.restoration.decided, deferred)
+            restore(instance, self._continued(instance, snapshot), self.restoration.decided, deferred)
+            if snapshot is not None and not any(snapshot.traced):  # it has the bins of others, and no records
+                self._log_switches(instance, snapshot.applied, self.restoration.decided)
         self._agree(instance)
+
+    def _log_switches(
+        self, instance: Instance, applied: Collection[str], decided: Sequence[CommittedChange]
+    ) -> None:
+        """Log that a worker without records has switched to those of the applied changes that are its operator's."""
+        if self.audit:
+            instance.log.began_with(_switches(instance.worker.operator, applied, decided))
+
+    def _continued(self, instance: Instance, snapshot: Snapshot | None) -> Snapshot | None:
+        """The snapshot, with the record counts at which the instance continues the records of earlier workers."""
+        if (earlier := self.earlier.get(instance.worker)) is None:
+            return snapshot
+        instance.log.known = frozenset(earlier.updated)
+        return replace(snapshot or Snapshot(*instance.worker, processed=0), traced=earlier.counts)
 
     def _agree(self, instance: Instance) -> None:
         if columns := self.restoration.columns.get(instance.worker.operator):
             instance.agree(columns)
+
+
+def _switches(operator: str, applied: Collection[str], decided: Sequence[CommittedChange]) -> list[str]:
+    """Those of the applied changes that have replaced the function of an operator, in order."""
+    replaced = {change.change for change in decided if operator in change.targets}
+    replaced |= {change.change for change in decided if change.undoes in replaced}
+    return [change for change in applied if change in replaced]
 
 
 def configuration_of(worker: Worker) -> dict[str, Configuration]:

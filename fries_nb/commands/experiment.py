@@ -23,7 +23,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "experiment",
         help="reproduce a figure or table of the Fries paper, or of the Nephele paper",
         description="Reproduce a figure or table of the Fries paper (VLDB 2022), or a figure of the Nephele paper "
-        "(Lohrmann et al., stream processing under QoS constraints), the paper's numbers beside ours.",
+        "(Lohrmann et al., stream processing under QoS constraints), the paper's numbers beside ours; or measure the "
+        "latency while a host joins and state moves to it (rescaling).",
     )
     parser.add_argument("name", metavar="NAME", help=f"{', '.join(EXPERIMENTS)}; or {LIST}")
     parser.add_argument(

@@ -93,6 +93,12 @@ class Changes(KnownChanges):
         under_way = self.in_flight is not None or self.fix is not None or self._deferred is not None
         return not (under_way or self._queue or self._guards.all())
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no change is decided and not complete, or under guard, or drains a loop; some may be prepared."""
+        committing = [one for one in (self.in_flight, self.fix) if one and one.state is ChangeState.COMMITTING]
+        return not committing and not self._guards.all() and not self.is_draining and not self.restarting
+
     def advance(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction]:
         """Take all steps that are possible now.
 

@@ -62,6 +62,8 @@ class CommitAttempt:
         owing: workers that have applied the marker and not yet saved their snapshot.
         snapshots: worker to the name of the file with its snapshot.
         ended: workers that had ended before the marker.
+        tables: packed routing tables at its marker; see ``Checkpoint``.
+        readers: source to the number of its workers that have splits, at its marker; see ``Checkpoint``.
         files: sink to the files that it commits.
         logged: the heads of loops that have logged frames of feedback channels.
         last: whether it is the final record, after the end of all workers.
@@ -75,6 +77,8 @@ class CommitAttempt:
     owing: set[WorkerId] = field(default_factory=set)
     snapshots: dict[str, str] = field(default_factory=dict)
     ended: list[WorkerId] = field(default_factory=list)
+    tables: dict[str, bytes] = field(default_factory=dict)
+    readers: dict[str, int] = field(default_factory=dict)
     files: dict[str, tuple[str, ...]] = field(default_factory=dict)
     logged: set[str] = field(default_factory=set)
     last: bool = False
@@ -317,7 +321,9 @@ class Checkpoints:
             self._requests = []
         decided = tuple(decided.change for decided in self._recovery.decided)
         ended = [worker for worker in self._workers.of(self._workers.graph.by_name) if worker in self._workers.ended]
-        return CommitAttempt(epoch, checkpoint, decided, requests, ended=ended)
+        tables = self._workers.uneven if checkpoint else {}
+        readers = dict(self._workers.readers)
+        return CommitAttempt(epoch, checkpoint, decided, requests, ended=ended, tables=tables, readers=readers)
 
     def _keep(self) -> list[Instruction]:
         attempt = self._attempt
@@ -330,7 +336,9 @@ class Checkpoints:
             ended=tuple(map(str, attempt.ended)),
             sinks=attempt.files,
             decided=attempt.decided,
-            workers=dict(self._workers.routed),
+            workers={operator.name: operator.workers for operator in self._workers.graph.operators},
+            tables=attempt.tables,
+            readers=attempt.readers,
             logged=tuple(sorted(attempt.logged)),
         )
         return [KeepCheckpoint(self._record)]

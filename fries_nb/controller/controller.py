@@ -20,14 +20,13 @@ Its parts: ``lifecycle`` start, loss of hosts and end; ``states`` the state tabl
 ``known_changes``, ``changes`` and ``transactions`` changes; ``guards`` automatic rollbacks; ``pauses`` paused
 operators; ``failure_rules`` the consequences of failures; ``markers`` markers in flight; ``commit_numbers`` output of
 sinks; ``commit_attempts`` checkpoints; ``loop_attempts`` the ends of loops; ``restore_point`` incarnations;
-``rewiring`` the topology; ``joining`` the number of hosts; ``intake`` sources; ``agreement`` and ``schema_checks``
-types of columns.
+``rewiring`` the topology; ``joining`` the number of hosts; ``bin_moves`` bins of keyed operators; ``split_moves``
+splits of sources; ``intake`` sources; ``agreement`` and ``schema_checks`` types of columns.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping, Sequence
 
 from fries_nb.checkpoints import Restoration
 from fries_nb.controller import events
@@ -37,7 +36,9 @@ from fries_nb.controller.intake import Uncommitted
 from fries_nb.controller.lifecycle import Lifecycle
 from fries_nb.controller.loop_attempts import Loop
 from fries_nb.controller.schema_checks import with_columns
+from fries_nb.controller.split_moves import NO_SPLITS
 from fries_nb.controller.states import ChangeState, RunState
+from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import (
@@ -51,6 +52,9 @@ from fries_nb.messages import (
     Ended,
     Failed,
     InputEnded,
+    Installed,
+    Move,
+    MoveSplits,
     Paused,
     Prepared,
     Rehearsed,
@@ -59,6 +63,7 @@ from fries_nb.messages import (
     Saved,
     SetChain,
     Settled,
+    SplitsRead,
     TopologyAdopted,
     WorkerId,
 )
@@ -82,6 +87,7 @@ class Controller:
         restored: Restoration | None = None,
         run: str = "",
         chaining: bool = True,
+        splits: Mapping[str, Sequence[int]] = NO_SPLITS,
     ) -> None:
         """Create a controller that awaits its hosts.
 
@@ -95,6 +101,7 @@ class Controller:
             restored: the state from which the workers start, and restart before the first checkpoint.
             run: the run's id, for the records of checkpoints.
             chaining: whether hosts chain operators; a chain pauses and reports as a whole.
+            splits: source to the numbers of its splits, in the order in which they are dealt to workers.
         """
         self.metrics: dict[WorkerId, Report] = {}
         self._life = Lifecycle(
@@ -106,6 +113,7 @@ class Controller:
             restored=restored,
             run=run,
             chaining=chaining,
+            splits=splits,
         )
         self._changes = self._life.changes
         self._checkpoints = self._life.checkpoints
@@ -138,6 +146,11 @@ class Controller:
         return {**self._life.loops.loops, **self._changes.drained}
 
     @property
+    def topology(self) -> TopologyStatus:
+        """The hosts, workers and bins, and the phase of a rescale; may be called from any thread."""
+        return self._life.joining.status
+
+    @property
     def uncommitted(self) -> Uncommitted:
         """The tuples that sources have read since the last commit, including the hosts' last reports."""
         return self._checkpoints.intake.uncommitted()
@@ -159,7 +172,7 @@ class Controller:
 
         Raises:
             ProtocolError: a message that is not allowed in the run's present state.
-            DataflowError: a rate for an operator that is not a source.
+            DataflowError: a rate for an operator that is not a source; moves that are not possible.
             SourceError: an invalid rate.
         """
         if self.state.over:
@@ -173,7 +186,7 @@ class Controller:
         """Take all steps that are possible now; ``KeepCheckpoint`` is the last instruction."""
         settled = self._checkpoints.settle()
         keep, steps = (settled, []) if self._checkpoints.keeping else ([], settled)
-        steps += self._life.rewire(now_ns)
+        steps += [*self._life.end_sources(), *self._life.rewire(now_ns)]
         if self._life.rewiring.under_way:
             return steps + keep
         steps += self._changes.advance(self.metrics, now_ns)
@@ -181,6 +194,7 @@ class Controller:
             return [*steps, *self._life.recover(f"change {self._changes.restarting!r} starts the run again", now_ns)]
         is_due = self._epochs.due(now_ns)
         steps += self._life.commit(is_due and isinstance(event, events.Tick), now_ns)
+        steps += self._life.move(is_due and self._life.may_commit, now_ns)
         steps += self._life.loops.advance(yields=is_due and self._life.may_commit)
         if not self._workers.live():
             steps += self._life.finish(now_ns)
@@ -204,18 +218,16 @@ class Controller:
                 return self._life.kept(event, now_ns)
             case events.RateRequested():
                 return self._set_rate(event)
-            case events.TopologyRequested():
-                self._life.rewiring.request(event.topology)
-            case events.HostsRequested():
-                return self._life.joining.request(event, now_ns)
+            case events.TopologyRequested() | events.BinsRequested() | events.SplitsRequested():
+                self._reshape(event)
+            case events.HostsRequested() | events.RescaleCancelled():
+                return self._rescale(event, now_ns)
             case events.DrainRequested():
                 return self._life.drain(event.spared)
             case events.ChainRequested():
-                tell = events.Tell(event.worker, SetChain(event.operators))
-                return [tell] if self.state.flows else []
+                return [events.Tell(event.worker, SetChain(event.operators))] if self.state.flows else []
             case events.ColumnRefused():
-                self._agreement.know(event.sink, event.columns)
-                return self._failures.disagreed(event.sink, event.column, event.error, now_ns)
+                return self._disagreed(event, now_ns)
             case events.HostsUnfit():
                 return self._life.end("failed", "the run failed", now_ns, event.reason, event.details)
             case events.StopRequested():
@@ -225,6 +237,25 @@ class Controller:
             case _:
                 raise ProtocolError(f"{event} has no place in this run")
         return []
+
+    def _disagreed(self, event: events.ColumnRefused, now_ns: int) -> list[events.Instruction]:
+        self._agreement.know(event.sink, event.columns)
+        return self._failures.disagreed(event.sink, event.column, event.error, now_ns)
+
+    def _reshape(self, event: events.TopologyRequested | events.BinsRequested | events.SplitsRequested) -> None:
+        if isinstance(event, events.TopologyRequested):
+            self._life.rewiring.request(event.topology)
+        elif isinstance(event, events.BinsRequested):
+            self._life.bin_moves.request(event)
+        else:
+            self._life.split_moves.request(event)
+
+    def _rescale(
+        self, event: events.HostsRequested | events.RescaleCancelled, now_ns: int
+    ) -> list[events.Instruction]:
+        if isinstance(event, events.HostsRequested):
+            return self._life.joining.request(event, now_ns)
+        return self._life.joining.cancel(event.request, now_ns)
 
     def _heard(
         self, event: events.HostLost | events.HostLeft | events.Answered, now_ns: int
@@ -271,6 +302,8 @@ class Controller:
                 self._heard_of_loop(answer)
             case TopologyAdopted():
                 self._life.rewiring.adopted(answer)
+            case Installed() | SplitsRead():
+                self._heard_of_splits(answer)
             case Paused():
                 return self._failures.paused(answer, now_ns)
             case Resumed():
@@ -293,6 +326,13 @@ class Controller:
             return self._failures.disagreed(sink, column, words, now_ns)
         self._checkpoints.intake.report(report)
         return []
+
+    def _heard_of_splits(self, answer: Installed | SplitsRead) -> None:
+        if isinstance(answer, SplitsRead):
+            self._sources.read(answer.worker)
+        else:
+            self._lane.installed(answer)
+            self._sources.adopted(answer.worker)
 
     def _heard_of_loop(self, answer: InputEnded | Settled) -> None:
         self._life.loops.answered(answer)
@@ -328,7 +368,9 @@ class Controller:
         if isinstance(action, ApplyDeferred):
             self._changes.switched_late(worker, done)
             return []
-        if isinstance(action, BlockEntries):
+        if isinstance(action, MoveSplits):
+            return self._life.split_moves.acknowledged(worker, done)
+        if isinstance(action, BlockEntries | Move):
             return []
         return self._changes.acknowledged(action.change, worker, done, now_ns)
 
@@ -355,45 +397,3 @@ class Controller:
         if isinstance(event, events.CheckpointKept):
             return self._checkpoints.kept(event)
         return []
-
-
-class EventQueue:
-    """Passes events to a controller one at a time, and carries out its instructions; used by both shells.
-
-    The controller is never re-entered: all instructions of an event are carried out before the next event. Events that
-    result from instructions (a record is on disk, output could not be committed) are processed next, in order, before
-    queued events: until then the controller does not know the result of its last instructions.
-
-    Args:
-        handle: ``Controller.handle``.
-        clock_ns: a monotonic clock in nanoseconds.
-        carry_out: carries out one instruction and returns the resulting events; must not call ``take``.
-    """
-
-    def __init__(
-        self,
-        handle: Callable[[events.Event, int], list[events.Instruction]],
-        clock_ns: Callable[[], int],
-        carry_out: Callable[[events.Instruction], Iterable[events.Event]],
-    ) -> None:
-        self._handle = handle
-        self._clock_ns = clock_ns
-        self._carry_out = carry_out
-        self._taking: events.Event | None = None
-
-    def take(self, event: events.Event) -> None:
-        """Process an event, and then each event that results from its instructions.
-
-        Raises:
-            ProtocolError: it is called while an instruction is carried out, or from a second thread.
-        """
-        if self._taking is not None:
-            raise ProtocolError(f"{event} came while the instructions of {self._taking} are carried out; it waits")
-        waiting = deque([event])
-        try:
-            while waiting:
-                self._taking = waiting.popleft()
-                for instruction in self._handle(self._taking, self._clock_ns()):
-                    waiting.extend(self._carry_out(instruction))
-        finally:
-            self._taking = None

@@ -1,11 +1,12 @@
 """The events and instructions of the controller, as frozen values.
 
 Events of a host or a worker may carry the ``incarnation`` of their sender; those of an older one are ignored, and 0
-means the current one. Those of changes of the topology are in ``topology_events``; all names can be imported from here.
+means the current one. Those of changes of the topology, and of rescales, are in ``topology_events``; all names can be
+imported from here.
 
 The caller carries out the instructions of one event in order: a ``Journal`` entry is on disk before anything after it
 is sent, and messages to one worker arrive in the given order. Results of instructions (``Journaled``,
-``CheckpointKept``) are separate events, after all of them; see ``controller.EventQueue``.
+``CheckpointKept``) are separate events, after all of them; see ``event_queue``.
 """
 
 from __future__ import annotations
@@ -16,10 +17,15 @@ from typing import Literal
 
 from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration
 from fries_nb.controller.topology_events import (
+    BinsMoved,
+    BinsRequested,
     ChangeTopology,
     HostsRequested,
     ReleaseHosts,
+    RescaleCancelled,
     RescaleEnded,
+    SplitsMoved,
+    SplitsRequested,
     StartHosts,
     TopologyChanged,
     TopologyRefused,
@@ -29,8 +35,9 @@ from fries_nb.messages import Answer, Control, Paused, WorkerId
 from fries_nb.scheduling.stages import Plan
 
 __all__ = [
-    "ChangeTopology", "HostsRequested", "ReleaseHosts", "RescaleEnded", "StartHosts", "TopologyChanged",
-    "TopologyRefused", "TopologyRequested",
+    "BinsMoved", "BinsRequested", "ChangeTopology", "HostsRequested", "ReleaseHosts", "RescaleCancelled",
+    "RescaleEnded", "SplitsMoved", "SplitsRequested", "StartHosts", "TopologyChanged", "TopologyRefused",
+    "TopologyRequested",
 ]  # fmt: skip
 
 # ---- events
@@ -194,8 +201,8 @@ class ChainRequested:
 
 Event = (
     HostJoined | HostLost | HostsUnfit | HostLeft | Answered | ChangeRequested | ChangeCancelled | TopologyRequested
-    | HostsRequested | ChainRequested | Journaled | CheckpointRequested | CheckpointKept | RateRequested
-    | DrainRequested | ColumnRefused | StopRequested | Tick
+    | BinsRequested | SplitsRequested | HostsRequested | RescaleCancelled | ChainRequested | Journaled
+    | CheckpointRequested | CheckpointKept | RateRequested | DrainRequested | ColumnRefused | StopRequested | Tick
 )  # fmt: skip
 
 # ---- instructions
@@ -341,12 +348,16 @@ class CheckpointEnded:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """Dismiss all hosts, for a ``reason``, and start ``hosts`` new ones from ``restoration``, as ``incarnation``."""
+    """Dismiss all hosts, for a ``reason``, and start ``hosts`` new ones from ``restoration``, as ``incarnation``.
+
+    Their sources read at ``rates``, in tuples per second, from the first tuple on; others at the rate of their plan.
+    """
 
     incarnation: int
     restoration: Restoration
     reason: str
     hosts: int
+    rates: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,6 +389,6 @@ class RunEnded:
 
 Instruction = (
     Admit | RefuseHost | Tell | StartHosts | ReleaseHosts | ChangeTopology | TopologyChanged | TopologyRefused
-    | RescaleEnded | Journal | Resolved | GuardFired | GuardEnded | CommitFiles | KeepCheckpoint | CheckpointEnded
-    | Recover | OperatorPaused | DismissHosts | RunEnded
+    | BinsMoved | SplitsMoved | RescaleEnded | Journal | Resolved | GuardFired | GuardEnded | CommitFiles
+    | KeepCheckpoint | CheckpointEnded | Recover | OperatorPaused | DismissHosts | RunEnded
 )  # fmt: skip

@@ -46,11 +46,11 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class PlotMark:
-    """An event of a run: a change was requested or ended, a checkpoint was kept, hosts were lost.
+    """An event of a run: a change or a rescale was requested or ended, a checkpoint was kept, hosts were lost.
 
     Attributes:
         at_s: time of the event, in seconds since the Unix epoch.
-        change: id of the change, the checkpoint (``c1``) or the recovery (``r1``).
+        change: id of the change, the checkpoint (``c1``), the recovery (``r1``) or the rescale (``rescale r1``).
         kind: the event.
         label: text for plots.
     """

@@ -99,7 +99,7 @@ class Intake:
 
     def commit(self) -> None:
         """Record that the commit is output; a source that did not pass its marker had ended before."""
-        sources = self._workers.of(self._workers.graph.sources)
+        sources = {*self._workers.of(self._workers.graph.sources), *self._read}  # with those that have left
         self._base = {worker: self._cut.get(worker) for worker in sources}
         self._since_ns, self._first = self._began_ns, False
 
@@ -115,16 +115,23 @@ class Intake:
 
 
 class Sources:
-    """The requested settings of the sources, which new incarnations of the workers receive again.
+    """The requested settings of the sources, which new incarnations of the workers receive again; and their ends.
+
+    A source worker ends when the controller tells it to drain: all workers of its source have read their splits, or the
+    user drains the run. Until then it may get splits of other workers.
 
     Attributes:
-        draining: whether the sources were told to end.
+        draining: whether the sources are to end before they are read completely.
 
     >>> from fries_nb.dataflow.graph import Graph, Kind, Operator
     >>> sources = Sources(Workers(Graph("one", (Operator("src", workers=2, kind=Kind.SOURCE),), ())))
     >>> sources.set_rate("src", 10.0)
-    >>> [(str(tell.worker), tell.control.rate) for tell in sources.tell()]
-    [('src[0]', 5.0), ('src[1]', 5.0)]
+    >>> [(str(tell.worker), tell.control.rate) for tell in sources.start()]
+    [('src[0]', 10.0), ('src[1]', 10.0)]
+    >>> sources.read(WorkerId("src", 0)), sources.end(), sources.read(WorkerId("src", 1))
+    (None, [], None)
+    >>> [str(tell.worker) for tell in sources.end()]
+    ['src[0]', 'src[1]']
     """
 
     def __init__(self, workers: Workers) -> None:
@@ -132,6 +139,10 @@ class Sources:
         self._workers = workers
         self._rates: dict[str, float] = {}
         self._spared: frozenset[str] = frozenset()
+        self._read: set[WorkerId] = set()
+        self._over: set[str] = set()
+        self._told: set[WorkerId] = set()
+        self._may_end = False
 
     def set_rate(self, source: str, rate: float) -> None:
         """Set the rate of a source in tuples per second over all of its workers; 0 pauses it.
@@ -149,19 +160,59 @@ class Sources:
 
     def drain(self, spared: frozenset[str]) -> None:
         """Record that all sources except those in ``spared`` are to end."""
-        self.draining, self._spared = True, spared
+        self.draining, self._spared, self._may_end = True, spared, True
 
-    def tell(self) -> list[Instruction]:
-        """The messages with all settings, for new workers."""
-        told = [instruction for source in self._rates for instruction in self.tell_rate(source)]
-        return told + (self.tell_drain() if self.draining else [])
+    def start(self) -> list[Instruction]:
+        """Begin with new workers; returns the messages with the rates that were set."""
+        self._read.clear()
+        self._told.clear()
+        self._over.clear()
+        self._may_end = True
+        return [instruction for source in self._rates for instruction in self.tell_rate(source)]
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """The sources whose rate was set, with the rate."""
+        return dict(self._rates)
+
+    def rate_of(self, source: str) -> float | None:
+        """The rate to which a source was set; ``None`` if it was not."""
+        return self._rates.get(source)
 
     def tell_rate(self, source: str) -> list[Instruction]:
-        """The messages with each worker's share of the rate of a source."""
-        share = self._rates[source] / self._workers.graph.operator(source).workers
-        return [Tell(worker, SetRate(share)) for worker in self._workers.live({source})]
+        """The messages with the rate of a source, of which each worker has the share of its splits."""
+        return [Tell(worker, SetRate(self._rates[source])) for worker in self._workers.live({source})]
 
-    def tell_drain(self) -> list[Instruction]:
-        """The messages that end all sources except the spared ones."""
-        drained = [source for source in self._workers.graph.sources if source not in self._spared]
-        return [Tell(worker, Drain()) for worker in self._workers.live(drained)]
+    # ---- ends
+
+    def read(self, worker: WorkerId) -> None:
+        """Record that a worker has read its splits."""
+        self._read.add(worker)
+        self._may_end = True
+
+    def adopted(self, worker: WorkerId) -> None:
+        """Record that a worker reads further splits; it says so when it has read them."""
+        self._read.discard(worker)
+
+    def rewired(self) -> None:
+        """Record that workers were added, which may have to end, or removed."""
+        known = set(self._workers.of(self._workers.graph.sources))
+        self._read &= known
+        self._told &= known
+        self._may_end = True
+
+    def is_over(self, source: str) -> bool:
+        """Whether the workers of a source are told to end."""
+        return source in self._over
+
+    def end(self) -> list[Instruction]:
+        """The messages that end the workers of sources that are read completely, or drained."""
+        if not self._may_end:
+            return []
+        self._may_end = False
+        for source in self._workers.graph.sources:
+            if (self.draining and source not in self._spared) or self._read.issuperset(self._workers.of({source})):
+                self._over.add(source)
+        ending = [worker for worker in self._workers.live(self._over) if worker not in self._told]
+        self._told.update(ending)
+        return [Tell(worker, Drain()) for worker in ending]

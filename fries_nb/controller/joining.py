@@ -1,30 +1,39 @@
-"""Hosts that join or leave a running dataflow: one request for another number of hosts at a time.
+"""Hosts that join or leave a running dataflow: requests for other numbers of hosts, one after another.
 
     phase        effect on entering it                  ends when                                 next
-    REQUESTED    -                                      tuples flow                               STARTING, NARROWING
-                                                        hosts have left, and more are wanted      IDLE (aborted)
+    REQUESTED    -                                      tuples flow                               STARTING, CLEARING
     STARTING     StartHosts                             all new hosts have said hello             JOINING
                                                         one is lost, or 60 s have passed          IDLE (aborted)
     JOINING      request a topology with their workers  all workers have adopted it               WIDENING
                                                         one is lost before that was begun         IDLE (aborted)
                                                         one is lost, or a worker cannot be made   RETRACTING
-    WIDENING     they are members; request a topology   all workers have adopted it               IDLE (done)
+    WIDENING     they are members; request a topology   all workers have adopted it               BALANCING
                  that routes rows to their workers
+    BALANCING    request moves of splits, then bins     all moves are over                        IDLE (done)
+                 to them
     RETRACTING   request a topology without them        all workers have adopted it               IDLE (aborted)
+    CLEARING     request moves of all splits, then      all moves are over                        NARROWING
+                 bins from the workers of the last      one of an operator's workers has ended    IDLE (aborted)
+                 hosts
     NARROWING    request a topology that routes no row  all workers have adopted it               LEAVING
-                 to the workers of the last hosts
+                 to these workers
     LEAVING      request a topology without them        all workers have adopted it; ReleaseHosts IDLE (done)
 
 Each topology is adopted by ``rewiring``, while nothing else is under way. Rows are routed to new workers only when
 their hosts are members: until then the loss of a new host has no effect on rows, and can be taken back. Later it is a
 loss like any other. When hosts are lost the request ends: the next incarnation has as many hosts as there were members.
 
+>>> from fries_nb.controller.intake import Sources
+>>> from fries_nb.controller.markers import MarkerCoordinator
 >>> from fries_nb.controller.membership import Workers
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 >>> operators = Operator("S", kind=Kind.SOURCE), Operator("A", workers=2)
 >>> graph = Graph("pair", operators, (Edge("S", "A", Partitioning.REBALANCE),))
 >>> membership = Membership(hosts=1, incarnation=1)
->>> joining = Joining(Topology.dealt(graph, hosts=1), membership, Rewiring(Workers(graph)))
+>>> workers = Workers(graph)
+>>> lane = MarkerCoordinator(workers)
+>>> bin_moves, split_moves = BinMoves(workers, lane), SplitMoves(workers, lane, Sources(workers))
+>>> joining = Joining(Topology.dealt(graph, hosts=1), membership, Rewiring(workers), bin_moves, split_moves)
 >>> joining.request(HostsRequested("r1", hosts=2, shares={"A": 2}), now_ns=0)
 []
 >>> joining.advance(now_ns=0)
@@ -35,33 +44,39 @@ loss like any other. When hosts are lost the request ends: the next incarnation 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Literal
 
+from fries_nb.controller.bin_moves import BinMoves
 from fries_nb.controller.events import (
+    BinsMoved,
+    BinsRequested,
     HostsRequested,
     Instruction,
     ReleaseHosts,
     RescaleEnded,
+    SplitsMoved,
+    SplitsRequested,
     StartHosts,
     TopologyChanged,
     TopologyRefused,
 )
 from fries_nb.controller.membership import Membership
 from fries_nb.controller.rewiring import Rewiring
+from fries_nb.controller.split_moves import SplitMoves
 from fries_nb.controller.states import RESCALE_MOVES, RescalePhase
+from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.errors import DataflowError
 from fries_nb.messages import WorkerId
+from fries_nb.topology.routing_table import RoutingTable
 from fries_nb.topology.topology import Topology
 from fries_nb.transitions import moved
 
 JOIN_S = 60
 """Seconds within which new hosts must have joined."""
+_CANCELLED = "it was cancelled; nothing changed"
 _NOT_NEEDED = "the run goes on with fewer hosts"
-_HAVE_LEFT = (
-    "hosts have left, and new ones would have workers of the same numbers, which the output and the trace do not tell "
-    "apart yet; nothing changed"
-)
 
 
 class Joining:
@@ -71,6 +86,8 @@ class Joining:
         topology: the first topology.
         membership: the hosts of the run.
         rewiring: changes the topology.
+        bin_moves: moves bins of keyed operators.
+        split_moves: moves splits of sources.
         patience_s: seconds within which new hosts must have joined.
 
     Attributes:
@@ -79,36 +96,61 @@ class Joining:
     """
 
     def __init__(
-        self, topology: Topology, membership: Membership, rewiring: Rewiring, patience_s: float = JOIN_S
+        self,
+        topology: Topology,
+        membership: Membership,
+        rewiring: Rewiring,
+        bin_moves: BinMoves,
+        split_moves: SplitMoves,
+        patience_s: float = JOIN_S,
     ) -> None:
         self.phase = RescalePhase.IDLE
         self.topology = topology
         self._membership = membership
         self._rewiring = rewiring
+        self._bin_moves = bin_moves
+        self._split_moves = split_moves
+        self._tables: dict[str, RoutingTable] = {}  # to which bins are to move
         self._patience_s = patience_s
         self._request = HostsRequested("", 0, {})
+        self._waiting: deque[HostsRequested] = deque()
         self._hosts: tuple[int, ...] = ()  # those that join or leave
         self._since_ns = self._until_ns = 0
         self._why = ""
-        self._have_left = False
 
     @property
-    def under_way(self) -> bool:
-        """Whether a request has begun to change the topology."""
-        return self.phase not in (RescalePhase.IDLE, RescalePhase.REQUESTED, RescalePhase.STARTING)
+    def is_shrinking(self) -> bool:
+        """Whether hosts are about to leave."""
+        return self.phase in (RescalePhase.CLEARING, RescalePhase.NARROWING, RescalePhase.LEAVING)
 
     def request(self, event: HostsRequested, now_ns: int) -> list[Instruction]:
-        """Begin a request as soon as tuples flow; refused if another one is under way.
+        """Begin a request as soon as tuples flow and those before it have ended.
 
         Args:
             event: the request.
             now_ns: the current time.
         """
-        if self.phase is not RescalePhase.IDLE:
-            wanted = self._request.hosts
-            return self.refuse(event, f"a rescale to {wanted} hosts is under way; expected its end")
-        self._move(RescalePhase.REQUESTED)
-        self._request, self._since_ns = event, now_ns
+        self._waiting.append(event)
+        if self.phase is RescalePhase.IDLE:
+            self._next(now_ns)
+        return []
+
+    def cancel(self, request: str, now_ns: int) -> list[Instruction]:
+        """Take a request back, if no row is routed to new hosts yet and no state has moved.
+
+        Args:
+            request: id of the request.
+            now_ns: the current time.
+        """
+        for event in [event for event in self._waiting if event.request == request]:
+            self._waiting.remove(event)
+            return self.refuse(event, _CANCELLED)
+        if self._request.request != request:
+            return []
+        if self.phase is RescalePhase.REQUESTED:
+            return [self._over("aborted", now_ns, _CANCELLED)]
+        if self.phase in (RescalePhase.STARTING, RescalePhase.JOINING):
+            return self._take_back(_CANCELLED, now_ns)
         return []
 
     def refuse(self, event: HostsRequested, why: str) -> list[Instruction]:
@@ -144,6 +186,32 @@ class Joining:
                 return self._refused(instruction.reason, now_ns)
         return []
 
+    def handed_over(self, moves: SplitsMoved, now_ns: int) -> list[Instruction]:
+        """Continue with moves of bins after those of splits, which ``split_moves`` has ended.
+
+        Args:
+            moves: their end.
+            now_ns: the current time.
+        """
+        if self.phase is RescalePhase.CLEARING and moves.reason:
+            return [self._over("aborted", now_ns, f"{moves.reason}; no host has left")]
+        if self.phase in (RescalePhase.CLEARING, RescalePhase.BALANCING):
+            self._bin_moves.request(BinsRequested(self._tables, self._request.at_once))
+        return []
+
+    def moved(self, moves: BinsMoved, now_ns: int) -> list[Instruction]:
+        """Continue after moves of bins, which ``bin_moves`` has ended.
+
+        Args:
+            moves: their end.
+            now_ns: the current time.
+        """
+        if self.phase is RescalePhase.BALANCING:  # bins that were not moved are of operators that end
+            return [self._over("done", now_ns)]
+        if self.phase is not RescalePhase.CLEARING:
+            return []
+        return [self._over("aborted", now_ns, f"{moves.reason}; no host has left")] if moves.reason else self._narrow()
+
     def concerns(self, host: int) -> bool:
         """Whether this host is expected, and not a member yet."""
         return host in self._membership.newcomers
@@ -176,23 +244,28 @@ class Joining:
             why: the reason in one sentence.
             now_ns: the current time.
         """
-        self.topology, self._have_left = topology, False
+        self.topology = topology
         if self.phase is RescalePhase.IDLE:
             return []
-        if self.phase is RescalePhase.WIDENING:
+        if self.phase in (RescalePhase.WIDENING, RescalePhase.BALANCING):
             return [self._over("done", now_ns)]
         return [self._over("aborted", now_ns, f"{why}; the run goes on with {self._count} hosts")]
 
-    def close(self, why: str, now_ns: int) -> list[Instruction]:
-        """End the request, since the run has ended.
+    def close(self, why: str, error: str, now_ns: int) -> list[Instruction]:
+        """End all requests, since the run has ended.
 
         Args:
             why: the reason, as a clause.
+            error: the failure of the run in one sentence; empty if it has not failed.
             now_ns: the current time.
         """
+        outcome: Literal["aborted", "failed"] = "failed" if error else "aborted"
+        why = error or why
+        late = [one for event in self._waiting for one in self.refuse(event, f"{why} before the rescale began")]
+        self._waiting.clear()
         if self.phase is RescalePhase.IDLE:
-            return []
-        return [self._over("failed" if self.under_way else "aborted", now_ns, f"{why} before the rescale was complete")]
+            return late
+        return [self._over(outcome, now_ns, f"{why} before the rescale was complete"), *late]
 
     # ---- steps
 
@@ -201,9 +274,7 @@ class Joining:
         if not more:
             return [self._over("done", now_ns)]
         if more < 0:
-            return self._narrow(self._membership.hosts[more:], now_ns)
-        if self._have_left:
-            return [self._over("aborted", now_ns, _HAVE_LEFT)]
+            return self._clear(self._membership.hosts[more:], now_ns)
         self._move(RescalePhase.STARTING)
         self._hosts = self._membership.expect(more)
         self._until_ns = now_ns + int(self._patience_s * 1e9)
@@ -211,6 +282,7 @@ class Joining:
 
     def _join(self, now_ns: int) -> list[Instruction]:
         try:
+            self._split_moves.check(self._request.shares.keys() & set(self.topology.graph.sources))
             topology = self.topology.joined(self._hosts, self._request.shares)
         except DataflowError as error:
             return self._take_back(f"{error}; nothing changed", now_ns)
@@ -218,15 +290,31 @@ class Joining:
         self._rewiring.request(topology, awaited=topology.placement.keys() - self.topology.placement.keys())
         return []
 
-    def _narrow(self, hosts: tuple[int, ...], now_ns: int) -> list[Instruction]:
+    def _clear(self, hosts: tuple[int, ...], now_ns: int) -> list[Instruction]:
+        leaving = self.topology.workers_on(hosts)
+        tables, readers = self.topology.even_tables(leaving), self.topology.readers_beside(leaving)
         try:
-            topology = self.topology.narrowed(self.topology.workers_on(hosts))
+            self._split_moves.check(readers)
+            self.topology.with_tables(tables).narrowed(leaving)
         except DataflowError as error:
-            words = f"host {hosts[0]} has been there from the beginning or since a recovery ({error})"
-            return [self._over("aborted", now_ns, f"{words}; nothing changed")]
+            return [self._over("aborted", now_ns, f"host {hosts[0]} cannot leave: {error}; nothing changed")]
+        self._move(RescalePhase.CLEARING)
+        self._hosts, self._tables = hosts, tables
+        self._split_moves.request(SplitsRequested(readers))
+        return []
+
+    def _narrow(self) -> list[Instruction]:
         self._move(RescalePhase.NARROWING)
-        self._hosts = hosts
-        self._rewiring.request(topology)
+        topology = self.topology.with_tables(self._bin_moves.tables)
+        self._rewiring.request(topology.narrowed(topology.workers_on(self._hosts)))
+        return []
+
+    def _balance(self) -> list[Instruction]:
+        self._move(RescalePhase.BALANCING)
+        added = {worker.operator for worker in self.topology.workers_on(self._hosts)}
+        sources = [name for name in self.topology.graph.sources if name in added]
+        self._tables = self.topology.even_tables()
+        self._split_moves.request(SplitsRequested({name: self.topology.routed(name) for name in sources}))
         return []
 
     def _changed(self, now_ns: int) -> list[Instruction]:
@@ -239,12 +327,13 @@ class Joining:
             gone = self.topology.workers_on(self._hosts)
             self._rewiring.request(self.topology.without(gone), lost=gone)
             self._hosts = ()
+        elif self.phase is RescalePhase.WIDENING:
+            return self._balance()
         elif self.phase is RescalePhase.NARROWING:
             self._move(RescalePhase.LEAVING)
             self._rewiring.request(self.topology.without(self.topology.workers_on(self._hosts)))
         elif self.phase is RescalePhase.LEAVING:
             self._membership.dismiss(self._hosts)
-            self._have_left = True
             return [ReleaseHosts(self._hosts, _NOT_NEEDED), self._over("done", now_ns)]
         elif self.phase is not RescalePhase.IDLE:
             return [self._over("aborted" if self._why else "done", now_ns, self._why)]
@@ -275,6 +364,17 @@ class Joining:
     # ---- end
 
     @property
+    def status(self) -> TopologyStatus:
+        """The hosts, workers and bins now, and what the request does; may be called from any thread."""
+        topology = self.topology.with_tables(dict(self._bin_moves.tables))
+        is_idle = self.phase is RescalePhase.IDLE
+        wanted = self._count if is_idle else self._request.hosts
+        moves = self._bin_moves
+        return TopologyStatus.of(
+            topology, self._membership.hosts, self.phase, wanted, moves.left, moves.moved_bytes
+        )
+
+    @property
     def _count(self) -> int:
         return len(self._membership.hosts)
 
@@ -282,7 +382,14 @@ class Joining:
         self._move(RescalePhase.IDLE)
         self._hosts, self._why = (), ""
         delay_ms = (now_ns - self._since_ns) / 1e6
-        return RescaleEnded(self._request.request, outcome, self._count, error, delay_ms)
+        ended = RescaleEnded(self._request.request, outcome, self._count, error, delay_ms)
+        self._next(now_ns)
+        return ended
+
+    def _next(self, now_ns: int) -> None:
+        if self._waiting:
+            self._move(RescalePhase.REQUESTED)
+            self._request, self._since_ns = self._waiting.popleft(), now_ns
 
     def _move(self, to: RescalePhase) -> None:
         self.phase = moved(RESCALE_MOVES, self.phase, to, "the rescale")

@@ -4,7 +4,8 @@
 hosts, ``workers`` the workers that have ended, ``changes`` requested changes, ``guards`` automatic rollbacks,
 ``paused`` operators paused on a tuple, ``sources`` rates of sources, ``lane`` markers in flight, ``epochs`` files of
 sinks, ``checkpoints`` commits and checkpoints, ``recovery`` the state for the next incarnation, ``rewiring`` the
-topology, ``joining`` the number of hosts, ``loops`` the ends of loops.
+topology, ``joining`` the number of hosts, ``bin_moves`` bins of keyed operators, ``split_moves`` splits of sources,
+``loops`` the ends of loops.
 
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator
 >>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
@@ -17,22 +18,26 @@ topology, ``joining`` the number of hosts, ``loops`` the ends of loops.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from fries_nb.checkpoints import Restoration
+from fries_nb.controller.bin_moves import BinMoves
 from fries_nb.controller.change_steps import Changes
 from fries_nb.controller.commit_attempts import Checkpoints
 from fries_nb.controller.commit_numbers import CommitNumbers
 from fries_nb.controller.deferred_changes import with_deferred
 from fries_nb.controller.events import (
     Admit,
+    BinsMoved,
     CheckpointKept,
     DismissHosts,
     HostJoined,
     Instruction,
     RefuseHost,
     RunEnded,
+    SplitsMoved,
 )
 from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.intake import Sources
@@ -43,7 +48,8 @@ from fries_nb.controller.membership import Membership, Workers
 from fries_nb.controller.pauses import PausedOperators
 from fries_nb.controller.restore_point import MOST_IN_A_ROW, Recovery
 from fries_nb.controller.rewiring import Rewiring
-from fries_nb.controller.states import RUN_MOVES, RunState
+from fries_nb.controller.split_moves import NO_SPLITS, SplitMoves
+from fries_nb.controller.states import RUN_MOVES, CommitPhase, RunState
 from fries_nb.dataflow.graph import Graph
 from fries_nb.topology.topology import Topology
 from fries_nb.transitions import moved
@@ -68,6 +74,7 @@ class Lifecycle:
         restored: Restoration | None = None,
         run: str = "",
         chaining: bool = True,
+        splits: Mapping[str, Sequence[int]] = NO_SPLITS,
     ) -> None:
         """Create the parts of a run that awaits its hosts; the arguments are those of ``Controller``."""
         self.state = RunState.JOINING
@@ -85,7 +92,10 @@ class Lifecycle:
         self.sources = Sources(self.workers)
         self.rewiring = Rewiring(self.workers)
         self._chaining = chaining
-        self.joining = Joining(Topology.dealt(graph, hosts, chaining), self.membership, self.rewiring)
+        self.bin_moves = BinMoves(self.workers, self.lane)
+        topology = Topology.dealt(graph, hosts, chaining)
+        self.split_moves = SplitMoves(self.workers, self.lane, self.sources, splits, self.checkpoints.had_ended)
+        self.joining = Joining(topology, self.membership, self.rewiring, self.bin_moves, self.split_moves)
         self.loops = LoopAttempts(self.workers, self.lane)
         self._lost_because = ""
         if restored is not None:
@@ -117,7 +127,7 @@ class Lifecycle:
         self.epochs.start_clock(now_ns)
         self.checkpoints.start(now_ns)
         started: list[Instruction] = [Admit(dict(sorted(self.membership.addresses.items())))]
-        return [*started, *self.sources.tell(), *self.changes.started_again(self.checkpoints.had_ended, now_ns)]
+        return [*started, *self.sources.start(), *self.changes.started_again(self.checkpoints.had_ended, now_ns)]
 
     def lost(self, host: int, reason: str, now_ns: int) -> list[Instruction]:
         """Recover from the loss of a host, or fail the run.
@@ -150,14 +160,19 @@ class Lifecycle:
             return []  # a recovery is under way
         self._move(RunState.RECOVERING)
         said: list[Instruction] = [*self.changes.lost(why, now_ns), *self.paused.clear()]
+        said += [*self.bin_moves.lost(), *self.split_moves.lost()]
         self.workers.ended.clear()
         self.lane.clear()
         self.rewiring.lost()
+        if self.joining.is_shrinking:  # which is given up, so the workers that were to leave own bins again
+            self.workers.tables.clear()
+        self.recovery.tables = {name: table.packed for name, table in self.workers.tables.items()}
         self.loops.lost()
         self.checkpoints.lost()
         self.recovery.lose()
         self.membership.begin(self.recovery.incarnation)
-        first = Topology.dealt(self.workers.graph, len(self.membership.hosts), self._chaining)
+        tables = dict(self.workers.tables)
+        first = Topology.dealt(self.workers.graph, len(self.membership.hosts), self._chaining, tables)
         said += self.joining.begin_again(first, why, now_ns)
         return said if self.checkpoints.keeping else said + self.start_again(now_ns)
 
@@ -191,15 +206,38 @@ class Lifecycle:
         again = self.recovery.again(self._lost_because, len(self.membership.hosts))
         restoration = with_deferred(self.workers.graph, again.restoration)
         self.changes.defer(restoration)
-        return [replace(again, restoration=restoration)]
+        return [replace(again, restoration=restoration, rates=self.sources.rates)]
 
     def rewire(self, now_ns: int) -> list[Instruction]:
         """Take all steps of changes of the topology, which exclude all other actions, and of the number of hosts."""
         said = self.joining.advance(now_ns)
         free = self.may_commit and self.changes.quiet
+        free = free and not (self.bin_moves.under_way or self.split_moves.under_way)
         while steps := self.rewiring.advance(free, self.lane.issued, self.recovery.decided):
+            self.sources.rewired()
             said += [*steps, *self.joining.heard(steps, now_ns)]
             free = True  # one change may follow another, since nothing else has begun
+        return said
+
+    def end_sources(self) -> list[Instruction]:
+        """End the sources of which no split is left; none ends while splits are handed over."""
+        return [] if self.split_moves.is_moving else self.sources.end()
+
+    def move(self, yields: bool, now_ns: int) -> list[Instruction]:
+        """Begin or end a step of moves of splits or bins, which excludes all other actions.
+
+        Args:
+            yields: whether a commit is due, which comes first.
+            now_ns: the current time.
+        """
+        free = self.checkpoints.phase is CommitPhase.IDLE and not self.paused.operators
+        free = free and not yields and self.changes.is_settled and self.rewiring.is_idle
+        said = self.split_moves.advance(free and not self.lane.busy)
+        for handed in [one for one in said if isinstance(one, SplitsMoved)]:
+            said += [*self.joining.handed_over(handed, now_ns), *self.end_sources()]
+        said += self.bin_moves.advance(free and not self.lane.busy, now_ns)
+        for end in [one for one in said if isinstance(one, BinsMoved)]:
+            said += [*self.joining.moved(end, now_ns), *self.rewire(now_ns)]
         return said
 
     @property
@@ -236,7 +274,7 @@ class Lifecycle:
         if self.state is not RunState.RUNNING:
             return []
         self._move(RunState.DRAINING)
-        return self.sources.tell_drain()
+        return []
 
     def finish(self, now_ns: int) -> list[Instruction]:
         """Commit the remaining files and end the run, since all workers have ended.
@@ -268,6 +306,6 @@ class Lifecycle:
             details: the traceback of the failure.
         """
         closed = [*self.changes.close(why, now_ns, error, details), *self.checkpoints.refuse(error or why)]
-        closed += self.joining.close(error or why, now_ns)
+        closed += [*self.bin_moves.close(why), *self.split_moves.close(why), *self.joining.close(why, error, now_ns)]
         self._move(RunState(state))
         return [*closed, DismissHosts(error or why), RunEnded(state, error, details)]

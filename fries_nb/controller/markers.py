@@ -4,6 +4,8 @@ Two workers could apply two concurrent markers in opposite orders. So an action 
 its markers *retire*: every worker of every operator in their scopes has acknowledged or ended (the end of a stream
 counts as every later marker), or the action was cancelled.
 
+A move of bins retires when, in addition, the new owners have installed the state. An owner that has ended needs none.
+
 An action has one marker for each scope. The scopes are disjoint, so its markers never meet. Their ids differ, since a
 chain of operators may be in several scopes and must process each marker.
 
@@ -28,7 +30,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from fries_nb.controller.events import Tell
@@ -42,6 +44,7 @@ from fries_nb.messages import (
     Commit,
     Fcm,
     Hold,
+    Installed,
     Marker,
     Reconfigure,
     Release,
@@ -52,11 +55,12 @@ from fries_nb.scheduling.stages import Send, Stage, StageAction
 
 @dataclass(eq=False)
 class _Journey:
-    """An action in flight: its markers, and the workers that have neither acknowledged nor ended."""
+    """An action in flight: its markers, and the workers that have neither acknowledged, or installed, nor ended."""
 
     action: Action
     markers: dict[int, Marker]
     pending_acks: set[WorkerId]
+    installing: set[WorkerId]
 
 
 class MarkerCoordinator:
@@ -67,10 +71,12 @@ class MarkerCoordinator:
 
     Attributes:
         issued: the last marker id, 0 before the first.
+        installed_bytes: size of the state that moves of bins have installed so far.
+        installed_ns: nanoseconds in which the state of the last move was pickled and unpickled, at the slowest owner.
     """
 
     def __init__(self, workers: Workers) -> None:
-        self.issued = 0
+        self.issued = self.installed_bytes = self.installed_ns = 0
         self._workers = workers
         self._journey: _Journey | None = None
         self._bypass: _Journey | None = None
@@ -121,12 +127,13 @@ class MarkerCoordinator:
         }
         return bool(self._workers.live(entries))
 
-    def start(self, sends: Sequence[Send], action: Action) -> list[Tell]:
+    def start(self, sends: Sequence[Send], action: Action, installing: Collection[WorkerId] = ()) -> list[Tell]:
         """Start an action; returns the FCMs to all workers of the heads.
 
         Args:
             sends: the heads, each with the scope of its marker.
             action: the action.
+            installing: for a move of bins, the workers that answer that they have installed the state.
 
         Raises:
             ProtocolError: another action is in flight.
@@ -134,6 +141,8 @@ class MarkerCoordinator:
         if self.busy:
             raise ProtocolError(f"{self.action} is on its way; the next marker has to wait until it has retired")
         self._journey, tells = self._set_out(sends, action)
+        self._journey.installing.update(installing)
+        self.installed_ns = 0
         self._retire()
         return tells
 
@@ -175,8 +184,24 @@ class MarkerCoordinator:
         self._retire()
         return journey.action
 
+    def installed(self, answer: Installed) -> None:
+        """Record that a worker has installed the state of the bins that the marker in flight moves to it.
+
+        Raises:
+            ProtocolError: this is not awaited of it.
+        """
+        journey = self._journey
+        if journey is None or answer.marker not in journey.markers or answer.worker not in journey.installing:
+            raise ProtocolError(f"{answer.worker} installed what marker {answer.marker} moves; this was not awaited")
+        journey.installing.discard(answer.worker)
+        self.installed_bytes += answer.size
+        self.installed_ns = max(self.installed_ns, answer.took_ns)
+        self._retire()
+
     def end(self, worker: WorkerId) -> list[Action]:
         """Record the end of a worker; returns the actions in flight for which it counts as an acknowledgement."""
+        for journey in self._journeys():
+            journey.installing.discard(worker)
         owed = [journey for journey in self._journeys() if worker in journey.pending_acks]
         for journey in owed:
             journey.pending_acks.discard(worker)
@@ -212,10 +237,10 @@ class MarkerCoordinator:
         tells = [
             Tell(worker, Fcm(by_scope[send.scope])) for send in sends for worker in self._workers.of({send.operator})
         ]
-        return _Journey(action, {marker.id: marker for marker in by_scope.values()}, pending_acks), tells
+        return _Journey(action, {marker.id: marker for marker in by_scope.values()}, pending_acks, set()), tells
 
     def _retire(self) -> None:
-        if self._journey is not None and not self._journey.pending_acks:
+        if self._journey is not None and not self._journey.pending_acks and not self._journey.installing:
             self._journey = None
         if self._bypass is not None and not self._bypass.pending_acks:
             self._bypass = None

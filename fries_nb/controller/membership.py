@@ -32,6 +32,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import WorkerId
 from fries_nb.topology.expansion import workers_of
+from fries_nb.topology.routing_table import RoutingTable
 from fries_nb.topology.topology import Topology
 from fries_nb.transitions import moved
 
@@ -187,6 +188,8 @@ class Workers:
         graph: the graph of the current topology.
         ended: the workers that have ended.
         routed: operator to the number of its workers to which tuples are routed.
+        tables: keyed operator to its routing table, if its bins are not dealt evenly to its routed workers.
+        readers: source to the number of its workers that have splits, the first ones, if not all have.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -195,6 +198,8 @@ class Workers:
         self._known: set[WorkerId] = set()
         self._know(graph)
         self.routed: dict[str, int] = {}
+        self.tables: dict[str, RoutingTable] = {}
+        self.readers: dict[str, int] = {}
         self.restarted()
 
     def _know(self, graph: Graph) -> None:
@@ -204,15 +209,42 @@ class Workers:
 
     def become(self, topology: Topology) -> None:
         """Switch to the workers of another topology; workers that it lacks must have ended, and are removed."""
-        before = self._known
+        before, readers = self._known, {source: self.reading(source) for source in self.graph.sources}
         self._know(topology.graph)
         self._former = (self._former | before) - self._known
         self.ended &= self._known
         self.routed = {name: topology.routed(name) for name in topology.graph.by_name}
+        self.tables = dict(topology.tables)
+        for source, count in readers.items():
+            self.read_by(source, count)
 
     def restarted(self) -> None:
-        """Record that all workers start anew, none of them idle: tuples are routed to every one."""
+        """Record that all workers start anew, none of them idle: tuples are routed to every one, by the same tables.
+
+        The splits of each source are dealt to all of its workers.
+        """
+        self.readers.clear()
         self.routed = {operator.name: operator.workers for operator in self.graph.operators}
+
+    def table(self, operator: str) -> RoutingTable:
+        """The routing table of a keyed operator."""
+        return self.tables.get(operator) or RoutingTable.even(self.routed[operator])
+
+    def reading(self, source: str) -> int:
+        """The number of a source's workers that have splits: the first ones."""
+        return self.readers.get(source, len(self._of[source]))
+
+    def read_by(self, source: str, count: int) -> None:
+        """Record that the splits of a source are dealt to so many of its workers."""
+        self.readers[source] = count
+        if count == len(self._of[source]):
+            del self.readers[source]
+
+    @property
+    def uneven(self) -> dict[str, bytes]:
+        """Keyed operator to its packed routing table, if its bins are not dealt evenly to all of its workers."""
+        tables = {name: (self.table(name), len(self._of[name])) for name in self.graph.keyed}
+        return {name: table.packed for name, (table, count) in tables.items() if table != RoutingTable.even(count)}
 
     def has_left(self, worker: WorkerId) -> bool:
         """Whether this worker was removed by a change of the topology; its messages are ignored."""

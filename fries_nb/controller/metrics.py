@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,11 +86,15 @@ class Metrics:
         self._last: dict[WorkerId, Report] = {}
         self._seen: dict[WorkerId, deque[tuple[float, int]]] = {}
         self._held: dict[WorkerId, int] = {}
+        self._gone: set[WorkerId] = set()
+        self._processed_by_gone: Counter[str] = Counter()
         self._total = DDSketch()
         self._recent: deque[tuple[float, DDSketch]] = deque()
 
     def add(self, report: Report, now_s: float) -> None:
         """Add a report that arrived at this time, in seconds of a monotonic clock."""
+        if report.worker in self._gone:
+            return  # its last report, which came late
         self._last[report.worker] = report
         self._held[report.worker] = max(report.held, self._held.get(report.worker, 0))
         seen = self._seen.setdefault(report.worker, deque())
@@ -113,6 +117,22 @@ class Metrics:
         for worker in [worker for worker in list(self._seen) if worker.operator in set(operators)]:
             self._seen[worker] = deque([self._seen[worker][-1]])
 
+    def depart(self, workers: Iterable[WorkerId]) -> None:
+        """Record that workers have left: their tuples count, their rates do not. Late reports of them are ignored."""
+        for worker in workers:
+            if (last := self._last.pop(worker, None)) is not None:
+                self._gone.add(worker)
+                del self._seen[worker], self._held[worker]
+                self._processed_by_gone[worker.operator] += last.processed
+
+    def expect_all(self) -> None:
+        """Record that workers with the indices of those that have left may report from now on."""
+        self._gone.clear()
+
+    def worker_rates(self) -> dict[WorkerId, float]:
+        """Worker to the tuples per second that it takes in, over the last three seconds."""
+        return {worker: self._rate(worker) for worker in list(self._last)}
+
     @property
     def reports(self) -> tuple[Report, ...]:
         """The last report of each worker."""
@@ -128,7 +148,8 @@ class Metrics:
         recent = DDSketch()
         for _, sketch in list(self._recent):
             recent.merge(sketch)
-        operators = {name: OperatorMetrics() for name in self._operators}
+        names = dict.fromkeys([*self._operators, *self._processed_by_gone])
+        operators = {name: OperatorMetrics(self._processed_by_gone[name]) for name in names}
         for worker, report in list(self._last.items()):
             before = operators.get(worker.operator, OperatorMetrics())
             operators[worker.operator] = OperatorMetrics(

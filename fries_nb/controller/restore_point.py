@@ -38,6 +38,7 @@ class Recovery:
         decided: all decided changes in order, including those of earlier runs in the same checkpoint directory; without
             functions that no worker will load again.
         columns: operator to the column types imposed on it, as a serialized Arrow schema; see ``agreement``.
+        tables: keyed operator to its packed routing table in the next incarnation, if its bins are not dealt evenly.
         recovers: see the arguments.
     """
 
@@ -46,6 +47,7 @@ class Recovery:
         self.checkpoint: Checkpoint | None = restored.checkpoint if restored else None
         self.decided: list[CommittedChange] = list(restored.decided) if restored else []
         self.columns: dict[str, bytes] = {}
+        self.tables: dict[str, bytes] = {}
         self.recovers = recovers
         self._in_a_row = 0
 
@@ -107,5 +109,6 @@ class Recovery:
     def again(self, reason: str, hosts: int) -> Recover:
         """The instruction that starts the new incarnation, with so many hosts."""
         self._in_a_row += 1
-        restoration = Restoration(self.checkpoint, tuple(self.decided), dict(self.columns))
+        decided, columns = tuple(self.decided), dict(self.columns)
+        restoration = Restoration(self.checkpoint, decided, columns, tables=dict(self.tables))
         return Recover(self.incarnation, restoration, reason, hosts)

@@ -8,9 +8,10 @@
 Changes of operators, commits and changes of the topology exclude each other: a marker that arrives on channels of both
 epochs would never be aligned at some workers. Added workers are made by their hosts first, and start when all others
 have adopted the topology; those of hosts that join are awaited, since their functions may take long to open, or fail.
-Removed workers are ended by their senders, and are forgotten once they have ended. A loss of hosts aborts the change;
-the next incarnation starts with the first topology. Only the loss of awaited workers does not: they are removed by the
-next epoch, as *lost* ones, whose channels are ended by the hosts of their receivers.
+Removed workers are ended by their senders, those of sources are told to drain; they are forgotten once they have
+ended. A loss of hosts aborts the change; the next incarnation starts with the first topology. Only the loss of awaited
+workers does not: they are removed by the next epoch, as *lost* ones, whose channels are ended by the hosts of their
+receivers.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 >>> operators = Operator("S", kind=Kind.SOURCE), Operator("A")
@@ -38,7 +39,7 @@ from fries_nb.controller.events import ChangeTopology, Instruction, Tell, Topolo
 from fries_nb.controller.membership import Workers
 from fries_nb.controller.states import TOPOLOGY_MOVES, TopologyPhase
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import AdoptTopology, TopologyAdopted, WorkerId
+from fries_nb.messages import AdoptTopology, Drain, TopologyAdopted, WorkerId
 from fries_nb.topology.topology import Topology
 from fries_nb.transitions import moved
 
@@ -65,6 +66,11 @@ class Rewiring:
         self._lost: frozenset[WorkerId] = frozenset()
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no topology is requested or being adopted."""
+        return self.phase is TopologyPhase.IDLE
+
+    @property
     def under_way(self) -> bool:
         """Whether workers are adopting a topology, so that no marker may start."""
         return self.phase is TopologyPhase.ADOPTING
@@ -80,12 +86,16 @@ class Rewiring:
             lost: the removed workers that do not end, since their hosts are gone.
 
         Raises:
-            ProtocolError: it is not of the next epoch, or another one has been requested.
+            ProtocolError: it is not of the next epoch, another one has been requested, or a source's worker that has
+                splits would be idle.
         """
         if topology.epoch != self.epoch + 1:
             raise ProtocolError(
                 f"epoch {topology.epoch} of the topology was requested in epoch {self.epoch}; expected the next one"
             )
+        for source in self._workers.graph.sources:
+            if topology.routed(source) < (reading := self._workers.reading(source)):
+                raise ProtocolError(f"{source}[{reading - 1}] was to be idle; expected its splits to be moved first")
         self._move(TopologyPhase.AWAITED)
         self._next, self._awaited, self._lost = topology, frozenset(awaited), frozenset(lost)
 
@@ -151,13 +161,15 @@ class Rewiring:
     def _begin(self, issued: int, decided: tuple[CommittedChange, ...]) -> list[Instruction]:
         assert self._next is not None, "awaited"
         self._move(TopologyPhase.ADOPTING)
-        topology, present = self._next, self._workers.of(self._workers.graph.by_name)
-        stay = set(topology.workers)
+        topology = self._next = self._next.with_tables({**self._next.tables, **self._workers.tables})
+        present, stay = self._workers.of(self._workers.graph.by_name), set(topology.workers)
         self._leaving = frozenset(present) - stay - self._lost
         asked = [worker for worker in present if worker in stay]  # whatever their chains are by now
         self._pending_acks = {*asked, *self._awaited}
         order = AdoptTopology(topology.epoch)
-        return [ChangeTopology(topology, issued, self._lost, decided), *(Tell(worker, order) for worker in asked)]
+        change = ChangeTopology(topology, issued, self._lost, decided)
+        ends = [Tell(worker, Drain()) for worker in sorted(self._leaving) if worker.operator in topology.graph.sources]
+        return [change, *(Tell(worker, order) for worker in asked), *ends]
 
     def _end(self) -> list[Instruction]:
         assert self._next is not None, "under way"

@@ -15,6 +15,7 @@ import msgspec
 import networkx as nx
 import pyarrow as pa
 
+from fries_nb.dataflow.catalog_endpoints import CatalogTable
 from fries_nb.dataflow.columns import clash, united, unreadable
 from fries_nb.dataflow.endpoints import DeltaTable
 from fries_nb.dataflow.graph import Graph
@@ -40,7 +41,7 @@ def misfit(
     if rehearsed is None:
         return ""
     for sink, schemas in rehearsed.arriving.items():
-        fixed = isinstance(graph.operator(sink).function, DeltaTable)
+        fixed = isinstance(graph.operator(sink).function, DeltaTable | CatalogTable)
         taken, arriving = _taken(sink, reports, rehearsed), [_schema(schema) for schema in schemas]
         above = " and ".join(sorted(set(targets) & nx.ancestors(graph.digraph, sink)))
         if fixed:

@@ -2,8 +2,8 @@
 
 ``TABLES`` lists all of them. The moves are made by ``lifecycle`` (the run), ``membership`` (hosts), ``transactions``
 (changes), ``commit_attempts`` (commits and checkpoints), ``loop_attempts`` (loops), ``rewiring`` (the topology),
-``joining`` (numbers of hosts), ``running.change_queue`` (regions) and ``constraints.remedy`` (remedies of latency
-constraints).
+``joining`` (numbers of hosts), ``bin_moves`` (bins of keyed operators), ``split_moves`` (splits of sources),
+``running.change_queue`` (regions) and ``constraints.remedy`` (remedies of latency constraints).
 
 >>> from fries_nb.transitions import moved
 >>> moved(CHANGE_MOVES, ChangeState.REQUESTED, ChangeState.PREPARING, "change 'u1'").value
@@ -113,12 +113,38 @@ class RescalePhase(StrEnum):
     """The others get channels to the idle workers of the new hosts, when nothing else is under way."""
     WIDENING = "widening"
     """The new hosts are members, and rows are being routed to their workers."""
+    BALANCING = "balancing"
+    """Bins of keyed operators are being moved to the new workers."""
     RETRACTING = "retracting"
     """A new host was lost: the channels to all of them are being removed."""
+    CLEARING = "clearing"
+    """Bins are being moved from the workers of hosts that are to leave to the others."""
     NARROWING = "narrowing"
     """No more rows are routed to the workers of hosts that are to leave."""
     LEAVING = "leaving"
     """Their channels are being removed."""
+
+
+class BinPhase(StrEnum):
+    """Phase of moves of bins, which are made in steps, between which other actions take place."""
+
+    IDLE = "idle"
+    WAITING = "waiting"
+    """The next step begins when nothing else is in flight."""
+    MOVING = "moving"
+    """A step is in flight."""
+
+
+class SplitPhase(StrEnum):
+    """Phase of moves of splits, one source after another."""
+
+    IDLE = "idle"
+    WAITING = "waiting"
+    """The next source's splits move when nothing else is in flight."""
+    YIELDING = "yielding"
+    """The workers of a source give splits up; from here on they are in no snapshot."""
+    ADOPTING = "adopting"
+    """The workers that are to read them open them."""
 
 
 class RegionPhase(StrEnum):
@@ -180,13 +206,26 @@ TOPOLOGY_MOVES: Moves[TopologyPhase] = {
 }
 RESCALE_MOVES: Moves[RescalePhase] = {
     RescalePhase.IDLE: frozenset({RescalePhase.REQUESTED}),
-    RescalePhase.REQUESTED: frozenset({RescalePhase.IDLE, RescalePhase.STARTING, RescalePhase.NARROWING}),
+    RescalePhase.REQUESTED: frozenset({RescalePhase.IDLE, RescalePhase.STARTING, RescalePhase.CLEARING}),
     RescalePhase.STARTING: frozenset({RescalePhase.IDLE, RescalePhase.JOINING}),
     RescalePhase.JOINING: frozenset({RescalePhase.IDLE, RescalePhase.WIDENING, RescalePhase.RETRACTING}),
-    RescalePhase.WIDENING: frozenset({RescalePhase.IDLE}),
+    RescalePhase.WIDENING: frozenset({RescalePhase.IDLE, RescalePhase.BALANCING}),
+    RescalePhase.BALANCING: frozenset({RescalePhase.IDLE}),
     RescalePhase.RETRACTING: frozenset({RescalePhase.IDLE}),
+    RescalePhase.CLEARING: frozenset({RescalePhase.IDLE, RescalePhase.NARROWING}),
     RescalePhase.NARROWING: frozenset({RescalePhase.IDLE, RescalePhase.LEAVING}),
     RescalePhase.LEAVING: frozenset({RescalePhase.IDLE}),
+}
+BIN_MOVES: Moves[BinPhase] = {
+    BinPhase.IDLE: frozenset({BinPhase.WAITING}),
+    BinPhase.WAITING: frozenset({BinPhase.MOVING, BinPhase.IDLE}),
+    BinPhase.MOVING: frozenset({BinPhase.WAITING, BinPhase.IDLE}),
+}
+SPLIT_MOVES: Moves[SplitPhase] = {
+    SplitPhase.IDLE: frozenset({SplitPhase.WAITING}),
+    SplitPhase.WAITING: frozenset({SplitPhase.YIELDING, SplitPhase.IDLE}),
+    SplitPhase.YIELDING: frozenset({SplitPhase.ADOPTING, SplitPhase.IDLE}),
+    SplitPhase.ADOPTING: frozenset({SplitPhase.WAITING, SplitPhase.IDLE}),
 }
 TABLES: Mapping[str, Mapping[Any, frozenset[Any]]] = {
     "a run": RUN_MOVES,
@@ -197,6 +236,8 @@ TABLES: Mapping[str, Mapping[Any, frozenset[Any]]] = {
     "a loop": LOOP_MOVES,
     "a change of topology": TOPOLOGY_MOVES,
     "a rescale": RESCALE_MOVES,
+    "moves of bins": BIN_MOVES,
+    "moves of splits": SPLIT_MOVES,
     "a remedy": REMEDY_MOVES,
 }
 """All tables, by what they describe; the first state of each is the initial one."""

@@ -2,6 +2,8 @@
 
     event               instructions
     TopologyRequested   ChangeTopology; TopologyChanged, or TopologyRefused
+    BinsRequested       markers, some bins each; BinsMoved
+    SplitsRequested     a marker and AdoptSplits for each source; SplitsMoved
     HostsRequested      StartHosts, then the same; ReleaseHosts of hosts that leave, or did not join; RescaleEnded
 
 All names can be imported from ``events``.
@@ -15,7 +17,11 @@ from typing import Literal
 
 from fries_nb.checkpoints import CommittedChange
 from fries_nb.messages import WorkerId
+from fries_nb.topology.routing_table import RoutingTable
 from fries_nb.topology.topology import Topology
+
+STEP_MS = 25
+"""Milliseconds in which the state of a step is to be pickled and unpickled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,50 @@ class TopologyRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class BinsRequested:
+    """Move the bins of keyed operators until they are routed by these tables; ``BinsMoved`` is the answer.
+
+    Attributes:
+        targets: keyed operator to its routing table in the end.
+        at_once: maximum number of bins that one step moves; 0 adapts it by ``STEP_MS``.
+    """
+
+    targets: Mapping[str, RoutingTable]
+    at_once: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BinsMoved:
+    """The requested moves are over: all have been made, or, for a ``reason``, not all.
+
+    Attributes:
+        tables: keyed operator to its routing table now.
+        reason: why bins were left where they are; empty if none were.
+    """
+
+    tables: Mapping[str, RoutingTable]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitsRequested:
+    """Deal the splits of sources to their first workers; ``SplitsMoved`` is the answer.
+
+    Attributes:
+        targets: source to the number of these workers.
+    """
+
+    targets: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitsMoved:
+    """The requested moves of splits are over: all have been made, or, for a ``reason``, not all."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class HostsRequested:
     """The user requests another number of hosts; ``RescaleEnded`` answers with the id ``request``.
 
@@ -33,11 +83,20 @@ class HostsRequested:
         request: id of the request.
         hosts: number of hosts.
         shares: operator to the number of workers that each new host brings; operators without an entry stay.
+        at_once: maximum number of bins that one step moves; 0 adapts it by ``STEP_MS``.
     """
 
     request: str
     hosts: int
     shares: Mapping[str, int]
+    at_once: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleCancelled:
+    """The user cancels a request, if rows are not routed to new hosts yet and no state has moved."""
+
+    request: str
 
 
 @dataclass(frozen=True, slots=True)

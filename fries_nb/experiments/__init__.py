@@ -23,6 +23,7 @@ from fries_nb.experiments.figure17 import figure17
 from fries_nb.experiments.nephele2 import nephele2
 from fries_nb.experiments.nephele7 import nephele7
 from fries_nb.experiments.printed_tables import Result
+from fries_nb.experiments.rescaling import rescaling
 from fries_nb.experiments.scale import ExperimentScale, scale_of
 from fries_nb.experiments.table4 import table4
 from fries_nb.experiments.table5 import table5
@@ -54,6 +55,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "figure17": Experiment(figure17, minute=0.1, test=0.01),
     "nephele2": Experiment(nephele2, minute=0.05, test=0.004),
     "nephele7": Experiment(nephele7, minute=0.08, test=0.004),
+    "rescaling": Experiment(rescaling, minute=0.05, test=0.005),
     "table4": Experiment(table4, minute=0.05, test=0.0025),
     "table5": Experiment(table5, minute=0.05, test=0.0008),
     "table6": Experiment(table6, minute=0.02, test=0.0025),

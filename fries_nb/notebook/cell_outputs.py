@@ -14,7 +14,8 @@ from __future__ import annotations
 import re
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -43,17 +44,35 @@ class CellOutput:
         self.updatable = getattr(shell, "kernel", None) is not None
         self._shell = shell
         self._id = f"fries-{uuid.uuid4().hex}"
+        self._data: Mapping[str, Any] = {}
 
-    def create(self) -> None:
-        """Add the output, empty, to the cell that is being executed."""
-        self._publish("", update=False)
+    def create(self, data: Mapping[str, Any]) -> None:
+        """Add the output to the cell that is being executed.
 
-    def replace(self, text: str) -> None:
-        """Replace the output's text; may be called from any thread."""
-        self._publish(text, update=True)
+        Args:
+            data: MIME type to content.
+        """
+        self._publish(data, update=False)
 
-    def _publish(self, text: str, update: bool) -> None:
-        self._shell.display_pub.publish({"text/plain": text}, transient={"display_id": self._id}, update=update)
+    def replace(self, data: Mapping[str, Any]) -> None:
+        """Replace the output's content; may be called from any thread.
+
+        It is published twice: now, and when the cell that is executed next has ended, since programs that execute
+        notebooks (nbconvert, papermill) drop what arrives between two cells.
+
+        Args:
+            data: MIME type to content.
+        """
+        self._data = data
+        self._shell.events.register("post_run_cell", self._publish_again)
+        self._publish(data, update=True)
+
+    def _publish_again(self, _: object) -> None:
+        self._shell.events.unregister("post_run_cell", self._publish_again)
+        self._publish(self._data, update=True)
+
+    def _publish(self, data: Mapping[str, Any], update: bool) -> None:
+        self._shell.display_pub.publish(data, transient={"display_id": self._id}, update=update)
 
 
 class CellEcho:
@@ -72,7 +91,7 @@ class CellEcho:
         self._period_s = period_s
         self._shown = ""
         if self._lines:
-            self._output.create()
+            self._output.create({"text/plain": ""})
 
     def follow(self, run: Run, variable: str) -> None:
         """Show what the operators of a run print until it ends, then its error if it failed; returns at once.
@@ -101,7 +120,7 @@ class CellEcho:
             text = "\n".join(filter(None, [text, failure, in_cells(run.details, self._name_of)]))
         if text != self._shown:
             self._shown = text
-            self._output.replace(text)
+            self._output.replace({"text/plain": text})
 
 
 class GuardNotice:
@@ -116,13 +135,13 @@ class GuardNotice:
         self._change = change
         self._output = CellOutput(shell)
         if change.guard and self._output.updatable:
-            self._output.create()
+            self._output.create({"text/plain": ""})
             threading.Thread(target=self._follow, name="fries-guard", daemon=True).start()
 
     def _follow(self) -> None:
         result = self._change.settled()
         if result.outcome == "rolled_back":
-            self._output.replace(f"{self._change.label}: {result.error}")
+            self._output.replace({"text/plain": f"{self._change.label}: {result.error}"})
 
 
 def tail(lines: Sequence[Line], printed: int, most: int, variable: str) -> str:

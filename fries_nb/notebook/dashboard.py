@@ -1,4 +1,4 @@
-"""The live view of a run: status, dataflow, latency, throughput, constraints and progress; a form to change operators.
+"""The live view of a run: status, dataflow, latency, throughput, constraints, progress, hosts; a form for changes.
 
 Each view has one thread, which publishes the current state a few times per second and ends with the run or when the
 view is closed. Widgets always receive a complete state, so a lost message or a view that opens late needs no recovery.
@@ -18,6 +18,7 @@ from fries_nb.notebook.constraint_panel import ConstraintPanel, ProposalList
 from fries_nb.notebook.endings import Ending
 from fries_nb.notebook.form import ChangeForm
 from fries_nb.notebook.function_sources import FunctionSource
+from fries_nb.notebook.host_panel import HostPanel, HostProposalRow
 from fries_nb.notebook.known import OVER
 from fries_nb.notebook.panels import ProgressPanel
 from fries_nb.notebook.plots import LatencyPlot
@@ -35,16 +36,16 @@ PERIOD_S = 0.2
 class RunView(ipywidgets.VBox):
     """The live view of one run.
 
-    Its widgets are ``status``, ``stop``, ``dag``, ``latency``, ``progress``, ``constraints``, ``proposals`` and
-    ``form``.
+    Its widgets are ``status``, ``stop``, ``dag``, ``latency``, ``progress``, ``constraints``, ``proposals``, ``hosts``,
+    ``host_proposal`` and ``form``.
 
     It does not show what operators print; the cell that started the run does (``cell_outputs.CellEcho``).
 
     Args:
         run: the run to show.
         source: supplies the new functions for the form.
-        renew: updates the static picture of a run; called in a thread when a change has ended, and when the run has,
-            before the view shows that.
+        renew: updates the static picture of a run; called in a thread when a change or a rescale has ended, and when
+            the run has, before the view shows that.
         period_s: returns the number of seconds until the next update; called before each update.
     """
 
@@ -74,12 +75,14 @@ class RunView(ipywidgets.VBox):
         self.progress = ProgressPanel()
         self.constraints = ConstraintPanel()
         self.proposals = ProposalList(self._show_plan)
+        self.hosts, self.host_proposal = HostPanel(), HostProposalRow(run)
         self.form = ChangeForm(run, source, self._show_plan)
         self.dag.observe(lambda change: self.form.choose(change["new"]), names="selected")
         pictures = ipywidgets.HBox([self.dag, self.latency])
         pictures.layout.flex_flow = "row wrap-reverse"  # side by side; on narrow pages the plot is on top
         top = ipywidgets.HBox([self.status, self.stop])
-        super().__init__([top, pictures, self.progress, self.constraints, self.proposals, self.form])
+        offers = [self.proposals, self.hosts, self.host_proposal]
+        super().__init__([top, pictures, self.progress, self.constraints, *offers, self.form])
         self.add_class(LIVE)
         answer_in_subshell(self)
         self._update()
@@ -105,7 +108,7 @@ class RunView(ipywidgets.VBox):
         while not over and not self._closed.wait(self._period_s()):
             over = self._run.state in OVER  # read before the update, so that the last update shows the end
             try:
-                ended = sum(change.done for change in self._run.changes)
+                ended = sum(change.done for change in self._run.changes) + len(self._run.topology_history())
                 if over or ended > self._changes_ended:
                     self._changes_ended = ended
                     self._renew(self._run)
@@ -123,6 +126,9 @@ class RunView(ipywidgets.VBox):
         if len(changes) > self._changes_shown:
             self._changes_shown = len(changes)
             self._show_plan(None)
+        rates = {} if self._run.state in OVER else self._run.host_rates()
+        self.hosts.show(self._run.topology(), rates, self._run.topology_history())
+        self.host_proposal.show(None if self._run.state in OVER else self._run.host_proposal())
         self.proposals.show(() if self._run.state in OVER else self._run.proposals())
         points, marks, judged = self._run.history(), self._run.marks(), self._run.constraint_history()
         sizes, chains = self._run.buffer_history(), self._run.chain_history()

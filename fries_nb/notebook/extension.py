@@ -22,6 +22,7 @@ from fries_nb.notebook.magics import FriesMagics
 from fries_nb.notebook.options import shortened
 from fries_nb.notebook.progress_magics import FriesProgress
 from fries_nb.notebook.questions import FriesQuestions
+from fries_nb.notebook.rescale_magics import FriesRescaling
 from fries_nb.notebook.run_display import RunDisplay
 from fries_nb.run import Run
 
@@ -36,7 +37,8 @@ def load(shell: InteractiveShell) -> None:
     except TraitError as error:  # in the user's ipython_config.py
         raise UsageError(f"fries_nb cannot be loaded: {error}") from error
     questions = FriesQuestions(shell, known, notes, doing)
-    magics = (doing, questions, FriesConstraints(shell, known), FriesProgress(shell, known))
+    rescaling = FriesRescaling(shell, known, lambda: doing.refresh)
+    magics = (doing, questions, FriesConstraints(shell, known), FriesProgress(shell, known), rescaling)
     shell.register_magics(*magics)
     display = RunDisplay(shell, lambda: doing.refresh)
     _shown_as(shell).for_type(Run, display)
@@ -80,7 +82,7 @@ def unload(shell: InteractiveShell) -> None:
     for kind in shell.magics_manager.magics.values():
         for name in [name for name in kind if name.startswith(PREFIX)]:
             del kind[name]
-    ours = (FriesMagics, FriesQuestions, FriesConstraints, FriesProgress)
+    ours = (FriesMagics, FriesQuestions, FriesConstraints, FriesProgress, FriesRescaling)
     shell.configurables[:] = [one for one in shell.configurables if not isinstance(one, ours)]
     _shown_as(shell).pop(Run, None)
     _shown_by(shell).pop(Run, None)

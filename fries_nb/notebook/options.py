@@ -30,6 +30,7 @@ _NUMBERS = {
     "workers": (1, "a whole number, 1 or more"),
     "commit_interval": (0.001, "a number of seconds, more than 0"),
     "latency": (0.001, "a number of milliseconds, more than 0"),
+    "at_once": (1, "a number of bins, 1 or more"),
     "window": (0.001, "a number of seconds, more than 0"),
 }
 """Options by what they hold: the least, and what is expected."""

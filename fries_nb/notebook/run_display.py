@@ -3,19 +3,19 @@
 The two are separate outputs of the cell. A front end chooses among the MIME types of one bundle without regard to the
 kernel: from a bundle that contains a view it would show the view, and an error once the kernel is gone, instead of the
 picture. As separate outputs, a style rule hides the picture while the view is alive, and hides the error when it is
-not. A saved notebook keeps the picture, which is updated whenever a change has ended and when the run has. (As HTML the
-picture would lose its shapes and keep its text wherever a notebook is not trusted.)
+not. A saved notebook keeps the picture, which is updated whenever a change or a rescale has ended, and when the run
+has. (As HTML the picture would lose its shapes and keep its text wherever a notebook is not trusted.)
 """
 
 from __future__ import annotations
 
 import base64
-import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from fries_nb.notebook.cell_outputs import CellOutput
 from fries_nb.notebook.function_sources import Offer, functions_for
 from fries_nb.notebook.static_pictures import ONE_OF_TWO, dag_png, run_svg
 from fries_nb.notebook.statuses import status_line
@@ -37,7 +37,7 @@ class RunDisplay:
         self._shell = shell
         self._period_s = period_s
         self._views: dict[Run, RunView] = {}
-        self._outputs: dict[Run, list[str]] = {}
+        self._outputs: dict[Run, list[CellOutput]] = {}
 
     def show(self, run: Run, offer: Offer | None = None) -> None:
         """Publish the picture and the live view in the cell that is being executed; needs a kernel.
@@ -50,10 +50,10 @@ class RunDisplay:
             FriesError: an operator cannot run a function that is offered for it.
         """
         view = self._view(run) if offer is None else self._new_view(run, offer)
-        output = f"fries-{uuid.uuid4().hex}"
+        output = CellOutput(self._shell)
         self._outputs.setdefault(run, []).append(output)
         self._shell.display_pub.publish({"text/html": ONE_OF_TWO})
-        self._publish(run, output, update=False)
+        output.create(self(run))
         self._shell.display_pub.publish(view.mime_bundle())
 
     def __call__(self, run: Run) -> dict[str, Any]:
@@ -78,7 +78,4 @@ class RunDisplay:
 
     def _renew(self, run: Run) -> None:
         for output in self._outputs.get(run, ()):
-            self._publish(run, output, update=True)
-
-    def _publish(self, run: Run, output: str, update: bool) -> None:
-        self._shell.display_pub.publish(self(run), transient={"display_id": output}, update=update)
+            output.replace(self(run))

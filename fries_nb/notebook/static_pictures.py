@@ -27,6 +27,7 @@ from fries_nb.report.buffer_steps import buffers_svg
 from fries_nb.report.constraint_bars import constraint_svg
 from fries_nb.report.dag import Ends, dag_png, dag_svg, explained, state_words
 from fries_nb.report.frontier_rows import progress_svgs
+from fries_nb.report.host_rows import before_now, hosts_svg
 from fries_nb.report.latency import latency_svg
 from fries_nb.report.latency_bands import bands_of
 from fries_nb.report.layout import Layout, layout
@@ -113,7 +114,7 @@ def plan_svg(
 
 
 def run_svg(run: Run) -> str:
-    """The dataflow with the last change, latency and throughput so far, progress, constraints, buffers, as one SVG."""
+    """The dataflow with the last change, latency and throughput so far, progress, constraints, buffers, hosts."""
     loops = run.loops()
     rounds = {loop.name: loop.rounds for loop in loops}
     plan = run.changes[-1].plan if run.changes else None
@@ -122,7 +123,8 @@ def run_svg(run: Run) -> str:
     latency = latency_svg(run.history(), run.marks(), bands_of(run.constraint_history()))
     sizes, judged = run.buffer_history(), run.constraint_history()
     buffers = [buffers_svg(sizes, run.chain_history(), judged[0].at_s, judged[-1].at_s)] if sizes else []
-    return stacked(dataflow, latency, *progress, *map(constraint_svg, run.constraints()), *buffers)
+    hosts = hosts_svg(run.topology(), {}, before_now(run.topology_history()))
+    return stacked(dataflow, latency, *progress, *map(constraint_svg, run.constraints()), *buffers, hosts)
 
 
 def stacked(*drawings: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from urllib.parse import quote
 
 from fries_nb.audit import Verdict
@@ -12,6 +12,7 @@ from fries_nb.constraints.judgements import ConstraintState
 from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder, time_text
 from fries_nb.controller.loop_states import LoopState
 from fries_nb.controller.metrics import MetricsSnapshot
+from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import Paused
@@ -20,9 +21,14 @@ from fries_nb.notebook.options import shortened
 from fries_nb.notebook.summaries import Summary, quoted
 from fries_nb.report.constraint_bars import constraint_svg, latency_text
 from fries_nb.report.frontier_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, frontier_row, loop_row
+from fries_nb.report.host_rows import before_now, hosts_svg, phrase_of
 from fries_nb.run import Run
+from fries_nb.running.source_states import lag
 
 _COLUMNS = ("dataflow", "state", "tuples/s", "p50 ms", "p99 ms", "changes")
+_HOST_COLUMNS = ("host", "workers", "tuples/s")
+LATE_S = 1.0
+"""Seconds from which on it is told that a source is behind."""
 _CONSTRAINT_COLUMNS = ("sequence", "status", "mean", "worst", "limit", "window", "on violation")
 
 
@@ -36,7 +42,7 @@ def of_all(known: Registry, ended: Sequence[str]) -> Summary:
     errors = [f"{run.graph.name}: {why_failed(run, known.variable(run))}" for run in runs if run.error]
     errors += [f"{start.flow}: {start.error}" for start in known.starts() if start.error is not None]
     errors += [f"{run.graph.name}: {run.uncommitted.facts}" for run in runs if run.uncommitted is not None]
-    lines = [*errors, *(f"{run.graph.name}: {line}" for run in runs for line in troubles(run)), *ended]
+    lines = [*errors, *(f"{run.graph.name}: {line}" for run in runs for line in lags(run) + troubles(run)), *ended]
     if not rows:
         return Summary("\n".join(["no dataflow is declared or running", *lines]), "a cell %%fries_dataflow NAME")
     text = "\n".join([*_aligned([_COLUMNS, *rows], range(2, 5)), *lines])
@@ -147,6 +153,32 @@ def of_loops(flow: str, loops: Sequence[LoopState], then: str) -> Summary:
     return _table(columns, [loop_row(one) for one in loops], range(2, len(columns)), then)
 
 
+def of_hosts(run: Run, then: str) -> Summary:
+    """The table of a run's hosts and of the shares of bins, and their drawing.
+
+    Args:
+        run: the run.
+        then: the next step.
+    """
+    status, rates = run.topology(), run.host_rates()
+    rows = [_host_row(status, host, rates) for host in status.hosts_now]
+    shares = [_bins_line(status, name) for name in status.tables]
+    text = "\n".join([phrase_of(status), *_aligned([_HOST_COLUMNS, *rows], (2,)), *shares])
+    rich = {"text/html": hosts_svg(status, rates, before_now(run.topology_history()))}
+    return Summary(text, then, rich)
+
+
+def _host_row(status: TopologyStatus, host: int, rates: Mapping[int, float]) -> tuple[str, ...]:
+    placed = {name: hosts.count(host) for name, hosts in status.workers.items()}
+    workers = ", ".join(f"{name} {count}" for name, count in placed.items() if count)
+    return str(host), workers or "none yet", f"{rates.get(host, 0.0):,.0f}"
+
+
+def _bins_line(status: TopologyStatus, operator: str) -> str:
+    owned = [f"{len(bins)} at host {status.workers[operator][owner]}" for owner, bins in status.bins(operator).items()]
+    return f"bins of {operator}: {', '.join(owned)}"
+
+
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int], then: str) -> Summary:
     text = "\n".join(_aligned([columns, *rows], right))
     return Summary(text, then, {"text/html": _as_html(columns, rows, ())})
@@ -170,12 +202,19 @@ def status_line(run: Run, snapshot: MetricsSnapshot) -> str:
         facts.append(f"p50 {latency.p50_ms:,.1f} ms, p99 {latency.p99_ms:,.1f} ms")
     if run.changes:
         facts.append(f"changes: {changes_of(run)}")
-    return " · ".join([*facts, *troubles(run), *_ends(run)])
+    return " · ".join([*facts, *lags(run), *troubles(run), *_ends(run)])
 
 
 def _ends(run: Run) -> list[str]:
     """Why a run has failed, and which tuples its output lacks."""
     return [run.error] * bool(run.error) + ([run.uncommitted.facts] if run.uncommitted is not None else [])
+
+
+def lags(run: Run) -> list[str]:
+    """The sources that are behind by ``LATE_S`` seconds or more, each with how far."""
+    if run.state in OVER:
+        return []
+    return list(filter(None, (lag(state, LATE_S) for state in run.explain().sources)))
 
 
 def troubles(run: Run) -> list[str]:

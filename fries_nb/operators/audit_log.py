@@ -23,7 +23,7 @@ Wrote(operator='FM', worker=0, ran=2, updated=0, emitted=1, function='', ended=F
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -46,11 +46,13 @@ class AuditLog:
 
     Attributes:
         function: the change that installed the current function; empty for the initial one.
+        known: the changes whose updates the trace holds already; they are not logged again.
         spent: whether the operator had ended before the run was resumed; all of its records are then in the trace.
     """
 
     def __init__(self, worker: WorkerId) -> None:
         self.function = ""
+        self.known: frozenset[str | int] = frozenset()
         self.spent = False
         self._worker = worker
         self._runs: defaultdict[str | None, list[int]] = defaultdict(list)
@@ -130,8 +132,17 @@ class AuditLog:
 
     def updated(self, change: str, before: str) -> None:
         """Log a switch, after the records so far."""
+        if change in self.known:
+            return
         self._close()
         self._add(Updated(change, *self._worker, before))
+
+    def began_with(self, changes: Iterable[str]) -> None:
+        """Log switches in front of all records so far: the worker has made them before its first tuple."""
+        later, self._records = self._records, []
+        for change in changes:
+            self.updated(change, before="")
+        self._records += later
 
     def merge(self, other: AuditLog) -> None:
         """Append the records of another log."""

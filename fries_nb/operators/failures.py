@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from fries_nb.errors import OperatorError
+from fries_nb.messages import WorkerId
 from fries_nb.operators.instance import Instance
 
 FAILURES = (Exception, SystemExit)
@@ -82,11 +83,20 @@ def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError, num
     if not instance.has_dead_letters or instance.guarded or others:
         raise error
     instance.refused.add(number)
+    instance.write_letter(dead_letter(instance.worker, str(error), error.details, row))
+
+
+def dead_letter(worker: WorkerId, error: str, details: str, row: dict[str, Any]) -> pa.RecordBatch:
+    """A dead letter.
+
+    Args:
+        worker: the worker of the operator that refuses the row.
+        error: why.
+        details: the user's traceback; empty if there is none.
+        row: the row.
+    """
     letter = {
-        "operator": [instance.worker.operator],
-        "worker": [instance.worker.index],
-        "error": [str(error)],
-        "traceback": [error.details],
+        "operator": [worker.operator], "worker": [worker.index], "error": [error], "traceback": [details],
         "tuple": [row_as_json(row)],
-    }
-    instance.write_letter(pa.RecordBatch.from_pydict(letter, schema=LETTER))
+    }  # fmt: skip
+    return pa.RecordBatch.from_pydict(letter, schema=LETTER)

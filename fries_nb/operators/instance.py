@@ -81,6 +81,7 @@ class Instance:
         positions: for a source, split number to its read position; ``None`` for a split that has ended.
         bounds: for a source, split number to the lower bound of the times of its unread rows.
         applied: ids of the changes that it has switched to, in order.
+        transforms: change to its state transformation, of those that it has applied itself.
         prepared: change id to the prepared configuration.
         recreate: makes another instance of the current function, not opened; ``None`` if it cannot be made.
         has_dead_letters: whether tuples on which the function fails become dead letters.
@@ -131,6 +132,7 @@ class Instance:
             self.agenda = Agenda(operator.name, ChangeBatch(), bins_of_keys, TokenKeepers(self.tokens))
         self._prepared_at: dict[str, int] = {}
         self._missed: dict[str, Transform] = {}
+        self.transforms: dict[str, Transform] = {}
         self._tagged = ""
         self._installed: tuple[Any, str, str] = (function, "", "")
 
@@ -151,7 +153,7 @@ class Instance:
     @property
     def holds_time(self) -> bool:
         """Whether a timed operator has entries or tokens."""
-        return self.agenda is not None and self.tokens is not None and bool(self.agenda.held or self.tokens.times)
+        return self.agenda is not None and self.tokens is not None and bool(self.agenda.holds or self.tokens.times)
 
     def held(self) -> CountChanges:
         """The counts of the tokens and entries that a timed operator was restored with."""
@@ -320,6 +322,8 @@ class Instance:
             before: an applied change that is ordered after this one, or empty.
         """
         self.state.transform(transform)
+        if transform is not None:
+            self.transforms[change] = transform
         self._note(change, before)
 
     def _note(self, change: str, before: str = "") -> None:

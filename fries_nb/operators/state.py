@@ -19,7 +19,7 @@ own missed transformations, since undoing a change treats transformed keys diffe
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import eq, itemgetter
@@ -34,6 +34,8 @@ from fries_nb.topology.partitioning import bins_of_keys
 
 Transform = Callable[[Any], Any]
 _NAN = float("nan")
+_NOTED = 1_000
+"""Number of new keys, beyond that of all keys, that are noted for ``KeyedState.sort_keys``."""
 
 
 def keeps_state(operator: Operator, function: Any) -> bool:
@@ -106,6 +108,8 @@ class KeyedState:
         self.live: dict[Any, Any] = {}
         self.initial = initial
         self._layers: list[_Layer] = []
+        self._unsorted: list[Any] | None = None
+        self._sorted: dict[int, list[Any]] = {}
 
     def touch(self, key: Any) -> Any:
         """The state of ``key``, transformed or created if needed; called for keys that are not in ``live``.
@@ -122,6 +126,8 @@ class KeyedState:
                     break
             else:
                 found = self.initial()
+                if self._unsorted is not None:
+                    self._note(key)
             self.live[key] = found
         return found
 
@@ -164,6 +170,7 @@ class KeyedState:
         """Replace all states, which are in the form of the current configuration."""
         self.live = {same_key(key): state for key, state in states.items()}
         self._layers.clear()
+        self._unsorted, self._sorted = None, {}
 
     def settle(self) -> None:
         """Transform all remaining keys; idempotent."""
@@ -171,6 +178,62 @@ class KeyedState:
             for key in list(layer.states):
                 self.touch(key)
         self._layers.clear()
+
+    def sort_keys(self, count: int) -> bool:
+        """Sort further keys by bin, for ``keys_of``; returns whether keys are left.
+
+        Args:
+            count: maximum number of keys to sort.
+        """
+        if self._unsorted is None:
+            self._unsorted, self._sorted = self.keys(), {}
+        some = self._unsorted[-count:]
+        del self._unsorted[-count:]
+        for key, bin_ in zip(some, bins_of_keys(some).tolist(), strict=True):
+            self._sorted.setdefault(bin_, []).append(key)
+        return bool(self._unsorted)
+
+    def keys_of(self, bin_: int) -> list[Any]:
+        """The keys of a bin, all keys being sorted; it is not asked for the same bin again, since they are taken."""
+        known = [self.live, *(layer.states for layer in self._layers)]
+        return [key for key in self._sorted.pop(bin_, []) if any(key in states for states in known)]
+
+    def _note(self, key: Any) -> None:
+        """Note a new key for ``sort_keys``; all are sorted anew later, if there have been very many."""
+        assert self._unsorted is not None, "keys have been sorted"
+        self._unsorted.append(key)
+        if len(self._unsorted) > len(self.live) + _NOTED:
+            self._unsorted, self._sorted = None, {}
+
+    def keys(self) -> list[Any]:
+        """All keys, also of states that have not been transformed yet."""
+        return [*self.live, *(key for layer in self._layers for key in layer.states)]
+
+    def take(self, keys: Iterable[Any]) -> dict[Any, Any]:
+        """Remove the states of these keys, which must be there; returns them, in the form of the current configuration.
+
+        Raises:
+            Exception: a pending transformation failed.
+        """
+        taken = {key: self.touch(key) for key in keys}
+        for key in taken:
+            del self.live[key]
+        return taken
+
+    def add(self, states: Mapping[Any, Any], missed: tuple[Transform, ...] = ()) -> None:
+        """Add the states of keys that it has none of.
+
+        Args:
+            states: key to state.
+            missed: the transformations that these states have missed, in order.
+        """
+        same = {same_key(key): state for key, state in states.items()}
+        if self._unsorted is not None:
+            self._unsorted += same
+        if missed:
+            self._layers.append(_Layer(same, missed))
+        else:
+            self.live.update(same)
 
     def sample(self, count: int) -> tuple[StateCopy, ...]:
         """Copies of the states of at most ``count`` keys. Missed transformations are applied when they are revived.

@@ -20,8 +20,8 @@ host; a path of one operator has no edge to count. Idle workers (see ``topology`
 >>> setup = constraint_setup(topology, [constraint_of(graph, ["A", "B", "C"], latency_ms=300)])
 >>> for host, allocations in setup.items():
 ...     print(host, allocations[0].anchor, allocations[0].layers, allocations[0].sequences)
-0 B ((0, 1, 2, 3), (0, 2), (0, 2)) 8
-1 B ((0, 1, 2, 3), (1, 3), (1, 3)) 8
+0 B ((0, 1, 2, 3), (0, 1), (0, 1)) 8
+1 B ((0, 1, 2, 3), (2, 3), (2, 3)) 8
 """
 
 from __future__ import annotations

@@ -40,14 +40,14 @@ Nor is an entry made for what has been fired, even if there is a right to it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Any, NamedTuple
 
 from fries_nb.errors import ProtocolError, TokenError
 from fries_nb.progress.antichain import Antichain
-from fries_nb.progress.change_batch import ChangeBatch, GraphLocation
+from fries_nb.progress.change_batch import ChangeBatch, GraphLocation, moving
 from fries_nb.progress.times import (
     EARLIEST,
     LATEST,
@@ -143,6 +143,11 @@ class Agenda:
 
     def __len__(self) -> int:
         return sum(map(len, self._entries.values()))
+
+    @property
+    def holds(self) -> bool:
+        """Whether it has a pointstamp."""
+        return bool(self._entries or self._taken)
 
     @property
     def held(self) -> tuple[Time, ...]:
@@ -298,7 +303,12 @@ class Agenda:
         if not keys:
             del self._entries[time]
         self.fired[rounds(time)] = max(moment(time), self.fired.get(rounds(time), EARLIEST))
+        for bin in [bin for bin, of in self._fired_in.items() if not self._is_further(of)]:
+            del self._fired_in[bin]
         return taken
+
+    def _is_further(self, fired: Fired) -> bool:
+        return any(t > self.fired.get(which, _NEVER) for which, t in fired.items())
 
     def done(self, firing: Firing) -> None:
         """Give up the right to the times of a firing, unless there are, or again are, entries of them."""
@@ -310,6 +320,51 @@ class Agenda:
                 self._taken[time] = left
             elif time not in self._entries:
                 self.changes.update(self._location, time, -1)
+
+    # ---- bins that move
+
+    def sort_out(self, bins: Collection[int], count: int, found: dict[int, list[Entry]]) -> Iterator[None]:
+        """Find the entries of bins that move, ``count`` in each step; entries of other bins may be added meanwhile.
+
+        Args:
+            bins: the bins.
+            count: number of entries that are looked at in a step.
+            found: the entries of each bin are added here.
+        """
+        for time in list(self._entries):
+            keys = list(self._entries[time])
+            for first in range(0, len(keys), count):
+                some = keys[first : first + count]
+                for key, bin in zip(some, self._bins_of(some), strict=True):
+                    if bin in bins:
+                        found.setdefault(int(bin), []).append((time, key))
+                yield
+
+    def release(self, bin: int, entries: Collection[Entry]) -> Fired:
+        """Give up the entries of a bin, which count as on their way until another worker has received them.
+
+        Returns:
+            How far those of this bin have fired.
+        """
+        for time, key in entries:
+            keys = self._entries[time]
+            del keys[key]
+            if not keys:
+                self._drop_time(time)
+        for time in dict.fromkeys(time for time, _ in entries):
+            self.changes.update(moving(self.operator), time, +1)
+        before = self._fired_in.pop(bin, {})
+        return {which: max(t, before.get(which, t)) for which, t in {**before, **self.fired}.items()}
+
+    def receive(self, bin: int, entries: Collection[Entry], fired: Fired) -> None:
+        """Take over the entries of a bin that another worker has released; ``fired``: how far they have fired there."""
+        for time in dict.fromkeys(time for time, _ in entries):
+            self.changes.update(moving(self.operator), time, -1)
+            if time not in self._entries and time not in self._taken:
+                self.changes.update(self._location, time, +1)
+        self._add(entries)
+        if self._is_further(fired):
+            self._fired_in[bin] = fired
 
     # ---- checkpoints
 
@@ -334,8 +389,11 @@ class Agenda:
             fired_in: the same for single bins, which come from several workers.
         """
         self._fired_in = dict(fired_in or {})
+        self._add(entries)
+        for which, t in fired.items():
+            self.fired[which] = max(t, self.fired.get(which, EARLIEST))
+
+    def _add(self, entries: Iterable[Entry]) -> None:
         for time, key in entries:
             keys = self._entries.get(time)
             (self._add_time(time) if keys is None else keys)[key] = None
-        for which, t in fired.items():
-            self.fired[which] = max(t, self.fired.get(which, EARLIEST))

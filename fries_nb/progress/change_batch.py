@@ -38,7 +38,7 @@ class GraphLocation(NamedTuple):
 
     Attributes:
         operator: the operator that holds the token, or sent the message.
-        to: the receiver of the message; empty for an operator's output.
+        to: the receiver of the message; empty for an operator's output, and for what moves between its workers.
         branch: index of the output, for edges that leave a split.
     """
 
@@ -48,11 +48,21 @@ class GraphLocation(NamedTuple):
 
     def __str__(self) -> str:
         if not self.to:
-            return self.operator
+            return f"{self.operator} moving" if self.branch == _MOVING else self.operator
         return f"{self.operator}->{self.to}" + (f"#{self.branch}" if self.branch else "")
 
 
+_MOVING = -1
 Pointstamp = tuple[GraphLocation, Time]
+
+
+def moving(operator: str) -> GraphLocation:
+    """Where tokens are counted that are on their way from one worker of an operator to another, as messages are.
+
+    They can result in the same as at the operator's output. If they stayed counted there, and went to another host, the
+    others might hear of their end there before they hear of what was sent with them here.
+    """
+    return GraphLocation(operator, branch=_MOVING)
 
 
 class CountChange(NamedTuple):

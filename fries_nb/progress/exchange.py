@@ -9,8 +9,8 @@ A batch waits, and grows, unless it takes away something that is minimal in the 
 frontier advance. It is examined again whenever the view changes.
 
 A message that its receiver takes away is safe, since the sender's step that counts it justifies it by a token that this
-sender holds. A token itself may go to another host only when *all* hosts have received what was done with it: otherwise
-they may hear of its end first, and a frontier passes what was sent with it.
+sender holds. For a token itself that goes to another host it is not: others might hear of its end before they hear of
+what was sent with it. So it is counted as a message while it is on its way (see ``change_batch.moving``).
 
 No host knows all first counts: each begins with those of its own workers, in its frame 1, and is *open* when frame 1 of
 every member has come. Until then it neither announces a frontier nor broadcasts what its workers have done since, for a
@@ -47,7 +47,22 @@ True
 >>> a.frontier("W").elements, b.frontier("W").elements
 (((0, 5),), ((0, 5),))
 
-A frame that comes twice has no effect; a gap in the numbers is an error.
+A host that joins begins with the view of a member, the *server*, at a moment at which every other member has said, in
+a frame of its own, that its frames go to the newcomer too. As frames of one sender stay in order, that view and the
+frames together lack nothing; those that the view includes already are recognised by their numbers. The server goes on
+with its work meanwhile, and no host records or requests anything. The newcomer's view consists of a prefix of the
+frames of each member, as any other, so it is as safe. Frames that come before the view are kept.
+
+>>> c = HostProgress.joining(2, flow, ["W"])
+>>> greetings = a.admit([2]), b.admit([2])
+>>> a.welcomed()                                                  # a is the server, and has not heard of b's
+()
+>>> c.receive(greetings[1]), a.receive(greetings[1]), a.welcomed()
+(None, None, (2,))
+>>> c.take_view(a.state()), c.frontier("W").elements
+(None, ((0, 5),))
+
+One that leaves says so in its last frame. A frame that comes twice has no effect; a gap in the numbers is an error.
 
 >>> b.receive(frame)
 >>> b.receive(ProgressFrame(0, 7, ()))
@@ -58,43 +73,48 @@ fries_nb.errors.ProtocolError: progress frame 7 of host 0 came after frame 2; ex
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import chain
-from types import MappingProxyType
 
 import msgspec
 
 from fries_nb.errors import ProtocolError
 from fries_nb.progress.antichain import Antichain
-from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation, Pointstamp
+from fries_nb.progress.change_batch import CountChange, CountChanges, GraphLocation, Pointstamp
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
-from fries_nb.progress.times import Time, start_time
+from fries_nb.progress.times import start_time
 from fries_nb.progress.tracker import FrontierHolder, Tracker
-
-NO_CHANGE: Mapping[str, Antichain] = MappingProxyType({})
+from fries_nb.progress.waiting_changes import NO_CHANGE, WaitingChanges
 
 __all__ = ["FlowEdge", "HostProgress", "ProgressFrame", "ProgressState", "first_counts"]
 
 
 class ProgressFrame(msgspec.Struct, frozen=True, tag=True):
-    """The changes of one or more whole steps of one host. ``number`` counts the host's frames from 1."""
+    """The changes of one or more whole steps of one host.
+
+    Attributes:
+        sender: the host.
+        number: counts the host's frames from 1.
+        changes: the changes.
+        admits: new hosts to which this frame of the sender is the first one to go.
+        is_last: whether the sender leaves.
+    """
 
     sender: int
     number: int
     changes: CountChanges
+    admits: tuple[int, ...] = ()
+    is_last: bool = False
 
 
-class ProgressState(msgspec.Struct, frozen=True):
+class ProgressState(msgspec.Struct, frozen=True, tag=True):
     """A view as a value, with which a new host starts.
 
     Attributes:
         counts: all counts that are not 0.
         numbers: host to the number of its last frame that is included; the hosts are the members.
-        missing: the hosts whose first counts are not included.
     """
 
     counts: CountChanges
     numbers: dict[int, int]
-    missing: tuple[int, ...] = ()
 
 
 def first_counts(graph: ProgressGraph, starters: Mapping[str, int]) -> CountChanges:
@@ -109,58 +129,6 @@ def first_counts(graph: ProgressGraph, starters: Mapping[str, int]) -> CountChan
         CountChange(GraphLocation(operator), start_time(len(graph.loops[operator])), count)
         for operator, count in starters.items()
     )
-
-
-class _Waiting:
-    """The changes that a host has not broadcast yet, and what each of them could release."""
-
-    def __init__(self, tracker: Tracker) -> None:
-        self._tracker = tracker
-        self._batch = ChangeBatch()
-        self._releases: dict[tuple[str, Time], set[Pointstamp]] = {}
-
-    def __len__(self) -> int:
-        return len(self._batch)
-
-    def extend(self, changes: Iterable[CountChange]) -> list[Pointstamp]:
-        """Add a step; returns what it takes away that was not taken away before."""
-        released: list[Pointstamp] = []
-        for location, time, delta in changes:
-            if not self._tracker.graph.leads_on(location):
-                continue
-            net = self._batch.update(location, time, delta)
-            if (net < 0) != (net - delta < 0):
-                self._index((location, time), net < 0)
-                if net < 0:
-                    released.append((location, time))
-        return released
-
-    def _index(self, stamp: Pointstamp, is_release: bool) -> None:
-        for image in self._tracker.images(*stamp):
-            stamps = self._releases.setdefault(image, set())
-            if is_release:
-                stamps.add(stamp)
-            else:
-                stamps.discard(stamp)
-                if not stamps:
-                    del self._releases[image]
-
-    def is_due(self, stamps: Iterable[Pointstamp], frontiers: Mapping[str, Antichain]) -> bool:
-        """Whether something minimal in the view is taken away: one of these, or what these frontiers wait for.
-
-        Args:
-            stamps: what has come to wait, or whose count in the view has changed.
-            frontiers: those that have changed.
-        """
-        if any(self._batch.get(*stamp) < 0 and self._tracker.is_minimal(*stamp) for stamp in stamps):
-            return True
-        elements = chain.from_iterable(((listener, time) for time in new) for listener, new in frontiers.items())
-        waiting = chain.from_iterable(self._releases.get(element, ()) for element in elements)
-        return any(self._tracker.count(*stamp) > 0 for stamp in waiting)
-
-    def take(self) -> CountChanges:
-        self._releases.clear()
-        return self._batch.take()
 
 
 class HostProgress:
@@ -183,21 +151,19 @@ class HostProgress:
         self._tracker = Tracker(graph, listeners)
         self._numbers = dict.fromkeys(members, 0)
         self._missing = set(self._numbers)
-        self._waiting = _Waiting(self._tracker)
+        self._waiting = WaitingChanges(self._tracker)
         self._advanced: dict[str, Antichain] = {}
+        self._has_view = True
+        self._early: list[ProgressFrame] = []  # frames that came before the view that a new host begins with
+        self._silent: dict[int, set[int]] = {}  # new host to the members that have not admitted it
+        self._admitted: dict[int, set[int]] = {}  # new host to those that have, before this one
 
     @classmethod
-    def joining(cls, host: int, graph: ProgressGraph, listeners: Iterable[str], state: ProgressState) -> HostProgress:
-        """A host that starts with another's view; frames that the view includes already have no effect on it.
-
-        It has no first counts, and does not begin.
-        """
-        joined = cls(host, graph, listeners, state.numbers)
-        joined._numbers.update(state.numbers)
-        joined._tracker.update(state.counts)
-        joined._missing = set(state.missing) - {host}
-        joined.admit(host)
-        joined._announce_all()
+    def joining(cls, host: int, graph: ProgressGraph, listeners: Iterable[str]) -> HostProgress:
+        """A host that joins the others; it opens with ``take_view``. It has no first counts, and does not begin."""
+        joined = cls(host, graph, listeners, [host])
+        joined._missing.clear()
+        joined._has_view = False
         return joined
 
     # ---- opening
@@ -224,7 +190,7 @@ class HostProgress:
     @property
     def is_open(self) -> bool:
         """Whether the first counts of all hosts are known, so that frontiers are announced."""
-        return not self._missing
+        return not self._missing and self._has_view
 
     def _announce_all(self) -> dict[str, Antichain]:
         """The start frontiers if the host is open now, otherwise none."""
@@ -241,15 +207,15 @@ class HostProgress:
         """
         return self._released(self._waiting.extend(changes))
 
-    def flush(self) -> ProgressFrame | None:
-        """The frame of all that waits, whether it can advance a frontier or not; for a host that leaves.
+    def leave(self) -> ProgressFrame:
+        """The last frame of this host, whose workers have all ended: all that waits, perhaps nothing.
 
         Raises:
             ProtocolError: it has not begun.
         """
         if self.host in self._missing:
             raise ProtocolError(f"host {self.host} leaves before it has begun, so its first counts would be missing")
-        return self._broadcast() if self._waiting else None
+        return msgspec.structs.replace(self._broadcast(), is_last=True)
 
     @property
     def waiting(self) -> int:
@@ -264,11 +230,18 @@ class HostProgress:
         Raises:
             ProtocolError: the sender is not a member, or one of its frames is missing.
         """
+        if not self._has_view:
+            self._early.append(frame)
+            return None
+        return self._released(*self._taken(frame))
+
+    def _taken(self, frame: ProgressFrame) -> tuple[list[Pointstamp], Mapping[str, Antichain]]:
+        """Take in a frame; returns the pointstamps and the frontiers that have changed."""
         last = self._numbers.get(frame.sender)
         if last is None:
             raise ProtocolError(f"a progress frame came from host {frame.sender}; members are {sorted(self._numbers)}")
         if frame.number <= last:
-            return None
+            return [], NO_CHANGE
         if frame.number > last + 1:
             raise ProtocolError(
                 f"progress frame {frame.number} of host {frame.sender} came after frame {last}; "
@@ -279,29 +252,79 @@ class HostProgress:
         if frame.sender in self._missing:
             self._missing.discard(frame.sender)
             advanced = self._announce_all()
-        return self._released([(change.location, change.time) for change in frame.changes], advanced)
+        self._note_members(frame)
+        return [(change.location, change.time) for change in frame.changes], advanced
 
-    def admit(self, host: int) -> None:
-        """Accept the frames of a new host, from number 1; idempotent."""
-        self._numbers.setdefault(host, 0)
+    def _note_members(self, frame: ProgressFrame) -> None:
+        """Note whom the sender of a frame has admitted, and whether it leaves."""
+        for host in frame.admits:
+            if host in self._silent:
+                self._silent[host].discard(frame.sender)
+            else:
+                self._admitted.setdefault(host, set()).add(frame.sender)
+        if frame.is_last:
+            self._forget(frame.sender)
 
-    def dismiss(self, host: int) -> None:
-        """Accept no more frames of a host, which has flushed what it had.
+    def _forget(self, host: int) -> None:
+        self._numbers.pop(host, None)
+        for silent in self._silent.values():
+            silent.discard(host)
+
+    # ---- hosts that join
+
+    def admit(self, hosts: Iterable[int]) -> ProgressFrame:
+        """Accept the frames of new hosts; returns a frame to be broadcast to all, these included, as all later ones.
 
         Raises:
-            ProtocolError: its first counts have not come.
+            ProtocolError: this host has not begun.
         """
-        if host in self._missing:
-            raise ProtocolError(f"host {host} was dismissed, but its first counts have not come; expected its frame 1")
-        self._numbers.pop(host, None)
+        new = tuple(hosts)
+        if self.host in self._missing:
+            raise ProtocolError(f"hosts {new} were admitted by host {self.host}, which has not begun")
+        members = self._numbers.keys() - {self.host, *new}
+        self._numbers.update(dict.fromkeys(new, 0))
+        self._silent.update((host, members - self._admitted.pop(host, set())) for host in new)
+        self._numbers[self.host] += 1
+        return ProgressFrame(self.host, self._numbers[self.host], (), admits=new)
+
+    def welcomed(self) -> tuple[int, ...]:
+        """The new hosts that all members have admitted since the last call; this host's view is what they begin with.
+
+        One member, the same for all, gives it to them.
+        """
+        complete = tuple(host for host, silent in self._silent.items() if not silent) if self.is_open else ()
+        for host in complete:
+            del self._silent[host]
+        return complete
+
+    def state(self) -> ProgressState:
+        """The view, for a host that joins."""
+        return ProgressState(self._tracker.counts, dict(self._numbers))
+
+    def take_view(self, view: ProgressState) -> ProgressFrame | None:
+        """Begin with the view of a member, and open; returns the frame that is to be broadcast in consequence, if any.
+
+        Raises:
+            ProtocolError: this host has a view; or a frame is missing, or comes from a stranger.
+        """
+        if self._has_view:
+            raise ProtocolError(f"a view came to host {self.host}, which has one; expected it once, when it joins")
+        self._numbers = {**self._numbers, **view.numbers, self.host: self._numbers[self.host]}
+        self._apply(view.counts)
+        for frame in self._early:
+            self._taken(frame)
+        self._early, self._has_view = [], True
+        return self._released(self._waiting.stamps, self._announce_all())
+
+    def dismiss(self, host: int) -> None:
+        """Forget a new host that does not take part after all; idempotent."""
+        self._forget(host)
+        self._silent.pop(host, None)
+        self._admitted.pop(host, None)
 
     def least_counts(self) -> CountChanges:
         """The counts that frontiers depend on; see ``Tracker.least_counts``."""
         return self._tracker.least_counts()
-
-    def state(self) -> ProgressState:
-        """The view, for a host that joins."""
-        return ProgressState(self._tracker.counts, dict(self._numbers), tuple(sorted(self._missing)))
 
     # ---- frontiers
 
@@ -357,5 +380,5 @@ class HostProgress:
     def _waiting_again(self) -> None:
         """Index what waits anew, since each pointstamp has one listener more."""
         changes = self._waiting.take()
-        self._waiting = _Waiting(self._tracker)
+        self._waiting = WaitingChanges(self._tracker)
         self._waiting.extend(changes)

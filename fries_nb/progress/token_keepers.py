@@ -55,8 +55,11 @@ class TokenKeepers:
     def advance(self) -> None:
         """The frontier has advanced: every key that holds tokens is due, once for those of the same rounds."""
         self._due = []
-        for key, tokens in list(self._tokens.items()):
-            times = {id: self._book.times[id] for id in tokens if id in self._book.times}
+        self._make_due(list(self._tokens))
+
+    def _make_due(self, keys: Iterable[Any]) -> None:
+        for key in keys:
+            times = {id: self._book.times[id] for id in self._tokens[key] if id in self._book.times}
             if not times:
                 del self._tokens[key]
                 continue
@@ -90,3 +93,21 @@ class TokenKeepers:
         """Add the saved keys of a bin."""
         for key, number in keys:
             self._tokens.setdefault(key, {})[TokenId(bin, number)] = None
+
+    # ---- bins that move
+
+    def release(self, saved: SavedKeepers) -> bool:
+        """Forget these keys, whose bins move; returns whether one of them was due."""
+        keys = {key for some in saved.values() for key, _ in some}
+        was_due = any(key in keys for _, key in self._due)
+        self._due = [due for due in self._due if due[1] not in keys]
+        for key in keys:
+            self._tokens.pop(key, None)
+        return was_due
+
+    def receive(self, saved: SavedKeepers, are_due: bool) -> None:
+        """Add the keys of bins that have moved here, which are due at once or when the frontier advances."""
+        for bin, keys in saved.items():
+            self.load(bin, keys)
+        if are_due:
+            self._make_due({key: None for keys in saved.values() for key, _ in keys})

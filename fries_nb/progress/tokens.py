@@ -52,7 +52,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from fries_nb.errors import ProtocolError, TokenError
-from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
+from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation, moving
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
 from fries_nb.progress.times import Time, moment, postponed
 from fries_nb.progress.token_handles import BOUND, TimeUnits, Token, TokenId
@@ -288,17 +288,27 @@ class TokenBook:
             self.times.update(loaded)
             self._lost.extend(loaded)
 
-    def release(self, bin: int) -> SavedTokens:
-        """Give a bin up to another worker. Its tokens stay counted: they are only held elsewhere.
+    def release(self, bins: Iterable[int]) -> dict[int, SavedTokens]:
+        """Give bins up to another worker; until it has received them, their tokens count as on their way.
 
-        To a worker at the same host, after ``hand_over``; to one at another host, when all hosts have received what
-        this one flushed after that (see ``exchange``).
+        First pickle their states, which refer to the tokens.
         """
-        saved = self.saved().get(bin, SavedTokens({}, 0))
-        self._next.pop(bin, None)
-        for number in saved.times:
-            del self.times[TokenId(bin, number)]
-        return saved
+        saved = self.saved()
+        released = {bin: saved[bin] for bin in bins if bin in saved}
+        for bin, tokens in released.items():
+            del self._next[bin]
+            for number, time in tokens.times.items():
+                self._write(TokenId(bin, number), time, None)
+                self._changes.update(moving(self.operator), time, +1)
+        return released
+
+    def receive(self, bins: Mapping[int, SavedTokens]) -> None:
+        """Take over bins that another worker has released, as ``load`` does."""
+        self.load(bins)
+        for saved in bins.values():
+            for time in map(tuple, saved.times.values()):
+                self._changes.update(moving(self.operator), time, -1)
+                self._changes.update(self._location, time, +1)
 
 
 def token_counts(operator: str, bins: Iterable[SavedTokens]) -> CountChanges:

@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 from fries_nb.errors import ProtocolError
 from fries_nb.progress.antichain import Antichain, CountedAntichain
-from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
+from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation, moving
 from fries_nb.progress.path_summary import PathSummary, identity
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
 from fries_nb.progress.times import Time, apart_from_moment
@@ -81,6 +81,7 @@ class Tracker:
         self._view = ChangeBatch()
         self._antichains: dict[str, CountedAntichain] = {}
         self._below: dict[GraphLocation, list[_Way]] = {location: [] for location in graph.locations}
+        self._below.update((moving(name), self._below[GraphLocation(name)]) for name in graph.loops)
         for listener in listeners:
             self.listen(listener)
         for edge in graph.edges:

@@ -12,12 +12,14 @@ from fries_nb.controller.frontiers import OperatorFrontier
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.loop_states import LoopState
 from fries_nb.controller.metrics import MetricsSnapshot
+from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import TraceError
 from fries_nb.report.audit_section import verdict_parts
 from fries_nb.report.buffer_steps import buffers_svg, bytes_text
 from fries_nb.report.constraint_bars import CAUSES, constraint_svg, latency_text
 from fries_nb.report.frontier_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, frontier_row, loop_row
+from fries_nb.report.host_rows import before_now, hosts_svg
 from fries_nb.report.latency import latency_svg
 from fries_nb.report.latency_bands import bands_of
 from fries_nb.report.markup import (
@@ -77,13 +79,17 @@ _LOOPS = (
     "the loop, as last reported"
 )
 
+_BINS = "Hosts and their workers, and the owner of each of the 1,024 bins of the keys of a keyed operator."
+_BEFORE = "The strips above are those before the first rescale, and after each one."
+
 
 @dataclass(frozen=True)
 class Story:
     """The data of a run so far. ``verdict`` is ``None`` without a trace, and an error if the trace cannot be judged.
 
     ``constraints`` are the latency constraints as last judged, ``judged`` their states over time; ``sizes`` are those
-    of output buffers over time, ``chains`` the changes of chains; ``frontiers`` and ``loops`` as last reported.
+    of output buffers over time, ``chains`` the changes of chains; ``frontiers`` and ``loops`` as last reported;
+    ``topology`` has the hosts, ``topologies`` those before the first rescale and after each one.
     """
 
     graph: Graph
@@ -102,6 +108,8 @@ class Story:
     chains: Sequence[ChainChange] = ()
     frontiers: Sequence[OperatorFrontier] = ()
     loops: Sequence[LoopState] = ()
+    topology: TopologyStatus | None = None
+    topologies: Sequence[tuple[float, TopologyStatus]] = ()
 
 
 def run_page(story: Story) -> str:
@@ -116,6 +124,7 @@ def run_page(story: Story) -> str:
             section("Latency", _latency(story)),
             section("Latency constraints", _constraints(story)),
             *_progress(story),
+            *_hosts(story),
             section("Changes", _changes(story.changes)),
             section("Operators", _operators(story.graph, story.snapshot)),
             section("Audit", _audit(story)),
@@ -156,6 +165,14 @@ def _progress(story: Story) -> Iterator[Html]:
     columns = [Column(one.name.capitalize(), one.number) for one in LOOP_COLUMNS]
     if story.loops:
         yield section("Loops", table(_LOOPS, columns, map(loop_row, story.loops)))
+
+
+def _hosts(story: Story) -> Iterator[Html]:
+    """The section on hosts and the owners of bins."""
+    if story.topology is not None:
+        before = before_now(story.topologies)
+        words = f"{_BINS} {_BEFORE}" if before else _BINS if story.topology.tables else "Hosts and their workers."
+        yield section("Hosts", figure(hosts_svg(story.topology, {}, before), words))
 
 
 def _constraints(story: Story) -> Html:

@@ -14,6 +14,7 @@ from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.lighter import Lighter, check_lighter
 from fries_nb.dataflow.limits import Tuples, checked_limit, checked_timeout
+from fries_nb.dataflow.own_endpoints import check_readable
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
@@ -191,30 +192,37 @@ class Run(RunMonitor):
         self._runner.refuse_if_over("a rate is set while the dataflow runs")
         self._runner.set_rate(source, float(rate))
 
-    def rescale(self, hosts: int) -> Rescale:
-        """Change the number of hosts while the dataflow runs; returns at once.
+    def rescale(self, hosts: int, at_once: int | None = None) -> Rescale:
+        """Change the number of hosts while the dataflow runs; returns at once. Requests are carried out in order.
 
         New hosts bring workers of every operator whose number of workers was not declared: as many as each host had in
         the beginning. Rows are dealt to them when all hosts have the new channels; until then the loss of a new host
-        has no effect. Hosts that joined last leave first, when their workers have processed what was routed to them.
-        Changes and checkpoints wait for the milliseconds of each step, and a rescale waits for those under way.
+        has no effect. Then the state of keyed operators moves to them, bin by bin (there are 1,024 of each), while rows
+        flow. The last hosts leave first, when their state has moved to the others and their workers have processed what
+        was routed to them. Changes and checkpoints wait for the milliseconds of each step, and a rescale waits for
+        those under way.
 
-        Sources, and operators with forward edges from equally many source workers, stay as they are.
+        Sources with ``workers=None`` take part: their splits (16 for each worker of the beginning) are dealt anew, in
+        one step of milliseconds, to the workers that there are then, each of which has the share of its splits of the
+        source's rate. Other operators with a declared number of workers get none on new hosts; neither do sources of
+        dataflows with times, whose open windows, calls and tokens move with the state of their keys.
 
         Args:
-            hosts: the number of hosts; not less than in the beginning, or since a recovery.
+            hosts: the number of hosts.
+            at_once: maximum number of bins that move in one step: 1 for the least delay of each row (fluid), 1,024 for
+                the shortest rescale (all at once). ``None`` adapts it, so that the state of a step is pickled
+                and unpickled in about 25 ms.
 
         Returns:
             The handle of the rescale.
 
         Raises:
             PlanError: not a number of hosts; no operator could get another worker; or the dataflow cannot be rescaled
-                yet: it is timed, or has a loop, several regions, or a keyed operator without a declared number of
-                workers.
+                yet: it has a loop or several regions.
             SessionError: Spark has too few free task slots; includes the numbers.
             RunError: the run has ended.
         """
-        return self._runner.rescales.request(hosts)
+        return self._runner.rescales.request(hosts, at_once)
 
     def constrain(
         self, sequence: Sequence[Element], latency_ms: float, window_s: float = WINDOW_S, on_violation: str = "tell",
@@ -348,7 +356,7 @@ class Run(RunMonitor):
             A Spark DataFrame.
 
         Raises:
-            DataflowError: no such sink, or several and none named.
+            DataflowError: no such sink, several and none named, or your own, which only you can read.
             SinkError: a committed file is missing; or the sink is a Delta table that others have rewritten.
         """
         sinks = [name for name, operator in self.graph.by_name.items() if operator.traits.is_sink]
@@ -381,6 +389,8 @@ class Run(RunMonitor):
         return self._rows(operator)
 
     def _rows(self, of: str) -> Any:
+        given = self.graph.operator(of)
+        check_readable(of, given.function if given.traits.is_sink else given.on_error)
         if self.state == "failed":
             warn_of(self.graph.name, self.error, self.uncommitted, depth=2)
         return self._runner.output(of)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.controller import events as said
+from fries_nb.messages import Report
 from fries_nb.progress.change_batch import CountChanges
 from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.remedies import Remedies
@@ -84,6 +85,8 @@ class RegionListener:
     def answered(self, event: said.Answered) -> None:
         """Forward to ``Regions.answered``."""
         self._runner.answered(self._number, event)
+        if isinstance(event.answer, Report) and self.launched.is_set():
+            self._runner.rescales.advice.observe()
 
     def heard(self, lines: tuple[Line, ...]) -> None:
         """Record printed lines."""

@@ -76,7 +76,7 @@ class RegionRunner:
         details: the traceback of the failure from the user's first frame on.
         flowing: set when the first workers process tuples, or the run has ended.
         ended: set when all resources of the run are released.
-        options: the options of the run.
+        options, rates: the options of the run; source to its rate in tuples per second, where one was set.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class RegionRunner:
         self._group = f"fries-sql-{uuid.uuid4().hex[:8]}"
         self._next_launch: threading.Thread | None = None
         self._cancelling: threading.Thread | None = None
-        self._rates: dict[str, float] = {}
+        self.rates: dict[str, float] = {}
         self._flowing_regions: set[int] = set()  # regions whose workers process tuples
         self._checkpoint_requests = CheckpointRequests()
 
@@ -192,7 +192,7 @@ class RegionRunner:
         """Set the rate of a source in tuples per second, now or when its region starts."""
         region = next(number for number, region in enumerate(self._regions) if source in region.own)
         with self._lock:
-            self._rates[source] = rate
+            self.rates[source] = rate
             if region < len(self.launched):
                 self.launched[region].driver.post(said.RateRequested(source, rate))
 
@@ -296,8 +296,8 @@ class RegionRunner:
             self.launched.append(launched)
             weakref.finalize(self, remove_scratch, launched.scratch)
             self._open = True
-            for source in self._rates.keys() & set(region.own):
-                self.post(said.RateRequested(source, self._rates[source]))
+            for source in self.rates.keys() & set(region.own):
+                self.post(said.RateRequested(source, self.rates[source]))
             self.queue.started(number, applied)
             if self._draining:
                 self.post(self._drained(number))

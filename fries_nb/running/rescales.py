@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, Protocol
 
-from fries_nb.controller.events import HostsRequested, RescaleEnded
+from fries_nb.controller.events import HostsRequested, RescaleCancelled, RescaleEnded
+from fries_nb.controller.topology_status import TopologyStatus
+from fries_nb.dataflow.endpoints import rate_of
 from fries_nb.dataflow.graph import Graph, Partitioning
 from fries_nb.dataflow.regions import Region
 from fries_nb.errors import PlanError
+from fries_nb.messages import Report
+from fries_nb.running.host_advice import HostAdvice
+from fries_nb.running.telemetry import Telemetry
 from fries_nb.spark.launch import Launched
 from fries_nb.spark.region_spec import Options
-from fries_nb.topology.progress_locations import progress_of
+from fries_nb.topology.progress_locations import is_tracked
 from fries_nb.topology.topology import Topology
 
 
@@ -45,9 +51,10 @@ class Rescale:
         hosts: the requested number of hosts.
     """
 
-    def __init__(self, request: str, hosts: int) -> None:
+    def __init__(self, request: str, hosts: int, run: RescaledRun) -> None:
         self.id = request
         self.hosts = hosts
+        self._run = run
         self._ended = threading.Event()
         self._result: RescaleResult | None = None
 
@@ -58,6 +65,14 @@ class Rescale:
     def outcome(self) -> str:
         """``done``, ``aborted`` or ``failed``; empty while it is under way."""
         return self._result.outcome if self._result is not None else ""
+
+    def cancel(self) -> None:
+        """Cancel it, if no row is routed to new hosts yet and no state has moved; otherwise it continues.
+
+        ``result()`` says which: a cancelled rescale is ``aborted``. Without effect if it has ended.
+        """
+        if not self._ended.is_set():
+            self._run.post(RescaleCancelled(self.id))
 
     def result(self, timeout: float | None = None) -> RescaleResult:
         """Wait until the rescale has ended.
@@ -87,8 +102,10 @@ class RescaledRun(Protocol):
 
     launched: list[Launched]
     options: Options
+    telemetry: Telemetry
+    rates: dict[str, float]
 
-    def post(self, event: HostsRequested) -> None:
+    def post(self, event: HostsRequested | RescaleCancelled) -> None:
         """Pass a request to the controller of the running region."""
 
     def refuse_if_over(self, why: str) -> None:
@@ -101,9 +118,13 @@ class Rescales:
     Args:
         regions: the regions of the dataflow.
         run: the run.
+
+    Attributes:
+        advice: proposes another number of hosts.
     """
 
     def __init__(self, regions: tuple[Region, ...], run: RescaledRun) -> None:
+        self.advice = HostAdvice(regions[-1].graph, self)
         self._regions = regions
         self._run = run
         self._told = 0  # the number of hosts, as the controller has told it last
@@ -111,23 +132,59 @@ class Rescales:
         self._lock = threading.Lock()
         self._is_closed = False
 
-    def request(self, hosts: int) -> Rescale:
+    def request(self, hosts: int, at_once: int | None) -> Rescale:
         """Request another number of hosts; see ``Run.rescale`` for the arguments and errors."""
         if not isinstance(hosts, int) or isinstance(hosts, bool) or hosts < 1:
             raise PlanError(f"hosts={hosts!r}; expected a whole number from 1 up")
+        if at_once is not None and (not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1):
+            raise PlanError(f"at_once={at_once!r}; expected a number of bins from 1 up, or None to adapt it")
         self._run.refuse_if_over("a rescale needs a running dataflow")
         if len(self._regions) > 1:
             raise PlanError("a dataflow with an aggregate or a sort cannot be rescaled yet; expected one region")
-        brought = shares(self._regions[0].graph, self._run.options.hosts, self._run.options)
+        brought = self._shares()
         if hosts > self._hosts:
             self._run.launched[-1].session.require_more(hosts - self._hosts, self._hosts)
         with self._lock:
-            rescale = Rescale(f"r{len(self._requests) + 1}", hosts)
+            rescale = Rescale(f"r{len(self._requests) + 1}", hosts, self._run)
+            self._run.telemetry.rescale_requested(rescale.id, hosts, self.status)
             self._requests[rescale.id] = rescale
             if self._is_closed:  # since it was asked whether the run is over
                 rescale.resolve(self._unheard())
-        self._run.post(HostsRequested(rescale.id, hosts, brought))
+        self._run.post(HostsRequested(rescale.id, hosts, brought, at_once or 0))
         return rescale
+
+    @property
+    def status(self) -> TopologyStatus:
+        """The topology of the region launched last; see ``Run.topology``."""
+        return self._run.launched[-1].driver.controller.topology
+
+    @property
+    def last(self) -> Rescale | None:
+        """The last request that has not ended, or else the last one; ``None`` before the first."""
+        requests = list(self._requests.values())
+        return next((one for one in requests if not one.outcome), requests[-1] if requests else None)
+
+    @cached_property
+    def can_rescale(self) -> bool:
+        """Whether the dataflow can be rescaled, as far as that does not depend on free slots."""
+        try:
+            return len(self._regions) == 1 and bool(self._shares())
+        except PlanError:
+            return False
+
+    def _shares(self) -> dict[str, int]:
+        return shares(self._regions[0].graph, self._run.options.hosts, self._run.options)
+
+    def reports(self) -> tuple[Report, ...]:
+        """The last report of each worker."""
+        return self._run.telemetry.reports()
+
+    def target_rates(self) -> dict[str, float | None]:
+        """Source to the rate that it is to deliver in tuples per second, ``None`` without one."""
+        by_name, found = self._regions[-1].graph.by_name, dict[str, float | None]()
+        for name in self._regions[-1].graph.sources:
+            found[name] = self._run.rates.get(name, rate_of(by_name[name].function))
+        return found
 
     @property
     def _hosts(self) -> int:
@@ -137,7 +194,9 @@ class Rescales:
         """Record the outcome of a request."""
         self._told = event.hosts
         result = RescaleResult(event.outcome, event.hosts, event.error, event.delay_ms)
-        self._requests[event.request].resolve(result)
+        rescale = self._requests[event.request]
+        self._run.telemetry.rescale_ended(event, rescale.hosts, self.status)
+        rescale.resolve(result)
 
     def closed(self) -> None:
         """End the requests that the controller has not heard of, since the region has ended."""
@@ -159,30 +218,27 @@ def shares(graph: Graph, hosts: int, options: Options) -> dict[str, int]:
         options: the options of the run.
 
     Raises:
-        PlanError: the dataflow works by time or has a loop, or a keyed operator would have to move state, or no
-            operator can get another worker.
+        PlanError: the dataflow has a loop, or watermarks; or no operator can get another worker.
     """
-    if progress_of(graph) is not None:
-        timed = (one.name for one in graph.operators if one.time is not None or one.within.level or one.traits.timed)
-        raise PlanError(f"a dataflow that works by time or has a loop cannot be rescaled yet; {next(timed)} does")
+    if looped := [one.name for one in graph.operators if one.within.level]:
+        raise PlanError(f"a dataflow with a loop cannot be rescaled yet; {looped[0]} is in one")
+    if options.notifications is not None:
+        raise PlanError("a dataflow whose times travel in-band cannot be rescaled; expected tokens")
+    fixed = options.fixed.union(graph.sources if is_tracked(graph) else ())  # splits do not move with times yet
     topology = Topology.dealt(graph, hosts, options.chaining)
     brought: dict[str, int] = {}
     why: list[str] = []
     for name, operator in graph.by_name.items():
         group = {worker.operator for worker in topology.last_workers(name)}
         into = [edge.partitioning for edge in graph.edges if edge.to in group and not topology.is_one_to_one(edge)]
-        if stays := sorted(group & (options.fixed | set(graph.sources))):
+        if stays := sorted(group & fixed):
             why.append(f"{name} stays" if name in stays else f"{name} stays with {stays[0]}, on its forward edges")
         elif Partitioning.BROADCAST in into:
             why.append(f"each worker of {name} gets all rows")
-        elif Partitioning.HASH in into:
-            raise PlanError(
-                f"{name} has its keys on the hosts of the beginning, and keys do not move yet; expected no operator "
-                "with key=, or workers= there, so that it stays"
-            )
         else:
             brought[name] = round(operator.workers / hosts)
     if not any(brought.values()):
         reasons = "; ".join(why) or "there are fewer workers than hosts"
-        raise PlanError(f"no operator can get workers on a new host: {reasons}; sources and declared workers= stay")
+        declared = "declared workers= stay, and a source's is 1 unless it is None"
+        raise PlanError(f"no operator can get workers on a new host: {reasons}; {declared}")
     return {name: count for name, count in brought.items() if count}

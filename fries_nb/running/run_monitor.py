@@ -21,18 +21,20 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import DataflowError
 from fries_nb.messages import Paused
 from fries_nb.report import Story, run_page, write_page
+from fries_nb.running.host_monitor import HostMonitor
 from fries_nb.running.proposals import Proposal
-from fries_nb.running.region_runner import RegionRunner
+from fries_nb.running.region_runner import OVER
 from fries_nb.running.remedies import Violation
 from fries_nb.running.run_end import UncommittedCheck
-from fries_nb.running.telemetry import KeptCheckpoint, RecoveryTime, Telemetry
+from fries_nb.running.source_states import Explanation, source_states
+from fries_nb.running.telemetry import KeptCheckpoint, RecoveryTime
 from fries_nb.spark.region_spec import Options
 from fries_nb.topology.running_chains import ChainChange, ChainedOperators
 from fries_nb.trace import Record
 from fries_nb.transport.envelopes import Line
 
 
-class RunMonitor:
+class RunMonitor(HostMonitor):
     """What can be observed of a run; see ``fries_nb.running.handle.Run``.
 
     Attributes:
@@ -42,8 +44,6 @@ class RunMonitor:
     graph: Graph
     _options: Options
     _began_s: float
-    _telemetry: Telemetry
-    _runner: RegionRunner
 
     @property
     def state(self) -> str:
@@ -64,6 +64,17 @@ class RunMonitor:
     def scratch(self) -> str:
         """The directory, or URI of one, that holds the run's temporary files; deleted with this object."""
         return self._runner.launched[0].scratch
+
+    def explain(self) -> Explanation:
+        """What each source reads, where it is, and how far it is behind; printed as text, ``.sources`` are values.
+
+        A source is behind if rows are due by its rate, or known to be there, as in a log or a directory that grows, and
+        have not been read.
+
+        Returns:
+            The states of the sources, of some moment of the last second.
+        """
+        return Explanation(source_states(self.graph, self._telemetry.reports(), self.state in OVER))
 
     @property
     def checkpoints(self) -> tuple[KeptCheckpoint, ...]:
@@ -340,6 +351,8 @@ class RunMonitor:
             chains=self.chain_history(),
             frontiers=self.frontiers(),
             loops=self.loops(),
+            topology=self.topology(),
+            topologies=self.topology_history(),
         )
         return write_page(path, run_page(story))
 

@@ -15,18 +15,20 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from fries_nb.changes import Change
-from fries_nb.controller.events import CheckpointEnded, OperatorPaused, Outcome, Recover
+from fries_nb.controller.events import CheckpointEnded, OperatorPaused, Outcome, Recover, RescaleEnded
 from fries_nb.controller.frontiers import Frontiers
 from fries_nb.controller.history import History, PlotMark, Point
 from fries_nb.controller.loop_attempts import Loop
 from fries_nb.controller.loop_states import LoopState, loop_states
 from fries_nb.controller.metrics import Metrics, MetricsSnapshot
+from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region, regions
 from fries_nb.messages import Chained, Paused, Report, WorkerId
 from fries_nb.operators.time_values import TimeValues, values_named
 from fries_nb.progress.change_batch import CountChanges
+from fries_nb.report.markup import counted
 from fries_nb.running.constraint_states import ConstraintStates
 from fries_nb.running.locks import locked
 from fries_nb.storage.schemas import first_come
@@ -91,6 +93,7 @@ class Telemetry:
         chains: the last answer to a request for the chain that begins with a worker, since the hosts were restarted.
         running_chains: the chains as they are now.
         chain_changes: when they have changed, and what they were from then on.
+        topologies: times in seconds since the Unix epoch, and the topology from then on, where it was rescaled.
     """
 
     def __init__(
@@ -114,6 +117,7 @@ class Telemetry:
         workers = {one.name: one.workers for one in graph.operators}
         self.running_chains = RunningChains((one for one in chains if workers.keys() >= set(one)), workers)
         self.chain_changes: tuple[ChainChange, ...] = ()
+        self.topologies: tuple[tuple[float, TopologyStatus], ...] = ()
         self._columns: dict[WorkerId, pa.Schema] = {}
         self.constraints = ConstraintStates(constraints)
         self._outstanding: tuple[int, CountChanges] | None = None
@@ -227,6 +231,36 @@ class Telemetry:
         self._history.mark(change.id, outcome.outcome, change.label, change.ended_s(outcome, time.time()))
 
     @locked
+    def rescale_requested(self, request: str, hosts: int, status: TopologyStatus) -> None:
+        """Record the request of another number of hosts, and the topology before the first one."""
+        now_s = time.time()
+        self._metrics.expect_all()
+        self.topologies = self.topologies or ((now_s, status),)
+        self._history.mark(_mark_of(request), "request", f"rescale to {counted(hosts, 'host')}", now_s)
+
+    @locked
+    def rescale_ended(self, event: RescaleEnded, hosts: int, status: TopologyStatus) -> None:
+        """Record the end of a rescale to ``hosts``, and the topology since then; workers that it lacks have left."""
+        now_s, label = time.time(), f"rescale to {counted(hosts, 'host')}"
+        self._history.mark(_mark_of(event.request), event.outcome, label, now_s)
+        if event.outcome == "done":
+            self.topologies += ((now_s, status),)
+            known = [one.worker for one in self._metrics.reports]
+            self._metrics.depart(
+                worker for worker in known if worker.index >= len(status.workers.get(worker.operator, ()))
+            )
+
+    @locked
+    def worker_rates(self) -> dict[WorkerId, float]:
+        """Worker to the tuples per second that it takes in, as last measured."""
+        return self._metrics.worker_rates()
+
+    @locked
+    def reports(self) -> tuple[Report, ...]:
+        """The last report of each worker."""
+        return self._metrics.reports
+
+    @locked
     def snapshot(self) -> MetricsSnapshot:
         """The current measurements of the operators that the user declared."""
         snapshot = self._metrics.snapshot()
@@ -258,3 +292,8 @@ class Telemetry:
     def printed(self) -> tuple[Line, ...]:
         """The last lines that operators printed."""
         return tuple(self._printed)
+
+
+def _mark_of(request: str) -> str:
+    """The name of a rescale's marks, since recoveries are numbered likewise."""
+    return f"rescale {request}"

@@ -78,7 +78,7 @@ def check_fits(path: str, files: Sequence[str]) -> None:
         _package().Schema.from_arrow(new)
     table = pa.schema([*known, *new])
     for file, schema in schemas.items():
-        _check_rows(TableColumns(path, table), table, file, schema)
+        _check_rows(TableColumns(f"the Delta table {path}", table), table, file, schema)
 
 
 def add(path: str, run: str, epoch: int, names: Sequence[str]) -> None:
@@ -222,7 +222,7 @@ def _columns(path: str, table: Any) -> pa.Schema:
 
 def _columns_to_add(path: str, known: pa.Schema, schema: pa.Schema) -> pa.Schema:
     """The columns that the table does not have yet, in types that Delta supports."""
-    joined = TableColumns(path, known).joined(schema)
+    joined = TableColumns(f"the Delta table {path}", known).joined(schema)
     return pa.schema([field for field in joined if field.name not in known.names])
 
 

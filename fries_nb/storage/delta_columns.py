@@ -3,7 +3,7 @@
 Sinks convert incoming rows, to the columns that the table had when they began; the driver checks again before it writes
 the checkpoint's record, against the table's current columns (see ``delta``).
 
->>> fit = TableColumns("t", pa.schema([pa.field("n", pa.float64(), nullable=False)])).fit
+>>> fit = TableColumns("the Delta table t", pa.schema([pa.field("n", pa.float64(), nullable=False)])).fit
 >>> fit(pa.record_batch({"n": [1], "u": pa.array([200], pa.uint8())})).schema.types
 [DataType(double), DataType(int16)]
 >>> fit(pa.record_batch({"n": [None]}))
@@ -26,16 +26,20 @@ class TableColumns:
     """The columns of one table.
 
     Args:
-        path: path of the table.
+        table: description of the table.
         columns: its columns; empty if the table is to be created.
+
+    Attributes:
+        table: the description.
+        columns: the columns.
     """
 
-    def __init__(self, path: str, columns: pa.Schema) -> None:
-        self._table = f"the Delta table {path}"
-        self._columns = fixed(columns)
+    def __init__(self, table: str, columns: pa.Schema) -> None:
+        self.table = table
+        self.columns = fixed(columns)
         self._required = [field.name for field in columns if not field.nullable]
         self._came: pa.Schema | None = None
-        self._goal = self._columns
+        self._goal = self.columns
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in the types of the table's columns; new columns in types that Delta supports.
@@ -58,18 +62,18 @@ class TableColumns:
         Raises:
             ColumnError: a column does not fit, whatever its values.
         """
-        new = [name for name in schema.names if name not in self._columns.names]
-        if twins := alike([*self._columns.names, *new]):
+        new = [name for name in schema.names if name not in self.columns.names]
+        if twins := alike([*self.columns.names, *new]):
             known, name = twins
-            problem = f"differs from {known!r} in {self._table} only in case, which the table ignores; rename it"
-            raise self._refused(name, problem)
+            problem = f"differs from {known!r} in {self.table} only in case, which the table ignores; rename it"
+            raise self.refused(name, problem)
         for name in self._required:
             if name not in schema.names:
-                self._taken(self._columns.field(name), pa.nulls(1))
+                self._taken(self.columns.field(name), pa.nulls(1))
         return pa.schema([self._as_table(field) for field in schema])
 
     def _as_table(self, field: pa.Field) -> pa.Field:
-        column = self._columns.field(field.name) if field.name in self._columns.names else None
+        column = self.columns.field(field.name) if field.name in self.columns.names else None
         if column is not None:
             self._taken(column, pa.array([], field.type))
             return pa.field(field.name, column.type)
@@ -77,16 +81,22 @@ class TableColumns:
             return storable(pa.schema([field])).field(0)
         except KeyError:
             words = f"is {field.type}, a type that no Delta table has; convert it"
-            raise self._refused(field.name, words, [pa.field(field.name, pa.null())]) from None
+            raise self.refused(field.name, words, [pa.field(field.name, pa.null())]) from None
 
     def _taken(self, field: pa.Field, values: pa.Array) -> pa.Array:
-        column = self._columns.field(field.name) if field.name in self._columns.names else field
+        column = self.columns.field(field.name) if field.name in self.columns.names else field
         try:
-            return taken(column, values, self._table)
+            return taken(column, values, self.table)
         except ValueError as error:
-            raise self._refused(field.name, str(error)) from error
+            raise self.refused(field.name, str(error)) from error
 
-    def _refused(self, column: str, words: str, open_: Iterable[pa.Field] = ()) -> ColumnError:
-        """The error, with the table's columns, and the other columns with unrestricted types."""
-        before = fixed(pa.schema([*self._columns, *open_])).serialize().to_pybytes()
+    def refused(self, column: str, words: str, open_: Iterable[pa.Field] = ()) -> ColumnError:
+        """The error, with the table's columns, and the other columns with unrestricted types.
+
+        Args:
+            column: name of the column that does not fit.
+            words: why, as the end of a sentence.
+            open_: other columns.
+        """
+        before = fixed(pa.schema([*self.columns, *open_])).serialize().to_pybytes()
         return ColumnError(f"column {column!r} {words} in the operator", column, before)

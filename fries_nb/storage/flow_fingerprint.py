@@ -19,8 +19,11 @@ from __future__ import annotations
 
 import msgspec
 
+from fries_nb.dataflow.catalog_endpoints import CatalogTable
 from fries_nb.dataflow.endpoints import DeltaTable, Memory, ParquetFiles
 from fries_nb.dataflow.graph import Edge, Graph, Operator
+from fries_nb.dataflow.kafka_endpoint import Kafka
+from fries_nb.dataflow.own_endpoints import OwnSink, OwnSource, described
 from fries_nb.operators.state import keeps_state
 from fries_nb.storage.locations import absolute
 
@@ -83,7 +86,8 @@ def difference(flow: FlowFingerprint, graph: Graph) -> str:
 
 def _operator(operator: Operator) -> str:
     by = f" by {', '.join(operator.key)}" if operator.key else ""
-    return f"{operator.kind}{by}{_target(operator.function)}"
+    is_end = operator.traits.is_source or operator.traits.is_sink
+    return f"{operator.kind}{by}{_endpoint(operator.function, operator.traits.is_sink) if is_end else ''}"
 
 
 def _why_fixed(operator: Operator) -> str:
@@ -93,13 +97,24 @@ def _why_fixed(operator: Operator) -> str:
     return ""
 
 
-def _target(function: object) -> str:
-    """The target of a sink as text; it must not change, since committed output stays in the old one."""
+def _endpoint(function: object, is_sink: bool) -> str:
+    """The target of a sink as text; it must not change, since committed output stays in the old one.
+
+    Of a topic the name, of the user's own source the class: the checkpoint has its splits. Other arguments may change.
+    """
     match function:
         case Memory():
             return " into memory"
         case ParquetFiles() | DeltaTable():
             return f" into {absolute(function.path)}"
+        case CatalogTable() if is_sink:
+            return f" into {function}"
+        case Kafka():
+            return f" with topic {function.topic}"
+        case OwnSink():
+            return f" into {described(function)}"
+        case OwnSource():
+            return f" by {type(function).__qualname__}"
     return ""
 
 

@@ -46,13 +46,14 @@ class _Owner(msgspec.Struct, frozen=True):
     delta: bool = False
 
 
-def claim(path: str, flow: str, *, table: bool = False) -> None:
+def claim(path: str, flow: str, *, table: bool = False, beside_others: bool = False) -> None:
     """Make a directory the target of a dataflow, and finish commits that an earlier run left incomplete.
 
     Args:
         path: the directory.
         flow: name of the dataflow.
         table: whether it is a Delta table, or becomes one.
+        beside_others: whether it may hold files that no flow wrote, as the directory of a table does.
 
     Raises:
         SinkError: it holds data of another origin, or cannot be written.
@@ -73,7 +74,7 @@ def claim(path: str, flow: str, *, table: bool = False) -> None:
         found = filesystem.get_file_info(root)
         if found.type == fs.FileType.File:
             raise SinkError(f"{path} is a file; expected a directory, or a path where none is yet")
-        is_ours = table and delta.is_table(path)
+        is_ours = beside_others or (table and delta.is_table(path))
         there = entries(filesystem, root)
         if not is_ours and any(entry.base_name != "_fries" for entry in there):  # an interrupted claim leaves _fries
             raise SinkError(f"{path} holds files that no flow wrote; use an empty directory or a new path")

@@ -5,6 +5,8 @@
 'part-r1-scored-00000-0002-000007-c0ffee00.parquet'
 >>> PartName.read("/out/_fries/pending/" + str(name)) == name
 True
+>>> str(name._replace(epoch=5))
+'part-r1-scored-00000-0002-e5-000007-c0ffee00.parquet'
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import pyarrow as pa
 from fries_nb.errors import SinkError
 from fries_nb.storage.locations import join
 
-_NAME = re.compile(r"part-(\w+)-(\w+)-(\d{5})-(\d{4,})-(\d{6,})-([0-9a-f]{8})\.parquet")
+_NAME = re.compile(r"part-(\w+)-(\w+)-(\d{5})-(\d{4,})(?:-e(\d+))?-(\d{6,})-([0-9a-f]{8})\.parquet")
 
 
 _LONGEST = 80
@@ -27,7 +29,10 @@ _LONGEST = 80
 
 
 class PartName(NamedTuple):
-    """A part written in ``run`` by worker ``worker`` of ``sink``; ``columns`` is the fingerprint of its schema."""
+    """A part written in ``run`` by worker ``worker`` of ``sink``; ``columns`` is the fingerprint of its schema.
+
+    ``epoch`` is that of the topology in which the worker was added.
+    """
 
     run: str
     sink: str
@@ -35,10 +40,12 @@ class PartName(NamedTuple):
     incarnation: int
     serial: int
     columns: str
+    epoch: int = 1
 
     def __str__(self) -> str:
+        epoch = f"-e{self.epoch}" if self.epoch > 1 else ""
         return (
-            f"part-{word(self.run)}-{word(self.sink)}-{self.worker:05d}-{self.incarnation:04d}-{self.serial:06d}"
+            f"part-{word(self.run)}-{word(self.sink)}-{self.worker:05d}-{self.incarnation:04d}{epoch}-{self.serial:06d}"
             f"-{self.columns}.parquet"
         )
 
@@ -52,8 +59,8 @@ class PartName(NamedTuple):
         found = _NAME.fullmatch(posixpath.basename(file))
         if found is None:
             raise SinkError(f"{file!r} is not the name of a part file; a commit takes what sinks have closed")
-        run, sink, worker, incarnation, serial, columns = found.groups()
-        return PartName(run, sink, int(worker), int(incarnation), int(serial), columns)
+        run, sink, worker, incarnation, epoch, serial, columns = found.groups()
+        return PartName(run, sink, int(worker), int(incarnation), int(serial), columns, int(epoch or 1))
 
 
 def word(name: str) -> str:

@@ -31,8 +31,9 @@ from typing import Any
 
 from fries_nb.checkpoints import CommittedChange, Restoration
 from fries_nb.controller import events as said
-from fries_nb.controller.controller import Controller, EventQueue
+from fries_nb.controller.controller import Controller
 from fries_nb.controller.deferred_changes import with_deferred
+from fries_nb.controller.event_queue import EventQueue
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Limit
 from fries_nb.messages import Chained, WorkerId
@@ -52,10 +53,9 @@ from fries_nb.worker.worker import Worker
 
 TICK = 0.02
 """Probability of a tick at a step at which another event is possible."""
-
 NEWS = 0.1
 """Probability at a step that a start or loss of a host is noticed, if there is any."""
-
+MOST_STEPS = 100_000  # after so many a run is taken to have no end; drawn ones have some thousands
 PAUSES_NS = (1_000, 50_000, 3_000_000)
 """Possible time from one step to the next in nanoseconds."""
 
@@ -129,7 +129,7 @@ class Cluster:
     def _lead(self, incarnation: int, restored: Restoration | None) -> None:
         """Start a driver, with its own controller."""
         self.controller = Controller(
-            self.graph, self._plan.hosts, incarnation, self._interval_ns,
+            self.graph, self._plan.hosts, incarnation, self._interval_ns, splits=self._plan.splits(),
             checkpoints=self._checkpoints, restored=restored, run="r", chaining=self._plan.chaining,
         )  # fmt: skip
         self._events = EventQueue(self.controller.handle, self.clock, self._carry_out)
@@ -236,7 +236,7 @@ class Cluster:
 
     # ---- steps
 
-    def run(self, steps: int = 10**6) -> None:
+    def run(self, steps: int = MOST_STEPS) -> None:
         """Take steps until the run has ended.
 
         Raises:
@@ -244,7 +244,7 @@ class Cluster:
         """
         self.until(lambda: self.state != "running", steps)
 
-    def until(self, reached: Callable[[], bool], steps: int = 10**6) -> None:
+    def until(self, reached: Callable[[], bool], steps: int = MOST_STEPS) -> None:
         """Take steps until a condition holds, or the run has ended; raises as ``run`` does."""
         for _ in range(steps):
             if reached() or self.state != "running":

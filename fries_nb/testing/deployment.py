@@ -15,7 +15,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.traits import Holds
 from fries_nb.messages import WorkerId
 from fries_nb.testing.faults import Fate
-from fries_nb.testing.readers import Rows
+from fries_nb.testing.readers import Rows, plans_of
 from fries_nb.testing.store import Store
 from fries_nb.topology.progress_locations import Watermarks, progress_of
 from fries_nb.topology.topology import Topology
@@ -42,6 +42,11 @@ class Deployment:
     def reshaped(self) -> Deployment:
         """The settings with which a dead driver's run is resumed."""
         return replace(self, graph=self.fate.reshaped(self.graph), chaining=self.chaining ^ self.fate.rechains())
+
+    def splits(self) -> dict[str, list[int]]:
+        """Source to the numbers of its splits, in the order in which they are dealt to workers."""
+        plans = plans_of(self.graph, self.inputs, self.store.cut_by(self.graph))
+        return {name: [split.number for split in plan.splits] for name, plan in plans.items()}
 
     def assembly(self, topology: Topology, restoration: Restoration, redistribution: Redistribution) -> Assembly:
         """The assembly of an incarnation's workers, with the snapshots from which they are restored."""

@@ -49,12 +49,13 @@ class Fate:
     """Draws faults.
 
     Attributes:
+        hosts: the hosts that may be killed.
         slow: the slow host, ``None`` if there is none.
     """
 
     def __init__(self, faults: Faults, hosts: int, chance: random.Random) -> None:
         self._faults = faults
-        self._hosts = hosts
+        self.hosts = list(range(hosts))
         self._random = chance
         self._kills = ["host"] * faults.host_kills + ["driver"] * faults.driver_kills
         self.slow = chance.randrange(hosts) if faults.slow else None
@@ -65,8 +66,8 @@ class Fate:
             return None
         if self._kills.pop(self._random.randrange(len(self._kills))) == "driver":
             return ()
-        dying = 1 if self._random.random() < 0.7 else self._random.randint(1, self._hosts)
-        return tuple(self._random.sample(range(self._hosts), dying))
+        dying = 1 if self._random.random() < 0.7 else self._random.randint(1, len(self.hosts))
+        return tuple(self._random.sample(self.hosts, dying))
 
     def rechains(self) -> bool:
         """Whether chaining is switched on or off when a dead driver's run is resumed."""

@@ -7,12 +7,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from fries_nb.controller import events as said
 from fries_nb.errors import DataflowError
+from fries_nb.messages import WorkerId
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.faults import Faults
 from fries_nb.testing.scenarios import Scenario, draw_focused
+from fries_nb.topology.expansion import workers_of
 from fries_nb.topology.topology import Topology
+from fries_nb.trace import Record, TraceFlow
 
 
 def draw_reshaped(seed: int) -> Scenario:
@@ -43,11 +48,23 @@ class GrowingCluster(Cluster):
 
     def step(self) -> bool:
         """Carry out one event; sometimes request another topology first."""
-        if self._asked_for is None and self.hosts.started and self.random.random() < self.often:
+        if self._may_ask() and self.random.random() < self.often:
             added = [worker.operator for worker in self.hosts.topology.added]
             everyone = [operator.name for operator in self.graph.operators]
             self._want(self.random.choice(added if added and self.random.random() < 0.6 else everyone))
         return super().step()
+
+    def records(self) -> list[Record]:
+        """The trace so far, with the workers of now, and earlier ones that have left records."""
+        flow, *records = super().records()
+        assert isinstance(flow, TraceFlow), "the first record"
+        workers = {WorkerId(one.operator, one.worker) for one in records if not isinstance(one, TraceFlow)}
+        workers.update(one for name in self.graph.by_name for one in workers_of(self.graph, name))
+        traced = {name: sum(worker.operator == name for worker in workers) for name in flow.workers}
+        return [structs.replace(flow, workers=traced), *records]
+
+    def _may_ask(self) -> bool:
+        return self._asked_for is None and self.hosts.started
 
     def grow(self, operator: str, host: int) -> None:
         """Request an idle worker of this operator on this host.
@@ -66,14 +83,14 @@ class GrowingCluster(Cluster):
         self._ask(self.hosts.topology.shrunk(operator))
 
     def widen(self) -> None:
-        """Request that rows are routed to idle workers, except by key."""
+        """Request that rows are routed to idle workers; those of keyed operators own no bins yet."""
         self._ask(self.hosts.topology.widened())
 
     def narrow(self, operator: str) -> None:
         """Request that no more rows are routed to an operator's last worker.
 
         Raises:
-            DataflowError: it was there from the beginning.
+            DataflowError: it is the only one, or owns bins.
         """
         topology = self.hosts.topology
         self._ask(topology.narrowed(topology.last_workers(operator)))
@@ -82,8 +99,7 @@ class GrowingCluster(Cluster):
         topology = self.hosts.topology
         try:
             if any(worker.operator == operator for worker in topology.idle):
-                can_widen = topology.widened().idle != topology.idle
-                self.widen() if can_widen and self.random.random() < 0.5 else self.shrink(operator)
+                self.widen() if self.random.random() < 0.5 else self.shrink(operator)
             elif any(worker.operator == operator for worker in topology.added) and self.random.random() < 0.5:
                 self.narrow(operator)
             else:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from fries_nb.assembly.workers import configuration_of
 from fries_nb.bundles import deliveries
-from fries_nb.checkpoints import Restoration, Snapshot, in_effect
+from fries_nb.checkpoints import Restoration, Snapshot
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.worker_reader import Positions
 from fries_nb.errors import OperatorError
@@ -21,7 +22,6 @@ from fries_nb.messages import (
     Answer,
     ChannelId,
     Control,
-    Drain,
     Failed,
     Rehearse,
     Saved,
@@ -37,8 +37,9 @@ from fries_nb.testing.network import SeededNetwork
 from fries_nb.testing.ports import ListPort
 from fries_nb.testing.readers import Supply, plans_of, positions_of
 from fries_nb.testing.seeded_chains import SeededChains
-from fries_nb.testing.seeded_progress import SeededProgress
+from fries_nb.testing.seeded_progress import Admits, SeededProgress
 from fries_nb.testing.seeded_trials import SeededTrials
+from fries_nb.topology.routing_table import RoutingTable
 from fries_nb.topology.topology import Topology
 from fries_nb.topology.wiring import wire, wirings_of
 from fries_nb.worker import events as heard
@@ -55,38 +56,35 @@ class Hosts:
         workers: all workers, by their first operator.
         ports: the open ports of sinks and of dead letters, by the operator's worker.
         supply: the input that the sources have not read yet.
-        dead: hosts that were killed.
+        dead, warnings: hosts that were killed; the warnings of workers, in order.
         spent: workers that had ended before the marker of the incarnation's checkpoint.
-        trials: the dry runs and rehearsals that were requested.
-        chains: the chains that were requested while it runs.
-        warnings: the warnings of workers, in order.
+        trials, chains: the dry runs and rehearsals that were requested; the chains that were, while it runs.
         started: whether the controller has admitted them.
     """
 
     def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
         self.incarnation = incarnation
-        self.workers: dict[WorkerId, Worker] = {}
-        self.ports: dict[WorkerId, ListPort] = {}
-        self.dead: set[int] = set()
-        self.warnings: list[heard.Warned] = []
+        self.workers, self.ports = dict[WorkerId, Worker](), dict[WorkerId, ListPort]()
+        self.dead, self.warnings = set[int](), list[heard.Warned]()
         self.started = False
         self._plan = plan
         self._random = plan.random
-        self.topology = Topology.dealt(plan.graph, plan.hosts, plan.chaining)
+        tables = {name: RoutingTable(packed) for name, packed in restoration.tables.items()}
+        self.topology = Topology.dealt(plan.graph, plan.hosts, plan.chaining, tables)
         self._placement = dict(self.topology.placement)  # includes removed workers
-        self._redistribution = Redistribution(restoration.checkpoint, plan.graph)
+        self._redistribution = Redistribution(restoration.checkpoint, plan.graph, restoration.tables)
         self._failures: list[Failed] = []
         self.trials = SeededTrials(self, plan)
         self._saves: list[tuple[Worker, int, tuple[Snapshot, ...]]] = []
-        self._of: dict[WorkerId, Worker] = {}
-        self._sinks: dict[WorkerId, OpenSinks] = {}
+        self._of, self._sinks = dict[WorkerId, Worker](), dict[WorkerId, OpenSinks]()
         self._resting: list[Worker] = []
         self.draws = Draws(plan.random, lambda one: plan.fate.slow is not None and self._home(one) == plan.fate.slow)
         self.network = SeededNetwork(self.draws)
         self.chains = SeededChains(self, plan.clock)
         self.progress = SeededProgress(plan, self)
         self.spent = {worker for worker in self.topology.workers if self._redistribution.had_ended(worker)}
-        self._assembly = plan.assembly(self.topology, restoration, self._redistribution)
+        assembly = plan.assembly(self.topology, restoration, self._redistribution)
+        self._assembly = replace(assembly, earlier=plan.store.earlier(self.topology.workers))
         for host in range(plan.hosts):
             for wiring in wirings_of(self.topology, host):
                 try:
@@ -117,7 +115,7 @@ class Hosts:
         self._of.update((instance.worker, worker) for instance in worker.instances)
 
     def _open_port(self, worker: WorkerId) -> ListPort:
-        self.ports[worker] = self._plan.store.open_port(worker, self.incarnation)
+        self.ports[worker] = self._plan.store.open_port(worker, self.incarnation, self.topology.added.get(worker, 1))
         return self.ports[worker]
 
     def host_of(self, worker: WorkerId) -> int:
@@ -161,25 +159,26 @@ class Hosts:
         """Make the added workers, which start with ``settle``; ``issued`` is the id of the last issued marker."""
         self.topology = topology
         self._placement.update(topology.placement)
-        decided = in_effect(self._plan.store.decided)
-        first = [worker for id_, worker in self._of.items() if id_.index == 0]
-        running = {name: one for worker in first for name, one in configuration_of(worker).items()}
-        for host in range(self._plan.hosts):
-            for wiring in wirings_of(topology, host):
-                if wiring.id not in self._of:
-                    worker = self._assembly.newcomer(wiring, running, decided, issued)
-                    self._put(worker)
-                    self._resting.append(worker)
+        self.progress.extend(topology)
+        running = dict(pair for at, one in self._of.items() if not at.index for pair in configuration_of(one).items())
+        assembly = replace(self._assembly, earlier=self._plan.store.earlier(topology.workers))
+        alive = sorted({*topology.placement.values()} - self.dead)
+        for wiring in [one for host in alive for one in wirings_of(topology, host) if one.id not in self._of]:
+            worker = assembly.newcomer(wiring, running, self._plan.store.kept(), issued)
+            self._put(worker)
+            self.supply.join(wiring.id)
+            self._resting.append(worker)
 
     def settle(self, topology: Topology) -> None:
         """Start the added workers and drop the removed ones, since all workers have adopted the topology."""
         resting, self._resting = self._resting, []
-        for worker in resting:
+        for worker in [one for one in resting if self._lives(one.wiring.id)]:
             self._begin(worker)
             self.progress.greet(worker.wiring.id)
-        for id_ in [id_ for id_ in self._of if id_ not in set(topology.workers)]:
+        self._plan.store.leave(removed := sorted(self._of.keys() - set(topology.workers)))
+        for id_ in removed:
             gone = self._of.pop(id_)
-            if self.workers.pop(id_, None) is gone:
+            if self.workers.pop(id_, None) is gone and gone in self._all:
                 self._all.remove(gone)
                 self.draws.discard(("work", id_))
 
@@ -189,8 +188,7 @@ class Hosts:
         """Start the workers, since all hosts have joined."""
         self.started = not self._failures
         for failure in self._failures:
-            host = self.host_of(failure.worker)
-            self.network.put((network.LaneKind.ANSWERS, host), failure)
+            self.network.put((network.LaneKind.ANSWERS, self.host_of(failure.worker)), failure)
         for id_, worker in self.workers.items():
             if self.started and self._lives(id_):
                 self.draws.add(("work", id_))
@@ -221,12 +219,15 @@ class Hosts:
 
     def _arrive(self, kind: network.LaneKind, place: Any, what: Any) -> Answer | None:
         if kind is network.LaneKind.ANSWERS:
-            answer: Answer = what
-            return answer
+            return cast("Answer", what)
+        if isinstance(place, ChannelId) and self.topology.is_former(place):
+            return None
         if kind is network.LaneKind.FRAMES:
             self.give(place.receiver, heard.Arrived(place, what))
         elif kind is network.LaneKind.GRANTS:
             self.give(place.sender, heard.Granted(place, what))
+        elif kind is network.LaneKind.STATE:
+            self.give(what.to, heard.BinsArrived(what))
         elif kind is network.LaneKind.PROGRESS:
             self.progress.receive(place[1], what)
         else:
@@ -235,6 +236,8 @@ class Hosts:
                 self.trials.add((worker, control))
             elif isinstance(control, SetChain):
                 self.chains.request(worker, control)
+            elif isinstance(control, Admits):
+                self.progress.admit(worker, control)
             elif isinstance(control, AdoptTopology):
                 chain = tuple(operator.name for operator in self._of[worker].wiring.chain)
                 self.give(worker, heard.Rewired(control.epoch, wire(self.topology, chain, worker.index), worker))
@@ -271,8 +274,12 @@ class Hosts:
 
     def _feed(self, source: WorkerId) -> None:
         self.draws.discard(("feed", source))
-        if self._of[source].wants_input and (supplied := self.supply.next(source)) is not None:
+        worker = self._of[source]
+        supplied = self.supply.next(source) if worker.wants_input else None
+        if isinstance(supplied, heard.Supplied):
             self.give(source, supplied)
+        elif supplied is not None:
+            self._answer(worker, supplied)
 
     def tick(self) -> None:
         """Advance one worker's clock, so that it reports."""
@@ -312,6 +319,9 @@ class Hosts:
         for instruction in itertools.chain.from_iterable(iter(worker.take, [])):
             if isinstance(instruction, SendFrame):
                 self.network.put_all(network.LaneKind.FRAMES, deliveries(instruction.channels, instruction.frame))
+            elif isinstance(instruction, heard.Ship):
+                place = worker.wiring.id, instruction.bins.to
+                self.network.put((network.LaneKind.STATE, place), instruction.bins)
             elif isinstance(instruction, heard.Grant):
                 self.network.put_all(network.LaneKind.GRANTS, instruction.sizes.items())
             elif isinstance(instruction, heard.TellController):
@@ -330,8 +340,8 @@ class Hosts:
                 self.warnings.append(instruction)
             elif isinstance(instruction, heard.Counted):
                 self.progress.record(worker, instruction.changes)
-            elif isinstance(instruction, heard.ToReader) and isinstance(instruction.control, Drain):
-                self.supply.drain(worker.wiring.id)
+            elif isinstance(instruction, heard.ToReader):
+                self.supply.obey(worker.wiring.id, instruction.control)
 
     def _write(self, worker: Worker, instruction: heard.Write | heard.ClosePart) -> None:
         for effect in self._sinks[worker.wiring.id].carry_out(instruction):
@@ -363,7 +373,7 @@ class Hosts:
             self.draws.discard(("work", id_))
             self.draws.discard(("feed", id_))
         for lane, count in list(self.network.waiting()):
-            if self._home(lane) in self.dead:
+            if self._home(lane) in self.dead - self.progress.left:
                 self.network.lose(lane, self._plan.fate.prefix(count))
 
     def unsaid(self) -> Iterator[Answer]:
@@ -382,7 +392,7 @@ class Hosts:
         kind, place = thing
         if isinstance(place, ChannelId):
             place = place.receiver if kind is network.LaneKind.GRANTS else place.sender
-        elif kind is network.LaneKind.PROGRESS:
+        elif kind in (network.LaneKind.PROGRESS, network.LaneKind.STATE):
             place = place[0]
         if isinstance(place, WorkerId):
             return self.host_of(place)

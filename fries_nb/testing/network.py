@@ -5,6 +5,7 @@
     control    one lane for each host, from the controller to its workers
     answers    one lane for each host, from its workers to the controller
     progress   one lane for each pair of hosts, of counts of pointstamps
+    state      one lane for each pair of workers, of bins that move
 
 The links between the hosts of a run on Spark give the same guarantees.
 """
@@ -27,6 +28,7 @@ class LaneKind(Enum):
     CONTROL = "control"
     ANSWERS = "answers"
     PROGRESS = "progress"
+    STATE = "state"
 
     __hash__ = object.__hash__
 

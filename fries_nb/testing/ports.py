@@ -63,9 +63,12 @@ class ListSink(Sink):
         self.ports: list[ListPort] = []
         self.commits: dict[int, tuple[str, ...]] = {}
 
-    def open(self, worker: WorkerId, incarnation: int) -> ListPort:
+    def claim(self, flow: str, run: str) -> None:
+        """Nothing to claim: it belongs to one run; see ``Sink``."""
+
+    def open(self, worker: WorkerId, incarnation: int, epoch: int = 1) -> ListPort:
         """Open a port for a worker in an incarnation; see ``Sink``."""
-        port = ListPort(f"{worker}.{incarnation}")
+        port = ListPort(f"{worker}{f'@{epoch}' if epoch > 1 else ''}.{incarnation}")
         self.ports.append(port)
         return port
 

@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fries_nb.progress.change_batch import CountChange
-from fries_nb.progress.exchange import HostProgress, ProgressFrame
+from fries_nb.progress.exchange import HostProgress, ProgressFrame, ProgressState
 from fries_nb.testing.draws import Draws
 from fries_nb.testing.network import Lane, LaneKind, SeededNetwork
 
@@ -39,27 +39,51 @@ class ProgressLanes:
 
     Attributes:
         hosts: index to the host's progress.
+        serving: each host that joins to the one that gives it its view, until it does.
     """
 
     def __init__(self, network: SeededNetwork) -> None:
         self.hosts: dict[int, HostProgress] = {}
+        self.serving: dict[int, int] = {}
+        self._peers: dict[int, set[int]] = {}
         self._network = network
 
     def join(self, progress: HostProgress) -> None:
-        """Add a host; frames that are broadcast from now on reach it as well."""
+        """Add one of the first hosts."""
+        for other in self.hosts:
+            self._peers[other].add(progress.host)
+        self._add(progress)
+
+    def _add(self, progress: HostProgress) -> None:
+        self._peers[progress.host] = set(self.hosts)
         self.hosts[progress.host] = progress
-        for other in self.hosts.values():
-            other.admit(progress.host)
+
+    def grow(self, progress: HostProgress, server: int) -> None:
+        """Add a host that joins the others, which are to ``admit`` it one by one; ``server`` gives it its view."""
+        self._add(progress)
+        self.serving[progress.host] = server
+
+    def meet(self, new: Iterable[int]) -> None:
+        """Hosts that join together know of each other from the start."""
+        together = set(new)
+        for host in together:
+            self._peers[host] |= together - {host}
+
+    def admit(self, host: int, *new: int) -> None:
+        """A host admits new ones, which frames that it broadcasts from now on reach as well."""
+        self._peers[host].update(new)
+        self._broadcast(self.hosts[host].admit(new))
+        self._serve(host)
 
     def leave(self, host: int) -> None:
-        """A host broadcasts all that it has. When its frames have been delivered, ``dismiss`` it."""
-        self._broadcast(self.hosts[host].flush())
+        """A host broadcasts all that it has, and is gone."""
+        self._broadcast(self.hosts[host].leave())
+        self.remove(host)
 
-    def dismiss(self, host: int) -> None:
-        """The others forget a host that has left."""
+    def remove(self, host: int) -> None:
+        """A host is gone."""
         del self.hosts[host]
-        for other in self.hosts.values():
-            other.dismiss(host)
+        self.serving.pop(host, None)
 
     def begin(self, host: int, counts: Iterable[CountChange]) -> None:
         """A host begins with the first counts of its workers."""
@@ -78,11 +102,24 @@ class ProgressLanes:
         pair: Any = lane[1]
         self.receive(pair[1], self._network.take(lane))
 
-    def receive(self, host: int, frame: ProgressFrame) -> None:
-        """A frame has arrived at this host."""
-        self._broadcast(self.hosts[host].receive(frame))
+    def receive(self, host: int, frame: ProgressFrame | ProgressState) -> None:
+        """A frame, or its view, has arrived at this host; nothing happens if it has left."""
+        if host in self.hosts:
+            progress = self.hosts[host]
+            if isinstance(frame, ProgressState):
+                self._broadcast(progress.take_view(frame))
+            else:
+                self._broadcast(progress.receive(frame))
+            self._serve(host)
+
+    def _serve(self, host: int) -> None:
+        """Give new hosts the view of this one, if it is their server and all have admitted them."""
+        for new in self.hosts[host].welcomed():
+            if self.serving.get(new) == host:
+                del self.serving[new]
+                self._network.put((LaneKind.PROGRESS, (host, new)), self.hosts[host].state())
 
     def _broadcast(self, frame: ProgressFrame | None) -> None:
         if frame is not None:
-            others = (host for host in self.hosts if host != frame.sender)
+            others = (host for host in sorted(self._peers[frame.sender]) if host in self.hosts)
             self._network.put_all(LaneKind.PROGRESS, (((frame.sender, host), frame) for host in others))

@@ -6,18 +6,26 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from fries_nb.connectors.source import SPLITS_PER_SOURCE, Position, Split, restored_positions, split_count
+from fries_nb.connectors.source import (
+    SPLITS_PER_SOURCE,
+    Position,
+    Split,
+    restored_positions,
+    split_count,
+    splits_of,
+)  # fmt: skip
 from fries_nb.connectors.time_column import TimeColumn, as_ticks
 from fries_nb.connectors.worker_reader import Positions, SourcePlan, WorkerReader, open_reader, planned
 from fries_nb.dataflow.graph import Graph
-from fries_nb.messages import WorkerId
+from fries_nb.messages import AdoptSplits, Drain, SetRate, SplitsRead, WorkerId
 from fries_nb.operators.instance import Instance
 from fries_nb.trace import ROW_BITS
-from fries_nb.worker.events import Supplied
+from fries_nb.worker.events import GiveUpSplits, Supplied
 from fries_nb.worker.redistribution import Redistribution
 
 Rows = Sequence[Mapping[str, Any]]
@@ -160,7 +168,7 @@ class Supply:
 
     Args:
         graph: the dataflow.
-        inputs: source to its rows.
+        inputs: the rows of each source.
         chance: draws the sizes of batches.
         due_ns: due time of all rows in nanoseconds.
         positions: source worker to the positions of its splits; ``None`` for a worker that has ended.
@@ -178,21 +186,48 @@ class Supply:
         positions: Mapping[WorkerId, Positions | None] = FROM_THE_START,
         plans: Mapping[str, SourcePlan] | None = None,
     ) -> None:
+        begun = {name: graph.operator(name).workers for name in graph.sources}
         self.total = sum(len(rows) for rows in inputs.values())
         self.held: set[WorkerId] = set()
-        self._spent = {worker for worker, reached in positions.items() if reached is None}
-        self._batches: dict[WorkerId, deque[Supplied] | None] = {}
         self.bounds: dict[WorkerId, Mapping[int, int]] = {}
         self.ahead_ticks: dict[WorkerId, int | None] = {}
-        begun = {name: graph.operator(name).workers for name in graph.sources}
-        for number, (name, plan) in enumerate((plans or plans_of(graph, inputs, begun)).items()):
-            workers = begun[name]
-            for index in range(workers):
+        self._chance, self._due_ns = chance, due_ns
+        self._plans = plans or plans_of(graph, inputs, begun)
+        self._spent = {worker for worker, reached in positions.items() if reached is None}
+        self._reached: dict[WorkerId, dict[int, Position | None]] = {}
+        self._batches: dict[WorkerId, deque[Supplied] | None] = {}
+        self._drained: set[WorkerId] = set()
+        self._told: set[WorkerId] = set()
+        for name, plan in self._plans.items():
+            for index in range(begun[name]):
                 source = WorkerId(name, index)
-                reader = _reader(plan, source, workers, number, positions.get(source, {}))
-                self.bounds[source], self.ahead_ticks[source] = reader.bounds, reader.ahead_ticks
-                self._batches[source] = _cut(reader, chance, due_ns)
+                reached = positions.get(source, {})
+                self._reached[source] = {
+                    split.number: None if reached is None else reached.get(split.number, Position())
+                    for split in splits_of(plan.splits, index, begun[name])
+                }
+                self._cut(source)
         self.read = self.total - sum(map(_rows_of, self._batches.values()))
+
+    def join(self, source: WorkerId) -> None:
+        """Note a worker that was added, if it is a source's: without splits, held if another one of its source is."""
+        if source.operator not in self._plans:
+            return
+        self._reached[source] = {}
+        self._told.discard(source)
+        self._drained.discard(source)
+        if any(held.operator == source.operator for held in self.held):
+            self.held.add(source)
+        self._cut(source)
+
+    def _cut(self, source: WorkerId) -> None:
+        """Cut the rest of a worker's splits into batches."""
+        name, reached = source.operator, self._reached[source]
+        plan, number = self._plans[name], list(self._plans).index(name)
+        mine = tuple(split for split in plan.splits if split.number in reached)
+        reader = open_reader(replace(plan, splits=mine), WorkerId(name, 0), 1, number, True, reached)
+        self.bounds[source], self.ahead_ticks[source] = reader.bounds, reader.ahead_ticks
+        self._batches[source] = _cut(reader, self._chance, self._due_ns)
 
     @property
     def dry(self) -> bool:
@@ -201,7 +236,10 @@ class Supply:
 
     def _may_read(self, source: WorkerId) -> bool:
         batches = self._batches[source]
-        return batches is not None and (source not in self.held or source in self._spent or len(batches) > 1)
+        return batches is not None and len(batches) > self._is_held(source)
+
+    def _is_held(self, source: WorkerId) -> bool:
+        return source in self.held and source not in self._spent
 
     @property
     def sources(self) -> tuple[WorkerId, ...]:
@@ -212,41 +250,59 @@ class Supply:
         """Whether there are rows, or the end, that were not read yet."""
         return self._batches[source] is not None
 
-    def next(self, source: WorkerId) -> Supplied | None:
-        """Read the next batch, then ``END``, then ``None``; ``None`` also while the last batch is held."""
+    def next(self, source: WorkerId) -> Supplied | SplitsRead | None:
+        """Read the next batch; then say that all splits are read; after ``drain`` read ``END``, then ``None``.
+
+        ``None`` while there is nothing to say, and while the last batch is held.
+        """
         batches = self._batches[source]
-        if batches is None or not self._may_read(source):
+        if batches is None:
             return None
-        if not batches:
+        if source in self._drained:
             self._batches[source], self.bounds[source] = None, {}
             return self.END
-        supplied = batches.popleft()
-        self.bounds[source] = supplied.bounds
-        self.read += _rows_of([supplied])
-        return supplied
+        if self._may_read(source):
+            supplied = batches.popleft()
+            self.bounds[source] = supplied.bounds
+            self.read += _rows_of([supplied])
+            self._reached[source].update(supplied.positions)
+            return supplied
+        if batches or source in self._told or self._is_held(source):
+            return None
+        self._told.add(source)
+        return SplitsRead(source)
 
     def unread(self, source: WorkerId) -> list[pa.RecordBatch]:
         """The rows that a source worker has not read, in order."""
         return [supplied.batch for supplied in self._batches[source] or () if supplied.batch is not None]
 
-    def drain(self, source: WorkerId) -> None:
-        """Drop the remaining rows, so that the end is next even if the worker is held."""
-        self.held.discard(source)
-        if (batches := self._batches[source]) is not None:
-            batches.clear()
+    def obey(self, source: WorkerId, control: SetRate | Drain | GiveUpSplits | AdoptSplits) -> None:
+        """Carry out an instruction for a worker's reader: drop the remaining rows, or change its splits.
+
+        A worker that is drained ends even if it is held. Rates have no effect.
+        """
+        if self._batches[source] is None:
+            return
+        if isinstance(control, Drain):
+            self.held.discard(source)
+            self._drained.add(source)
+            self._batches[source] = deque()
+        elif isinstance(control, GiveUpSplits):
+            for split in control.splits:
+                del self._reached[source][split]
+            self._cut(source)
+        elif isinstance(control, AdoptSplits):
+            self._reached[source].update(control.positions)
+            self._told.discard(source)
+            self._cut(source)
 
 
 def positions_of(instance: Instance, plan: SourcePlan, redistribution: Redistribution) -> Positions:
     """The positions from which a restored source's worker reads, which are its instance's from then on."""
     source, workers = instance.worker, instance.operator.workers
-    ended, then = redistribution.ended(source.operator), redistribution.workers_then(source.operator)
+    ended, then = redistribution.ended(source.operator), redistribution.readers_then(source.operator)
     instance.positions = restored_positions(plan.splits, source.index, workers, instance.positions, ended, then)
     return instance.positions
-
-
-def _reader(plan: SourcePlan, source: WorkerId, workers: int, number: int, reached: Positions | None) -> WorkerReader:
-    positions = dict.fromkeys(range(len(plan.splits))) if reached is None else reached
-    return open_reader(plan, source, workers, number, audit=True, positions=positions)
 
 
 def _cut(reader: WorkerReader, chance: random.Random, due_ns: int) -> deque[Supplied]:

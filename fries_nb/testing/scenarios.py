@@ -49,7 +49,7 @@ Poisoned = Mapping[str, frozenset[int]]
 BROKEN = {"open": Unopenable, "unpickle": Unloadable, "poison": Poison}
 """Functions that cannot be prepared, and one that fails on the first row unless it is rehearsed."""
 
-MOST_STEPS = 100_000
+MOST_STEPS = 20_000
 """Upper bound on the steps of a run, which takes a few thousand."""
 
 

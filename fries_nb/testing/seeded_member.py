@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fries_nb.messages import AdoptTopology, ChannelId, Fcm, Prepare, WorkerId
+from fries_nb.messages import AdoptSplits, AdoptTopology, ChannelId, Drain, Fcm, Prepare, SplitsRead, WorkerId
 from fries_nb.operators.dry_run import DryRunResult
 from fries_nb.testing.virtual_threads import OwnerMark, Steps, Wait
 from fries_nb.topology.wiring import wire
@@ -164,12 +164,17 @@ class SeededMember:
                 event = heard.Rewired(event.control.epoch, wiring, event.worker)
             elif isinstance(event, heard.Directed) and isinstance(event.control, Fcm | Prepare):
                 self._hosts.noted.append(("urgent", self))
+            if isinstance(event, heard.Directed) and isinstance(event.control, Drain | AdoptSplits):
+                self.may_read()
             self.worker.handle(event)
 
     def _feed(self) -> None:
         if self._hosts.reads(self.worker) and self.worker.wants_input and (self._due_ns or 0) <= self._clock():
             supplied = self._hosts.supply.next(self.worker.wiring.id)
-            if supplied is not None:
+            if isinstance(supplied, SplitsRead):
+                self._hosts.answer(self.worker.wiring.id, supplied)
+                self._due_ns = None
+            elif supplied is not None:
                 self.worker.handle(supplied)
                 pause = self._hosts.chance.choice(PAUSES_NS)
                 self._due_ns = self._clock() + pause if pause else 0

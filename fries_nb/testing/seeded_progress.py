@@ -9,16 +9,19 @@ As on Spark, where ``spark.host_progress`` has the same three.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fries_nb.messages import WorkerId
 from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.change_batch import CountChange, CountChanges
-from fries_nb.progress.exchange import HostProgress, ProgressFrame
+from fries_nb.progress.exchange import HostProgress, ProgressFrame, ProgressState
 from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.testing.network import LaneKind
 from fries_nb.testing.progress_lanes import ProgressLanes
 from fries_nb.topology.progress_locations import audience, listeners, progress_of
+from fries_nb.topology.topology import Topology
 from fries_nb.worker.events import FrontierAdvanced
 from fries_nb.worker.worker import Worker
 
@@ -26,6 +29,14 @@ if TYPE_CHECKING:
     from fries_nb.testing.deployment import Deployment
     from fries_nb.testing.hosts import Hosts
     from fries_nb.testing.readers import Supply
+
+
+@dataclass(frozen=True)
+class Admits:
+    """A host is told of new ones, before its workers adopt the topology, or that one does not take part after all."""
+
+    hosts: tuple[int, ...]
+    takes_part: bool = True
 
 
 class SeededProgress:
@@ -37,18 +48,22 @@ class SeededProgress:
 
     Attributes:
         announced: (host, listener) to the frontiers that were announced, in order.
+        left: the hosts that have left, whose last frames arrive.
     """
 
     def __init__(self, plan: Deployment, hosts: Hosts) -> None:
         self.announced: dict[tuple[int, str], list[Antichain]] = {}
+        self.left: set[int] = set()
         self._hosts = hosts
+        self._members = set(range(plan.hosts))
         self._audience: Mapping[str, tuple[str, ...]] = {}
         self._lanes = ProgressLanes(hosts.network)
-        graph = progress_of(plan.graph, plan.watermarks)
-        if isinstance(graph, ProgressGraph):
+        self._graph = progress_of(plan.graph, plan.watermarks)
+        self._listeners = listeners(plan.graph)
+        if isinstance(self._graph, ProgressGraph):
             self._audience, members = audience(plan.graph), range(plan.hosts)
             for host in members:
-                self._lanes.join(HostProgress(host, graph, listeners(plan.graph), members))
+                self._lanes.join(HostProgress(host, self._graph, self._listeners, members))
 
     @property
     def hosts(self) -> Mapping[int, HostProgress]:
@@ -73,15 +88,50 @@ class SeededProgress:
             self._lanes.record(host, changes)
             self._announce(host)
 
-    def receive(self, host: int, frame: ProgressFrame) -> None:
-        """A frame has arrived at this host."""
-        if host not in self._hosts.dead:
+    def receive(self, host: int, frame: ProgressFrame | ProgressState) -> None:
+        """A frame, or its view, has arrived at this host."""
+        if host in self.hosts and host not in self._hosts.dead:
             self._lanes.receive(host, frame)
             self._announce(host)
+
+    def extend(self, topology: Topology) -> None:
+        """New hosts join, and the others are told of them; host 0 gives them its view."""
+        if not isinstance(self._graph, ProgressGraph):
+            return
+        fresh = sorted(set(topology.placement.values()) - self.hosts.keys() - self._hosts.dead)
+        if fresh:
+            self._tell(Admits(tuple(fresh)))
+        for new in fresh:
+            self._lanes.grow(HostProgress.joining(new, self._graph, self._listeners), server=0)
+        self._lanes.meet(fresh)
+
+    def _tell(self, order: Admits) -> None:
+        for host in self.hosts:
+            self._hosts.network.put((LaneKind.CONTROL, host), (host, order))
+
+    def admit(self, host: int, order: Admits) -> None:
+        """A host is told of a new one."""
+        if host not in self.hosts or host in self._hosts.dead:
+            return
+        if not order.takes_part:
+            self.hosts[host].dismiss(*order.hosts)
+        elif present := [one for one in order.hosts if one in self.hosts]:
+            self._lanes.admit(host, *present)
+
+    def release(self, hosts: Iterable[int]) -> None:
+        """Hosts leave, or do not take part after all."""
+        for host in [one for one in hosts if one in self.hosts]:
+            if host in self._members:
+                self.left.add(host)
+                self._lanes.leave(host)
+            else:
+                self._lanes.remove(host)
+                self._tell(Admits((host,), takes_part=False))
 
     def greet(self, worker: WorkerId) -> None:
         """Notify a worker that was added of the frontiers that it waits for."""
         host = self._hosts.host_of(worker)
+        self._members.add(host)
         for listener, operators in self._audience.items():
             if worker.operator in operators and (known := self.announced.get((host, listener))):
                 self._hosts.give(worker, FrontierAdvanced(listener, known[-1]))

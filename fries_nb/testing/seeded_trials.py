@@ -8,6 +8,7 @@ Which of those that were requested happens next is drawn, as everything else.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from fries_nb.messages import Answer, Rehearse, WorkerId
@@ -34,7 +35,7 @@ class SeededTrials:
         self._hosts = hosts
         self._random = plan.random
         self._waiting: list[Trial] = []
-        self._rehearsals = [Rehearsals(plan.clock) for _ in range(plan.hosts)]
+        self._rehearsals = defaultdict[int, Rehearsals](lambda: Rehearsals(plan.clock))
 
     def add(self, trial: Trial) -> None:
         """Let a trial happen at some later step."""

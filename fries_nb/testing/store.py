@@ -19,11 +19,11 @@ from typing import Any
 
 import msgspec
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration, Snapshot, in_effect
+from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration, Snapshot, in_effect, without_superseded
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import WorkerId
 from fries_nb.testing.ports import ListPort, ListSink
-from fries_nb.trace import WorkerRecord
+from fries_nb.trace import EarlierRecords, WorkerRecord, earlier_records
 
 Place = tuple[str, int]
 
@@ -48,6 +48,7 @@ class Store:
         self._trace: defaultdict[Place, list[WorkerRecord]] = defaultdict(list)
         self._noted: defaultdict[int, dict[Place, int]] = defaultdict(dict)
         self._resumed: dict[Place, int] = {}
+        self._left: set[WorkerId] = set()
 
     # ---- checkpoints
 
@@ -73,6 +74,10 @@ class Store:
         """The state from which a new incarnation starts."""
         return Restoration(self.records[-1] if self.records else None, in_effect(self.decided))
 
+    def kept(self) -> list[CommittedChange]:
+        """The changes in effect, with the payloads that a driver keeps."""
+        return without_superseded(in_effect(self.decided), self.records[-1].decided if self.records else ())
+
     def cut_by(self, graph: Graph) -> Mapping[str, int]:
         """Source to its number of workers at the beginning of the run, which determined its splits."""
         for name in graph.sources:
@@ -81,9 +86,9 @@ class Store:
 
     # ---- sinks
 
-    def open_port(self, worker: WorkerId, incarnation: int) -> ListPort:
-        """Open a port for a worker of a new incarnation; its parts have unique names."""
-        return self.sinks[worker.operator].open(worker, incarnation)
+    def open_port(self, worker: WorkerId, incarnation: int, epoch: int) -> ListPort:
+        """Open a port for a worker that was added in this epoch of an incarnation; its parts have unique names."""
+        return self.sinks[worker.operator].open(worker, incarnation, epoch)
 
     def commit(self, epoch: int, files: dict[str, tuple[str, ...]]) -> None:
         """Make these parts output.
@@ -113,8 +118,18 @@ class Store:
 
     def note(self, epoch: int, workers: Iterable[WorkerId]) -> None:
         """Mark the current length of these workers' traces as the position of this checkpoint's marker."""
+        if epoch not in self._noted:
+            self._noted[epoch] = {worker: len(self._trace[worker]) for worker in self._left}
         for worker in workers:
             self._noted[epoch][worker] = len(self._trace[worker])
+
+    def leave(self, workers: Iterable[WorkerId]) -> None:
+        """Record that workers were removed, so that checkpoints from now on include all they did."""
+        self._left.update(workers)
+
+    def earlier(self, workers: Iterable[WorkerId]) -> dict[WorkerId, EarlierRecords]:
+        """For those of these workers that were removed before: what the trace holds of them."""
+        return {worker: earlier_records(self._trace[worker]) for worker in workers if worker in self._left}
 
     def cut(self) -> None:
         """Remove the trace after the last record, since a recovery processes these tuples again.

@@ -4,6 +4,10 @@ Every host derives its workers' wiring from this value. Adding or removing worke
 epoch. An added worker is *idle*: it has channels, gets markers and ends like any other, but no row is routed to it. The
 operators on an operator's forward edges grow and shrink with it, since worker i of one sends to worker i of the next.
 
+When the topology is *widened*, senders that rebalance route rows to idle workers as well. Of a keyed operator they
+still own no bins, which are moved to them while rows flow (see ``controller.bin_moves``); idle workers of a source have
+no splits until these are moved (see ``controller.split_moves``). *Narrowing* is the reverse.
+
 A channel's id includes the epoch in which it was made, which distinguishes it from the channel of an earlier worker
 with the same index.
 
@@ -18,6 +22,9 @@ with the same index.
 (2, ['A[0]->B[2]', 'A[1]->B[2]'])
 >>> grown.routed("B"), grown.shrunk("B").workers == topology.workers
 (2, True)
+>>> widened = grown.widened()
+>>> widened.routed("B"), widened.table("B") == topology.table("B")
+(3, True)
 """
 
 from __future__ import annotations
@@ -32,6 +39,9 @@ from fries_nb.dataflow.graph import Edge, Graph, Partitioning
 from fries_nb.errors import DataflowError
 from fries_nb.messages import ChannelId, WorkerId
 from fries_nb.topology.expansion import chains, workers_of
+from fries_nb.topology.routing_table import RoutingTable
+
+NO_TABLES: Mapping[str, RoutingTable] = {}
 
 
 @dataclass(frozen=True)
@@ -43,10 +53,11 @@ class Topology:
         placement: worker to the index of its host.
         chaining: whether operators on forward edges share a thread.
         epoch: number of the epoch, from 1.
-        added: worker that was added later to the epoch in which it was added.
-        idle: the workers to which no row is routed; the last ones of their operators.
+        added: worker that was added while the run went on to the epoch in which it was.
         begun: operator to its number of workers in the first epoch, which determines for all epochs which forward edges
             are one to one and which operators are chained.
+        idle: the workers to which no row is routed: of each operator the last ones.
+        tables: keyed operator to its routing table, if its bins are not dealt evenly to its routed workers.
     """
 
     graph: Graph
@@ -56,19 +67,26 @@ class Topology:
     epoch: int = 1
     added: Mapping[WorkerId, int] = field(default_factory=dict)
     idle: frozenset[WorkerId] = frozenset()
+    tables: Mapping[str, RoutingTable] = field(default_factory=dict)
 
     @classmethod
-    def dealt(cls, graph: Graph, hosts: int, chaining: bool = True) -> Topology:
-        """Make the first epoch: worker i of each operator runs on host ``i % hosts``, so forward edges are local.
+    def dealt(
+        cls, graph: Graph, hosts: int, chaining: bool = True, tables: Mapping[str, RoutingTable] = NO_TABLES
+    ) -> Topology:
+        """Make the first epoch: worker i of n runs on host ``i * hosts // n``, so forward edges are local.
+
+        The last host has the last workers of each operator, and can leave with them.
 
         Args:
             graph: the dataflow.
             hosts: number of hosts.
             chaining: whether operators on forward edges share a thread.
+            tables: routing tables of keyed operators whose bins are not dealt evenly.
         """
-        workers = (worker for name in graph.by_name for worker in workers_of(graph, name))
         begun = {operator.name: operator.workers for operator in graph.operators}
-        return cls(graph, {worker: worker.index % hosts for worker in workers}, chaining, begun)
+        workers = (worker for name in graph.by_name for worker in workers_of(graph, name))
+        placement = {worker: worker.index * hosts // begun[worker.operator] for worker in workers}
+        return cls(graph, placement, chaining, begun, tables=tables)
 
     @property
     def workers(self) -> tuple[WorkerId, ...]:
@@ -95,6 +113,14 @@ class Topology:
         """Number of an operator's workers to which rows are routed: the first ones, without idle workers."""
         return self.graph.operator(operator).workers - sum(worker.operator == operator for worker in self.idle)
 
+    def table(self, operator: str) -> RoutingTable:
+        """The routing table of a keyed operator."""
+        return self.tables.get(operator) or RoutingTable.even(self.routed(operator))
+
+    def with_tables(self, tables: Mapping[str, RoutingTable]) -> Topology:
+        """The same topology with these routing tables."""
+        return replace(self, tables=dict(tables))
+
     def channels_of(self, edge: Edge) -> Iterator[ChannelId]:
         """The channels of an edge, each with the epoch in which it was made."""
         senders, receivers = workers_of(self.graph, edge.source), workers_of(self.graph, edge.to)
@@ -115,6 +141,10 @@ class Topology:
         for edge in self.graph.edges:
             yield from self.channels_of(edge)
 
+    def is_former(self, channel: ChannelId) -> bool:
+        """Whether it is the channel of an earlier worker with the index of a present one."""
+        return channel.epoch < max(self.added.get(one, 1) for one in (channel.sender, channel.receiver))
+
     def with_graph(self, graph: Graph) -> Topology:
         """The same topology for a copy of the graph that includes functions, on which chaining depends."""
         return replace(self, graph=graph)
@@ -127,7 +157,7 @@ class Topology:
             host: index of the host that runs the new workers.
 
         Raises:
-            DataflowError: one of the operators is a source, with splits already assigned, or receives broadcast rows.
+            DataflowError: one of the operators receives broadcast rows.
         """
         return self._with_idle({host: dict.fromkeys(self._on_forward_edges(operator), 1)})
 
@@ -144,14 +174,9 @@ class Topology:
         return self._with_idle(dict.fromkeys(hosts, shares))
 
     def widened(self) -> Topology:
-        """The next epoch, in which rows are also routed to idle workers, except where they are routed by key.
-
-        Operators behind keyed ones on forward edges stay idle with them.
-        """
-        keyed = {edge.to for edge in self.graph.edges if edge.partitioning is Partitioning.HASH}
-        groups = {name: self._on_forward_edges(name) for name in {worker.operator for worker in self.idle}}
-        waiting = frozenset(worker for worker in self.idle if groups[worker.operator] & keyed)
-        return replace(self, epoch=self.epoch + 1, idle=waiting)
+        """The next epoch, in which rows are routed to all workers; idle ones of keyed operators still own no bins."""
+        groups = {worker.operator for worker in self.idle}
+        return replace(self, epoch=self.epoch + 1, idle=frozenset(), tables=self._settled(groups))
 
     def last_workers(self, operator: str) -> frozenset[WorkerId]:
         """The last worker of this operator, and of those on its forward edges."""
@@ -162,17 +187,36 @@ class Topology:
         return frozenset(worker for worker, host in self.placement.items() if host in hosts)
 
     def narrowed(self, leaving: Collection[WorkerId]) -> Topology:
-        """The next epoch, in which no row is routed to these workers.
+        """The next epoch, in which no row is routed to these workers, of each operator the last ones.
 
         Raises:
-            DataflowError: they are not the last workers of their operators, or were not added.
+            DataflowError: they are not the last ones, or all; one gets all rows, or owns bins.
         """
         idle = self.idle.union(leaving)
+        broadcast = {edge.to for edge in self.graph.edges if edge.partitioning is Partitioning.BROADCAST}
         for worker in sorted(leaving):
-            stays = self.graph.operator(worker.operator).workers - sum(one[0] == worker.operator for one in idle)
-            if worker not in self.added or worker.index < stays:
-                raise DataflowError(f"{worker} cannot leave; expected the last workers of {worker[0]} that were added")
-        return replace(self, epoch=self.epoch + 1, idle=idle)
+            name, stays = worker.operator, self.graph.operator(worker.operator).workers
+            stays -= sum(one.operator == name for one in idle)
+            if name in broadcast:
+                raise DataflowError(f"{worker} cannot leave: it gets all rows")
+            if self._is_keyed(name) and self.table(name).owns(worker.index):
+                raise DataflowError(f"{worker} still owns bins; expected them to be moved to other workers first")
+            if not 0 < stays <= worker.index:
+                raise DataflowError(f"{worker} cannot leave; expected the last workers of {name}, and not all of them")
+        return replace(self, epoch=self.epoch + 1, idle=idle, tables=self._settled({one.operator for one in leaving}))
+
+    def even_tables(self, leaving: Collection[WorkerId] = ()) -> dict[str, RoutingTable]:
+        """Keyed operator to the table that deals its bins evenly to its routed workers, except for those that leave."""
+        return {name: RoutingTable.even(self._beside(name, leaving)) for name in self.graph.keyed}
+
+    def readers_beside(self, leaving: Collection[WorkerId]) -> dict[str, int]:
+        """Source to the number of its routed workers without those that leave, if some do."""
+        sources = {worker.operator for worker in leaving} & set(self.graph.sources)
+        return {name: self._beside(name, leaving) for name in sorted(sources)}
+
+    def _beside(self, operator: str, leaving: Collection[WorkerId]) -> int:
+        """The number of its routed workers without those that leave; at least one."""
+        return max(1, self.routed(operator) - sum(worker.operator == operator for worker in leaving))
 
     def without(self, leaving: frozenset[WorkerId]) -> Topology:
         """The next epoch, without these workers.
@@ -217,8 +261,6 @@ class Topology:
 
     def _check_grows(self, operator: str, totals: Mapping[str, int]) -> None:
         together = self._on_forward_edges(operator)
-        if sources := together & set(self.graph.sources):
-            raise DataflowError(f"{operator} cannot get another worker: source {min(sources)} would get one with it")
         broadcast = [edge.to for edge in self.graph.edges if edge.partitioning is Partitioning.BROADCAST]
         if told := together.intersection(broadcast):
             raise DataflowError(f"{operator} cannot get another worker: each worker of {min(told)} gets all rows")
@@ -235,6 +277,13 @@ class Topology:
         if not leaving <= self.idle:
             raise DataflowError(f"{operator} has no idle worker to take away; rows are routed to each of them")
         return self.without(leaving)
+
+    def _settled(self, operators: Iterable[str]) -> dict[str, RoutingTable]:
+        """The tables, with those of these operators as they are now, whatever number of workers is routed to later."""
+        return {**self.tables, **{name: self.table(name) for name in sorted(operators) if self._is_keyed(name)}}
+
+    def _is_keyed(self, operator: str) -> bool:
+        return operator in self.graph.keyed
 
     def _on_forward_edges(self, operator: str) -> frozenset[str]:
         """The operator, and all that are connected to it through forward edges between equal numbers of workers."""

@@ -13,11 +13,13 @@ Each host derives it from the topology alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
 from fries_nb.dataflow.traits import ColumnsOut
 from fries_nb.messages import ChannelId, WorkerId
+from fries_nb.topology.partitioning import Bins, routing_table
+from fries_nb.topology.routing_table import RoutingTable
 from fries_nb.topology.topology import Topology
 
 
@@ -33,6 +35,8 @@ class OutEdge:
         start: index of the first receiver of a round-robin edge.
         routed: number of channels that get rows, counted from the first; the others lead to idle workers. 0 for all.
         hosts: index of the host of each channel's receiver; empty if every frame is to be sent alone.
+        table: the routing table of the edge when the worker was wired; ``None`` if bins are dealt evenly. It changes
+            while rows flow, as the outbox knows.
     """
 
     to: str
@@ -43,11 +47,17 @@ class OutEdge:
     start: int = 0
     routed: int = 0
     hosts: tuple[int, ...] = ()
+    table: RoutingTable | None = None
 
     @property
     def routed_channels(self) -> tuple[ChannelId, ...]:
         """The channels that get rows."""
         return self.channels[: self.routed] if self.routed else self.channels
+
+    @property
+    def owners(self) -> Bins:
+        """The index of the receiver that owns each bin, when the worker was wired."""
+        return routing_table(len(self.routed_channels)) if self.table is None else self.table.owners
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,7 @@ class Wiring:
         left: for a self-join, the operator whose tuples are the left side; else empty.
         needed: operator of the chain to the key columns that its rows must have, each with the operator keyed by it.
         feedback: for a loop's head, the operators whose channels to it are feedback channels.
+        keys: operator that sends by key to the key columns of its rows.
     """
 
     chain: tuple[Operator, ...]
@@ -71,6 +82,7 @@ class Wiring:
     left: str
     needed: tuple[Mapping[str, str], ...]
     feedback: frozenset[str] = frozenset()
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def id(self) -> WorkerId:
@@ -99,7 +111,9 @@ def wire(topology: Topology, chain: tuple[str, ...], index: int) -> Wiring:
     edges = tuple(_out_edge(topology, edge, me_out) for edge in graph.out_edges(last.name))
     needed = tuple(_needed(graph, name) for name in chain)
     feedback = frozenset(edge.source for edge in in_edges if edge.feedback)
-    return Wiring(tuple(graph.operator(name) for name in chain), index, tuple(incoming), edges, left, needed, feedback)
+    keys = {edge.source: edge.key for edge in in_edges if edge.partitioning is Partitioning.HASH}
+    operators = tuple(graph.operator(name) for name in chain)
+    return Wiring(operators, index, tuple(incoming), edges, left, needed, feedback, keys)
 
 
 def wirings_of(topology: Topology, host: int) -> Iterator[Wiring]:
@@ -131,4 +145,5 @@ def _out_edge(topology: Topology, edge: Edge, sender: WorkerId) -> OutEdge:
     routed = min(len(channels), topology.routed(edge.to))
     start = sender.index % routed
     hosts = tuple(topology.host_of(channel.receiver) for channel in channels)
-    return OutEdge(edge.to, edge.partitioning, edge.key, edge.branch, channels, start, routed, hosts)
+    table = topology.tables.get(edge.to) if edge.partitioning is Partitioning.HASH else None
+    return OutEdge(edge.to, edge.partitioning, edge.key, edge.branch, channels, start, routed, hosts, table)

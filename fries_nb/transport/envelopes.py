@@ -22,6 +22,7 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.errors import LinkError
 from fries_nb.messages import Answer, Control, Prepare, WorkerId
 from fries_nb.progress.change_batch import CountChanges
+from fries_nb.trace import EarlierRecords
 from fries_nb.transport.packing import Packed
 
 LIMIT = 1 << 30
@@ -124,9 +125,15 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Leave(msgspec.Struct, frozen=True, tag=True):
-    """The host ends, since the run is over or its incarnation is superseded."""
+    """The host ends, since the run is over, its incarnation is superseded, or the others go on without it.
+
+    Attributes:
+        reason: the reason.
+        leaving: in the last case, all hosts that leave; else empty.
+    """
 
     reason: str = ""
+    leaving: tuple[int, ...] = ()
 
 
 class Probe(msgspec.Struct, frozen=True, tag=True):
@@ -188,12 +195,14 @@ class TakePart(msgspec.Struct, frozen=True, tag=True):
         decided: all changes in effect, in order.
         configurations: operator to the configuration of its other workers.
         issued: id of the last marker.
+        earlier: worker to the records that the trace holds of earlier workers of its index, if there were any.
     """
 
     extend: Extend
     decided: tuple[CommittedChange, ...]
     configurations: dict[str, Configuration]
     issued: int
+    earlier: tuple[tuple[WorkerId, EarlierRecords], ...] = ()
 
 
 class Go(msgspec.Struct, frozen=True, tag=True):

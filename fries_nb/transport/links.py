@@ -152,6 +152,12 @@ class DataLink:
                 if peer.waiting:
                     self._bell.ring()
 
+    def flush_all(self) -> None:
+        """Pass all frames to ZeroMQ; raises as ``flush`` does."""
+        self.flush()
+        while any(peer.waiting for peer in self._peers.values()):
+            self.flush()
+
     def receive(self) -> None:
         """Receive a bounded number of bytes from ZeroMQ.
 
@@ -175,6 +181,11 @@ class DataLink:
             if head.sender not in self._unpackers:
                 self._unpackers[head.sender] = Unpacker(self._routes, head.sender, self._limit)
             self._arrived += self._unpackers[head.sender].unpack(head, parts)
+
+    @property
+    def senders(self) -> list[zmq.Socket[bytes]]:
+        """The sockets on which frames are sent."""
+        return [peer.socket for peer in self._peers.values()]
 
     def take(self) -> list[Arrival]:
         """The frames received since the last call."""
@@ -334,15 +345,20 @@ class HostLinks:
         self._sockets.check(self._control.socket, needed=True)
         self._data.check()
 
-    def close(self, linger_ms: int = 0) -> None:
+    def close(self, linger_ms: int = 0, frames: bool = False) -> None:
         """Close all links from the polling thread; idempotent.
 
-        Control messages get ``linger_ms`` milliseconds to be sent. Frames get none: a host leaves when the controller
-        tells it to, and by then every frame has arrived.
+        Args:
+            linger_ms: milliseconds that control messages get to be sent.
+            frames: whether frames get as long. At the end of a run they need none: every frame has arrived by then.
         """
         if self._closed:
             return
         self._closed = True
         self._bell.close()
         self._control.flush()
-        self._sockets.close({self._control.socket: linger_ms})
+        lingering = {self._control.socket: linger_ms}
+        if frames:
+            self._data.flush_all()
+            lingering |= dict.fromkeys(self._data.senders, linger_ms)
+        self._sockets.close(lingering)

@@ -33,8 +33,8 @@ from fries_nb.bundles import Bundle
 from fries_nb.constraints.reactions import ChainOperators, ResizeBuffer
 from fries_nb.errors import LinkError
 from fries_nb.measurements import Measurements
-from fries_nb.messages import ChannelId, Data, End, Marker, Tag, Watermark
-from fries_nb.progress.exchange import ProgressFrame
+from fries_nb.messages import ChannelId, Data, End, Marker, MovedBins, Tag, Watermark
+from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.transport.envelopes import LIMIT
 from fries_nb.transport.pieces import Part
 
@@ -64,7 +64,7 @@ class Credit(msgspec.Struct, frozen=True, tag=True):
 
 LatencyNotice = Measurements | ResizeBuffer | ChainOperators
 """A message from host to host about latency constraints."""
-Notice = LatencyNotice | ProgressFrame
+Notice = LatencyNotice | ProgressFrame | ProgressState | MovedBins
 """A message from host to host, on no channel."""
 Payload = Data | Bundle | Marker | Watermark | End | Credit | Notice
 
@@ -249,7 +249,7 @@ class Packer:
                     bodies.append(body)
             else:
                 frames.append(OtherFrame(numbers, payload))
-                size += SMALL
+                size += payload.size if isinstance(payload, MovedBins) else SMALL
         return self._message(frames, bodies)
 
     def _message(self, frames: list[DataFrame | BundleFrame | OtherFrame], bodies: list[Part]) -> list[Part]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from fries_nb.checkpoints import Snapshot
 from fries_nb.dataflow.hidden_columns import DUE
@@ -36,13 +37,9 @@ from fries_nb.topology.progress_locations import Watermarks
 from fries_nb.topology.wiring import Wiring
 from fries_nb.worker.adoption import TopologyAdoption
 from fries_nb.worker.alignment import Alignment
+from fries_nb.worker.bin_transfer import BinTransfer
 from fries_nb.worker.element_meter import ElementMeter
-from fries_nb.worker.events import (
-    Grant,
-    Instruction,
-    Supplied,
-    TellController,
-)
+from fries_nb.worker.events import Grant, Instruction, Ship, Supplied, TellController
 from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
 from fries_nb.worker.input_times import Bounds
 from fries_nb.worker.outbox import Outbox, output_of
@@ -77,6 +74,7 @@ class ChainWork:
         ended, failed: whether all input is processed; whether an operator failed, so that no further tuple is taken.
         slices, slowness: the number of tuples of the next slice; whether it should not share a thread.
         outbox: its output; to be flushed when there is nothing more to do, or after some time.
+        useful_ns: processor time in nanoseconds that it has used; counted by the shell, or 0.
         preparation: the input of dry runs.
         progress: see the arguments.
         came: sending operator to the schema of its last batch.
@@ -98,6 +96,7 @@ class ChainWork:
         for instance, needed in zip(instances, wiring.needed, strict=True):
             instance.written.needed = needed
         self.interrupt = InterruptFlag()
+        self.useful_ns = 0
         self.ended = self.failed = self._held = self._stalled = self._in_hand = self._has_warned = False
         self.came: dict[str, pa.Schema] = {}
         self._clock, self._window, self._spill = clock, window, spill
@@ -109,6 +108,7 @@ class ChainWork:
         self._owed: dict[ChannelId, int] = {}
         self._unsettled: list[Settled] = []
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
+        self._transfer: BinTransfer | None = None
         version = snapshot.version if snapshot else 0
         self._times = input_times(wiring, progress, self._open, clock, version)
         self._compose(instances, output_of(wiring, progress), version)
@@ -130,8 +130,7 @@ class ChainWork:
         self.reports = WorkerReports(self.instances, self._inbox, self._clock)
         self._output = WorkerOutput(self.instances, outbox, self.reports)
         self._executor = self._running = self._compiled(self.instances)
-        limit = self._window * max(1, len(self.wiring.incoming))
-        self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, self._spill)
+        self._versions = Versions(self.instances, version, self._inbox, self._compiled, self._limit, self._spill)
         self._pause = PauseState(self.instances, self._tell)
         self._meter = ElementMeter(self.instances, self._inbox, outbox, self._clock)
         self._adoption = TopologyAdoption(self._inbox, self._alignment, outbox, self._open, self._window)
@@ -144,6 +143,11 @@ class ChainWork:
     def limit_ahead(self, ahead: int | None) -> None:
         """Change how far a source may read ahead of the sinks; ``None`` for no limit, and while it is not known."""
         self._times.limit_ahead(ahead)
+
+    @property
+    def _limit(self) -> int:
+        """The number of bytes that can be in transit to the worker on all channels."""
+        return self._window * max(1, len(self.wiring.incoming))
 
     def _arrived(self, marker: Marker, channel: ChannelId) -> None:
         """Process a marker of a channel."""
@@ -159,6 +163,10 @@ class ChainWork:
 
     def _finish(self) -> None:
         """End, since all input is processed."""
+        raise NotImplementedError
+
+    def _block(self) -> None:
+        """Block the channels that must not be read now, and no others."""
         raise NotImplementedError
 
     def _pass_watermark(self) -> None:
@@ -198,9 +206,11 @@ class ChainWork:
 
     @property
     def _awaits_time(self) -> bool:
-        """Whether time may still bring out rows: something can arrive, or entries are ripe."""
+        """Whether time may still bring out rows: something is held for a later time, or is ripe."""
         agenda = self.instances[0].agenda
-        return agenda is not None and (agenda.is_ripe or not self._times.is_past(agenda.operator))
+        if agenda is None or not self.instances[0].holds_time:
+            return False
+        return agenda.is_ripe or not self._times.is_past(agenda.operator)
 
     @property
     def is_busy(self) -> bool:
@@ -211,7 +221,8 @@ class ChainWork:
         if self.ended:
             return False
         holds_time = any(one.holds_time for one in self.instances[:1]) and not self._alignment.is_closed
-        return self._in_hand or self._pause.under_way or self._versions.under_way or holds_time
+        waits = self._versions.under_way or self._transfer is not None
+        return self._in_hand or self._pause.under_way or waits or holds_time
 
     @property
     def version(self) -> int:
@@ -238,8 +249,10 @@ class ChainWork:
         return self.outbox.full or self._held or self._stalled or self._pause.paused
 
     def _work(self, limit: int) -> bool:
+        if self._transfer is not None and self._transfer.extracts:
+            self._ship(self._transfer)
         if self._is_stopped:
-            return False
+            return self._extracts
         if self._in_hand:
             self._advance(limit)
         elif self._inbox.is_supplied:
@@ -252,12 +265,25 @@ class ChainWork:
                     break  # a marker needs no turn of its own, but a tuple behind it is not to be taken
         if self._times.is_in_band and not self._in_hand and not self.ended:
             self._pass_watermark()
-        return self._in_hand or self._inbox.is_supplied or self._is_ripe or self._inbox.is_ready
+        return self._in_hand or self._inbox.is_supplied or self._is_ripe or self._inbox.is_ready or self._extracts
+
+    @property
+    def _extracts(self) -> bool:
+        return self._transfer is not None and self._transfer.extracts
+
+    def _ship(self, transfer: BinTransfer) -> None:
+        """Extract some state of bins that move to other workers, even while no tuple is taken."""
+        began_ns, shipped = self._clock(), transfer.extract()
+        took_ns = (self._clock() - began_ns) // max(1, len(shipped))
+        self._instructions += [Ship(replace(bins, took_ns=took_ns)) for bins in shipped]
+        if not transfer.extracts:
+            self._transfer = None if transfer.is_over else transfer
+            self._finish_if_complete()
 
     @property
     def _is_ripe(self) -> bool:
         agenda = self.instances[0].agenda
-        return agenda is not None and agenda.is_ripe and not self._alignment.is_closed
+        return agenda is not None and agenda.is_ripe and not self._alignment.is_closed and not self._extracts
 
     def _fire(self, limit: int) -> None:
         """Process rows that time brings out, at the version that the worker has reached."""
@@ -273,15 +299,40 @@ class ChainWork:
         """Process a batch from a source's reader; it has the version that the source has reached."""
         if supplied.batch is None:
             self._finish()
-        else:
+            return
+        self._instructions += supplied.letters
+        if supplied.batch.num_rows:
             self._times.take_rows(self._versions.number, supplied.positions, supplied.bounds, supplied.least)
             self._begin("", supplied.batch, self._versions.number)
             self._advance(limit)
-            self.instances[0].positions.update(supplied.positions)
             self.instances[0].bounds = dict(supplied.bounds)
+        self.instances[0].positions.update(supplied.positions)
+
+    def _read_supplied(self) -> None:
+        """Process what a source's reader has supplied, so that positions and reader agree."""
+        while self._inbox.is_supplied:
+            self._read(self._inbox.take_supplied(), MOST_PER_SLICE)
 
     def _receive(self, channel: ChannelId, frame: Frame, limit: int) -> bool:
         """Process a frame from a channel, a small one together with others that wait; returns whether it had tuples."""
+        if self._transfer is not None:
+            return self._admit(self._transfer, channel, frame, limit)
+        return self._process(channel, frame, limit, MERGED_ROWS)
+
+    def _admit(self, transfer: BinTransfer, channel: ChannelId, frame: Frame, limit: int) -> bool:
+        """Process what is left of a frame while bins move: whole rows whose state is not here yet are set aside."""
+        admitted = transfer.admitted(channel, frame)
+        if admitted is not frame:
+            self._block()
+            if admitted is not None and isinstance(frame, Data):
+                self._times.divide(channel, frame, self.outbox.changes)
+        if admitted is not None:
+            return self._process(channel, admitted, limit, 0)
+        if isinstance(frame, Data):
+            self._instructions += Grant.of(owed([(channel, frame)]))
+        return isinstance(frame, Data)
+
+    def _process(self, channel: ChannelId, frame: Frame, limit: int, merged: int) -> bool:
         if isinstance(frame, Marker):
             self._arrived(frame, channel)
         elif isinstance(frame, Watermark):
@@ -292,7 +343,7 @@ class ChainWork:
         elif frame.version > self._versions.number and self._versions.sets_aside(channel, frame):
             self._instructions += Grant.of(owed([(channel, frame)]))
         else:
-            batch, frames = self._inbox.merged(channel, frame, min(MERGED_ROWS, self.slices.quota))
+            batch, frames = self._inbox.merged(channel, frame, min(merged, self.slices.quota))
             self._times.take_frames(frames)
             self._begin(channel.sender.operator, batch, frame.version)
             self._owed = owed(frames)

@@ -184,6 +184,8 @@ def _unfit(worker: Worker, topology: Topology) -> str:
         return f"{id_} is paused on a tuple"
     if worker._versions.under_way:
         return f"{id_} runs two versions, since a multi-version change is under way"
+    if worker._transfer is not None:
+        return f"{id_} takes part in a move of bins"
     if worker._alignment.is_closed:
         return f"{id_} lets no rows enter, since a change of a loop is under way"
     stays = id_ in topology.placement and wire(topology, _names(worker), id_.index) == worker.wiring

@@ -13,6 +13,7 @@ WorkerTick    the worker reports its measurements
 Observe       the worker measures tasks, channels and buffers for latency constraints (see ``element_meter``)
 Measure       it tells these measurements; Resize: an output buffer has another size
 FrontierAdvanced   what can no longer arrive at an operator is known: rows that waited for it become due
+BinsArrived   state that has moved here is installed (see ``bin_transfer``)
 Stalled       the worker sends what it has buffered, and takes no tuple until it is released (see ``chaining``)
 """
 
@@ -23,10 +24,23 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from fries_nb.checkpoints import Position, Snapshot
+from fries_nb.checkpoints import Position, Reading, Snapshot
 from fries_nb.errors import FriesError
 from fries_nb.measurements import Measured
-from fries_nb.messages import Answer, ChannelId, Control, Done, Drain, Ended, Frame, Prepare, SetRate, WorkerId
+from fries_nb.messages import (
+    AdoptSplits,
+    Answer,
+    ChannelId,
+    Control,
+    Done,
+    Drain,
+    Ended,
+    Frame,
+    MovedBins,
+    Prepare,
+    SetRate,
+    WorkerId,
+)
 from fries_nb.operators.dry_run import DryRun, DryRunResult
 from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.change_batch import CountChanges
@@ -49,13 +63,15 @@ class Supplied:
 
     ``positions`` maps the splits that it was read from to the positions after the batch; ``None`` is a split's end.
     If rows have times, ``bounds`` maps splits that have not ended to lower bounds of the times of their unread rows,
-    and ``least`` is the least time of the batch, if the bounds before it do not tell it.
+    and ``least`` is the least time of the batch, if the bounds before it do not tell it. ``letters`` writes dead
+    letters for what was read before the positions and is no row.
     """
 
     batch: pa.RecordBatch | None
     positions: Mapping[int, Position | None] = field(default_factory=dict)
     bounds: Mapping[int, int] = field(default_factory=dict)
     least: int | None = None
+    letters: tuple[Write, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +100,9 @@ class Directed:
 
 @dataclass(frozen=True, slots=True)
 class WorkerTick:
-    """A report of the worker's measurements is due."""
+    """A report of the worker's measurements is due; ``reading`` is how far its reader is, if it is a source's."""
+
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +179,16 @@ class Resize:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class BinsArrived:
+    """State of bins that this worker owns now has come from the worker that owned them before."""
+
+    bins: MovedBins
+
+
 Event = (
-    Arrived | Rewired | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick | Stalled | SinkWidened
-    | SinkFailed | Observe | Measure | Resize | FrontierAdvanced
+    Arrived | BinsArrived | Rewired | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick | Stalled
+    | SinkWidened | SinkFailed | Observe | Measure | Resize | FrontierAdvanced
 )
 
 
@@ -194,10 +219,17 @@ class TellMeasured:
 
 
 @dataclass(frozen=True, slots=True)
-class ToReader:
-    """An instruction for the source's reader: set its rate, or stop reading and end."""
+class GiveUpSplits:
+    """For a source's reader: read these splits no more."""
 
-    control: SetRate | Drain
+    splits: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToReader:
+    """An instruction for the source's reader: set its rate, give up splits, read others, or stop reading and end."""
+
+    control: SetRate | Drain | GiveUpSplits | AdoptSplits
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +282,14 @@ class Warned:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Ship:
+    """An instruction: send this state to the worker that owns it now, as ``BinsArrived``; in order to each worker."""
+
+    bins: MovedBins
+
+
 Instruction = (
-    SendFrame | Grant | TellController | TellMeasured | DryRun | ToReader | Write | ClosePart | Traced | Save | Counted
-    | Warned
+    SendFrame | Ship | Grant | TellController | TellMeasured | DryRun | ToReader | Write | ClosePart | Traced | Save
+    | Counted | Warned
 )

@@ -202,7 +202,7 @@ class Inbox:
             self._ready.remove(channel)
         self.tuples -= sum(frame.batch.num_rows for frame in since if isinstance(frame, Data))
         self.bytes -= sum(frame.size for frame in since if isinstance(frame, Data))
-        self._cuts[channel] -= sum(not isinstance(frame, Data) for frame in since)
+        self._cuts[channel] -= sum(not isinstance(frame, Data) for frame in (*frames, *since))
         for frame in (*frames, *since):
             self.put(channel, frame)
 

@@ -81,6 +81,9 @@ class InputTimes:
         """Where frames from this operator are counted."""
         return GraphLocation(sender)
 
+    def divide(self, channel: ChannelId, frame: Data, changes: ChangeBatch) -> None:
+        """Count a frame once more, since some of its rows are set aside as a frame of their own."""
+
     def take_fired(self, stamp: Time) -> None:
         """Take rows in hand that time has brought out; their pointstamp is that of the operator's agenda."""
 
@@ -142,13 +145,14 @@ class TrackedTimes(InputTimes):
         operator: the worker's first operator.
         graph: the dataflow.
         version: number of tagged changes that the worker has applied.
+        has_times: whether it is a source whose rows have times, so that it holds nothing without splits.
     """
 
-    def __init__(self, operator: str, graph: ProgressGraph, version: int = 0) -> None:
+    def __init__(self, operator: str, graph: ProgressGraph, version: int = 0, has_times: bool = False) -> None:
         self._output = GraphLocation(operator)
         self._edges = {edge.source: edge.location for edge in graph.edges if edge.to == operator}
         self._version = version
-        self._is_source = not self._edges
+        self._is_source, self._has_times = not self._edges, has_times
         self._holds_all = False
         self._bounds: dict[int, int] = {}
         self._next: dict[int, int] | None = None
@@ -174,6 +178,9 @@ class TrackedTimes(InputTimes):
     def location(self, sender: str) -> GraphLocation:
         return self._edges[sender]
 
+    def divide(self, channel: ChannelId, frame: Data, changes: ChangeBatch) -> None:
+        changes.update(self._edges[channel.sender.operator], time_of(frame), +1)
+
     def take_fired(self, stamp: Time) -> None:
         self.stamp = stamp
 
@@ -188,7 +195,7 @@ class TrackedTimes(InputTimes):
     # ---- the tokens of a source
 
     def introduce(self, bounds: Bounds, ahead: int | None) -> CountChanges:
-        self._holds_all = self._is_source and not bounds
+        self._holds_all = self._is_source and not (bounds or self._has_times)
         self._bounds, self._ahead = {ALL_SPLITS: EARLIEST} if self._holds_all else dict(bounds), ahead
         return tuple(CountChange(self._output, (self._version, bound), 1) for bound in self._bounds.values())
 

@@ -8,6 +8,7 @@ from itertools import takewhile
 
 import pyarrow as pa
 
+from fries_nb.checkpoints import Position
 from fries_nb.errors import ColumnError, FriesError, OperatorError
 from fries_nb.messages import (
     ApplyDeferred,
@@ -17,6 +18,7 @@ from fries_nb.messages import (
     Failed,
     Hold,
     Marker,
+    MoveSplits,
     Reconfigure,
     Release,
     WorkerId,
@@ -51,6 +53,8 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Do
         return Done(marker.id, worker, busy=busy)
     if isinstance(action, ApplyDeferred):
         return Done(marker.id, worker, switched=_apply_deferred(instance))
+    if isinstance(action, MoveSplits) and worker.operator == action.source:
+        return Done(marker.id, worker, positions=_given_up(instance, action))
     if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
         return Done(marker.id, worker)
     if action.before in instance.applied:
@@ -58,6 +62,12 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Do
         return Done(marker.id, worker)
     old_tuples = instance.old_tuples(action.change)
     return Done(marker.id, worker, switched=instance.switch(action.change, action.before), old_tuples=old_tuples)
+
+
+def _given_up(instance: Instance, action: MoveSplits) -> dict[int, Position | None]:
+    """The positions of splits that another worker is to read, which are not the instance's any more."""
+    leaving = [split for split, (before, _) in action.splits.items() if before == instance.worker.index]
+    return {split: instance.positions.pop(split, Position()) for split in leaving}
 
 
 def _apply_deferred(instance: Instance) -> bool:
@@ -76,12 +86,14 @@ class MarkerEffects:
         switched: whether an operator runs another function from now on.
         leaves: whether all operators are in its scope, so that it is sent on.
         holds: whether the worker, of a source, stops (true) or continues; ``None`` if neither.
+        given_up: the splits that a source's worker has given up, if any.
     """
 
     answers: tuple[Instruction, ...]
     switched: bool
     leaves: bool
     holds: bool | None
+    given_up: tuple[tuple[int, ...], ...] = ()
 
 
 def effects_of(marker: Marker, instances: Sequence[Instance], ended: bool, busy: bool) -> MarkerEffects:
@@ -102,7 +114,8 @@ def effects_of(marker: Marker, instances: Sequence[Instance], ended: bool, busy:
     reads = not ended and any(instance.operator.traits.is_source for instance in inside)
     held = isinstance(marker.action, Hold) if reads and isinstance(marker.action, Hold | Release) else None
     switched = any(one.switched for one in done)
-    return MarkerEffects(tuple(map(answer, done)), switched, len(inside) == len(instances), held)
+    given_up = tuple(tuple(one.positions) for one in done if one.positions)
+    return MarkerEffects(tuple(map(answer, done)), switched, len(inside) == len(instances), held, given_up)
 
 
 def failed_answer(error: FriesError, worker: WorkerId, row: pa.RecordBatch | None = None) -> Failed:

@@ -40,7 +40,7 @@ from fries_nb.progress.change_batch import ChangeBatch
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.progress.times import Time
 from fries_nb.progress.worker_counts import WorkerCounts
-from fries_nb.topology.partitioning import Binning, Bins, partition, routing_table
+from fries_nb.topology.partitioning import Binning, Bins, partition
 from fries_nb.topology.progress_locations import Watermarks
 from fries_nb.topology.wiring import OutEdge, Wiring
 from fries_nb.worker.buffer_meter import BufferMeter
@@ -71,7 +71,7 @@ class Outbox:
         self._edges: tuple[OutEdge, ...] = ()
         self._pending = PendingChannels(counts=counts)
         self._channels: dict[ChannelId, OutChannel] = {}
-        self._left: set[ChannelId] = set()
+        self._left: dict[ChannelId, OutChannel] = {}
         self._since = min((name.epoch for edge in edges for name in edge.channels), default=0)
         self._positions = {edge.to: edge.start for edge in edges}
         self._binnings = {edge.to: Binning(edge.key) for edge in edges}
@@ -91,32 +91,30 @@ class Outbox:
             edge.to: EdgeBuffer(edge.channels[0].sender.operator, len(edge.routed_channels)) for edge in edges
         }
         self._ways = [(edge, tuple(self._channels[name] for name in edge.routed_channels)) for edge in edges]
-        self._tables = {edge.to: routing_table(len(edge.routed_channels)) for edge in edges}
+        self._tables = {edge.to: edge.owners for edge in edges}
 
     def rewire(self, edges: Sequence[OutEdge], ended: bool = False) -> None:
         """Replace the out-edges by those of another topology epoch, in which an edge may have other channels.
 
-        The end of the stream is appended to removed channels, and to new ones if the worker has ended. Rows that are
-        buffered for channels that get no more of them are framed; see ``drains``.
+        The end of the stream is appended to removed channels, behind rows that wait for credit there, and to new ones
+        if the worker has ended. Rows that are buffered for channels that get no more of them are framed; see
+        ``drains``.
 
         Args:
             edges: all out-edges of the new epoch.
             ended: whether the worker has ended.
-
-        Raises:
-            ProtocolError: rows are queued on a removed channel.
         """
         self._divide_all(self._edges)
         before = self._channels
         self._connect(edges)
-        gone = [name for name in before if name not in self._channels]
-        if waiting := [str(name) for name in gone if before[name].queue or before[name].rows]:
-            raise ProtocolError(f"rows wait on {', '.join(waiting)}; only an idle worker's channel can be taken away")
+        gone = {name: out for name, out in before.items() if name not in self._channels}
         fresh = [name for name in self._channels if name not in before]
         self._left.update(gone)
         self._frame([channel for channel in self._unrouted() if channel.buffer])
-        if ending := tuple(fresh if ended else gone):
-            self._sends.append(SendFrame(ending, End()))
+        if ended and fresh:
+            self._sends.append(SendFrame(tuple(fresh), End()))
+        elif not ended and gone:
+            self._append([*gone.values()], End())
 
     def _unrouted(self) -> list[OutChannel]:
         """The channels to workers to which no row is routed any more, or none yet."""
@@ -303,6 +301,17 @@ class Outbox:
         """Append a marker to every channel of its scope, after the buffered tuples."""
         self._to_all([edge for edge in self._edges if edge.to in marker.scope], marker)
 
+    def reassign(self, receiver: str, bins: Mapping[int, tuple[int, int]]) -> None:
+        """Route the rows of these bins to their new owners from now on; rows before the last marker have been divided.
+
+        Args:
+            receiver: the operator that owns the bins; nothing happens if the worker does not send to it by key.
+            bins: bin to the index of the worker that owns it before and after.
+        """
+        if receiver in self._tables:
+            table = self._tables[receiver] = self._tables[receiver].copy()
+            table[list(bins)] = [after for _, after in bins.values()]
+
     def broadcast(self, watermark: Watermark) -> None:
         """Append a watermark to every channel, after the buffered tuples."""
         self._to_all(self._edges, watermark)
@@ -313,9 +322,11 @@ class Outbox:
 
     def _to_all(self, edges: Sequence[OutEdge], frame: Frame) -> None:
         """Sends a frame; channels with empty queues share one SendFrame, so that a host gets the frame once."""
-        free: list[ChannelId] = []
         self._divide_all(edges)
-        channels = [self._channels[name] for edge in edges for name in edge.channels]
+        self._append([self._channels[name] for edge in edges for name in edge.channels], frame)
+
+    def _append(self, channels: list[OutChannel], frame: Frame) -> None:
+        free: list[ChannelId] = []
         self._frame([channel for channel in channels if channel.buffer])
         for channel in channels:
             channel.pump(self._sends)
@@ -338,9 +349,9 @@ class Outbox:
         Raises:
             ProtocolError: no such channel, or more was returned than sent.
         """
-        out = self._channels.get(channel)
-        if channel in self._left or channel.epoch < self._since:
-            return  # granted before the receiver removed the channel; or to an earlier worker with this index
+        out = self._channels.get(channel) or self._left.get(channel)
+        if out is None and channel.epoch < self._since:
+            return  # granted to an earlier worker with this index
         if out is None:
             raise ProtocolError(f"credit came for {channel}, which is not one of this worker's channels")
         if out.window == 0:

@@ -1,11 +1,12 @@
 """Redistribution of a checkpoint's snapshots when a run is resumed with another number of workers.
 
-A checkpoint holds a snapshot of every worker of every operator. If an operator's number of workers is unchanged, each
-worker is restored from its own snapshot. Otherwise the state is redistributed: a worker takes the bins that the new
-routing table assigns to it from the snapshots of all workers of its operator; a source's worker gets the positions of
-all splits and uses those of its own splits (see ``connectors.worker_reader``); frames on feedback channels are divided
-among the workers of a loop's head, since any of them may take any row. Invariants: every bin of the checkpoint is
-restored by exactly one worker, and that worker receives the rows of the bin's keys; so is every logged frame.
+A checkpoint holds a snapshot of every worker of every operator. If an operator's workers and its routing table are
+unchanged, each worker is restored from its own snapshot. Otherwise the state is redistributed: a worker takes the bins
+that the new routing table assigns to it from the snapshots of all workers of its operator; a source's worker gets the
+positions of all splits and uses those of its own splits (see ``connectors.worker_reader``); frames on feedback channels
+are divided among the workers of a loop's head, since any of them may take any row. Invariants: every bin of the
+checkpoint is restored by exactly one worker, and that worker receives the rows of the bin's keys; so is every logged
+frame.
 
 >>> from fries_nb.checkpoints import Checkpoint, Snapshot
 >>> from fries_nb.dataflow.graph import Operator
@@ -33,7 +34,10 @@ from fries_nb.checkpoints import EVERY_BIN, Checkpoint, Snapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError
 from fries_nb.messages import WorkerId
-from fries_nb.topology.partitioning import routing_table
+from fries_nb.topology.partitioning import Bins, routing_table
+from fries_nb.topology.routing_table import RoutingTable
+
+NO_TABLES: Mapping[str, bytes] = {}
 
 
 class Redistribution:
@@ -42,10 +46,14 @@ class Redistribution:
     Args:
         checkpoint: the checkpoint; ``None`` if the run starts from the beginning.
         graph: the dataflow, with the current number of workers of each operator.
+        tables: keyed operator to its packed routing table, if its bins are not dealt evenly now.
     """
 
-    def __init__(self, checkpoint: Checkpoint | None, graph: Graph) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint | None, graph: Graph, tables: Mapping[str, bytes] = NO_TABLES
+    ) -> None:  # fmt: skip
         self._checkpoint = checkpoint
+        self._tables = dict(tables)
         self._workers = {operator.name: operator.workers for operator in graph.operators}
 
     def had_ended(self, worker: WorkerId) -> bool:
@@ -86,7 +94,7 @@ class Redistribution:
         """The worker's bins of all snapshots, with the counts of the worker's own snapshot if there is one."""
         base = next((part for part in parts if part.index == worker.index), None)
         base = base or replace(parts[0], index=worker.index, processed=0, traced=(0, 0, 0), round_robin_positions={})
-        owner = routing_table(self._workers[worker.operator])
+        owner = self._owners(worker.operator)
         bins: dict[int, bytes] = {}
         for part in parts:
             for number, state in part.bins.items():
@@ -109,8 +117,8 @@ class Redistribution:
 
     def _divided_times(self, worker: WorkerId, parts: Sequence[Snapshot]) -> dict[str, Any]:
         """The agenda and the tokens of the worker's bins."""
-        mine = {bin for bin, owner in enumerate(routing_table(self._workers[worker.operator])) if owner == worker.index}
-        before = routing_table(self.workers_then(worker.operator))
+        mine = {bin for bin, owner in enumerate(self._owners(worker.operator)) if owner == worker.index}
+        before = self._owners_then(worker.operator)
         fired = {part.index: part.fired for part in parts}
         then = {bin: fired.get(int(before[bin]), {}) for bin in mine}
         found = {bin: of.get(bin, of.get(EVERY_BIN, ())) for bin, of in then.items()}
@@ -120,6 +128,11 @@ class Redistribution:
             "fired": {bin: of for bin, of in found.items() if of},
             "came": next((part.came for part in parts if part.came), b""),
         }
+
+    def readers_then(self, source: str) -> int:
+        """The number of a source's workers to which its splits were dealt in the checkpoint: the first ones."""
+        then = self.workers_then(source)
+        return then if self._checkpoint is None else self._checkpoint.readers.get(source, then)
 
     def workers_then(self, operator: str) -> int:
         """The operator's number of workers in the checkpoint; without a checkpoint, its current number."""
@@ -131,7 +144,24 @@ class Redistribution:
         return [worker.index for worker in self._workers_in_checkpoint(operator) if str(worker) in known]
 
     def _is_unchanged(self, operator: str) -> bool:
-        return self.workers_then(operator) == self._workers[operator]
+        if self.workers_then(operator) != self._workers[operator]:
+            return False
+        if self.readers_then(operator) != self._workers[operator]:
+            return False
+        then = {} if self._checkpoint is None else self._checkpoint.tables
+        unmoved = operator not in then and operator not in self._tables
+        return unmoved or bool((self._owners_then(operator) == self._owners(operator)).all())
+
+    def _owners(self, operator: str) -> Bins:
+        return _owners(self._tables.get(operator), self._workers[operator])
+
+    def _owners_then(self, operator: str) -> Bins:
+        then = {} if self._checkpoint is None else self._checkpoint.tables
+        return _owners(then.get(operator), self.workers_then(operator))
 
     def _workers_in_checkpoint(self, operator: str) -> list[WorkerId]:
         return [WorkerId(operator, index) for index in range(self.workers_then(operator))]
+
+
+def _owners(packed: bytes | None, workers: int) -> Bins:
+    return routing_table(workers) if packed is None else RoutingTable(packed).owners

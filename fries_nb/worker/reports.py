@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from fries_nb.checkpoints import Reading
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.messages import Report
 from fries_nb.operators.dry_run import types_of
@@ -56,13 +57,17 @@ class WorkerReports:
         if event.worker == self._instances[0].worker and self._instances[0].operator.traits.is_sink:
             self.columns = event.columns
 
-    def report(self, executor: ChainExecutor, running: ChainExecutor, held: int) -> list[Instruction]:
+    def report(
+        self, executor: ChainExecutor, running: ChainExecutor, held: int, useful_ns: int, reading: Reading | None
+    ) -> list[Instruction]:
         """A report for each operator, and the audit's records since the last one.
 
         Args:
             executor: the executor of the chain.
             running: that of the current frame, which may be of the next version.
             held: maximum number of bytes of the next version that were set aside at a time (see ``versions``).
+            useful_ns: processor time that the worker has used.
+            reading: how far the reader of a source is.
         """
         if self.written is not self._typed:
             self._typed, self._types = self.written, types_of(self.written)
@@ -83,6 +88,8 @@ class WorkerReports:
                         held if first else 0,
                         columns if last else b"",
                         self._inbox.feedback if first else None,
+                        useful_ns if first else 0,
+                        reading if first else None,
                     )
                 )
             )

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from fries_nb.messages import ChannelId, Data, Watermark
 from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.progress_graph import ProgressGraph
-from fries_nb.progress.times import EARLIEST, Time, moment
+from fries_nb.progress.times import EARLIEST, LATEST, Time, moment
 from fries_nb.topology.progress_locations import Watermarks
 from fries_nb.topology.wiring import Wiring
 from fries_nb.worker.input_times import Bounds, InputTimes, TrackedTimes
@@ -114,7 +114,7 @@ class SourceTimes(InBandTimes):
         self._bound = EARLIEST
 
     def take_rows(self, version: int, splits: Iterable[int], bounds: Bounds, least: int | None = None) -> None:
-        self._bound = min(bounds.values(), default=self._bound)
+        self._bound = min(bounds.values(), default=LATEST)
 
     def risen(self) -> int | None:
         if self._bound <= self.reached:
@@ -145,7 +145,7 @@ def input_times(
         version: number of tagged changes that the worker has applied.
     """
     if isinstance(progress, ProgressGraph):
-        return TrackedTimes(wiring.chain[0].name, progress, version)
+        return TrackedTimes(wiring.chain[0].name, progress, version, wiring.chain[0].time is not None)
     if progress is None:
         return InputTimes()
     if wiring.chain[0].traits.is_source:

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.messages import (
     Abort,
+    AdoptSplits,
     Attempt,
     BlockEntries,
     Cancel,
@@ -23,7 +24,11 @@ from fries_nb.messages import (
     Drain,
     Ended,
     Fcm,
+    Installed,
     Marker,
+    Move,
+    MovedBins,
+    MoveSplits,
     OpenEntries,
     Prepare,
     SetRate,
@@ -34,15 +39,18 @@ from fries_nb.messages import (
 )
 from fries_nb.operators.dry_run import DryRunResult
 from fries_nb.operators.instance import Instance
+from fries_nb.worker.bin_transfer import BinTransfer
 from fries_nb.worker.chain_work import ChainWork
 from fries_nb.worker.events import (
     Arrived,
+    BinsArrived,
     ClosePart,
     Counted,
     Directed,
     Event,
     Expected,
     FrontierAdvanced,
+    GiveUpSplits,
     Granted,
     Instruction,
     Measure,
@@ -71,7 +79,7 @@ class Worker(ChainWork):
     def close(self, operators: Collection[str]) -> None:
         """Let no row enter from others than these operators; see ``BlockEntries``."""
         self._alignment.block_entries(operators)
-        self._inbox.block_only(self._alignment.blocked)
+        self._block()
 
     # ---- events
 
@@ -109,8 +117,12 @@ class Worker(ChainWork):
             self.reports.widened(event)
         elif isinstance(event, SinkFailed):
             self._fail(event.error)
+        elif isinstance(event, BinsArrived):
+            self._install(event.bins)
         else:
-            self._instructions += self.reports.report(self._executor, self._running, self._versions.held())
+            held = self._versions.held()
+            told = self.reports.report(self._executor, self._running, held, self.useful_ns, event.reading)
+            self._instructions += told
 
     def _reach(self, event: FrontierAdvanced) -> None:
         """A frontier has advanced: that of a timed operator, or of a sink for which a source waits."""
@@ -134,10 +146,14 @@ class Worker(ChainWork):
                 self._pause.unguarded(control.change)
         elif isinstance(control, Cancel):
             self._alignment.cancel(control.marker)
-            self._inbox.block_only(self._alignment.blocked)
+            self._block()
         elif isinstance(control, OpenEntries):
             self._alignment.open_entries()
-            self._inbox.block_only(self._alignment.blocked)
+            self._block()
+        elif isinstance(control, AdoptSplits):
+            instance.positions.update(control.positions)
+            self._instructions.append(ToReader(control))
+            self._tell(Installed(control.marker, worker))
         elif isinstance(control, SetRate | Drain):
             self._instructions.append(ToReader(control))
         else:
@@ -160,8 +176,13 @@ class Worker(ChainWork):
         raise ProtocolError(f"a message for {worker} came to worker {self.wiring.id}, whose chain does not have it")
 
     def _arrived(self, marker: Marker, channel: ChannelId) -> None:
-        complete = self._alignment.arrived(marker, channel, holds=not is_tagged(marker) or self._versions.waits)
-        self._inbox.block_only(self._alignment.blocked)
+        holds = not is_tagged(marker) or self._versions.waits
+        if self._is_moved_by(marker):
+            holds = False
+            if channel in self._open and not self._alignment.passed(marker.id):
+                self._transferred().passed_by(marker, channel)
+        complete = self._alignment.arrived(marker, channel, holds)
+        self._block()
         if complete is not None:
             self._apply(complete, 0)
 
@@ -169,7 +190,7 @@ class Worker(ChainWork):
         self._open.discard(channel)
         for marker in self._alignment.ended(channel):
             self._apply(marker, 0)
-        self._inbox.block_only(self._alignment.blocked)
+        self._block()
         self._adopt()
         self._finish_if_complete()
 
@@ -185,7 +206,7 @@ class Worker(ChainWork):
 
     def _finish_if_complete(self) -> None:
         """End, if all channels have, and time can bring out no more rows."""
-        if not (self._open or self.ended or self._in_hand or self._awaits_time):
+        if not (self._open or self.ended or self._in_hand or self._awaits_time or self._extracts):
             self._finish()
 
     def _adopt(self) -> None:
@@ -211,6 +232,8 @@ class Worker(ChainWork):
     def _apply(self, marker: Marker, start: int) -> None:
         """Apply a marker to the chain's operators from this position on that are in its scope, and forward it."""
         action, busy = marker.action, self.is_busy
+        if isinstance(action, MoveSplits):
+            self._read_supplied()
         saves: list[Instruction] = []
         if isinstance(action, Commit) and action.checkpoint and not self.ended:
             saves = [kept(action.epoch, self.instances, self.outbox.round_robin_positions, self._versions.number)]
@@ -218,12 +241,16 @@ class Worker(ChainWork):
         effects = effects_of(marker, self.instances[start:], self.ended, busy)
         self._held = self._held if effects.holds is None else effects.holds
         self._instructions += effects.answers
+        self._instructions += [ToReader(GiveUpSplits(splits)) for splits in effects.given_up]
         if busy and isinstance(action, Attempt):
             self._unsettled += [Settled(instance.worker, marker.id) for instance in self.instances[start:]]
         if isinstance(action, BlockEntries):
             self.close(action.operators)
         if effects.leaves:
             self.outbox.mark(marker)
+        if isinstance(action, Move):
+            self.outbox.reassign(action.operator, action.bins)
+            self._align_transfer(marker)
         self._instructions += saves
         if is_tagged(marker):
             self._versions.complete()
@@ -234,6 +261,56 @@ class Worker(ChainWork):
             self._earlier.clear()
             self._pause.fixed()
             self.slowness = Slowness()
+            if self._transfer is not None:
+                self._transfer.install_early()
+                self._release_rows()
+
+    # ---- bins that move; see bin_transfer
+
+    def _block(self) -> None:
+        blocked = self._alignment.blocked
+        self._inbox.block_only(blocked if self._transfer is None else blocked | self._transfer.resting)
+
+    def _is_moved_by(self, marker: Marker) -> bool:
+        """Whether the marker moves bins of this worker's operator, which is the first one of its chain."""
+        return isinstance(marker.action, Move) and marker.action.operator == self.instances[0].worker.operator
+
+    def _transferred(self) -> BinTransfer:
+        """The move that is under way, begun if it is not."""
+        if self._transfer is None:
+            self._transfer = BinTransfer(self.instances[0], self.wiring.keys, self._limit // 4)
+        return self._transfer
+
+    def _install(self, bins: MovedBins) -> None:
+        if self.ended or self.failed:
+            return
+        transfer, began_ns = self._transferred(), self._clock()
+        try:
+            transfer.install(bins)
+        except OperatorError as error:
+            self._fail(error)
+        else:
+            transfer.took_ns += bins.took_ns + self._clock() - began_ns
+            self._release_rows()
+
+    def _align_transfer(self, marker: Marker) -> None:
+        """The move's marker has come on all channels and has been passed on."""
+        if self._transfer is not None and self._is_moved_by(marker):
+            self._transfer.align()
+            self._release_rows()
+
+    def _release_rows(self) -> None:
+        """Return the rows that were set aside to their channels, if the state that they need is here."""
+        transfer = self._transfer
+        if transfer is None or not transfer.is_installed:
+            return
+        for channel, frames in transfer.release():
+            self._inbox.put_back(channel, frames)
+        if transfer.installed:
+            worker = self.instances[0].worker
+            self._tell(Installed(transfer.installed, worker, transfer.size, transfer.took_ns))
+        self._transfer = None if transfer.is_over else transfer
+        self._block()
 
     # ---- answers
 

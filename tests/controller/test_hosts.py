@@ -106,10 +106,10 @@ def test_the_last_report_of_each_worker_is_kept():
 
 
 def test_a_rate_is_shared_by_the_workers_of_the_source():
-    """Tuples per second in all; each worker gets its part, one that has ended gets none."""
+    """Tuples per second in all, of which each worker reads the share of its splits; one that has ended is not told."""
     desk = Desk()
     assert desk.hear(RateRequested("payments", 9_000)) == [
-        Tell(worker, SetRate(4_500)) for worker in desk.workers("payments")
+        Tell(worker, SetRate(9_000)) for worker in desk.workers("payments")
     ]
     desk.hear(RateRequested("payments", 0))
     desk.ended("payments")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from controller_setting import Desk, only, told
 
+from fries_nb.controller.bin_moves import BinMoves
 from fries_nb.controller.events import (
     Answered,
     ChangeTopology,
@@ -15,6 +16,7 @@ from fries_nb.controller.events import (
     Instruction,
     RefuseHost,
     ReleaseHosts,
+    RescaleCancelled,
     RescaleEnded,
     RunEnded,
     StartHosts,
@@ -22,13 +24,28 @@ from fries_nb.controller.events import (
     Tick,
     TopologyChanged,
 )
+from fries_nb.controller.intake import Sources
 from fries_nb.controller.joining import JOIN_S, Joining
+from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Membership, Workers
 from fries_nb.controller.rewiring import Rewiring
+from fries_nb.controller.split_moves import SplitMoves
 from fries_nb.controller.states import RescalePhase
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import AdoptTopology, Commit, Done, Ended, Failed, Fcm, TopologyAdopted, WorkerId
+from fries_nb.messages import (
+    AdoptTopology,
+    Commit,
+    Done,
+    Ended,
+    Failed,
+    Fcm,
+    Installed,
+    Move,
+    TopologyAdopted,
+    WorkerId,
+)  # fmt: skip
+from fries_nb.topology.routing_table import RoutingTable
 from fries_nb.topology.topology import Topology
 
 GRAPH = Graph(
@@ -67,12 +84,24 @@ class Station(Desk):
         """These workers have adopted the epoch; returns what followed."""
         return [one for worker in workers for one in self.answer(TopologyAdopted(epoch, worker))]
 
+    def move(self) -> list[Instruction]:
+        """Workers carry out all moves of bins; returns what followed the last one."""
+        said: list[Instruction] = []
+        while isinstance(move := self.controller._life.lane.action, Move):
+            [marker] = self.controller.on_the_way
+            owners = {WorkerId(move.operator, after) for _, after in move.bins.values()}
+            answers = [Done(marker, worker) for worker in self.controller._life.workers.of("AKZ")]
+            answers += [Installed(marker, owner) for owner in sorted(owners)]
+            said = [one for answer in answers for one in self.answer(answer)]
+        return said
+
     def grow(self) -> None:
         """A third host joins, and takes part."""
         self.rescale(3)
         self.hello(2)
         self.adopt(2, OLD + NEW)
         self.adopt(3, OLD + NEW)
+        self.move()
         assert self.ends["r1"].outcome == "done"
 
     @property
@@ -87,7 +116,7 @@ class Station(Desk):
 
 
 def test_a_host_joins_with_idle_workers_and_then_gets_rows() -> None:
-    """Two changes of the topology: the first makes its host a member, the second routes rows to it."""
+    """Two changes of the topology: the first makes its host a member, the second routes rows to it; then bins move."""
     desk = Station()
     assert desk.rescale(3) == [StartHosts((2,))]
     assert desk.hear(Tick()) == []
@@ -100,9 +129,13 @@ def test_a_host_joins_with_idle_workers_and_then_gets_rows() -> None:
     went, widened, *asked = desk.adopt(2, NEW)
     assert isinstance(went, TopologyChanged)
     assert isinstance(widened, ChangeTopology)
-    assert [widened.topology.routed(name) for name in "SAKZ"] == [1, 3, 2, 2]  # the keyed operator's bins stay
+    assert [widened.topology.routed(name) for name in "SAKZ"] == [1, 3, 3, 3]
+    assert widened.topology.table("K") == RoutingTable.even(2)  # the keyed operator's bins stay
     assert len(told(asked, AdoptTopology)) == len(OLD + NEW)
-    end = desk.adopt(3, OLD + NEW)[-1]
+    desk.adopt(3, OLD + NEW)
+    assert desk.phase is RescalePhase.BALANCING
+    moved, end = desk.move()
+    assert moved.tables == {"K": RoutingTable.even(3)}
     assert end == RescaleEnded("r1", "done", 3)
     assert desk.controller._life.membership.hosts == (0, 1, 2)
 
@@ -119,8 +152,12 @@ def test_nothing_else_begins_while_workers_adopt_a_topology_and_it_waits_for_wha
     assert begun[-1].control == AdoptTopology(2)
     assert desk.hear(Tick(), after_ms=20) == []
     desk.adopt(2, OLD + NEW)
-    commits = [one for one in desk.adopt(3, OLD + NEW) if isinstance(getattr(one, "control", None), Fcm)]
-    assert all(isinstance(tell.control.marker.action, Commit) for tell in commits)
+    desk.adopt(3, OLD + NEW)
+    commit = desk.hear(Tick())[0].control.marker
+    assert isinstance(commit.action, Commit)  # which is due, and goes before the moves of bins
+    for worker in OLD + NEW:
+        desk.answer(Done(commit.id, worker))
+    desk.move()
     assert desk.ends["r1"].outcome == "done"
 
 
@@ -205,7 +242,8 @@ def test_a_host_that_has_joined_is_lost_like_any_other() -> None:
     desk.join(4)
     assert desk.controller.state == "running"
     assert desk.controller._life.joining.topology.host_of(WorkerId("A", 2)) == 2
-    assert "host 2 has been there from the beginning or since a recovery" in desk.rescale(2, "r2")[-1].error
+    desk.rescale(2, "r2")
+    assert desk.phase is RescalePhase.CLEARING
 
 
 def test_an_old_host_that_is_lost_before_the_new_one_has_joined_ends_the_request() -> None:
@@ -237,7 +275,10 @@ def test_a_host_leaves_when_no_row_is_routed_to_it_and_its_workers_have_ended() 
     """The others go on; it can be replaced by another one."""
     desk = Station()
     desk.grow()
-    narrowed, *asked = desk.rescale(2, "r2")
+    desk.rescale(2, "r2")
+    assert desk.phase is RescalePhase.CLEARING
+    moved, narrowed, *asked = desk.move()
+    assert moved.tables == {"K": RoutingTable.even(2)}
     assert isinstance(narrowed, ChangeTopology)
     assert [narrowed.topology.routed(name) for name in "SAKZ"] == [1, 2, 2, 2]
     assert len(told(asked, AdoptTopology)) == len(OLD + NEW)
@@ -250,29 +291,54 @@ def test_a_host_leaves_when_no_row_is_routed_to_it_and_its_workers_have_ended() 
         assert desk.answer(Ended(worker)) == []
     *_, released, end = desk.answer(Ended(NEW[-1]))
     assert (released.hosts, end.outcome, end.hosts) == ((2,), "done", 2)
-    [refused] = desk.rescale(3, "r3")
-    assert (refused.outcome, refused.hosts) == ("aborted", 2)
-    assert refused.error.startswith("hosts have left, and new ones would have workers of the same numbers")
+    assert desk.rescale(3, "r3") == [StartHosts((3,))]
+    desk.hello(3)
+    channels = [channel for channel in desk.topologies[-1].topology.channels() if channel.receiver == NEW[0]]
+    assert {channel.epoch for channel in channels} == {6}  # not those of the first worker of this index
+
+
+def test_requests_are_carried_out_in_order_and_can_be_cancelled() -> None:
+    """One that waits, one whose hosts have not joined, one that the others have begun to adopt; not later."""
+    desk = Station()
+    desk.rescale(3)
+    assert desk.rescale(4, "r2") + desk.rescale(2, "r3") == []
+    [cancelled] = desk.hear(RescaleCancelled("r2"))
+    assert cancelled == RescaleEnded("r2", "aborted", 2, "it was cancelled; nothing changed")
+    desk.hello(2)
+    desk.adopt(2, OLD + NEW)
+    assert desk.hear(RescaleCancelled("r1")) == []
+    desk.adopt(3, OLD + NEW)
+    desk.move()
+    assert desk.ends["r1"].outcome == "done"
+    assert desk.phase is RescalePhase.CLEARING  # r3 has begun
+    assert only(desk.hear(RescaleCancelled("r3")), RescaleEnded) == []
+    assert only(desk.hear(RescaleCancelled("r1")), RescaleEnded) == []  # it has ended
+    desk = Station()
+    desk.rescale(3)
+    released, end = desk.hear(RescaleCancelled("r1"))
+    assert (released.hosts, end.outcome, desk.phase) == ((2,), "aborted", RescalePhase.IDLE)
+    desk.rescale(3, "r2")
+    desk.hello(3)
+    [released] = desk.hear(RescaleCancelled("r2"))
+    assert (released.hosts, desk.phase) == ((3,), RescalePhase.RETRACTING)
+    desk = Station(joined=False)
+    desk.rescale(3)
+    assert desk.hear(RescaleCancelled("r1"))[0].error == "it was cancelled; nothing changed"
 
 
 def test_what_cannot_be_is_refused_in_words() -> None:
-    """A second request, hosts of the beginning that are to leave, a source that would grow, a run that is over."""
+    """A share of an operator that is not there, a source that has ended, a run that is over."""
     desk = Station()
-    desk.rescale(3)
-    [second] = desk.rescale(4, "r2")
-    assert second.error == "a rescale to 3 hosts is under way; expected its end"
-    assert desk.rescale(2, "r3")[0].outcome == "aborted"
-    desk = Station()
-    [first] = desk.rescale(1)
-    assert first.error.startswith("host 1 has been there from the beginning or since a recovery (A[1] cannot leave;")
     assert desk.rescale(2, "r2") == [RescaleEnded("r2", "done", 2)]
-    desk.hear(HostsRequested("r3", 3, {"S": 1}))
-    assert "S cannot get another worker" in desk.hello(2)[-1].error
+    desk.hear(HostsRequested("r3", 3, {"K": 1}))
+    assert "K cannot get another worker without Z" in desk.hello(2)[-1].error
     desk.rescale(3, "r4")
     desk.ended("S")
     assert desk.hello(3)[-1].error == "S[0] has ended; nothing changed"
     desk.rescale(3, "r5")
+    desk.rescale(4, "r7")
     desk.hear(StopRequested())
+    assert desk.ends["r7"].error == "the run was stopped before the rescale began"
     assert (desk.ends["r5"].outcome, desk.ends["r5"].error) == (
         "aborted", "the run was stopped before the rescale was complete",
     )  # fmt: skip
@@ -287,7 +353,8 @@ def test_a_request_waits_until_tuples_flow() -> None:
     assert desk.join(3)[-1] == StartHosts((2,))
     desk.hello(2)
     desk.adopt(2, OLD + NEW)
-    assert desk.adopt(3, OLD + NEW)[-1].delay_ms == 0
+    desk.adopt(3, OLD + NEW)
+    assert desk.move()[-1].delay_ms == 0
 
 
 def test_a_draining_run_takes_part_until_it_ends() -> None:
@@ -314,7 +381,9 @@ def test_steps_out_of_turn_are_errors() -> None:
     with pytest.raises(ProtocolError, match="no host 2 in this run"):
         membership.join(HostJoined(2, "tcp://late", 1))
     workers = Workers(GRAPH)
-    joining = Joining(Topology.dealt(GRAPH, 2), membership, Rewiring(workers))
+    lane = MarkerCoordinator(workers)
+    moves = BinMoves(workers, lane), SplitMoves(workers, lane, Sources(workers))
+    joining = Joining(Topology.dealt(GRAPH, 2), membership, Rewiring(workers), *moves)
     with pytest.raises(ProtocolError, match="the rescale is idle and cannot be joining; next is requested"):
         joining._move(RescalePhase.JOINING)
     desk = Station()

@@ -216,6 +216,15 @@ def test_a_fix_is_lost_or_carried_out_with_its_hosts():
         assert desk.outcomes["u1"].outcome == "done"
 
 
+def test_the_lost_are_not_paused_in_the_next_incarnation():
+    """The user hears of it, and commits begin again; nothing would ever resume the workers that were lost."""
+    desk = Desk(checkpoints=True, commit_ms=10)
+    desk.answer(STANDS)
+    assert OperatorPaused("FM") in desk.hear(HostLost(0, "killed"))
+    desk.join(4)
+    assert markers(desk.hear(Tick(), after_ms=20)) != []
+
+
 def test_the_journal_of_a_fix_comes_first_as_always():
     """Also where it passes another that was journaled before it."""
     desk = Desk(flow("a>b b>c c>out"), hosts=1)

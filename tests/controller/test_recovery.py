@@ -229,10 +229,11 @@ def test_rates_and_drain_reach_the_new_incarnation():
     desk = desk_with_place()
     desk.hear(RateRequested("payments", 10))
     desk.hear(RateRequested("payments", 20))
-    desk.hear(GONE)
+    (recover,) = desk.hear(GONE)
+    assert recover.rates == {"payments": 20.0}
     assert desk.hear(DrainRequested()) == []
     joined = desk.join(4)
-    assert [tell.control for tell in only(joined, Tell)] == [SetRate(10.0), SetRate(10.0), Drain(), Drain()]
+    assert [tell.control for tell in only(joined, Tell)] == [SetRate(20.0), SetRate(20.0), Drain(), Drain()]
     assert desk.controller.state == "draining"
     desk.hear(GONE)
     assert told(desk.join(5), Drain) == ["payments[0]", "payments[1]"]

@@ -21,7 +21,7 @@ from fries_nb.testing.growing import draw_reshaped
 from fries_nb.testing.hosts import Hosts
 from fries_nb.testing.scenarios import draw_troubled, play
 
-RUNS = 160
+RUNS = 100
 CHUNKS = 20
 
 
@@ -107,7 +107,7 @@ def test_troubled_runs_meet_what_they_are_for():
     wanted = (*(f"{name} done" for name in schedulers), "host killed", "driver killed", "starts the run again",
               "decided, then lost", "decided, then orphaned", "records", "mended", "dead letters",
               "full disk")  # fmt: skip
-    assert lacking(120, wanted, lambda seed: _count(play(draw_troubled(seed)), met), met) == {}
+    assert lacking(200, wanted, lambda seed: _count(play(draw_troubled(seed)), met), met) == {}
 
 
 def _count(played, met):

@@ -220,7 +220,7 @@ DEFERRED = {
     ),
 }  # fmt: skip
 RARE = {
-    "no entry is blocked": 130, "the trace goes on": 300, "only the loop is blocked": 320,
+    "no entry is blocked": 90, "observation at arrival": 110, "the trace goes on": 400, "only the loop is blocked": 800,
     "entries are opened before the switch": 70, "a fix is ordered behind deferred changes": 130,
 }  # fmt: skip
 """First seeds of what only a few of a thousand seeds show."""

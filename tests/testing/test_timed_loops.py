@@ -96,7 +96,7 @@ def test_results_of_each_round_wait_for_all_of_its_rows(first: int) -> None:
 def test_a_loop_that_ends_before_its_results_are_due_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """If what is held for a later time did not count in an attempt, the loop would be ended with results in it."""
     monkeypatch.setattr(Instance, "holds_time", False)
-    assert any(map(_fails, (556, 603)))
+    assert any(map(_fails, (18, 22)))
 
 
 def _fails(seed: int) -> bool:

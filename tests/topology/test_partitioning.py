@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fries_nb.operators.state import KeyedState
-from fries_nb.topology.partitioning import BINS, Binning, bins_of_values, partition, routing_table
+from fries_nb.topology.partitioning import BINS, Binning, bins_of_keys, bins_of_values, partition, routing_table
 
 INTEGERS = (pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64(), pa.float32(),
             pa.float64())  # fmt: skip
@@ -38,6 +38,21 @@ def test_a_whole_float_has_the_bin_of_its_integer(value: float) -> None:
     assert 0 <= bin_ < BINS
     if value.is_integer() and -(2**63) <= int(value) < 2**63:
         assert bin_ == bins_of_values([pa.array([int(value)], type=pa.int64())])[0]
+
+
+KEYS = (
+    st.lists(st.text()),
+    st.lists(st.integers(-(2**63), 2**64 - 1)),
+    st.lists(st.floats()),
+    st.lists(st.tuples(st.text(), st.integers(-(2**63), 2**63 - 1))),
+    st.lists(st.none() | st.booleans() | st.integers(0, 9) | st.floats() | st.text() | st.binary()),
+)
+
+
+@given(st.one_of(KEYS))
+def test_a_key_has_the_same_bin_alone_and_among_others(keys: list[object]) -> None:
+    """Whatever types the others have."""
+    assert bins_of_keys(keys).tolist() == [int(bins_of_keys([key])[0]) for key in keys]
 
 
 def test_strings_have_one_bin_however_they_are_stored() -> None:

@@ -10,6 +10,7 @@ from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.errors import DataflowError
 from fries_nb.messages import WorkerId
 from fries_nb.testing.scenarios import draw_scenario
+from fries_nb.topology.routing_table import RoutingTable
 from fries_nb.topology.topology import Topology
 from fries_nb.topology.wiring import wire, wirings_of
 
@@ -42,10 +43,11 @@ def test_every_worker_is_wired_on_one_host_and_every_channel_has_two_ends(seed: 
     assert set(incoming) <= set(topology.channels())
 
 
-def test_workers_are_dealt_to_hosts_in_turn() -> None:
-    """By their index."""
+def test_workers_are_dealt_to_hosts_in_blocks() -> None:
+    """The last host has the last ones of every operator, and none of an operator with a single worker."""
     topology = Topology.dealt(line(workers=5), hosts=3)
-    assert [topology.host_of(WorkerId("A", index)) for index in range(5)] == [0, 1, 2, 0, 1]
+    assert [topology.host_of(WorkerId("A", index)) for index in range(5)] == [0, 0, 1, 1, 2]
+    assert {Topology.dealt(line(workers=1), hosts=3).host_of(WorkerId("A", 0))} == {0}
 
 
 def test_a_topology_grows_by_an_idle_worker_and_those_on_its_forward_edges() -> None:
@@ -77,17 +79,17 @@ def test_a_topology_shrinks_to_what_it_was_and_grows_by_other_channels() -> None
 
 
 def test_hosts_join_with_idle_workers_and_leave_without_them() -> None:
-    """Workers behind a rebalancing edge get rows when it is widened; those behind a key stay idle."""
+    """Workers behind a rebalancing edge get rows when it is widened; those behind a key none before bins move."""
     first = Topology.dealt(line(), hosts=2)
     joined = first.joined([2, 3], {"A": 1, "B": 1, "K": 2, "Z": 2})
     assert [joined.host_of(WorkerId("A", index)) for index in range(4)] == [0, 1, 2, 3]
     assert [joined.host_of(WorkerId("K", index)) for index in range(6)] == [0, 1, 2, 2, 3, 3]
     assert [joined.routed(name) for name in "SABKZ"] == [2, 2, 2, 2, 2]
     widened = joined.widened()
-    assert [widened.routed(name) for name in "SABKZ"] == [2, 4, 4, 2, 2]
+    assert [widened.routed(name) for name in "SABKZ"] == [2, 4, 4, 6, 6]  # those by key stay, since bins do
     assert (widened.epoch, set(widened.channels())) == (3, set(joined.channels()))
     narrowed = widened.narrowed(widened.workers_on([3]))
-    assert [narrowed.routed(name) for name in "SABKZ"] == [2, 3, 3, 2, 2]
+    assert [narrowed.routed(name) for name in "SABKZ"] == [2, 3, 3, 4, 4]
     left = narrowed.without(narrowed.workers_on([3]))
     assert [left.graph.operator(name).workers for name in "SABKZ"] == [2, 3, 3, 4, 4]
     assert set(left.channels()) < set(joined.channels())
@@ -101,25 +103,59 @@ def test_hosts_that_cannot_join_or_leave_are_refused() -> None:
     first = Topology.dealt(line(), hosts=2)
     with pytest.raises(DataflowError, match="A cannot get another worker without B, on its forward edges"):
         first.joined([2], {"A": 1})
-    with pytest.raises(DataflowError, match="source S would get one with it"):
-        first.joined([2], {"S": 1})
     widened = first.joined([2, 3], {"A": 1, "B": 1}).widened()
-    with pytest.raises(DataflowError, match=r"A\[1\] cannot leave; expected the last workers of A that were added"):
+    with pytest.raises(DataflowError, match=r"A\[1\] cannot leave; expected the last workers of A, and not all"):
         widened.narrowed(widened.workers_on([1]))
-    with pytest.raises(DataflowError, match=r"A\[2\] cannot leave; expected the last workers of A that were added"):
+    with pytest.raises(DataflowError, match=r"A\[2\] cannot leave; expected the last workers of A, and not all"):
         widened.narrowed(widened.workers_on([2]))
     with pytest.raises(DataflowError, match=r"A\[3\] cannot be taken away, since rows are routed to it"):
         widened.without(widened.workers_on([3]))
 
 
 def test_what_cannot_grow_or_shrink_is_refused() -> None:
-    """A source; a worker that rows are routed to; one that is not there."""
+    """A worker that rows are routed to; one that is not there."""
     first = Topology.dealt(line(), hosts=2)
-    with pytest.raises(DataflowError, match="S cannot get another worker: source S would get one with it"):
-        first.grown("S", host=0)
     with pytest.raises(DataflowError, match="K has no idle worker to take away"):
         first.shrunk("K")
     with pytest.raises(DataflowError, match=r"no worker K\[2\] in epoch 1 of the topology of 'line'"):
         first.host_of(WorkerId("K", 2))
     with pytest.raises(DataflowError, match="no operator"):
         first.grown("nobody", host=0)
+
+
+def test_rows_are_routed_to_a_newcomer_when_the_topology_is_widened() -> None:
+    """Those in turn; those by key stay where they are, since their bins do."""
+    first = Topology.dealt(line(), hosts=2)
+    widened = first.grown("K", host=0).widened().grown("A", host=0).widened()
+    [edge] = wire(widened, ("S",), 1).edges
+    assert (len(edge.routed_channels), edge.start, edge.table) == (3, 1, None)
+    [edge] = wire(widened, ("B",), 0).edges
+    assert (len(edge.routed_channels), edge.table) == (3, RoutingTable.even(2))
+    assert wire(widened, ("K",), 2).keys == {"B": ("k",)}
+    assert widened.grown("A", host=0).routed("A") == 3
+
+
+def test_a_topology_is_narrowed_and_shrunk_below_what_it_began_with() -> None:
+    """Its newcomers then have other channels than the first workers of their index."""
+    first = Topology.dealt(line(), hosts=2)
+    moved = first.with_tables({"K": RoutingTable.even(1)})
+    small = moved.narrowed(moved.last_workers("K")).shrunk("K")
+    assert [worker for worker in small.workers if worker.operator in "KZ"] == [WorkerId("K", 0), WorkerId("Z", 0)]
+    again = small.grown("K", host=1)
+    assert {channel.epoch for channel in again.channels() if channel.receiver == WorkerId("K", 1)} == {again.epoch}
+    assert again.widened().table("K") == RoutingTable.even(1)
+
+
+def test_what_cannot_be_narrowed_is_refused() -> None:
+    """The only one, or one in front of others; one that still owns bins."""
+    first = Topology.dealt(line(), hosts=2)
+    for refused, said in (
+        ({WorkerId("S", 0)}, r"S\[0\] cannot leave; expected the last workers of S, and not all"),
+        ({WorkerId("A", 0), WorkerId("A", 1)}, r"A\[0\] cannot leave; expected the last workers of A, and not all"),
+        ({WorkerId("A", 0)}, r"A\[0\] cannot leave; expected the last workers"),
+        ({WorkerId("K", 1)}, r"K\[1\] still owns bins; expected them to be moved to other workers"),
+    ):
+        with pytest.raises(DataflowError, match=said):
+            first.narrowed(refused)
+    with pytest.raises(DataflowError, match="a routing table has 3 bins; expected 1024"):
+        RoutingTable.of([0, 1, 2])

@@ -14,11 +14,15 @@ from fries_nb.experiments.bench.costs import latency, quiet, rest, row
 from fries_nb.experiments.bench.crowd import crowd
 from fries_nb.experiments.bench.delay import delay
 from fries_nb.experiments.bench.display_cost import display
+from fries_nb.experiments.bench.file_rates import files
+from fries_nb.experiments.bench.kafka_costs import kafka
 from fries_nb.experiments.bench.loop_rates import components, iteration, loop_change
 from fries_nb.experiments.bench.maps import chain, exchange
 from fries_nb.experiments.bench.planning import planning
 from fries_nb.experiments.bench.progress_costs import idle, idling, times
 from fries_nb.experiments.bench.recovery import recovery
+from fries_nb.experiments.bench.rescale_costs import idle_bins, joining, second_host
+from fries_nb.experiments.bench.rescale_peers import rescale_peers
 from fries_nb.experiments.bench.results import BenchReport, keep
 from fries_nb.experiments.bench.version_memory import versions
 from fries_nb.experiments.bench.w1_throughput import checkpoint, constraints, w1
@@ -50,6 +54,12 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "iteration": iteration,
     "components": components,
     "loop-change": loop_change,
+    "idle-bins": idle_bins,
+    "joining": joining,
+    "second-host": second_host,
+    "rescale-peers": rescale_peers,
+    "files": files,
+    "kafka": kafka,
 }
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import fries_nb
 from fries_nb.experiments.bench.results import BenchError, require
 
 RIVALS = "fries_nb.experiments.bench.rivals"
+_PATIENCE_S, _LOOK_S = 120.0, 0.05
 
 
 def plain_loop(source: Path, columns: str) -> float:
@@ -44,6 +48,46 @@ def bytewax(source: Path, rows: int, processes: int, columns: str) -> float:
     return _bytewax("bytewax_w1", source, rows, processes, "--columns", columns)
 
 
+def kafka_loop(servers: str, topic: str) -> float:
+    """Rows per second of a bare consumer loop doing W1; see ``rivals/kafka_loop.py``.
+
+    Args:
+        servers: address of the broker.
+        topic: name of the topic, with payments as JSON.
+    """
+    [said] = _run([["kafka_loop", servers, topic]])
+    return float(said["rows_per_second"])
+
+
+@contextmanager
+def mock_cluster(topics: Mapping[str, int]) -> Iterator[str]:
+    """Starts a mock cluster in a process of its own, see ``rivals/mock_cluster.py``; ends it with the block.
+
+    Args:
+        topics: topic to its number of partitions.
+
+    Yields:
+        Its address.
+
+    Raises:
+        BenchError: confluent-kafka is not installed.
+    """
+    require("confluent_kafka")
+    command = [sys.executable, "-m", f"{RIVALS}.mock_cluster", "1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            servers: str = json.loads(process.stdout.readline())
+            for topic, partitions in topics.items():
+                process.stdin.write(json.dumps(["create", topic, partitions]) + "\n")
+                process.stdin.flush()
+                process.stdout.readline()
+            yield servers
+        finally:
+            process.kill()
+
+
 def bytewax_windows(source: Path, rows: int, processes: int, windows: str) -> float:
     """Rows per second of bytewax counting the payments of each terminal and minute; see ``bytewax``.
 
@@ -54,6 +98,70 @@ def bytewax_windows(source: Path, rows: int, processes: int, windows: str) -> fl
         windows: the form, ``own`` or ``by-hand``; see ``rivals/bytewax_windows.py``.
     """
     return _bytewax("bytewax_windows", source, rows, processes, "--windows", windows)
+
+
+def bytewax_resumed(rate: float, accounts: int, state_bytes: int, seconds: float) -> tuple[list[list[int]], int]:
+    """The rows of bytewax that is stopped and resumed with two processes; see ``rivals/bytewax_accounts.py``.
+
+    Args:
+        rate: rows per second.
+        accounts: number of accounts.
+        state_bytes: size of the state of each.
+        seconds: duration before and after, from the first rows on.
+
+    Returns:
+        ``[value, number in its account, time in nanoseconds]`` of each row; and the time of the request.
+
+    Raises:
+        BenchError: bytewax is not installed, or failed.
+    """
+    require("bytewax")
+    numbers = [str(rate), str(accounts), str(state_bytes)]
+    with tempfile.TemporaryDirectory(prefix="fries-rival-") as directory:
+        recovery = Path(directory, "recovery")
+        recovery.mkdir()
+        subprocess.run([sys.executable, "-m", "bytewax.recovery", str(recovery), "2"], check=True, capture_output=True)
+
+        def during(run: str, processes: int) -> tuple[list[list[int]], int]:
+            addresses = ";".join(f"127.0.0.1:{port}" for port in _free_ports(processes))
+            outs = [Path(directory, f"{run}-{number}.out") for number in range(processes)]
+            places = [[directory, run, str(number), addresses, *numbers] for number in range(processes)]
+            with _writing("bytewax_accounts", places, outs):
+                _until_written(outs)
+                time.sleep(seconds)
+                requested_ns = time.time_ns()
+                Path(directory, f"stop-{run}").touch()
+            lines = [line for out in outs for line in out.read_text().splitlines() if line.startswith("[")]
+            return [json.loads(line) for line in lines], requested_ns
+
+        (before, requested_ns), (after, _) = during("before", 1), during("after", 2)
+        return before + after, requested_ns
+
+
+@contextmanager
+def _writing(module: str, places: list[list[str]], outs: list[Path]) -> Iterator[None]:
+    """Runs a rival for each list of arguments, with its output in a file; waits for all at the end of the block."""
+    started = []
+    for arguments, out in zip(places, outs, strict=True):
+        with out.open("w") as file:
+            command = [sys.executable, "-m", f"{RIVALS}.{module}", *arguments]
+            started.append(subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL))
+    try:
+        yield
+        if codes := [code for process in started if (code := process.wait(_PATIENCE_S))]:
+            raise BenchError(f"a rival ended with exit code {codes[0]}")
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def _until_written(outs: list[Path]) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not any(out.stat().st_size for out in outs):
+        if time.monotonic() > deadline:
+            raise BenchError(f"a rival has written nothing within {_PATIENCE_S:g} s")
+        time.sleep(_LOOK_S)
 
 
 def _bytewax(module: str, source: Path, rows: int, processes: int, *options: str) -> float:
@@ -74,18 +182,55 @@ def spark_jobs() -> Iterator[Callable[[str, Path], float]]:
         A function that takes a job's name (see ``rivals/spark_maps.py``) and a Parquet file, runs the job once and
         returns its duration in seconds.
     """
+    with _serving(["-m", f"{RIVALS}.spark_maps"], None) as seconds:
+        yield seconds
+
+
+@contextmanager
+def keyed_jobs(commit: str) -> Iterator[Callable[[str, Path], float]]:
+    """Starts a process that runs W1 with the version of this package at a commit; ends it with the block.
+
+    Args:
+        commit: the commit, of the repository that this version is in; empty for this version.
+
+    Yields:
+        A function that takes a number of hosts and a Parquet file, runs W1 once and returns its duration in seconds.
+
+    Raises:
+        BenchError: the package is not in a repository that has the commit.
+    """
+    here = Path(fries_nb.__file__).parent.parent
+    with tempfile.TemporaryDirectory(prefix="fries-rival-") as place:
+        if commit:
+            archive = subprocess.run(["git", "-C", str(here), "archive", commit, "fries_nb"], capture_output=True)
+            if archive.returncode:
+                said = archive.stderr.decode().strip()
+                raise BenchError(f"no version {commit} of fries_nb ({said}); expected a clone of its repository")
+            subprocess.run(["tar", "x", "-C", place], input=archive.stdout, check=True)
+        program = Path(__file__).parent / "rivals" / "keyed_job.py"
+        with _serving([str(program)], Path(place) if commit else here) as seconds:
+            yield seconds
+
+
+@contextmanager
+def _serving(arguments: list[str], package: Path | None) -> Iterator[Callable[[str, Path], float]]:
+    """Starts a program that answers each job with its duration in seconds.
+
+    ``package`` is where it imports us from; it runs there, since Spark's Python workers look in its directory first.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(package)} if package is not None else None
     with subprocess.Popen(
-        [sys.executable, "-m", f"{RIVALS}.spark_maps"],
+        [sys.executable, *arguments], env=environment, cwd=package,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     ) as process:  # fmt: skip
 
         def seconds(job: str, path: Path) -> float:
             if process.stdin is None or process.stdout is None:
-                raise BenchError("Spark's rival process has no pipes")
+                raise BenchError("the process of a rival has no pipes")
             print(json.dumps({"job": job, "path": str(path.resolve())}), file=process.stdin, flush=True)
             answer = process.stdout.readline()
             if not answer:
-                raise BenchError(f"Spark's rival process ended during job {job!r}")
+                raise BenchError(f"the process of a rival ended during job {job!r}")
             return float(json.loads(answer)["seconds"])
 
         yield seconds

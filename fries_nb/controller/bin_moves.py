@@ -1,0 +1,236 @@
+"""Moves of bins: keyed operators hand their state to other workers, some bins in each step, while rows flow.
+
+    phase     requested   nothing else in flight   installed at all new owners   no bins left, or impossible   lost
+    IDLE      WAITING     -                        -                             -                             -
+    WAITING   error       MOVING                   -                             IDLE                          IDLE
+    MOVING    error       -                        WAITING                       -                             IDLE
+
+A step is one marker (see ``worker.bin_transfer``) of one operator. Its scope:
+
+    senders     the operators that send to it by key; they get the FCMs
+    it          where the marker blocks no channel
+    receivers   operators downstream of it, up to the first ones that rows reach from several of its workers
+
+The receivers align the marker, so the order of a key's rows holds downstream too: what the old owner made precedes what
+the new one makes.
+
+A step excludes changes, commits and changes of the topology, from its FCMs until the state is installed; but all of
+them together do not: what waits comes between two steps. The marker of an operator that is paused on a tuple waits for
+the operator's fix. The next step also waits for the ends of guards, since a rollback must find states where the change
+left them.
+
+A step moves at most ``at_once`` bins. By default the first one moves ``FIRST_BINS``, and each later one at most twice
+as many as the one before, and as many as are pickled and unpickled in ``STEP_MS``. Where rows wait longer by themselves
+the marker does, too, however few bins it moves: a step may then take ``SHARE`` of the time of the one before, and is
+not limited by its size, so that an operator that cannot keep up is relieved in a few steps.
+
+If hosts are lost, the next incarnation starts with the requested tables, and so completes the moves. An operator of
+which a worker has ended keeps its bins: the worker could not ship them.
+
+>>> from fries_nb.dataflow.graph import Edge, Graph, Operator
+>>> from fries_nb.messages import Installed
+>>> edges = Edge("S", "K", Partitioning.HASH, ("k",)), Edge("K", "Z")
+>>> workers = Workers(Graph("keyed", (Operator("S"), Operator("K", key=("k",), workers=2), Operator("Z")), edges))
+>>> lane = MarkerCoordinator(workers)
+>>> moves = BinMoves(workers, lane)
+>>> moves.request(BinsRequested({"K": RoutingTable.even(1)}, at_once=300))
+>>> [fcm] = moves.advance(is_free=True, now_ns=0)
+>>> str(fcm.worker), sorted(fcm.control.marker.scope), len(fcm.control.marker.action.bins)
+('S[0]', ['K', 'S', 'Z'], 300)
+>>> for worker in workers.live():
+...     _ = lane.acknowledge(1, worker)
+>>> lane.busy, lane.installed(Installed(1, WorkerId("K", 0))), lane.busy
+(True, None, False)
+>>> [[fcm]] = [moves.advance(is_free=True, now_ns=1_000_000)]
+>>> len(fcm.control.marker.action.bins)
+212
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+
+from fries_nb.controller.events import BinsMoved, BinsRequested, Instruction
+from fries_nb.controller.markers import MarkerCoordinator
+from fries_nb.controller.membership import Workers
+from fries_nb.controller.states import BIN_MOVES, BinPhase
+from fries_nb.controller.topology_events import STEP_MS
+from fries_nb.dataflow.graph import Graph, Partitioning
+from fries_nb.errors import DataflowError, ProtocolError
+from fries_nb.messages import Move, WorkerId
+from fries_nb.scheduling.stages import Send
+from fries_nb.topology.routing_table import Moves, RoutingTable
+from fries_nb.transitions import moved
+
+FIRST_BINS = 8
+"""Number of bins of the first step, if it is adapted."""
+SHARE = 0.25
+"""The time in which a step pickles and unpickles, as a part of the duration of the one before."""
+
+
+class BinMoves:
+    """The moves that are requested or under way, if any.
+
+    Args:
+        workers: the workers of the run, with their routing tables.
+        lane: the markers in flight.
+
+    Attributes:
+        phase: see the table.
+    """
+
+    def __init__(self, workers: Workers, lane: MarkerCoordinator) -> None:
+        self.phase = BinPhase.IDLE
+        self._workers = workers
+        self._lane = lane
+        self._targets: dict[str, RoutingTable] = {}
+        self._left: dict[str, Moves] = {}  # without those of the step in flight
+        self._at_once = 0
+        self._adapted = FIRST_BINS
+        self._moving = 0  # number of bins of the step in flight
+        self._began_ns = 0  # when it began
+        self._why_not = ""
+        self._installed_bytes = 0  # before the moves
+
+    @property
+    def tables(self) -> Mapping[str, RoutingTable]:
+        """Keyed operator to its routing table, if its bins are not dealt evenly to its routed workers."""
+        return self._workers.tables
+
+    @property
+    def left(self) -> int:
+        """The number of bins that are still to be moved, apart from those of the step in flight."""
+        return sum(map(len, tuple(self._left.values())))
+
+    @property
+    def moved_bytes(self) -> int:
+        """The size in bytes of the state that the requested moves, or the last ones, have moved so far."""
+        return self._lane.installed_bytes - self._installed_bytes
+
+    @property
+    def under_way(self) -> bool:
+        """Whether moves are requested and not over."""
+        return self.phase is not BinPhase.IDLE
+
+    def request(self, request: BinsRequested) -> None:
+        """Request moves; the first step begins as soon as nothing else is in flight.
+
+        Raises:
+            DataflowError: the dataflow, or one of the tables, does not allow it.
+            ProtocolError: others are under way.
+        """
+        if self.under_way:
+            raise ProtocolError(f"moves of bins were requested while others are {self.phase}; expected them to be over")
+        for operator, table in request.targets.items():
+            self._check(operator, table)
+        self._move(BinPhase.WAITING)
+        self._targets, self._at_once, self._why_not = dict(request.targets), request.at_once, ""
+        moves = {name: self._workers.table(name).moves_to(table) for name, table in self._targets.items()}
+        self._left = {name: bins for name, bins in moves.items() if bins}
+        self._adapted, self._installed_bytes = FIRST_BINS, self._lane.installed_bytes
+
+    def _check(self, operator: str, table: RoutingTable) -> None:
+        graph, routed = self._workers.graph, self._workers.routed
+        if operator not in routed or not senders_of(graph, operator):
+            raise DataflowError(f"{operator} gets no rows by key, so it has no bins; expected a keyed operator")
+        if any(one.within.level for one in graph.operators):
+            raise DataflowError(f"bins of {operator} cannot be moved: the dataflow has a loop; not supported yet")
+        if table.width > routed[operator]:
+            owner, last = WorkerId(operator, table.width - 1), routed[operator] - 1
+            raise DataflowError(f"bins were to be moved to {owner}; expected a worker up to {operator}[{last}]")
+
+    def advance(self, is_free: bool, now_ns: int) -> list[Instruction]:
+        """Begin the next step, or end the moves, if that is possible now.
+
+        Args:
+            is_free: whether nothing that excludes a step is in flight, or due before it.
+            now_ns: the current time in nanoseconds.
+        """
+        if self.phase is BinPhase.MOVING and not isinstance(self._lane.action, Move):
+            self._move(BinPhase.WAITING)
+            self._adapted = adapted(self._moving, self._lane.installed_ns / 1e6, (now_ns - self._began_ns) / 1e6)
+        if self.phase is not BinPhase.WAITING:
+            return []
+        self._leave_ended()
+        if not self._left:
+            return self._over(self._why_not)
+        return self._begin(next(iter(self._left)), now_ns) if is_free else []
+
+    def lost(self) -> list[Instruction]:
+        """End the moves, since the hosts are lost; the next incarnation starts with the requested tables."""
+        if not self.under_way:
+            return []
+        self._workers.tables.update(self._targets)
+        return self._over("")
+
+    def close(self, why: str) -> list[Instruction]:
+        """End the moves, since the run has ended."""
+        return self._over(why) if self.under_way else []
+
+    def _leave_ended(self) -> None:
+        """Leave the bins of operators of which a worker has ended where they are."""
+        for operator in list(self._left) if self._workers.ended else ():
+            if ended := self._workers.ended.intersection(self._workers.of({operator})):
+                self._why_not = f"{min(ended)} has ended, so {operator} keeps its bins"
+                del self._targets[operator], self._left[operator]
+
+    def _begin(self, operator: str, now_ns: int) -> list[Instruction]:
+        self._move(BinPhase.MOVING)
+        self._began_ns = now_ns
+        graph, workers, left = self._workers.graph, self._workers, self._left[operator]
+        bins = dict(islice(left.items(), self._at_once or self._adapted))
+        self._moving = len(bins)
+        for bin_ in bins:
+            del left[bin_]
+        if not left:
+            del self._left[operator]
+        workers.tables[operator] = workers.table(operator).moved(bins)
+        scope = scope_of(graph, operator)
+        sends = [Send(sender, scope) for sender in senders_of(graph, operator)]
+        owners = {WorkerId(operator, after) for _, after in bins.values()}
+        return [*self._lane.start(sends, Move(operator, bins), owners)]
+
+    def _over(self, reason: str) -> list[Instruction]:
+        self._move(BinPhase.IDLE)
+        self._targets, self._left = {}, {}
+        tables: Mapping[str, RoutingTable] = dict(self._workers.tables)
+        return [BinsMoved(tables, reason)]
+
+    def _move(self, to: BinPhase) -> None:
+        self.phase = moved(BIN_MOVES, self.phase, to, "moves of bins")
+
+
+def adapted(bins: int, pickled_ms: float, took_ms: float) -> int:
+    """The number of bins of the next step; see the module.
+
+    >>> adapted(8, pickled_ms=1, took_ms=5), adapted(64, pickled_ms=50, took_ms=90)
+    (16, 32)
+    >>> adapted(8, pickled_ms=1, took_ms=15_000)
+    30000
+
+    Args:
+        bins: the number of bins of the last step.
+        pickled_ms: milliseconds in which their states were pickled and unpickled.
+        took_ms: milliseconds from its beginning until they were installed.
+    """
+    budget_ms = max(STEP_MS, SHARE * took_ms)
+    fitting = int(bins * budget_ms / max(pickled_ms, 0.1))
+    return max(1, fitting if budget_ms > STEP_MS else min(2 * bins, fitting))
+
+
+def senders_of(graph: Graph, operator: str) -> tuple[str, ...]:
+    """The operators that send to an operator by key, in order of its in-edges."""
+    keyed = [edge.source for edge in graph.in_edges(operator) if edge.partitioning is Partitioning.HASH]
+    return tuple(dict.fromkeys(keyed))
+
+
+def scope_of(graph: Graph, operator: str) -> frozenset[str]:
+    """The scope of a move's marker; see the module."""
+    scope, ahead = {operator, *senders_of(graph, operator)}, [operator]
+    while ahead:
+        for edge in graph.out_edges(ahead.pop()):
+            if edge.partitioning is Partitioning.FORWARD and edge.to not in scope:
+                ahead.append(edge.to)
+            scope.add(edge.to)
+    return frozenset(scope)

@@ -1,0 +1,177 @@
+"""What rescaling costs while nothing moves, how soon a new host takes rows, and what it is good for.
+
+``idle_bins`` compares W1 with the last version in which bins could not move. ``joining`` lets a host join a dataflow
+whose rows keep their rate, again and again. ``second_host`` does so where the function of an operator waits, as for a
+service: there a second host doubles the rate whatever the number of cores.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import fries_nb as fn
+from fries_nb.controller.states import RescalePhase
+from fries_nb.experiments.bench.apart import keyed_jobs
+from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, Job, payments_file, spark_session
+from fries_nb.experiments.bench.pairs import PairedResult, Side, pairs
+from fries_nb.experiments.bench.results import BenchError, BenchReport, Target
+from fries_nb.experiments.measuring import pause, running, until
+from fries_nb.workloads.accounts import accounts_flow, wrong_rows
+
+BEFORE = "37ecb23"
+"""The last version in which bins do not move."""
+ROWS = 4_000_000
+RATE, ACCOUNTS, STATE_BYTES = 1_000.0, 10_000, 100
+BOOTSTRAP_MS = 500.0
+COST_MS, WAITING_RATE, WAITING_BYTES, MEASURED_S = 5.0, 1_000.0, 1 << 14, 5.0
+_PATIENCE_S = 120.0
+_await = partial(until, patience_s=_PATIENCE_S, look_s=0.002)
+
+Jobs = AbstractContextManager[Callable[[str, Path], float]]
+
+
+def idle_bins(scale: float, runs: int) -> BenchReport:
+    """W1 on two hosts while no bin moves, against the version before; start-up time counts on neither side."""
+    rows = int(ROWS * scale)
+    with keyed_jobs("") as now, keyed_jobs(BEFORE) as before:
+        ours, theirs = _job(now, rows), _job(before, rows)
+        sides = Side("bins that can move", ours.flowing_rate), Side(f"version {BEFORE}", theirs.flowing_rate)
+        result = pairs(*sides, runs, unit="rows/s")
+    target = Target("rows/s, of the version before", result.ratio_median, 0.97, unit="times")
+    return BenchReport("idle-bins", scale, (result,), (target,), {"rows": rows}, CREDIT_BYTES)
+
+
+def _job(seconds: Callable[[str, Path], float], rows: int) -> Job:
+    path, one = payments_file(rows), payments_file(1)
+    seconds(str(HOSTS), path)
+    return Job(rows, lambda: seconds(str(HOSTS), path), median(seconds(str(HOSTS), one) for _ in range(3)))
+
+
+# ---- joining
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Milliseconds of one rescale from one host to two.
+
+    Attributes:
+        hello_ms: from the request to the first line of the new host.
+        dealt_ms: from then to its first row that is dealt in turn.
+        keyed_ms: from then to its first row of a key.
+        total_ms: the whole rescale.
+    """
+
+    hello_ms: float
+    dealt_ms: float
+    keyed_ms: float
+    total_ms: float
+
+
+def joining(scale: float, runs: int) -> BenchReport:
+    """Let a host join ``runs`` times, each time another run; ``scale`` multiplies the number of accounts."""
+    accounts = max(1, int(ACCOUNTS * scale))
+    with spark_session(HOSTS) as spark:
+        found = [_joined(spark, accounts) for _ in range(runs)]
+    what = "the new host's first line to its first row"
+    targets = (
+        Target(f"{what}, dealt in turn", _middle(found, "dealt_ms"), BOOTSTRAP_MS, False, "ms"),
+        Target(f"{what}, by key", _middle(found, "keyed_ms"), BOOTSTRAP_MS, False, "ms"),
+    )
+    facts = {
+        "rows/s": RATE,
+        "keys": accounts,
+        "bytes a key": STATE_BYTES,
+        "joined": runs,
+        "request to the first line, ms": _middle(found, "hello_ms"),
+        "the whole rescale, ms": _middle(found, "total_ms"),
+        "the longest of them, ms": max(one.total_ms for one in found),
+    }
+    return BenchReport("joining", scale, (), targets, facts, CREDIT_BYTES)
+
+
+def _joined(spark: Any, accounts: int) -> Joined:
+    """One run.
+
+    Raises:
+        BenchError: the host has not joined, or rows are wrong.
+    """
+    flow = accounts_flow(max(RATE, float(accounts)), accounts, STATE_BYTES)
+    with running(flow, spark, workers=HOSTS, hosts=1) as run:  # with as many as the source, Check would stay with it
+        _await(run, lambda: _booked(run) >= accounts, "all accounts")
+        run.set_rate("Src", RATE)
+        [old] = run.host_processes.values()
+        requested_s = time.time()
+        rescale = run.rescale(HOSTS)
+        before = RescalePhase.IDLE, RescalePhase.REQUESTED, RescalePhase.STARTING
+        _await(run, lambda: run.topology().phase not in before or bool(rescale.outcome), "the new host")
+        hello_s = time.time()
+        if (result := rescale.result(_PATIENCE_S)).outcome != "done":
+            raise BenchError(f"the rescale of a benchmark was {result.outcome}: {result.error}")
+        processed = _booked(run)
+        _await(run, lambda: _booked(run) >= processed + RATE, "a second of rows")
+        run.stop(drain=True)
+        names = "value", "nth", "checked", "checked_ns", "booked", "booked_ns"
+        columns = run.output().select(*names).toArrow().to_pydict()
+    if wrong := wrong_rows(columns["value"], columns["nth"], accounts):
+        raise BenchError(f"{wrong} rows of a benchmark are lost, doubled or found another state")
+    dealt_s, keyed_s = (_first_s(columns[by], columns[f"{by}_ns"], old) for by in ("checked", "booked"))
+    return Joined(
+        1000 * (hello_s - requested_s), 1000 * (dealt_s - hello_s), 1000 * (keyed_s - hello_s), result.delay_ms
+    )
+
+
+def _first_s(processes: Sequence[int], times_ns: Sequence[int], old: int) -> float:
+    """The time of the first row that another process than the old one has processed, in seconds since 1970."""
+    return min(at for process, at in zip(processes, times_ns, strict=True) if process != old) / 1e9
+
+
+def _booked(run: fn.Run) -> int:
+    operator = run.metrics().operators.get("Book")
+    return 0 if operator is None else operator.processed
+
+
+def _middle(found: Sequence[Joined], name: str) -> float:
+    return median(float(getattr(one, name)) for one in found)
+
+
+# ---- a second host
+
+
+def second_host(scale: float, runs: int) -> BenchReport:
+    """The rate of a keyed function that waits 5 ms a row, before and after ``run.rescale(2)``, of the same run.
+
+    More rows come than two hosts process. The byte budget is small: a move of bins waits for the rows in front of it,
+    and each of these takes 5 ms.
+    ``scale`` multiplies the time for which each rate is measured.
+    """
+    with spark_session(HOSTS) as spark:
+        rates = [_before_and_after(spark, MEASURED_S * scale) for _ in range(runs)]
+    ones, twos = zip(*rates, strict=True)
+    result = PairedResult("two hosts", "one host", "rows/s", twos, ones)
+    target = Target("rows/s after run.rescale(2), of those before", result.ratio_median, 1.8, unit="times")
+    facts = {"a row waits, ms": COST_MS}
+    return BenchReport("second-host", scale, (result,), (target,), facts, WAITING_BYTES)
+
+
+def _before_and_after(spark: Any, seconds: float) -> tuple[float, float]:
+    flow = accounts_flow(WAITING_RATE, ACCOUNTS, STATE_BYTES, COST_MS)
+    with running(flow, spark, workers=1, hosts=1, budget=WAITING_BYTES, commit_interval_s=None) as run:
+        _await(run, lambda: _booked(run) > 0, "the first row")
+        before = _rate(run, seconds)
+        if (result := run.rescale(HOSTS).result(_PATIENCE_S)).outcome != "done":
+            raise BenchError(f"the rescale of a benchmark was {result.outcome}: {result.error}")
+        return before, _rate(run, seconds)
+
+
+def _rate(run: fn.Run, seconds: float) -> float:
+    """Rows per second from now on."""
+    began_s, processed = time.monotonic(), _booked(run)
+    pause(seconds)
+    return (_booked(run) - processed) / (time.monotonic() - began_s)

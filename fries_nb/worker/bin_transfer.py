@@ -1,0 +1,288 @@
+"""A move of bins at one worker of their operator: state goes where its rows go, and rows wait for their state.
+
+Senders route the rows of a moving bin to its new owner from the move's marker on. The marker blocks no channel here:
+
+    old owner   when the marker has come on all channels, no row of the bin can follow: the state is extracted, slice by
+                slice between rows of other bins, and shipped
+    new owner   rows of the bin that come behind a marker are set aside, and an End behind them; when the marker has
+                come on all channels and the state is installed, they return to the heads of their channels, in order
+
+Rows that are set aside need no credit, so it is returned at once; but when they take ``limit`` bytes, channels that
+have delivered the marker rest. The others are read, since the marker is still to come on them.
+
+The new owner waits for the marker on all channels even if it has the state: only then has the marker left it for the
+operators downstream, which align it: they process what the old owner made of a key before what the new one makes.
+
+A marker behind the End of a channel comes from a sender that had ended. If it comes in front of no End, all workers of
+the operator end or have ended, so nothing is shipped or awaited; a sender alive at one worker is alive at all.
+
+State may come before any marker. It may have gone through more changes than the new owner, or fewer, since the fix of a
+paused operator passes a move: it then waits for the worker's own switch, or is transformed.
+
+>>> from fries_nb.dataflow.graph import Operator
+>>> from fries_nb.messages import Move
+>>> old, new = (Instance(WorkerId("K", i), Operator("K", key=("k",)), dict, audit=False) for i in range(2))
+>>> old.state.touch(7)["seen"] = 3
+>>> [bin_] = old.state.bins()
+>>> marker = Marker(1, frozenset("SK"), Move("K", {bin_: (0, 1)}))
+>>> channels = [ChannelId(WorkerId("S", 0), one.worker) for one in (old, new)]
+>>> sender, receiver = BinTransfer(old, {"S": ("k",)}, 1000), BinTransfer(new, {"S": ("k",)}, 1000)
+>>> sender.passed_by(marker, channels[0]), sender.align(), sender.extracts
+(None, None, True)
+>>> [shipped] = sender.extract()
+>>> receiver.install(shipped), receiver.passed_by(marker, channels[1])
+(None, None)
+>>> row = Data(pa.RecordBatch.from_pydict({"k": [7]}))
+>>> receiver.admitted(channels[1], row), receiver.align(), receiver.is_installed
+(None, None, True)
+>>> [(channel.sender.operator, len(frames)) for channel, frames in receiver.release()], new.state.touch(7)
+([('S', 1)], {'seen': 3})
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+from msgspec import structs
+
+from fries_nb.errors import OperatorError, ProtocolError
+from fries_nb.messages import ChannelId, Data, Frame, Marker, Move, MovedBins, WorkerId
+from fries_nb.operators.failures import user_traceback
+from fries_nb.operators.instance import Instance
+from fries_nb.topology.partitioning import BINS, Binning
+from fries_nb.worker.moved_times import TimesTransfer
+
+SORTED_KEYS = 500
+"""Number of keys that are sorted by bin in one slice."""
+SHIPPED_KEYS = 500
+"""Number of keys from which on a shipment is complete."""
+SHIPPED_BYTES = 256 * 1024
+"""Size in bytes from which on a shipment is complete; a bin whose states take more travels in several."""
+KEY_BYTES = 4 * 1024
+"""The size that a state is assumed to have before the first is pickled."""
+
+
+class BinTransfer:
+    """One move at one worker, from the first sign of it to the last.
+
+    Args:
+        instance: the operator at this worker.
+        keys: operator that sends by key to the key columns of its rows.
+        limit: number of bytes of rows set aside from which on channels rest.
+
+    Attributes:
+        is_aligned: whether the marker has come on all channels.
+        size: number of bytes of pickled state that have come.
+        took_ns: nanoseconds in which they were pickled and unpickled.
+    """
+
+    def __init__(self, instance: Instance, keys: Mapping[str, tuple[str, ...]], limit: int) -> None:
+        self.is_aligned = False
+        self.size = self.took_ns = 0
+        self._instance = instance
+        self._binnings = {sender: Binning(key) for sender, key in keys.items()}
+        self._limit = limit
+        self._marker: Marker | None = None
+        self._arriving: frozenset[int] = frozenset()
+        self._leaving: dict[int, int] = {}
+        self._is_arriving = np.zeros(BINS, dtype=bool)
+        self._behind: set[ChannelId] = set()
+        self._held: dict[ChannelId, list[Frame]] = {}
+        self._bytes = 0
+        self._got: set[int] = set()
+        self._early: list[MovedBins] = []
+        self._extraction: Iterator[list[MovedBins]] | None = None
+        self._unshipped = 0
+        self._key_bytes = float(KEY_BYTES)
+        self._is_released = False
+        self._times = TimesTransfer(instance)
+
+    # ---- markers
+
+    def passed_by(self, marker: Marker, channel: ChannelId) -> None:
+        """Record that the move's marker has come on a channel, in front of its End."""
+        if self._marker is None:
+            self._marker = marker
+            assert isinstance(marker.action, Move)
+            bins, index = marker.action.bins, self._instance.worker.index
+            self._arriving = frozenset(bin_ for bin_, (_, after) in bins.items() if after == index)
+            self._leaving = {bin_: after for bin_, (before, after) in bins.items() if before == index}
+            self._is_arriving[list(self._arriving)] = True
+        self._behind.add(channel)
+
+    def align(self) -> None:
+        """Record that the marker has come on all channels: no row of a bin that leaves can follow."""
+        self.is_aligned = True
+        if self._leaving:
+            self._unshipped = len(self._leaving)
+            self._extraction = self._extracted()
+
+    # ---- rows
+
+    def admitted(self, channel: ChannelId, frame: Frame) -> Frame | None:
+        """Set rows that must wait aside, or an End behind them; returns what is left of the frame, if anything is.
+
+        Raises:
+            ProtocolError: a marker follows that of the move.
+        """
+        if channel not in self._behind or not self._arriving or self._is_released:
+            return frame
+        if isinstance(frame, Marker):
+            raise ProtocolError(f"marker {frame.id} came behind a move on {channel}; expected the move to be over")
+        if isinstance(frame, Data):
+            return self._divided(channel, frame)
+        self._held.setdefault(channel, []).append(frame)
+        return None
+
+    def _divided(self, channel: ChannelId, frame: Data) -> Data | None:
+        waits = self._is_arriving[self._binnings[channel.sender.operator].of(frame.batch)]
+        if not waits.any():
+            return frame
+        held = frame.batch if waits.all() else frame.batch.filter(pa.array(waits))
+        self._held.setdefault(channel, []).append(replace(frame, batch=held, size=0, tag=None))
+        self._bytes += held.nbytes
+        return None if waits.all() else replace(frame, batch=frame.batch.filter(pa.array(~waits)), tag=None)
+
+    @property
+    def resting(self) -> set[ChannelId]:
+        """The channels that must not be read, since too many rows are set aside."""
+        return set(self._behind) if self._bytes and self._bytes >= self._limit else set()
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the rows that were set aside can be processed, and have not been returned."""
+        return self.is_aligned and not self._is_released and self._got >= self._arriving
+
+    @property
+    def installed(self) -> int:
+        """The id of the marker, if bins have moved here; else 0."""
+        return self._marker.id if self._arriving and self._marker is not None else 0
+
+    def release(self) -> list[tuple[ChannelId, list[Frame]]]:
+        """The frames that were set aside, channel by channel; removes them, and lets what moved here fire."""
+        self._times.take_over()
+        released, self._held = list(self._held.items()), {}
+        self._bytes = 0
+        self._is_released = True
+        return released
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do."""
+        return self._is_released and not self.extracts
+
+    # ---- state
+
+    def install(self, moved: MovedBins) -> None:
+        """Add state that has come, as soon as this worker has applied the changes that it has gone through.
+
+        Raises:
+            OperatorError: it cannot be unpickled here.
+            ProtocolError: it has gone through the same changes in another order.
+        """
+        self.size += moved.size
+        self._early.append(moved)
+        self.install_early()
+
+    def install_early(self) -> None:
+        """Add the state that had to wait for a change, after the worker has switched; raises as ``install`` does."""
+        waiting, self._early = self._early, []
+        for moved in waiting:
+            applied, here = moved.applied, self._instance.applied
+            if applied[: len(here)] != here[: len(applied)]:
+                found = f"{', '.join(applied)} came to {self._instance.worker}, which has applied {', '.join(here)}"
+                raise ProtocolError(f"states that have gone through {found}; expected the same order")
+            if len(applied) <= len(here):
+                self._add(moved, here[len(applied) :])
+            else:
+                self._early.append(moved)
+
+    def _add(self, moved: MovedBins, since: Sequence[str]) -> None:
+        """Add states that have missed the changes ``since``."""
+        name, transforms = self._instance.worker.operator, self._instance.transforms
+        try:
+            with self._instance.bound():
+                self._times.install(moved.times)
+                states = {key: one for part in moved.states.values() if part for key, one in pickle.loads(part).items()}
+        except Exception as error:
+            words = f"the state of {name} that has moved to {self._instance.worker} cannot be unpickled: {error!r}"
+            raise OperatorError(words, name, user_traceback(error)) from error
+        self._instance.state.add(states, tuple([transforms[change] for change in since if change in transforms]))
+        self._got.update(moved.complete)
+
+    @property
+    def extracts(self) -> bool:
+        """Whether state is still to be extracted here."""
+        return self._extraction is not None
+
+    def extract(self) -> list[MovedBins]:
+        """Extract state for a short time; returns what is to be shipped.
+
+        Raises:
+            OperatorError: a pending transformation failed, or a state cannot be pickled.
+        """
+        assert self._extraction is not None, "see extracts"
+        shipped = next(self._extraction)
+        self._unshipped -= sum(len(moved.complete) for moved in shipped)
+        if not self._unshipped:  # at once, since the next move may begin as soon as all of it is installed
+            self._extraction = None
+        return shipped
+
+    def _extracted(self) -> Iterator[list[MovedBins]]:
+        for _ in self._times.sort(self._leaving, SORTED_KEYS):
+            yield []
+        while self._instance.state.sort_keys(SORTED_KEYS):
+            yield []
+        for receiver in sorted(set(self._leaving.values())):
+            yield from self._shipments(receiver, [bin_ for bin_, to in self._leaving.items() if to == receiver])
+
+    def _shipments(self, receiver: int, bins: Sequence[int]) -> Iterator[list[MovedBins]]:
+        states: dict[int, bytes] = {}
+        count = size = 0
+        for bin_ in bins:
+            for some, continued in self._pieces(self._instance.state.keys_of(bin_)):
+                states[bin_] = self._pickled(some) if some else b""
+                count, size = count + len(some), size + len(states[bin_])
+                if continued or count >= SHIPPED_KEYS or size >= SHIPPED_BYTES:
+                    yield [self._shipment(receiver, states, continued)]
+                    states, count, size = {}, 0, 0
+        if states:
+            yield [self._shipment(receiver, states, continued=False)]
+
+    def _pieces(self, keys: list[Any]) -> Iterator[tuple[list[Any], bool]]:
+        """The keys of a bin, as many at once as fit a shipment by the size of those before, and whether more follow.
+
+        A bin with tokens is one piece: they are released when all states that refer to them have been pickled, and
+        received in the slice in which these are unpickled.
+        """
+        at, is_whole = 0, self._instance.tokens is not None
+        while True:
+            size = max(1, int(SHIPPED_BYTES / self._key_bytes))
+            end = len(keys) if is_whole else min(len(keys), at + min(size, SHIPPED_KEYS))
+            yield keys[at:end], end < len(keys)
+            if (at := end) >= len(keys):
+                return
+
+    def _shipment(self, receiver: int, states: dict[int, bytes], continued: bool) -> MovedBins:
+        instance = self._instance
+        assert self._marker is not None, "a marker has come"
+        to, last = WorkerId(instance.worker.operator, receiver), list(states)[-1]
+        moved = MovedBins(to, self._marker.id, instance.applied, states, last if continued else None)
+        return structs.replace(moved, times=self._times.give(moved.complete))
+
+    def _pickled(self, keys: list[Any]) -> bytes:
+        name = self._instance.worker.operator
+        try:
+            with self._instance.bound():
+                pickled = bytes(cloudpickle.dumps(self._instance.state.take(keys)))
+        except Exception as error:
+            words = f"the state of {name} cannot be moved: {type(error).__name__}: {error}"
+            raise OperatorError(words, name, user_traceback(error)) from error
+        self._key_bytes = max(1.0, len(pickled) / len(keys))
+        return pickled

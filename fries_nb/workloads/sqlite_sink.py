@@ -1,0 +1,148 @@
+"""A sink of one's own: a table of SQLite, each row of which is output exactly once.
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as directory:
+...     sink = SqliteSink(f"{directory}/out.db", "scored", ("n",))
+...     sink.claim("flow", "r1")
+...     writer = sink.open("scored[0]", incarnation=1)
+...     writer.write(pa.RecordBatch.from_pylist([{"n": 1}]))
+...     parts, before = writer.close_part(), sink.rows()
+...     sink.commit(1, parts)
+...     sink.commit(1, parts)
+...     before, sink.rows()
+([], [{'n': 1}])
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+import fries_nb as fn
+
+PATIENCE_S = 60
+"""Seconds that a writer waits for others to finish theirs, since SQLite lets one write at a time."""
+
+
+@dataclass
+class SqliteSink(fn.Sink):
+    """A table whose rows belong to parts; a commit numbers its parts in one transaction. Other parts are no output.
+
+    Attributes:
+        path: file of the database, which the driver and all hosts reach.
+        table: name of the table; that of its parts has the same name with ``_parts``.
+        columns: its columns; a row has NULL in those that it lacks.
+        run: id of the run that has claimed the table.
+    """
+
+    path: str
+    table: str
+    columns: tuple[str, ...]
+    run: str = ""
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A transaction, which is rolled back if the block raises."""
+        with closing(sqlite3.connect(self.path, PATIENCE_S)) as database, database:
+            yield database
+
+    def claim(self, flow: str, run: str) -> None:
+        """Create the tables, unless there are some; see ``fn.Sink``."""
+        self.run = run
+        key = "run, name, attempt, number, PRIMARY KEY (run, name)"
+        with self.transaction() as database:
+            database.execute(f"CREATE TABLE IF NOT EXISTS {self.table}_parts ({key})")
+            database.execute(f"CREATE TABLE IF NOT EXISTS {self.table} (part, {', '.join(self.columns)})")
+
+    def open(self, worker: object, incarnation: int, epoch: int = 1) -> SqliteWriter:
+        """Open a writer; see ``fn.Sink``."""
+        return SqliteWriter(self, f"{worker}-{incarnation}-{epoch}", incarnation)
+
+    def prepare(self, parts: Sequence[str]) -> None:
+        """Look for all parts; see ``fn.Sink``."""
+        if gone := set(parts) - self.parts().keys():
+            raise fn.SinkError(f"the parts {sorted(gone)} have gone")
+
+    def commit(self, number: int, parts: Sequence[str]) -> None:
+        """Number the parts, all or none; see ``fn.Sink``."""
+        known = self.parts()
+        committed = {part for part, (_, one) in known.items() if one == number}
+        if committed and committed != set(parts):
+            raise fn.SinkError(f"{number} is committed in {self.path} with other parts")
+        newest = max((attempt for attempt, one in known.values() if one is not None), default=0)
+        if not committed and (old := [part for part in parts if known[part][0] < newest]):
+            raise fn.SinkError(f"{old[0]} is of incarnation {known[old[0]][0]}, and {self.path} is at {newest}")
+        self._change("UPDATE {0}_parts SET number = ? WHERE run = ? AND name = ?", parts, number)
+
+    def recover(self, number: int, parts: Sequence[str]) -> None:
+        """Take back later commits, and repeat this one; see ``fn.Sink``."""
+        later = [part for part, (_, one) in self.parts().items() if one is not None and one > number]
+        self._change("DELETE FROM {0}_parts WHERE run = ? AND name = ?", later)
+        self.commit(number, parts)
+
+    def discard(self, incarnation: int, spared: Collection[str]) -> None:
+        """Delete parts that no commit has numbered; see ``fn.Sink``."""
+        left = [part for part, (attempt, one) in self.parts().items() if one is None and attempt <= incarnation]
+        self._change("DELETE FROM {0}_parts WHERE run = ? AND name = ?", [part for part in left if part not in spared])
+
+    def parts(self) -> dict[str, tuple[int, int | None]]:
+        """The parts of this run, each with its incarnation, and with the number of its commit if there was one."""
+        with self.transaction() as database:
+            found = database.execute(f"SELECT name, attempt, number FROM {self.table}_parts WHERE run = ?", [self.run])
+            return {part: (attempt, number) for part, attempt, number in found}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The output of all runs."""
+        output = f"SELECT rowid FROM {self.table}_parts WHERE number IS NOT NULL"
+        with self.transaction() as database:
+            found = database.execute(f"SELECT {', '.join(self.columns)} FROM {self.table} WHERE part IN ({output})")
+            return [dict(zip(self.columns, values, strict=True)) for values in found]
+
+    def _change(self, statement: str, parts: Collection[str], *values: int) -> None:
+        """Change the parts in one transaction; rows of parts that have been deleted go with them."""
+        with self.transaction() as database:
+            database.executemany(statement.format(self.table), [(*values, self.run, part) for part in parts])
+            if statement.startswith("DELETE") and parts:
+                database.execute(f"DELETE FROM {self.table} WHERE part NOT IN (SELECT rowid FROM {self.table}_parts)")
+
+
+class SqliteWriter:
+    """Writes the rows of one worker, without a number.
+
+    Args:
+        sink: the sink.
+        name: name of the worker, for its parts.
+        incarnation: incarnation of the run.
+    """
+
+    def __init__(self, sink: SqliteSink, name: str, incarnation: int) -> None:
+        self._sink = sink
+        self._name = name
+        self._incarnation = incarnation
+        self._count = 0
+        self._rows: list[dict[str, Any]] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take rows, which stay in memory up to the next marker."""
+        self._rows += batch.to_pylist()
+
+    def close_part(self) -> tuple[str, ...]:
+        """Store the rows since the last marker."""
+        if not self._rows:
+            return ()
+        self._count, part = self._count + 1, f"{self._name}-{self._count}"
+        values = [tuple(map(row.get, self._sink.columns)) for row in self._rows]
+        marks = ", ".join("?" * (1 + len(self._sink.columns)))
+        with self._sink.transaction() as database:
+            known = (self._sink.run, part, self._incarnation)
+            added = database.execute(f"INSERT INTO {self._sink.table}_parts VALUES (?, ?, ?, NULL)", known)
+            database.executemany(
+                f"INSERT INTO {self._sink.table} VALUES ({marks})", [(added.lastrowid, *row) for row in values]
+            )
+        self._rows = []
+        return (part,)

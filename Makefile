@@ -18,7 +18,7 @@ HAS_JAVA = for java in "$${JAVA_HOME:-none}/bin/java" java; do \
 HAS_BROWSER = { for name in chromium chromium-browser google-chrome chrome; do command -v $$name && found=yes; done; \
 	test -n "$$found"; } >/dev/null
 
-.PHONY: demo test notebook soak bench clean
+.PHONY: demo test notebook docs soak bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m fries_nb demo
@@ -45,6 +45,10 @@ test: $(VENV)/.installed-test $(VENV)/.browser
 # The long property and chaos runs: the same tests with SOAK times as many seeds.
 soak: $(VENV)/.installed-test $(VENV)/.browser
 	FRIES_SOAK=$(SOAK) $(BIN)/python -m pytest --timeout=0 tests
+
+# The documentation site in build/site, without network and with warnings as errors. (--quiet would hide them.)
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file docs/mkdocs.yml
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m fries_nb bench $(BENCH)

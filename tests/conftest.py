@@ -26,7 +26,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The one Spark of all tests: the embedded one, with room for two hosts and one to grow."""
+    """The one Spark of all tests: the embedded one, with room for two hosts and two to grow."""
     from fries_nb.spark.session import start_or_find
 
     lease = start_or_find(hosts=2)

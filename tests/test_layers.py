@@ -36,7 +36,9 @@ LAYERS = (
     ("errors", "deprecations"),
 )
 # The pure value rooms of one layer that may know each other.
-SIDE_BY_SIDE = {"messages": {"trace"}, "trace": {"messages"}, "measurements": {"messages"}, "bundles": {"messages"}}
+SIDE_BY_SIDE = {
+    "messages": {"trace", "checkpoints"}, "trace": {"messages"}, "measurements": {"messages"}, "bundles": {"messages"},
+}  # fmt: skip
 JUDGED_BY = {"notebook", "experiments", "__main__", "commands", "run", "running", "report", "testing", "fries_nb"}
 # The package itself holds the public names; these may use it as a user would. `audit` and `workloads` stand aside.
 USERS = {"notebook", "experiments", "__main__", "commands", "workloads"}
@@ -202,8 +204,11 @@ SHORT = {
     "fries_nb.audit.trace_files": "the only module of the audit that reads files: the others judge records",
     "fries_nb.bundles": "frames that the worker makes, the transport sends and both shells divide",
     "fries_nb.commands": "a file for each command",
+    "fries_nb.connectors.observed": "what users are told of a reader, which reads alike whether anybody asks",
     "fries_nb.dataflow.hidden_columns": "names that all rooms share, whatever they do with batches",
     "fries_nb.deprecations": "renamed names of all rooms, emptied with each version",
+    "fries_nb.experiments.bench.rivals.kafka_loop": "a program of its own, as short as its users write it",
+    "fries_nb.experiments.bench.rivals.keyed_job": "a program of its own, which older versions run by its file",
     "fries_nb.experiments.figure15": "a file for each figure and table",
     "fries_nb.experiments.table5": "a file for each figure and table",
     "fries_nb.experiments.table7": "a file for each figure and table",

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import venv
 from email import message_from_bytes
 from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
 
+import fries_nb as fn
+
 ROOT = Path(__file__).parent.parent
 LEFT_OUT = shutil.ignore_patterns(
     ".*", "build", "*.egg-info", "__pycache__", "spark-warehouse", "bench-results", "*.html"
 )
 COMMANDS = ("sdist", "--dist-dir", "dist", "build", "--build-base", "built", "--build-lib", "installed")
-"""What a wheel holds is what ``build`` lays out; to pack it would take a package more."""
+"""What a wheel holds is what ``build`` lays out."""
+KEPT = (
+    ("notebooks", "*.ipynb"), ("binder", "*"), ("docs", "*.*"), ("docs/pages", "**/*.*"), ("tests", "**/*.py"),
+    ("fries_nb", "**/*.py"),
+)  # fmt: skip
+RUN = """
+import fries_nb as fn
+
+flow = fn.Dataflow("clean")
+flow.source("numbers", fn.rate(5_000, count=2_000)).map("A", lambda row: {**row, "a": 1}).sink("out", fn.memory())
+if __name__ == "__main__":
+    run = flow.run(hosts=1, workers=1, audit=True)
+    print(fn.__file__, fn.__version__, run.wait(600), run.output().count(), run.audit().serializable)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +56,7 @@ def test_the_source_distribution_holds_notebooks_binder_and_what_tests_import(bu
     with tarfile.open(next(built.glob("dist/*.tar.gz"))) as whole:
         held = {name.partition("/")[2] for name in whole.getnames()}
     expected = {"CHANGELOG.md", "LICENSE", "Makefile", "README.md", "fries_nb/py.typed", "tests/conftest.py"}
-    for folder, pattern in (("notebooks", "*.ipynb"), ("binder", "*"), ("tests", "**/*.py"), ("fries_nb", "**/*.py")):
+    for folder, pattern in KEPT:
         expected |= {str(file.relative_to(ROOT)) for file in (ROOT / folder).glob(pattern) if file.is_file()}
     assert sorted(expected - held) == []
 
@@ -53,3 +71,32 @@ def test_what_is_installed_is_typed_whole_and_says_what_it_is(built: Path) -> No
     described = message_from_bytes(next(built.glob("*.egg-info/PKG-INFO")).read_bytes())
     assert "Typing :: Typed" in described.get_all("Classifier", [])
     assert {url.partition(",")[0] for url in described.get_all("Project-URL", [])} >= {"Homepage", "Issues"}
+
+
+def test_the_wheel_runs_in_an_environment_of_its_own_and_from_another_directory(built: Path, tmp_path: Path) -> None:
+    """Installed by pip, with only its dependencies beside it: nothing of the source tree is imported, by hosts either.
+
+    The dependencies are those of this environment, since to download them anew takes minutes.
+    """
+    environment, elsewhere = tmp_path / "environment", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "clean.py").write_text(RUN)
+    venv.create(environment, with_pip=False)
+    [packages] = environment.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))  # whose own .pth files do not count
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    packed = [*pip, "wheel", "--no-deps", "--wheel-dir", str(tmp_path), str(built)]
+    subprocess.run(packed, check=True, timeout=PATIENCE_S)
+    [wheel] = tmp_path.glob("fries_nb-*.whl")
+    subprocess.run([*pip, "--python", environment, "install", "--no-deps", wheel], check=True, timeout=PATIENCE_S)
+    python = str(environment / "bin" / "python")
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    told = subprocess.run(
+        [python, "clean.py"], cwd=elsewhere, env=clean, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    expected = [str(packages / "fries_nb" / "__init__.py"), fn.__version__, "finished", "2000", "True"]
+    assert told.stdout.split() == expected, told.stderr[-3_000:]
+    version = subprocess.run(
+        [python, "-m", "fries_nb", "--version"], cwd=elsewhere, env=clean, capture_output=True, text=True, check=True
+    )
+    assert version.stdout == f"fries_nb {fn.__version__}\n"

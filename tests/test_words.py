@@ -29,9 +29,9 @@ PHRASES = {
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """The sources, the README, and the prose of the notebooks, by name."""
-    package = ROOT / "fries_nb"
-    for path in sorted(package.rglob("*.py")):
+    """The sources, the README, the pages of the site, and the prose of the notebooks, by name."""
+    package, site = ROOT / "fries_nb", ROOT / "docs"
+    for path in sorted([*package.rglob("*.py"), *site.rglob("*.py"), *site.rglob("*.md")]):
         yield str(path.relative_to(ROOT)), path.read_text()
     yield "README.md", (ROOT / "README.md").read_text()
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):

@@ -11,6 +11,7 @@ import pytest
 from pyspark import SparkContext
 
 from fries_nb.__main__ import main
+from fries_nb.errors import SessionError, see
 from fries_nb.spark.class_archive import archive_path, using_archive, writing_archive
 from fries_nb.spark.session import end_java
 
@@ -60,5 +61,6 @@ def test_what_hinders_it_is_said_in_one_line(
     assert main(["archive"]) == 2
     error = capsys.readouterr().err
     assert said in error
-    assert error.count("\n") == 1
+    assert len(error.splitlines()) == 2
+    assert error.splitlines()[1] == see(SessionError())
     assert not list(tmp_path.rglob("spark.*"))

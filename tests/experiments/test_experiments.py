@@ -19,8 +19,8 @@ from fries_nb.experiments import EXPERIMENTS, experiment
 from fries_nb.experiments.scale import ExperimentScale, scale_of
 
 NAMES = [f"figure{n}" for n in range(13, 18)] + [f"table{n}" for n in range(4, 8)]
-NEPHELE = ["nephele2", "nephele7"]
-"""Those of the other paper, which have their own tests."""
+OTHERS = ["nephele2", "nephele7", "rescaling"]
+"""Those of the other paper, and that of no paper, which have their own tests."""
 FOUND = {
     "surges": "figure13",
     "vain": "figure14",
@@ -78,8 +78,8 @@ def test_the_notebook_draws_them_all(notebook: tuple[nbformat.NotebookNode, Foun
 
 
 def test_every_figure_and_table_is_there():
-    """Figures 13 to 17 and tables 4 to 7, and the figures of the Nephele paper, each with a title."""
-    assert sorted(EXPERIMENTS) == sorted([*NAMES, *NEPHELE])
+    """Figures 13 to 17, tables 4 to 7, the figures of the Nephele paper and that of rescales, each with a title."""
+    assert sorted(EXPERIMENTS) == sorted([*NAMES, *OTHERS])
     assert all(one.title.replace(" ", "").lower().startswith(f"{name}:") for name, one in EXPERIMENTS.items())
 
 
@@ -151,7 +151,7 @@ def test_the_command_prints_and_writes(capsys, tmp_path):
     assert json.loads(path.read_text())["rows"][-1]["component"] == 4_800
     assert main(["experiment", "list"]) == 0
     listed = capsys.readouterr().out
-    assert all(name in listed for name in [*NAMES, *NEPHELE])
+    assert all(name in listed for name in [*NAMES, *OTHERS])
 
 
 @pytest.mark.parametrize(

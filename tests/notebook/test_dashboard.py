@@ -288,7 +288,7 @@ def test_a_run_is_shown_as_text_and_picture_without_a_kernel(run: StandIn, shell
     assert set(bundle) == {"text/plain", "image/svg+xml", "image/png"}
     assert bundle["text/plain"].startswith("fraud: running · 0 tuples/s")
     assert 'data-operator="FM"' in bundle["image/svg+xml"]
-    assert bundle["image/svg+xml"].count("<svg") == 3
+    assert bundle["image/svg+xml"].count("<svg") == 4
 
 
 def test_a_run_is_shown_in_one_view_where_there_is_a_kernel(

@@ -124,3 +124,20 @@ def test_loops_end_with_every_row_decided(tmp_path: Path):
     assert "phase='ended'" in said(notebook, "import pandas")
     found = [line.split() for line in said(notebook, 'run.output("found")').splitlines()[1:-1]]
     assert [int(component) for _, component in found] == [1] * 8 + [20] * 4 + [30] * 2
+
+
+def test_hosts_come_and_go_and_nothing_is_lost(tmp_path: Path):
+    """As told: from one host to three and back, with a change meanwhile; plain Python finds the same rows."""
+    notebook = executed("08_rescaling.ipynb", tmp_path)
+    first, back = said(notebook, "%fries_rescale 3"), said(notebook, "%fries_rescale 1")
+    assert re.match(r"3 hosts after [\d.]+ s: 10 workers, \d+ KiB of state moved", first)
+    assert re.match(r"1 host after [\d.]+ s: 4 workers, \d+ KiB of state moved", back)
+    assert "done by fries in" in said(notebook, "%%fries_reconfigure spending")
+    assert "bins of Spending: 342 at host 0, 341 at host 1, 341 at host 2" in said(notebook, "%fries_rescale")
+    compared = said(notebook, "import pandas")
+    counts = re.search(r"([\d,]+) payments were read, ([\d,]+) are checked, (\d+) differ", compared)
+    assert counts
+    assert counts[1] == counts[2] != "0"
+    assert counts[3] == "0"
+    assert "'spending' is serializable" in said(notebook, "%fries_audit")
+    assert [line.split()[2] for line in said(notebook, "pandas.DataFrame").splitlines()[1:]] == ["1", "3", "1"]

@@ -211,3 +211,39 @@ def test_there_is_no_time_beyond_those_of_columns_and_frames():
     assert len(agenda) == len(changes) == 0
     with book.bound(), pytest.raises(TokenError, match="W: a token came to time 9223372036854775808; expected one"):
         book.keep(0, (0, 5)).downgrade(2**63)
+
+
+def bins_of(keys: Any) -> list[int]:
+    """Keys are their bins."""
+    return list(keys)
+
+
+def test_a_bin_that_moves_takes_along_how_far_it_has_fired() -> None:
+    """What is late for its keys stays late, though the new owner has not fired as far; for other keys it is not."""
+    old, new = (Agenda("W", ChangeBatch(), bins_of) for _ in range(2))
+    for time, key in ((3, 1), (8, 1), (8, 2)):
+        old.call(time, key)
+    old.advance(Antichain.of([(0, 6)]))
+    old.done(old.take(9))
+    found: dict[int, Any] = {}
+    for _ in old.sort_out({1}, 1, found):
+        pass
+    assert found == {1: [((0, 8), 1)]}
+    fired = old.release(1, found[1])
+    assert (fired, [entry for _, entry in enumerate(old.saved().entries)]) == ({(): 3}, [2])
+    new.call(2, 7)
+    new.receive(1, found[1], fired)
+    assert [new.may_call(time, key) for time, key in ((3, 1), (4, 1), (3, 7))] == [False, True, True]
+    assert new.saved().entries == {7: [((0, 2), 7)], 1: [((0, 8), 1)]}
+    total = Counter({(one.location, one.time): one.delta for one in old.changes})
+    total.update({(one.location, one.time): one.delta for one in new.changes})
+    assert {str(place): count for place, count in total.items() if count} == {
+        "(GraphLocation(operator='W', to='', branch=0), (0, 8))": 2,
+        "(GraphLocation(operator='W', to='', branch=0), (0, 2))": 1,
+    }
+    new.advance(Antichain.of([(0, 6)]))
+    new.done(new.take(9))
+    new.call(7, 7)
+    new.advance(Antichain.of([(0, 8)]))
+    new.done(new.take(9))
+    assert (new.fired, new._fired_in) == ({(): 7}, {})

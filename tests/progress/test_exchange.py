@@ -119,23 +119,69 @@ def test_a_host_begins_once():
     with pytest.raises(ProtocolError, match="host 0 began a second time"):
         one.begin(())
     with pytest.raises(ProtocolError, match="host 1 leaves before it has begun"):
-        other.flush()
-    with pytest.raises(ProtocolError, match="host 1 was dismissed, but its first counts have not come"):
-        one.dismiss(1)
+        other.leave()
+    with pytest.raises(ProtocolError, match=r"hosts \(2,\) were admitted by host 1, which has not begun"):
+        other.admit([2])
     with pytest.raises(ProtocolError, match="host 7 began a second time"):
-        HostProgress.joining(7, FLOW, ["O"], one.state()).begin(())
+        HostProgress.joining(7, FLOW, ["O"]).begin(())
 
 
-def test_a_newcomer_waits_for_the_same_hosts():
-    """One that joins with the view of a host that is not open is not open either."""
-    one, other = members(2)
-    one.begin([change(SOURCE, 5, 1)])
-    joined = HostProgress.joining(2, FLOW, ["O"], one.state())
-    assert (joined.missing, joined.advanced()) == ({1}, {})
-    one.admit(2)
-    assert (one.missing, one.is_open) == ({1}, False)
-    joined.receive(other.begin([change(SOURCE, 4, 1)]))
-    assert joined.advanced()["O"].elements == ((0, 4),)
+def test_a_view_is_given_when_all_members_have_admitted_the_newcomer():
+    """In any order; until the view comes, the newcomer keeps frames, and nothing that it does is heard of."""
+    one, other, third = opened(3, [change(SOURCE, 5, 1)])
+    of_other = other.admit([3])
+    one.receive(of_other)
+    of_one = one.admit([3])
+    joined = HostProgress.joining(3, FLOW, ["O"])
+    assert (one.welcomed(), joined.is_open, joined.frontier("O").elements) == ((), False, START)
+    of_third, end = third.admit([3]), third.record([change(SOURCE, 5, -1)])
+    for frame in (end, of_third):
+        assert joined.receive(frame) is None
+    joined._early.reverse()
+    one.receive(of_third)
+    assert (one.welcomed(), one.welcomed(), of_one.number) == ((3,), (), 2)
+    assert joined.record([change(TO_A, 9, -1)]) is None
+    assert joined.take_view(one.state()) is None
+    assert joined.advanced() == {"O": Antichain()}
+    with pytest.raises(ProtocolError, match="a view came to host 3, which has one"):
+        joined.take_view(one.state())
+
+
+def test_what_a_newcomer_did_before_it_had_a_view_is_broadcast_with_it():
+    """If it is due then, and not before."""
+    (one,) = opened(1, [change(TO_A, 5, 1)])
+    greeting = one.admit([1])
+    assert (greeting.admits, one.welcomed()) == ((1,), (1,))
+    joined = HostProgress.joining(1, FLOW, ["O"])
+    assert joined.record([change(TO_A, 5, -1)]) is None
+    frame = joined.take_view(one.state())
+    assert (frame.number, frame.changes) == (1, (change(TO_A, 5, -1),))
+
+
+def test_a_newcomer_that_does_not_take_part_is_forgotten():
+    """Its view is not given any more; a second newcomer, admitted meanwhile, gets its own."""
+    one, other = opened(2)
+    one.admit([2])
+    one.admit([3])
+    one.dismiss(2)
+    one.dismiss(2)
+    for host in (2, 3):
+        one.receive(other.admit([host]))
+    assert one.welcomed() == (3,)
+
+
+def test_a_host_that_leaves_is_not_waited_for():
+    """Neither does its last frame lack anything, nor does a newcomer wait until it is admitted by that host."""
+    one, other = opened(2, [change(SOURCE, 5, 1)])
+    assert other.record([change(SOURCE, 8, 1)]) is None
+    one.admit([2])
+    assert one.welcomed() == ()
+    last = other.leave()
+    assert (last.is_last, last.changes) == (True, (change(SOURCE, 8, 1),))
+    one.receive(last)
+    assert (one.welcomed(), one.state().numbers) == ((2,), {0: 2, 2: 0})
+    with pytest.raises(ProtocolError, match="came from host 1"):
+        one.receive(last)
 
 
 # ---- frames
@@ -154,35 +200,24 @@ def test_each_frame_counts_once():
         other.receive(ProgressFrame(9, 1, ()))
 
 
-def test_who_has_left_is_a_stranger():
-    """A host flushes all it has; when it has been dismissed, its frames are errors."""
-    one, other = opened(2, [change(SOURCE, 5, 1)])
-    assert one.record([change(TOKEN, 8, 1)]) is None
-    assert one.waiting == 1
-    frame = one.flush()
-    assert (one.flush(), one.waiting) == (None, 0)
-    other.receive(frame)
-    other.dismiss(0)
-    other.dismiss(0)
-    assert other.state().counts == (change(SOURCE, 5, 1), change(TOKEN, 8, 1))
-    with pytest.raises(ProtocolError, match="came from host 0"):
-        other.receive(frame)
-
-
 def test_a_newcomer_knows_which_frames_its_view_includes():
     """Those that are on their way to it have no effect, later ones do."""
     one, other = opened(2, first_counts(FLOW, {"S": 2}))
+    greetings = [one.admit([2]), other.admit([2])]
     included = one.record([CountChange(SOURCE, START[0], -1)])
-    other.receive(included)
-    other.admit(2)
-    one.admit(2)
-    joined = HostProgress.joining(2, FLOW, ["O"], other.state())
-    assert joined.advanced()["O"].elements == START
+    for frame in (greetings[0], included):
+        other.receive(frame)
+    joined = HostProgress.joining(2, FLOW, ["O"])
     later = one.record([CountChange(SOURCE, START[0], -1)])
-    for frame in (included, later):
+    for frame in (*greetings, included):
         assert joined.receive(frame) is None
+    assert other.welcomed() == (2,)
+    joined.take_view(other.state())
+    assert joined.advanced()["O"].elements == START
+    assert joined.receive(later) is None
     assert (joined.frontier("O").elements, joined.state().counts) == ((), ())
-    frame = joined.record([change(TOKEN, 1, 1)]) or joined.flush()
+    other.receive(later)
+    frame = joined.record([change(TOKEN, 1, 1)]) or joined.leave()
     assert frame.number == 1
     tell([one, other], frame)
 
@@ -245,15 +280,18 @@ def passed_after_a_move(first):
     hosts = opened(3, [change(SOURCE, 3, 1)])
     assert hosts[0].record([change(TO_A, 3, 1)]) is None  # a message is sent with the token, which advances nothing
     if first == "all hear of it":
-        tell(hosts, hosts[0].flush())
+        tell(hosts, hosts[0]._broadcast())
     elif first == "the next holder hears of it":
-        hosts[1].receive(hosts[0].flush())
+        hosts[1].receive(hosts[0]._broadcast())
     hosts[2].receive(hosts[1].record([change(SOURCE, 3, -1)]))
     return hosts[2].frontier("O").elements
 
 
 def test_a_token_moves_to_another_host_when_all_have_heard_what_was_done_with_it():
-    """Otherwise its end overtakes the message, and a frontier passes it. Telling the next holder is not enough."""
+    """Otherwise its end overtakes the message, and a frontier passes it. Telling the next holder is not enough.
+
+    So a token that moves between workers is counted as on its way (see ``moving``).
+    """
     assert passed_after_a_move("all hear of it") == ((0, 3),)
     assert passed_after_a_move("the next holder hears of it") == ()
     assert passed_after_a_move("nothing") == ()
@@ -262,7 +300,7 @@ def test_a_token_moves_to_another_host_when_all_have_heard_what_was_done_with_it
 def used_up_unheard_of():
     """What a third host knows when two messages were used up of which it has not heard, but their token is held."""
     hosts = opened(3, [change(SOURCE, 3, 1)])
-    sent = [hosts[0].record([change(TO_A, 3, 2)]) or hosts[0].flush()]
+    sent = [hosts[0].record([change(TO_A, 3, 2)]) or hosts[0]._broadcast()]
     hosts[1].receive(sent[0])
     used = hosts[1].record([change(TO_A, 3, -2)])
     hosts[2].receive(used)

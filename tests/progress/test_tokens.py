@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from progress_observer import unshrunk
 
 from fries_nb.errors import ProtocolError, TokenError
-from fries_nb.progress.change_batch import ChangeBatch, GraphLocation
+from fries_nb.progress.change_batch import ChangeBatch, GraphLocation, moving
+from fries_nb.progress.token_keepers import TokenKeepers
 from fries_nb.progress.tokens import Lost, SavedTokens, TokenBook, token_counts
 
 HERE = GraphLocation("W")
@@ -80,12 +81,14 @@ class Keeper:
 
     def move(self) -> None:
         """All bins go to another worker, and their states are unpickled there."""
-        moved = {bin: self.book.release(bin) for bin in self.book.saved()}
+        state, sent = pickle.dumps(self.state), self.changes
+        moved = self.book.release(self.book.saved())
         assert Counter({one.time: one.delta for one in token_counts("W", moved.values())}) == +self.counts
         assert self.book.times == {}
-        state = pickle.dumps(self.state)
         self.book, self.changes = booked()
-        self.book.load(moved)
+        self.book.receive(moved)
+        self.changes.extend(sent.take())
+        assert not self.changes, "what has arrived counts as before"
         with self.book.bound():
             self.state = pickle.loads(state)
 
@@ -129,7 +132,7 @@ MUTANTS = {
     "nothing undone": ("undo", lambda book, mark: None),
     "lost for good": ("take_lost", _lost_for_good),
     "never lost": ("lost", lambda book, id: None),
-    "released by half": ("release", lambda book, bin: book.saved()[bin]),
+    "released by half": ("release", lambda book, bins: {bin: book.saved()[bin] for bin in bins}),
 }
 
 
@@ -205,11 +208,13 @@ def test_a_bin_that_moves_takes_its_numbers_along():
     one, changes = booked()
     with one.bound():
         first, other = one.keep(3, (0, 4)), one.keep(8, (0, 6))
-    moved = one.release(3)
-    assert (moved, one.release(3)) == (SavedTokens({0: (0, 4)}, 1), SavedTokens({}, 0))
     assert counted(changes) == {(0, 4): 1, (0, 6): 1}
+    moved = one.release([3, 5])
+    assert (moved, one.release([3])) == ({3: SavedTokens({0: (0, 4)}, 1)}, {})
+    assert set(changes.take()) == {(HERE, (0, 4), -1), (moving("W"), (0, 4), 1)}
     two, there = booked()
-    two.load({3: moved})
+    two.receive(moved)
+    assert set(there.take()) == {(HERE, (0, 4), 1), (moving("W"), (0, 4), -1)}
     with two.bound():
         found, new = two.find((3, 0)), two.keep(3, (0, 7))
     assert (found.time, new._id.number, counted(there)) == (4, 1, {(0, 7): 1})
@@ -218,10 +223,9 @@ def test_a_bin_that_moves_takes_its_numbers_along():
     with two.bound(), pytest.raises(TokenError, match="this token belongs to W"):
         two.drop(other)
     with pytest.raises(ProtocolError, match="the tokens of bin 3 of W came to a worker that has that bin"):
-        two.load({3: moved})
-    one.load({3: two.release(3)})
-    assert (first.time, one.take_lost(), counted(there)) == (4, [Lost("W", 7)], {})
-    assert counted(changes) == {(0, 7): -1}
+        two.load(moved)
+    one.receive(two.release([3]))
+    assert (first.time, one.take_lost()) == (4, [Lost("W", 7)])
 
 
 def test_saved_tokens_count_the_same_in_any_division():
@@ -353,3 +357,26 @@ def test_states_of_a_trial_do_not_share_tokens():
         new.drop()
         other.downgrade(7)
     assert other is not new
+
+
+def test_keys_that_hold_tokens_are_told_of_a_frontier_once():
+    """Those whose bins move are due at the new owner, unless the old one had told them of the same frontier."""
+    for told in (False, True):
+        (one, _), (two, _) = booked(), booked()
+        old, new = TokenKeepers(one), TokenKeepers(two)
+        with one.bound():
+            mark = one.mark()
+            token = one.keep(3, (0, 4))
+        old.add("c7", mark)
+        old.advance()
+        if told:
+            old.take()
+        saved = old.saved()
+        assert saved == {3: [("c7", 0)]}
+        was_due = old.release(saved)
+        assert (was_due, old.is_due, old.saved(), token.time) == (not told, False, {}, 4)
+        two.receive(one.release([3]))
+        new.receive(saved, are_due=was_due)
+        assert new.is_due == (not told)
+        new.advance()
+        assert new.take() == ((0, 4), "c7")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import fries_nb as fn
 from fries_nb.controller.events import HostsRequested, RescaleEnded
+from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.regions import regions
 from fries_nb.errors import PlanError
 from fries_nb.running.rescales import Rescales, shares
+from fries_nb.running.telemetry import Telemetry
 from fries_nb.spark.region_spec import Options
+from fries_nb.topology.progress_locations import Watermarks
+from fries_nb.topology.topology import Topology
 
 
 def options(flow: fn.Dataflow, hosts: int = 2) -> Options:
@@ -34,12 +40,13 @@ def test_a_new_host_brings_its_share_of_every_operator_without_a_declared_number
     assert shares(flow.graph(2), 1, options(flow)) == {"A": 2, "Z": 2}
     flow = flow_of(workers=3)
     assert shares(flow.graph(2), 2, options(flow)) == {"Z": 1}
+    flow = flow_of(sources=None)
+    assert shares(flow.graph(2), 2, options(flow)) == {"S": 1, "A": 1, "Z": 1}
 
 
 @pytest.mark.parametrize(
     ("declared", "workers", "words"),
     [
-        ({"key": "k"}, 2, "A has its keys on the hosts of the beginning, and keys do not move yet"),
         ({"workers": 2}, 2, "no operator can get workers on a new host: S stays; A stays; Z stays with A"),
         ({"sources": 2}, 2, "S stays; A stays with S, on its forward edges; Z stays with S, on its forward edges"),
         ({}, 1, "A stays with S, on its forward edges"),
@@ -52,19 +59,30 @@ def test_what_cannot_grow_is_refused_by_name(declared: dict[str, Any], workers: 
         shares(flow.graph(workers), 2, options(flow))
 
 
-def test_dataflows_by_time_are_refused_by_name() -> None:
-    """Progress is not handed over to new hosts yet."""
+def test_dataflows_by_time_can_grow_and_those_with_loops_cannot() -> None:
+    """Nor those whose times travel in-band, which only comparisons have."""
     flow = fn.Dataflow("timed")
     flow.source("S", fn.rate(10), time="value").map("A", dict).sink("Z", fn.memory())
-    with pytest.raises(PlanError, match="a dataflow that works by time or has a loop cannot be rescaled yet; S does"):
-        shares(flow.graph(2), 2, options(flow))
+    assert shares(flow.graph(2), 2, options(flow)) == {"A": 1, "Z": 1}
+    with pytest.raises(PlanError, match="whose times travel in-band cannot be rescaled; expected tokens"):
+        shares(flow.graph(2), 2, replace(options(flow), notifications=Watermarks()))
+    looped = fn.Dataflow("looped")
+    body = lambda rows: rows.map("B", dict).split("SP", lambda row: row["value"] % 2)  # noqa: E731
+    looped.source("S", fn.rate(10)).iterate("L", body).sink("Z", fn.memory())
+    with pytest.raises(PlanError, match="a dataflow with a loop cannot be rescaled yet; L is in one"):
+        shares(looped.graph(2), 2, options(looped))
 
 
 class Runs:
     """A run that only notes requests."""
 
     def __init__(self, flow: fn.Dataflow) -> None:
-        self.launched: list[Any] = []
+        status = TopologyStatus.of(Topology.dealt(flow.graph(2), 1, chaining=True), (0,))
+        room = SimpleNamespace(require_more=lambda more, running: None)
+        driver = SimpleNamespace(controller=SimpleNamespace(topology=status))
+        self.launched: list[Any] = [SimpleNamespace(session=room, driver=driver)]
+        self.rates: dict[str, float] = {}
+        self.telemetry = Telemetry(flow.graph(2))
         self.options = options(flow)
         self.posted: list[HostsRequested] = []
 
@@ -81,17 +99,21 @@ def test_a_handle_waits_for_the_end_of_its_request() -> None:
     flow = flow_of()
     run = Runs(flow)
     rescales = Rescales(regions(flow.graph(2)), run)
-    first = rescales.request(2)
+    first = rescales.request(2, None)
     assert run.posted == [HostsRequested("r1", 2, {"A": 1, "Z": 1})]
     assert repr(first) == "Rescale(to 2 hosts: under way)"
     with pytest.raises(TimeoutError, match="the rescale to 2 hosts is still under way"):
         first.result(timeout=0)
     rescales.ended(RescaleEnded("r1", "done", 2, delay_ms=5.0))
     assert (first.outcome, first.result().hosts, first.result().delay_ms) == ("done", 2, 5.0)
-    second = rescales.request(1)
+    assert [(mark.change, mark.kind, mark.label) for mark in run.telemetry.marks()] == [
+        ("rescale r1", "request", "rescale to 2 hosts"), ("rescale r1", "done", "rescale to 2 hosts"),
+    ]  # fmt: skip
+    assert len(run.telemetry.topologies) == 2
+    second = rescales.request(1, None)
     rescales.closed()
     assert (second.outcome, first.outcome) == ("aborted", "done")
     assert second.result().error == "the run had ended; nothing changed"
     for hosts in (0, True, 2.5):
         with pytest.raises(PlanError, match="expected a whole number from 1 up"):
-            rescales.request(hosts)  # type: ignore[arg-type]
+            rescales.request(hosts, None)  # type: ignore[arg-type]

@@ -39,9 +39,10 @@ class Attempt:
         self.out = str(path / "out")
         place = str(path / "place")
         self.place = CheckpointStore.resume(place, graph()) if resumed else CheckpointStore.claim(place, graph(), "r1")
-        manifest.claim(self.out, "w1")
+        self.sink = ParquetSink(self.out)
+        self.sink.claim("w1", "r1")
         if resumed:
-            complete(self.place, {"out": ParquetSink(self.out, "r1")})
+            complete(self.place, {"out": self.sink})
         self.store = SnapshotStore(place, self.place.flow.run)
         self.epoch = self._restored()
         self.sinks = [PartWriter(self.out, WorkerId("out", n), self.place.incarnation, "r1") for n in WORKERS]
@@ -274,7 +275,7 @@ def test_what_a_record_names_is_on_disk_and_fits_before_it_is_kept(
 ) -> None:
     """Each part and the directory that names it are synced; a column in another type leaves no record."""
     driver, out, happened = Attempt(tmp_path, resumed=False), tmp_path / "out", []
-    committer = Committer(driver.place, {"out": ParquetSink(str(out), "r1")}, happened.append)
+    committer = Committer(driver.place, {"out": driver.sink}, happened.append)
     monkeypatch.setattr(manifest, "see_durable", lambda files, path: happened.append(Path(path).name))
     monkeypatch.setattr(CheckpointStore, "_write", lambda place, name, content: happened.append(name))
 

@@ -185,7 +185,9 @@ def test_a_table_that_is_rewritten_while_it_is_read_is_refused_and_added_to(
     with pytest.raises(SinkError, match=r"has been rewritten since .* of the 2 files that were committed"):
         output.output(spark, str(table), "r1")
     files = part(table, n=[3])
-    DeltaSink(str(table), "r1").prepare(files)
+    sink = DeltaSink(str(table))
+    sink.claim("fraud", "r1")
+    sink.prepare(files)
     commit(str(table), 3, files)
     assert [row["n"] for row in rows(table)] == sorted([*left, 3])
 

@@ -35,7 +35,7 @@ def target(path: Path, *columns: Field) -> str:
 
 def part(path: str, batch: pa.RecordBatch, fits: bool = True) -> tuple[str, ...]:
     """A part as a sink closes it that knows the table as it is now; or as one does that began before there was one."""
-    fit = TableColumns(path, delta.columns(path)).fit if fits else as_it_comes
+    fit = TableColumns(f"the Delta table {path}", delta.columns(path)).fit if fits else as_it_comes
     sink = PartWriter(path, WorkerId("scored", 0), 1, "r1", fit=fit)
     sink._serial = len(list(Path(path).rglob("part-*")))
     sink.write(batch)

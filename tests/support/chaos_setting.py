@@ -260,22 +260,28 @@ def executor_of(pid: int) -> int:
     raise ProcessLookupError("the executor has gone")
 
 
-def still(watch: Watch) -> int:
-    """Wait until the source has come to its halt; returns how many rows it has made."""
+def processed(watch: Watch) -> list[int]:
+    """The number of rows that the source has made, of each of its reports."""
+    return [one.processed for one in watch.heard_of("report") if one.worker.operator == "S"]
 
-    def last() -> list[int]:
-        reports = [one for one in watch.heard_of("report") if one.worker.operator == "S"]
-        return [one.processed for one in reports[-STILL:]]
 
-    watch.until(lambda: len(last()) == STILL and len(set(last())) == 1, "a source that stands still")
-    return last()[-1]
+def halt(run: Trial) -> None:
+    """Halt the source, and wait for as many reports since as show that it stands still."""
+    before = len(processed(run.watch))
+    run.launched.driver.post(said.RateRequested("S", 0.0))
+
+    def stands() -> bool:
+        last = processed(run.watch)[before:][-STILL:]
+        return len(last) == STILL and len(set(last)) == 1
+
+    run.watch.until(stands, "a source that stands still")
 
 
 def end_well(run: Trial, changes: list[Drawn], outcomes: dict[int, str]) -> None:
     """Let the source halt, the rest come out, and see that it is right."""
-    run.launched.driver.post(said.RateRequested("S", 0.0))
-    made = still(run.watch)
+    halt(run)
     assert run.end() == ("finished", "")
+    made = processed(run.watch)[-1]  # hosts may be killed after the halt, and its rows of then are read no more
     check(run.rows(), made, changes, outcomes)
     verdict = run.audit()
     assert verdict.serializable, verdict.mixed[:3]

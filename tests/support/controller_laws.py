@@ -215,9 +215,7 @@ class Laws:
         assert self.keeping is None, "whether the record counts is not known"
         assert recover.restoration.checkpoint == (self.records[-1] if self.records else None)
         decided, record = recover.restoration.decided, recover.restoration.checkpoint
-        assert [msgspec.structs.replace(each, payloads={}) for each in decided] == [
-            msgspec.structs.replace(each, payloads={}) for each in self.decided
-        ]
+        assert list(map(without_payloads, decided)) == list(map(without_payloads, self.decided))
         self.tell(columns_of(recover))
         self.incarnation = recover.incarnation
         cut = self.at(record)
@@ -301,3 +299,8 @@ def columns_of(recover: Recover) -> dict[str, set[str]]:
     """The columns whose types each operator is told."""
     told = recover.restoration.columns
     return {operator: set(pa.ipc.read_schema(pa.py_buffer(schema)).names) for operator, schema in told.items()}
+
+
+def without_payloads(change: CommittedChange) -> tuple[CommittedChange, frozenset[str]]:
+    """A decision without its functions, of which some may be kept no more; and its targets, which stay known."""
+    return msgspec.structs.replace(change, payloads={}, superseded=()), change.targets

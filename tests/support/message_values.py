@@ -15,13 +15,14 @@ from fries_nb.progress.change_batch import CountChange, GraphLocation
 from fries_nb.transport.envelopes import Line
 
 names = st.text(string.ascii_letters, min_size=1, max_size=8)
-PLAIN: dict[type, st.SearchStrategy[Any]] = {
+PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(max_size=20),
     bytes: st.binary(max_size=20),
     bool: st.booleans(),
     int: st.integers(-(2**63), 2**64 - 1),
     float: st.floats(allow_nan=False),
     type(None): st.none(),
+    Any: st.none() | st.integers(0, 9) | st.text(max_size=5),
 }
 
 

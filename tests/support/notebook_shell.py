@@ -16,26 +16,31 @@ from traitlets.config import Config
 from fries_nb.audit import Verdict, judge
 from fries_nb.changes import Change
 from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState
-from fries_nb.controller.events import Outcome
+from fries_nb.controller.events import Outcome, RescaleCancelled
 from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.loop_states import LoopState
 from fries_nb.controller.metrics import Metrics, MetricsSnapshot
+from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.constraints import Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.lighter import Lighter, check_lighter
 from fries_nb.dataflow.updates import as_updates, check_updates
-from fries_nb.errors import RunError
+from fries_nb.errors import RunError, see
 from fries_nb.messages import Paused, Report, WorkerId
 from fries_nb.notebook.magics import PROGRESS
 from fries_nb.planning import Prediction
 from fries_nb.run import Dataflow
 from fries_nb.running.constraint_states import ConstraintStates
+from fries_nb.running.host_advice import HostProposal
 from fries_nb.running.proposals import Proposal
+from fries_nb.running.rescales import Rescale, RescaleResult
 from fries_nb.running.run_end import UncommittedCheck
+from fries_nb.running.source_states import Explanation, source_states
 from fries_nb.running.telemetry import RecoveryTime
 from fries_nb.scheduling import Plan, schedule
 from fries_nb.topology.running_chains import ChainChange
+from fries_nb.topology.topology import Topology
 from fries_nb.trace import Ran
 from fries_nb.transport.envelopes import Line
 
@@ -80,7 +85,7 @@ def told(shell: InteractiveShell, cell: str) -> str:
 
 
 def refused(shell: InteractiveShell, cell: str, capsys: pytest.CaptureFixture[str]) -> BaseException:
-    """The error of a cell, after a look at what IPython shows of it: one line, and no result.
+    """The error of a cell, after a look at what IPython shows of it: one line, that on its page, and no result.
 
     How a start gets on is not shown meanwhile, which on a busy machine takes long enough for a line of its own.
     """
@@ -91,7 +96,8 @@ def refused(shell: InteractiveShell, cell: str, capsys: pytest.CaptureFixture[st
     shown = "".join(capsys.readouterr())
     assert result.error_in_exec is not None, result.result
     assert result.result is None
-    assert len(shown.strip().splitlines()) == 1, shown
+    _, *page = shown.strip().splitlines()
+    assert page == list(filter(None, [see(result.error_in_exec)])), shown
     assert str(result.error_in_exec) in shown
     return result.error_in_exec
 
@@ -134,7 +140,15 @@ class StandIn:
         self.rechained: tuple[ChainChange, ...] = ()
         self.proposed: tuple[Proposal, ...] = ()
         self.reached: tuple[OperatorFrontier, ...] = ()
+        self.placed: TopologyStatus | None = None
+        self.topologies: tuple[tuple[float, TopologyStatus], ...] = ()
+        self.rescaling: Rescale
+        self.advised: HostProposal | None = None
         self.gone_round: tuple[LoopState, ...] = ()
+
+    def explain(self) -> Explanation:
+        """By what was reported."""
+        return Explanation(source_states(self.graph, self.reported.reports, over=False))
 
     def plan(self, change: Iterable[str], scheduler: str = "fries", pruning: bool = True) -> Plan:
         """What a scheduler says of the whole graph, and ``prediction``."""
@@ -234,6 +248,36 @@ class StandIn:
     def loops(self) -> tuple[LoopState, ...]:
         """As told."""
         return self.gone_round
+
+    def topology(self) -> TopologyStatus:
+        """As told, or else of two hosts."""
+        return self.placed or TopologyStatus.of(Topology.dealt(self.graph, 2), (0, 1))
+
+    def topology_history(self) -> tuple[tuple[float, TopologyStatus], ...]:
+        """As told."""
+        return self.topologies
+
+    def host_rates(self) -> dict[int, float]:
+        """None flows."""
+        return dict.fromkeys(self.topology().hosts, 0.0)
+
+    def host_proposal(self) -> HostProposal | None:
+        """As told."""
+        return self.advised
+
+    def rescale(self, hosts: int, at_once: int | None = None) -> Rescale:
+        """Refuses nothing; ends as ``outcome`` says, or never if that is None."""
+        self.rescaling = rescale = Rescale(f"r{hosts}", hosts, self)  # type: ignore[arg-type]
+        self.asked = {"hosts": hosts, "at_once": at_once}
+        if self.outcome is not None:
+            error = "" if self.outcome == "done" else "host 2 was lost (its process died); nothing changed"
+            rescale.resolve(RescaleResult(self.outcome, hosts, error, 1_250.0))  # type: ignore[arg-type]
+        return rescale
+
+    def post(self, event: object) -> None:
+        """A rescale is cancelled."""
+        assert isinstance(event, RescaleCancelled)
+        self.rescaling.resolve(RescaleResult("aborted", 2, "it was cancelled; nothing changed"))
 
     def printed(self) -> tuple[Line, ...]:
         """As told."""

@@ -7,13 +7,14 @@ each operator below. No frontier that a host has announced may have passed it.
 from __future__ import annotations
 
 import itertools
+import pickle
 from collections.abc import Callable, Iterator
 
 import networkx as nx
 import pyarrow as pa
 
 from fries_nb.bundles import Bundle
-from fries_nb.messages import Data, WorkerId
+from fries_nb.messages import Data, MovedBins, MovedTimes, WorkerId
 from fries_nb.progress.times import EARLIEST
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.network import LaneKind
@@ -42,8 +43,32 @@ def outstanding(cluster: Cluster) -> Where:
         if kind is LaneKind.FRAMES:
             for frame in cluster.network.queued((kind, place)):
                 yield from _in_front_of(place.receiver, frame)
+        elif kind is LaneKind.STATE:
+            for moved in cluster.network.queued((kind, place)):
+                yield from _moving(moved)
     for worker in cluster.workers.values():
         yield from _at(worker)
+        if worker._transfer is not None:
+            for moved in worker._transfer._early:
+                yield from _moving(moved)
+            for moved in worker._transfer._times._waiting:
+                for time in entries_of(moved):
+                    yield worker.instances[0].worker, False, time[0], time[1]
+            for frames in worker._transfer._held.values():
+                for frame in frames:
+                    yield from _in_front_of(worker.instances[0].worker, frame)
+
+
+def entries_of(times: MovedTimes) -> list[tuple[int, ...]]:
+    """The times of the entries of bins that move."""
+    return [time for both in times.agenda.values() for time, _ in pickle.loads(both)[0]]
+
+
+def _moving(moved: MovedBins) -> Where:
+    if moved.times is not None:
+        held = (tuple(time) for saved in moved.times.tokens.values() for time in saved.times.values())
+        for time in (*entries_of(moved.times), *held):
+            yield moved.to, False, time[0], time[1]
 
 
 def _in_front_of(receiver: WorkerId, frame: object) -> Where:
@@ -68,7 +93,8 @@ def _at(worker: Worker) -> Where:
         for time in times_of(unread):
             yield first, True, worker.outbox.version, time
     agenda = worker.instances[0].agenda
-    for time in () if agenda is None else agenda.held:
+    tokens = worker.instances[0].tokens
+    for time in () if agenda is None or tokens is None else (*agenda.held, *tokens.times.values()):
         yield first, False, time[0], time[1]
     for out in worker.outbox._channels.values():
         for batch in out.buffer:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
 from progress_worker import PlayedWorker
 
 from fries_nb.progress import exchange, progress_graph, worker_counts
-from fries_nb.progress.change_batch import CountChange
+from fries_nb.progress.change_batch import ChangeBatch, CountChange, GraphLocation, moving
 from fries_nb.progress.exchange import HostProgress, ProgressState
 from fries_nb.progress.path_summary import identity
+from fries_nb.progress.tokens import TokenBook
 from fries_nb.progress.worker_counts import WorkerCounts
 from fries_nb.testing.progress_lanes import ProgressLanes
 
@@ -89,6 +91,54 @@ def _unnumbered_state(progress, state=HostProgress.state):
     return ProgressState(state(progress).counts, dict.fromkeys(state(progress).numbers, 0))
 
 
+def _welcomed_at_once(progress):
+    """A view is given before all others have admitted the newcomer."""
+    new, progress._silent = tuple(progress._silent), {}
+    return new
+
+
+def _early_dropped(progress, view, take_view=HostProgress.take_view):
+    """Frames that came before the view are dropped."""
+    progress._early = []
+    return take_view(progress, view)
+
+
+def _counted_again(progress, frame, taken=HostProgress._taken):
+    """A frame that the view includes counts once more."""
+    if frame.number <= progress._numbers.get(frame.sender, 0):
+        progress._apply(frame.changes)
+    return taken(progress, frame)
+
+
+def _kept_back(progress, leave=HostProgress.leave):
+    """A host that leaves does not say what waits."""
+    return replace(leave(progress), changes=())
+
+
+def _released_silently(book, bins, release=TokenBook.release):
+    """Tokens stay counted where they were while they are on their way, as they do within a host."""
+    changes, book._changes = book._changes, ChangeBatch()
+    released, book._changes = release(book, bins), changes
+    return released
+
+
+def _not_counted_on_the_way(book, bins, release=TokenBook.release):
+    """Nobody holds a capability for what moves."""
+    released = release(book, bins)
+    for saved in released.values():
+        for time in saved.times.values():
+            book._changes.update(moving(book.operator), time, -1)
+    return released
+
+
+def _received_uncounted(book, bins):
+    """The new owner counts what it holds, and no one takes it off the way."""
+    TokenBook.load(book, bins)
+    for saved in bins.values():
+        for time in saved.times.values():
+            book._changes.update(GraphLocation(book.operator), tuple(time), +1)
+
+
 MUTANTS = {
     "a step is split": [(HostProgress, "record", _split)],
     "-1 at load": [(PlayedWorker, "load", _used_up_at_load), (PlayedWorker, "use_up", lambda *of: None)],
@@ -103,14 +153,24 @@ MUTANTS = {
         (worker_counts, "share_frame", lambda *times: True),
     ],
     "a waiting batch is not examined again": [(HostProgress, "receive", _keep_waiting)],
-    "part of what waits is broadcast": [(exchange._Waiting, "take", _take_decrements)],
+    "part of what waits is broadcast": [(exchange.WaitingChanges, "take", _take_decrements)],
     "splits share a token": [(HostProgress, "begin", _once)],
     "open when begun": [(HostProgress, "is_open", property(_begun))],
     "open from the start": [(HostProgress, "is_open", True)],
     "empty first counts are not broadcast": [(HostProgress, "begin", _nothing_to_say)],
     "frames in any order": [(ProgressLanes, "deliver", _any_order), (HostProgress, "receive", _unnumbered)],
     "frames in any order, and numbers are checked": [(ProgressLanes, "deliver", _any_order)],
-    "nothing is broadcast but by those who leave": [(exchange._Waiting, "is_due", lambda *of: False)],
+    "nothing is broadcast but by those who leave": [(exchange.WaitingChanges, "is_due", lambda *of: False)],
     "a newcomer's view is not numbered": [(exchange.HostProgress, "state", _unnumbered_state)],
+    "a view is given before all have admitted the newcomer": [(HostProgress, "welcomed", _welcomed_at_once)],
+    "frames before the view are dropped": [(HostProgress, "take_view", _early_dropped)],
+    "frames that the view includes count again": [(HostProgress, "_taken", _counted_again)],
+    "a host that leaves keeps what waits to itself": [(HostProgress, "leave", _kept_back)],
+    "what moves stays counted where it was": [
+        (TokenBook, "release", _released_silently), (TokenBook, "receive", TokenBook.load)
+    ],
+    "what moves is not counted on the way": [
+        (TokenBook, "release", _not_counted_on_the_way), (TokenBook, "receive", _received_uncounted)
+    ],
     "dead ends are counted": [(progress_graph.ProgressGraph, "leads_on", lambda *of: True)],
 }

@@ -8,7 +8,7 @@ from progress_observer import Observer, below, drawn_graph, ends_of, least_of
 from progress_worker import PlayedWorker
 
 from fries_nb.progress.change_batch import CountChange, GraphLocation
-from fries_nb.progress.exchange import HostProgress, ProgressState, first_counts
+from fries_nb.progress.exchange import HostProgress, ProgressFrame, first_counts
 from fries_nb.progress.times import start_time
 from fries_nb.progress.tokens import token_counts
 from fries_nb.testing.draws import Draws
@@ -65,7 +65,7 @@ class Play:
             drawn.slice()
         elif isinstance(drawn, int):
             self.begin(drawn)
-        elif drawn[0] == "listen":
+        elif drawn[0] in ("listen", "admit"):
             self.ask(drawn)
         else:
             self._deliver(drawn)
@@ -87,10 +87,14 @@ class Play:
 
     def _deliver(self, lane) -> None:
         if lane[0] is LaneKind.PROGRESS:
-            progress, frame = self.lanes.hosts[lane[1][1]], self.network._lanes[lane][0]
+            progress, frame = self.lanes.hosts.get(lane[1][1]), self.network._lanes[lane][0]
             self.lanes.deliver(lane)
-            if self.draw.random() < 0.1 and progress.receive(frame) is not None:
+            again = progress is not None and isinstance(frame, ProgressFrame) and not frame.is_last
+            if again and self.draw.random() < 0.1 and progress.receive(frame) is not None:
                 self.broken = self.broken or "a frame that came twice had an effect"
+        elif lane[0] is LaneKind.STATE:
+            worker, operator, bin = lane[1]
+            self.players[worker].receive(operator, bin, self.network.take(lane))
         else:
             edge, stamp, rows = self.network.take(lane)
             self.players[lane[1][1]].inbox.append((edge, stamp, rows))
@@ -102,6 +106,14 @@ class Play:
         for (kind, _), queue in self.network._lanes.items():
             if kind is LaneKind.FRAMES:
                 yield from ((edge.location, time) for edge, _, rows in queue for time in rows)
+        for operator, _, saved in self._on_their_way():
+            yield from ((GraphLocation(operator), tuple(time)) for time in saved.times.values())
+
+    def _on_their_way(self):
+        """The bins that move, as operator, number and tokens."""
+        for (kind, place), queue in self.network._lanes.items():
+            if kind is LaneKind.STATE:
+                yield from ((*place[1:], saved) for saved in queue)
 
     def check(self) -> None:
         """Safety, and that no frontier goes back."""
@@ -152,6 +164,8 @@ class Play:
             stamps += [worker.counts._buffers[channel] for channel in worker.buffers]
         for (kind, _), queue in self.network._lanes.items():
             stamps += [(edge.location, stamp) for edge, stamp, _ in queue] if kind is LaneKind.FRAMES else []
+        for name, _, saved in self._on_their_way():
+            stamps += [(GraphLocation(name), time) for time in saved.times.values()]
         for progress in self.lanes.hosts.values():
             for listener in progress.listeners:
                 images = [image for one in stamps for image in self.observer.images(*one).get(listener, ())]
@@ -171,6 +185,8 @@ class Play:
         for worker in self.players:
             for name, book in worker.books.items():
                 saved[name].update(book.saved())
+        for operator, bin, tokens in self._on_their_way():
+            saved[operator][bin] = tokens
         self._start()
         for name, bins in saved.items():
             for bin, tokens in bins.items():
@@ -183,48 +199,50 @@ class Play:
         self.check()
 
     def newcomer(self) -> None:
-        """A host joins with another's view, in which some frames may be missing that are on their way to it."""
-        self.settle()  # without range requests, the view it starts with has to include all that was sent before
-        server = self.draw.choice(list(self.lanes.hosts.values()))
-        state: ProgressState = server.state()
-        self.hosts += 1
-        self.lanes.join(HostProgress.joining(self.hosts - 1, self.graph, server.listeners, state))
-        self.rehost(self.draw.choice(self.players), self.hosts - 1)
+        """A host joins, with a worker; the others admit it at any moment, and frames are on their way to all."""
+        if self.first:
+            return  # a host joins a run that has begun
+        server = self.draw.choice([host for host in self.lanes.hosts if host not in self.lanes.serving])
+        new, self.hosts = self.hosts, self.hosts + 1
+        listeners = self.lanes.hosts[server].listeners
+        for asked in [one for one in self.asked if one[2] not in listeners]:
+            self.ask(asked)  # all have the same listeners
+        listeners = self.lanes.hosts[server].listeners
+        self.asked += [("admit", host, new) for host in self.lanes.hosts]
+        for asked in self.asked[-len(self.lanes.hosts):]:
+            self.draws.add(asked)
+        self.lanes.grow(HostProgress.joining(new, self.graph, listeners), server)
+        worker = PlayedWorker(self, self.workers)
+        worker.host, worker.bins = new, {name: [] for name in self.graph.loops}
+        self.workers += 1
+        self.players.append(worker)
+        self.draws.add(worker)
         self.check()
 
-    def rehost(self, worker, host) -> None:
-        """A worker goes on at another host, when all have heard what it did at this one."""
-        self.tell(worker.host)
-        worker.host = host
-
-    def tell_of_tokens(self, host) -> None:
-        """Tokens are about to go to another host."""
-        self.tell(host)
-
-    def tell(self, host) -> None:
-        """All others learn of all that the workers of a host have done."""
-        self.settle()
-        self.lanes.leave(host)
-        self.settle()
-
     def leave(self) -> None:
-        """A host leaves, and its workers go on elsewhere."""
-        host, *others = self.draw.sample(list(self.lanes.hosts), len(self.lanes.hosts))
-        if others:
-            self.tell(host)
-            for worker in self.players:
-                worker.host = self.draw.choice(others) if worker.host == host else worker.host
-            self.lanes.dismiss(host)
-            self.check()
+        """A host leaves, and its workers go on elsewhere: at once, or if they hold anything, when all have heard."""
+        servers = {*self.lanes.serving, *self.lanes.serving.values(), *(one[1] for one in self.asked), *self.first}
+        leaving = [host for host in self.lanes.hosts if host not in servers and self.lanes.hosts[host].is_open]
+        if not leaving or len(self.lanes.hosts) == 1:
+            return
+        host = self.draw.choice(leaving)
+        leavers = [worker for worker in self.players if worker.host == host]
+        others = [other for other in self.lanes.hosts if other != host]
+        for worker in leavers:
+            self.lanes.record(host, worker.counts.hand_over())
+        self.lanes.leave(host)
+        if any(True for worker in leavers for _ in worker.held()):
+            self.settle()
+        for worker in leavers:
+            worker.host = self.draw.choice(others)
+        self.check()
 
     def move(self) -> None:
-        """Some bins move to other workers; between hosts, when all have heard what was done with their tokens."""
+        """Some bins move to other workers, at this host or another."""
         for worker in self.players:
             other = self.draw.choice(self.players)
             held = [(name, bin) for name, book in worker.books.items() for bin in book.saved()]
             if held and other is not worker:
-                if other.host != worker.host:
-                    self.tell_of_tokens(worker.host)
                 worker.give(*self.draw.choice(held), other)
         self.check()
 
@@ -236,14 +254,15 @@ class Play:
             self.draws.add(self.asked[-1])
 
     def ask(self, asked) -> None:
-        """A host asks for the operator."""
+        """A host asks for an operator, or admits another host."""
         self.draws.discard(asked)
         self.asked.remove(asked)
-        self.lanes.listen(*asked[1:])
+        what, host, of = asked
+        (self.lanes.listen if what == "listen" else self.lanes.admit)(host, of)
 
     def run(self, steps: int = 60) -> str:
         """Play to the end; returns the first broken law, or an empty string."""
-        events = [self.crash, self.newcomer, self.leave, self.move, self.move, self.listen, self.exact]
+        events = [self.crash, self.newcomer, self.newcomer, self.leave, self.move, self.move, self.listen, self.exact]
         due = {self.draw.randrange(steps): self.draw.choice(events) for _ in range(self.draw.randrange(4))}
         for number in range(steps):
             self.step()

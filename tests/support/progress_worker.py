@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fries_nb.progress.change_batch import GraphLocation
 from fries_nb.progress.tokens import TokenBook
 from fries_nb.progress.worker_counts import WorkerCounts
+from fries_nb.testing.network import LaneKind
 
 if TYPE_CHECKING:
     from progress_played import Play
@@ -44,8 +45,11 @@ class PlayedWorker:
             sent = []
         for book in self.books.values():
             assert book.take_lost() == []
-        self.play.lanes.record(self.host, self.counts.hand_over())
+        self.hand_over()
         self.play.send(sent)
+
+    def hand_over(self) -> None:
+        self.play.lanes.record(self.host, self.counts.hand_over())
 
     def load(self) -> None:
         self.in_hand = self.inbox.popleft()
@@ -112,13 +116,24 @@ class PlayedWorker:
 
     def give(self, operator, bin, other: PlayedWorker) -> None:
         """A bin with its tokens moves to another worker."""
-        saved = self.books[operator].release(bin)
+        saved = self.books[operator].release([bin])[bin]
         self.tokens = [(name, token) for name, token in self.tokens if (name, token._id.bin) != (operator, bin)]
         self.bins[operator] = [own for own in self.bins[operator] if own != bin]
-        other.bins[operator].append(bin)
-        other.take(operator, bin, saved)
+        self.play.network.put((LaneKind.STATE, (other.index, operator, bin)), saved)
+        self.hand_over()
+
+    def receive(self, operator, bin, saved) -> None:
+        """A bin has come from another worker."""
+        self.bins[operator].append(bin)
+        self.books[operator].receive({bin: saved})
+        self.refer(operator, bin, saved)
+        self.hand_over()
 
     def take(self, operator, bin, saved) -> None:
-        """The tokens of a bin, and a state that refers to each of them."""
+        """Begin with a bin of a checkpoint."""
         self.books[operator].load({bin: saved})
+        self.refer(operator, bin, saved)
+
+    def refer(self, operator, bin, saved) -> None:
+        """A state that refers to each token of a bin."""
         self.tokens += [(operator, self.books[operator].find((bin, number))) for number in saved.times]

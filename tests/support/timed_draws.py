@@ -142,17 +142,20 @@ def draw_flow(chance: random.Random, waits: bool = True) -> DrawnTimes:
     return DrawnTimes(flow.graph(workers=2), rows, windowing)
 
 
-def draw_cluster(seed: int, notifications: Watermarks | None = None) -> tuple[DrawnTimes, Cluster, random.Random]:
+def draw_cluster(
+    seed: int, notifications: Watermarks | None = None, made: type[Cluster] = Cluster
+) -> tuple[DrawnTimes, Cluster, random.Random]:
     """A random dataflow, a cluster that runs it, and what draws the changes.
 
     Args:
         seed: determines them.
         notifications: how watermarks are made, if times travel in-band.
+        made: the class of the cluster.
     """
     chance = random.Random(seed)
     drawn = draw_flow(chance, waits=notifications is None)
     faults = Faults(hazard=0.004, host_kills=2, driver_kills=1) if chance.random() < 0.4 else Faults()
-    cluster = Cluster(
+    cluster = made(
         drawn.graph, drawn.rows, seed=seed, hosts=chance.choice((1, 2, 3)), window=chance.choice((1, 200, 2_000)),
         audit=chance.random() < 0.5, chaining=chance.random() < 0.5, checkpoints=faults.hazard > 0,
         commit_interval_ns=chance.choice((300_000, 2_000_000) if faults.hazard else (None, 2_000_000)), faults=faults,
@@ -161,9 +164,11 @@ def draw_cluster(seed: int, notifications: Watermarks | None = None) -> tuple[Dr
     return drawn, cluster, chance
 
 
-def play_timed(seed: int, notifications: Watermarks | None = None) -> FrontierLaw:
+def play_timed(
+    seed: int, notifications: Watermarks | None = None, made: type[Cluster] = Cluster
+) -> FrontierLaw:
     """Play a seed to its end, check the law of frontiers on the way and the results of windows; returns the law."""
-    drawn, cluster, chance = draw_cluster(seed, notifications)
+    drawn, cluster, chance = draw_cluster(seed, notifications, made)
     law = FrontierLaw(cluster) if notifications is None else WatermarkLaw(cluster)
     for version in range(1, chance.choice((0, 1, 3)) + 1):
         read = chance.random()

@@ -1,0 +1,35 @@
+"""What must hold of every run that is rescaled: the laws of all interleavings, and the order of rows by key."""
+
+from __future__ import annotations
+
+from interleaving_checks import LAWS, keeps_order
+from key_order import keeps_the_order_of_keys
+
+from fries_nb.errors import FriesError
+from fries_nb.testing.drawn_rescales import draw_rescaled
+from fries_nb.testing.rescaling_cluster import RescalingCluster
+from fries_nb.testing.scenarios import play
+
+OVER = ("ended", "finished", "stopped")
+
+
+def has_moved_all(played):
+    """Rescales end, and leave no bin and no split behind unless a worker has ended."""
+    for moved in (*played.cluster.moved, *played.cluster.dealt):
+        assert not moved.reason or any(word in moved.reason for word in OVER), moved.reason
+    assert all(worker._transfer is None for worker in played.cluster.workers.values()), "a move is not over"
+
+
+RESCALED = (*(law for law in LAWS if law is not keeps_order), keeps_the_order_of_keys, has_moved_all)
+
+
+def try_rescaled(seed, draw=draw_rescaled, cluster=RescalingCluster):
+    """Play the scenario of a seed, rescaled at random, and check it."""
+    try:
+        played = play(draw(seed), cluster)
+        for law in RESCALED:
+            law(played)
+    except (AssertionError, FriesError) as error:
+        how = f"try_rescaled({seed}, cluster={cluster.__name__})"
+        raise AssertionError(f"seed {seed}: {error}\n(replay: {how})") from error
+    return played

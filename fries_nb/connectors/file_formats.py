@@ -4,17 +4,17 @@ r"""The formats of files in a directory: Parquet, CSV and JSON lines, read block
 >>> with tempfile.TemporaryDirectory() as path:
 ...     with open(f"{path}/a.csv", "w") as file:
 ...         _ = file.write("n,name\n1,x\n2,y\n")
-...     local, name = fs.LocalFileSystem(), f"{path}/a.csv"
-...     columns = FileColumns(FORMATS["csv"].schema(local, name), "a.csv")
-...     [batch.to_pylist() for batch in FORMATS["csv"].batches(local, name, columns)]
+...     local, name, format = fs.LocalFileSystem(), f"{path}/a.csv", CsvFormat()
+...     columns = FileColumns(format.schema(local, name), "a.csv")
+...     [batch.to_pylist() for batch in format.batches(local, name, columns)]
 [[{'n': 1, 'name': 'x'}, {'n': 2, 'name': 'y'}]]
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.csv as pc
@@ -24,6 +24,7 @@ from pyarrow import fs
 
 from fries_nb.connectors.file_columns import FileColumns
 from fries_nb.connectors.row_groups import decoded, plain_schema
+from fries_nb.dataflow.file_endpoints import csv_options
 
 BLOCK_BYTES = 1 << 20
 """Number of bytes of a text file that are parsed at a time; more for a longer line of JSON."""
@@ -96,9 +97,16 @@ class ParquetFormat:
 
 
 class CsvFormat:
-    """CSV with a header; types are inferred from the first block, unless the columns are known."""
+    """CSV; types are inferred from the first block, unless the columns are known.
+
+    Args:
+        options: options of ``pyarrow.csv`` by name, see ``file_endpoints.CSV_OPTIONS``; ``None`` for none.
+    """
 
     tells_its_end = False
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        self._options = options or {}
 
     def content(self, filesystem: fs.FileSystem, path: str, size: int) -> bytes:
         """See ``FileFormat``."""
@@ -119,13 +127,10 @@ class CsvFormat:
     def _opened(
         self, filesystem: fs.FileSystem, path: str, schema: pa.Schema | None = None
     ) -> pc.CSVStreamingReader:
-        types = {} if schema is None else {field.name: field.type for field in schema}
-        return pc.open_csv(
-            filesystem.open_input_stream(path),
-            pc.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
-            pc.ParseOptions(newlines_in_values=True),
-            pc.ConvertOptions(column_types=types),
-        )
+        read, parse, convert = csv_options(self._options)
+        read.use_threads, read.block_size, parse.newlines_in_values = False, BLOCK_BYTES, True
+        convert.column_types = {} if schema is None else {field.name: field.type for field in schema}
+        return pc.open_csv(filesystem.open_input_stream(path), read, parse, convert)
 
 
 class JsonFormat:

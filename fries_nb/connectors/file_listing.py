@@ -18,16 +18,16 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow import fs
 
 from fries_nb.connectors.file_columns import FileColumns, usable
-from fries_nb.connectors.file_formats import FORMATS
+from fries_nb.connectors.file_formats import FORMATS, CsvFormat
 from fries_nb.connectors.known_files import hashed
 from fries_nb.errors import SourceError
 from fries_nb.storage.locations import locate
@@ -97,14 +97,16 @@ class FileListing:
         order: ``name``, or ``time`` for that of the last modification.
         until: name of the file in the directory that says that no other comes any more; ``None`` for none.
         quiet_s: seconds for which a file of text must not have changed before it counts as complete.
+        csv: options of CSV by name; ``None`` for none.
     """
 
     def __init__(
-        self, source: str, place: str, format: str, order: str, until: str | None, quiet_s: float
+        self, source: str, place: str, format: str, order: str, until: str | None, quiet_s: float,
+        csv: Mapping[str, Any] | None = None,
     ) -> None:
-        self.format = FORMATS[format]
+        self.format = CsvFormat(csv) if csv else FORMATS[format]
         self.place = place
-        self._given = (source, place, format, order, until, quiet_s)
+        self._given = (source, place, format, order, until, quiet_s, csv)
         self._source, self._order, self._until, self._quiet_ns = source, order, until, int(quiet_s * 1e9)
         self._root, self._pattern = _divided(place)
         self._lock = threading.RLock()
@@ -118,7 +120,7 @@ class FileListing:
         self._active_ns: int | None = None
         self._told_ns: int | None = None
 
-    def __reduce__(self) -> tuple[type[FileListing], tuple[str, str, str, str, str | None, float]]:
+    def __reduce__(self) -> tuple[type[FileListing], tuple[Any, ...]]:
         return FileListing, self._given
 
     @cached_property
@@ -297,13 +299,17 @@ def _divided(place: str) -> tuple[str, re.Pattern[str] | None]:
 
     >>> _divided("s3://bucket/in/**/*.json")[0], bool(_divided("/in/*.json")[1].fullmatch("deep/a.json"))
     ('s3://bucket/in', False)
+    >>> _divided("s3://bucket/in/*.json?region=eu-west-1")[0], _divided("s3://bucket/in?region=eu-west-1")[1]
+    ('s3://bucket/in?region=eu-west-1', None)
     """
-    steps = place.rstrip("/").split("/")
+    path, mark, query = place.partition("?") if "://" in place else (place, "", "")
+    steps = path.rstrip("/").split("/")
     first = next((number for number, step in enumerate(steps) if _GLOB.search(step)), None)
     if first is None:
         return place, None
     pattern = "/".join(map(_translated, steps[first:])).replace("**/", "(?:[^/]+/)*")
-    return "/".join(steps[:first]) or ("/" if place.startswith("/") else "."), re.compile(pattern)
+    root = "/".join(steps[:first]) or ("/" if path.startswith("/") else ".")
+    return root + mark + query, re.compile(pattern)
 
 
 def _translated(step: str) -> str:

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -71,6 +72,7 @@ class FilesSource:
         until: name of the file that says that no other comes any more; ``None`` for an endless source.
         quiet_s: seconds for which a file of text must not have changed before it counts as complete.
         most_splits: maximum number of splits; ``None`` for as many as are wanted.
+        csv: options of CSV by name; ``None`` for none.
     """
 
     def __init__(
@@ -83,11 +85,12 @@ class FilesSource:
         until: str | None = None,
         quiet_s: float = 1.0,
         most_splits: int | None = None,
+        csv: Mapping[str, Any] | None = None,
     ) -> None:
         self._place = place
         self._schema = schema
         self._most = most_splits
-        self._listing = FileListing(source, place, format, order, until, quiet_s)
+        self._listing = FileListing(source, place, format, order, until, quiet_s, csv)
 
     def __repr__(self) -> str:
         return f"the files of {self._place}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,10 @@ _READS = {
 }  # fmt: skip
 
 
+_COUNTS = {"statistics.interval.ms": 10_000, "topic.metadata.refresh.interval.ms": 30_000}
+"""How often the client counts the partitions of a topic, and asks the brokers for them."""
+
+
 @dataclass(frozen=True)
 class KafkaCluster:
     """A cluster.
@@ -32,14 +36,18 @@ class KafkaCluster:
     servers: str
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-    def consumer(self, group: str, failures: list[str] | None = None) -> Consumer:
+    def consumer(
+        self, group: str, failures: list[str] | None = None, counted: Callable[[str], None] | None = None
+    ) -> Consumer:
         """A consumer to which partitions are assigned by hand.
 
         Args:
             group: name of the group that brokers see; nothing is committed to it.
             failures: receives what the client reports of its connections.
+            counted: called with the client's statistics, as JSON, while the consumer is polled.
         """
-        return package().Consumer({**self._settings(failures), **_READS, "group.id": group})
+        counts = {} if counted is None else {**_COUNTS, "stats_cb": counted}
+        return package().Consumer({**counts, **self._settings(failures), **_READS, "group.id": group})
 
     def producer(self, **settings: Any) -> Producer:
         """A producer.

@@ -18,15 +18,13 @@ from pyarrow import fs
 from fries_nb.connectors.kafka_client import KafkaCluster
 from fries_nb.connectors.kafka_commits import TransactionalTopic
 from fries_nb.connectors.part_writer import PartWriter
-from fries_nb.connectors.sink import ClaimedSink
-from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.connectors.sink import ClaimedSink, WrittenColumns, of_user
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
 from fries_nb.storage import manifest
 from fries_nb.storage.durable import see_durable
 from fries_nb.storage.locations import locate
 from fries_nb.storage.part_files import PartName, pending
-from fries_nb.storage.schemas import unified
 
 Encode = Callable[[dict[str, Any]], bytes]
 MESSAGE = pa.schema({"key": pa.binary(), "value": pa.binary()})
@@ -194,27 +192,24 @@ class KafkaWriter:
     Args:
         parts: writes the files.
         encoder: encodes rows.
-
-    Attributes:
-        columns: all columns of rows written so far.
     """
 
     def __init__(self, parts: PartWriter, encoder: MessageEncoder) -> None:
-        self.columns = pa.schema([])
+        self._columns = WrittenColumns()
         self._parts = parts
         self._encoder = encoder
-        self._seen: pa.Schema | None = None
+
+    @property
+    def columns(self) -> pa.Schema:
+        """All columns of rows written so far."""
+        return self._columns.schema
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the messages of rows to the current part."""
         if not batch.num_rows:
             return
-        if hidden := [name for name in HIDDEN if name in batch.schema.names]:
-            batch = batch.drop_columns(hidden)
-        if batch.schema is not self._seen and batch.schema != self._seen:
-            self._seen = batch.schema
-            wider = unified(self.columns, batch.schema)
-            self.columns = self.columns if wider == self.columns else wider
+        batch = of_user(batch)
+        self._columns.note(batch.schema)
         self._parts.write(self._encoder.encoded(batch))
 
     def close_part(self) -> tuple[str, ...]:

@@ -4,20 +4,24 @@ A worker reads all of its partitions with one consumer, to which they are assign
 consumer group is used. A split whose turn it is takes what the consumer has fetched for its partitions. Offsets have
 gaps, of transactions and of compaction, so a position has the number of rows before it and the next offsets.
 
+Partitions that are added to the topic while it is read are dealt to the splits in turn, and read from their first
+message on; the offsets in them follow the others in a position. The client counts partitions every ten seconds.
+
 If a topic has more partitions than a source may have splits, a split has several. Of these it reads what the topic held
 at the plan partition by partition, so that these rows have the same numbers in every attempt, and then what comes.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from fries_nb.connectors.fetched_messages import FetchedMessages
 from fries_nb.connectors.kafka_client import REACH_S, KafkaCluster, is_end, package, reason
 from fries_nb.connectors.message_decoder import Decode, Failures, MessageDecoder
 from fries_nb.connectors.source import Position, Split, Undecoded
@@ -90,7 +94,8 @@ class KafkaSource:
             consumer.close()
         content = None if columns is None else columns.serialize().to_pybytes()
         count = min(count, len(parts))
-        return [Split(number, [content, [list(part) for part in parts[number::count]]]) for number in range(count)]
+        dealt = [[list(part) for part in parts[number::count]] for number in range(count)]
+        return [Split(number, [content, mine, len(parts) + number, count]) for number, mine in enumerate(dealt)]
 
     def check(self) -> None:
         """Check that the topic can be reached, as a resumed run does.
@@ -103,14 +108,15 @@ class KafkaSource:
     def open(self, split: Split, position: Position) -> KafkaReader:
         """Begin to fetch the messages of a split; see ``Source``."""
         topic = self._topic
-        columns, parts = split.content
+        columns, parts, added, step = split.content
         if self._fetched is None:
-            self._fetched = FetchedMessages(topic.cluster.consumer("fries-source"), topic.name)
+            self._fetched = FetchedMessages(topic.cluster, topic.name)
         if self._decoder is None:
             self._decoder = MessageDecoder(topic.decode, topic.schema)
             if topic.schema is None and columns is not None:
                 self._decoder.columns = pa.ipc.read_schema(pa.py_buffer(columns))
-        return KafkaReader(topic, [PartitionSpan(*part) for part in parts], position, self._fetched, self._decoder)
+        spans = [PartitionSpan(*part) for part in parts]
+        return KafkaReader(topic, spans, position, self._fetched, self._decoder, itertools.count(added, step))
 
 
 class PartitionSpan(NamedTuple):
@@ -119,63 +125,6 @@ class PartitionSpan(NamedTuple):
     partition: int
     first: int
     end: int
-
-
-class FetchedMessages:
-    """What the consumer of one worker has fetched and its splits have not read.
-
-    Args:
-        consumer: the consumer.
-        topic: the topic.
-    """
-
-    def __init__(self, consumer: Consumer, topic: str) -> None:
-        self._consumer = consumer
-        self._topic = topic
-        self._messages: dict[int, deque[Message]] = {}
-        self._ends: dict[int, int] = {}
-
-    def begin(self, partition: int, offset: int) -> None:
-        """Fetch a partition from an offset on."""
-        self.end(partition)
-        self._consumer.incremental_assign([package().TopicPartition(self._topic, partition, offset)])
-        self._messages[partition] = deque()
-
-    def end(self, partition: int) -> None:
-        """Fetch a partition no more."""
-        if self._messages.pop(partition, None) is not None:
-            self._ends.pop(partition, None)
-            self._consumer.incremental_unassign([package().TopicPartition(self._topic, partition)])
-
-    def is_read(self, partition: int, end: int) -> bool:
-        """Whether all messages before an offset were taken, though there may be none at the last offsets."""
-        return not self._messages[partition] and self._ends.get(partition, -1) >= end
-
-    def behind(self, partition: int, offset: int, now_ns: int) -> tuple[int | None, int | None]:
-        """Number of messages from an offset on, as far as the consumer knows, and how long the first has waited."""
-        known = self._consumer.get_watermark_offsets(package().TopicPartition(self._topic, partition), cached=True)
-        rows = max(0, known[1] - offset) if known is not None and known[1] >= 0 else None
-        waiting = self._messages[partition]
-        since = now_ns - waiting[0].timestamp()[1] * 1_000_000 if waiting else None
-        return rows, since
-
-    def take(self, partition: int, limit: int) -> list[Message]:
-        """Take the next messages of a partition; those that have come, without waiting.
-
-        Raises:
-            SourceError: a partition cannot be read.
-        """
-        waiting = self._messages[partition]
-        if not waiting:
-            for message in self._consumer.consume(limit, 0):
-                partition = message.partition()
-                if partition not in self._messages:
-                    continue
-                if message.error() is None or not is_end(message):
-                    self._messages[partition].append(message)
-                else:
-                    self._ends[partition] = message.offset()
-        return [waiting.popleft() for _ in range(min(limit, len(waiting)))]
 
 
 class KafkaReader:
@@ -187,6 +136,7 @@ class KafkaReader:
         position: position of the first row to read.
         fetched: the messages of the worker.
         decoder: the decoder of the worker.
+        added: the numbers of partitions of the split that may be added to the topic.
 
     Attributes:
         position: position of the next row.
@@ -200,12 +150,16 @@ class KafkaReader:
         position: Position,
         fetched: FetchedMessages,
         decoder: MessageDecoder,
+        added: Iterator[int],
     ) -> None:
         self.undecoded: list[Undecoded] = []
         self._topic = topic
         self._fetched = fetched
         self._decoder = decoder
         offsets = [part.first for part in parts] if position.at is None else position.at
+        known = itertools.islice(added, len(offsets) - len(parts))
+        parts = [*parts, *(PartitionSpan(number, 0, 0) for number in known)]
+        self._added, self._next = added, next(added)
         self._parts = dict(enumerate(parts))
         self._offsets = list(offsets)
         self._turn = 0
@@ -245,6 +199,7 @@ class KafkaReader:
         """
         assert self.position is not None, "a split is not read at its end"
         row, batch = self.position.row, None
+        self._begin_added()
         for index in self._order():
             messages = self._taken(index, limit)
             if messages:
@@ -256,6 +211,13 @@ class KafkaReader:
         row += 0 if batch is None else batch.num_rows
         self.position = Position(row, list(self._offsets)) if self._parts else None
         return batch
+
+    def _begin_added(self) -> None:
+        while not self._topic.ends and self._next < self._fetched.partitions:
+            self._parts[len(self._offsets)] = PartitionSpan(self._next, 0, 0)
+            self._offsets.append(0)
+            self._fetched.begin(self._next, 0)
+            self._next = next(self._added)
 
     def _order(self) -> Iterator[int]:
         """The partitions to try: the first that is behind its end at the plan, else all of them in turn."""

@@ -25,12 +25,11 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from fries_nb.connectors.sink import RowWriter, Sink, SinkWriter
+from fries_nb.connectors.sink import RowWriter, Sink, SinkWriter, WrittenColumns, of_user
 from fries_nb.connectors.source import ClosableReader, Position, Source, Split, SplitReader
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import FriesError, SinkError, SourceError
 from fries_nb.messages import WorkerId
-from fries_nb.storage.schemas import unified
 
 
 @contextmanager
@@ -237,16 +236,17 @@ class OwnWriter:
     Args:
         what: its method, for the message of an error.
         writer: the user's writer.
-
-    Attributes:
-        columns: all columns written so far.
     """
 
     def __init__(self, what: str, writer: RowWriter) -> None:
-        self.columns = pa.schema([])
+        self._columns = WrittenColumns()
         self._what = what
         self._writer = writer
-        self._seen: pa.Schema | None = None
+
+    @property
+    def columns(self) -> pa.Schema:
+        """All columns written so far."""
+        return self._columns.schema
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows, without the columns of the runtime's own.
@@ -254,12 +254,8 @@ class OwnWriter:
         Raises:
             ColumnError: a column has changed its type.
         """
-        if hidden := [name for name in HIDDEN if name in batch.schema.names]:
-            batch = batch.drop_columns(hidden)
-        if batch.schema is not self._seen and batch.schema != self._seen:
-            self._seen = batch.schema
-            wider = unified(self.columns, batch.schema)
-            self.columns = self.columns if wider == self.columns else wider
+        batch = of_user(batch)
+        self._columns.note(batch.schema)
         if batch.num_rows:
             self._writer.write(batch)
 

@@ -18,14 +18,16 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
+from itertools import count
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
 from fries_nb.connectors.part_writer import PartWriter
-from fries_nb.connectors.sink import Sink
+from fries_nb.connectors.partitioned_writer import PartitionedWriter
+from fries_nb.connectors.sink import Sink, SinkWriter
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
 from fries_nb.storage import delta, manifest
@@ -63,7 +65,7 @@ class ParquetSink(Sink):
         manifest.claim(self.path, flow)
         self._run = run
 
-    def open(self, worker: WorkerId, incarnation: int, epoch: int = 1) -> PartWriter:
+    def open(self, worker: WorkerId, incarnation: int, epoch: int = 1) -> SinkWriter:
         """Open a writer of part files; see ``Sink``."""
         return PartWriter(self.path, worker, incarnation, self._run, epoch)
 
@@ -94,22 +96,28 @@ class DeltaSink(ParquetSink):
 
     Args:
         path: the directory of the table, which may not exist yet.
+        partition_by: the columns by which it is partitioned.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, partition_by: Sequence[str] = ()) -> None:
         super().__init__(path)
+        self._by = tuple(partition_by)
         self._table = pa.schema([])
 
     def claim(self, flow: str, run: str) -> None:
         """See ``ParquetSink``; raises a SinkError as well for a table that cannot be appended to."""
-        manifest.claim(self.path, flow, table=True)
+        manifest.claim(self.path, flow, table=True, partition_by=self._by)
         self._run = run
         self._table = delta.columns(self.path)
 
-    def open(self, worker: WorkerId, incarnation: int, epoch: int = 1) -> PartWriter:
+    def open(self, worker: WorkerId, incarnation: int, epoch: int = 1) -> SinkWriter:
         """Open a writer of files with the columns that the table had when it was claimed; see ``Sink``."""
-        fit = TableColumns(f"the Delta table {self.path}", self._table).fit
-        return PartWriter(self.path, worker, incarnation, self._run, epoch, fit=fit)
+        table = f"the Delta table {self.path}"
+        fit = TableColumns(table, self._table).fit
+        open_part = partial(PartWriter, self.path, worker, incarnation, self._run, epoch)
+        if not self._by:
+            return open_part(fit=fit)
+        return PartitionedWriter(table, self._by, fit, partial(open_part, serials=count(1)))
 
 
 def _current_paths(path: str, files: Iterable[str]) -> Iterator[str]:

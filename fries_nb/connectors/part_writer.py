@@ -6,7 +6,8 @@ collected into row groups of ``GROUP_ROWS``, since batches may be of a single ro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,6 +46,7 @@ class PartWriter:
         epoch: epoch of the topology in which the worker was added; part of the file names.
         keep_hidden: whether the columns named in ``hidden_columns.HIDDEN`` are written as well.
         fit: converts each batch to the types of the target's columns, or raises a ``SinkError``.
+        serials: numbers of the parts, if the worker has several writers; ``None`` for 1, 2, 3, ...
 
     Attributes:
         columns: all columns written so far, which are those of the current part.
@@ -62,6 +64,7 @@ class PartWriter:
         epoch: int = 1,
         keep_hidden: bool = False,
         fit: Callable[[pa.RecordBatch], pa.RecordBatch] = as_it_comes,
+        serials: Iterator[int] | None = None,
     ) -> None:
         self._path = path
         self._worker = worker
@@ -79,7 +82,7 @@ class PartWriter:
         self._count = 0
         self._writer: pq.ParquetWriter | None = None
         self._name = ""
-        self._serial = 0
+        self._serials = serials or count(1)
         self._closed: list[str] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -108,7 +111,7 @@ class PartWriter:
         if len(self._recent) >= MERGED:
             self._merge()
         if self._count >= GROUP_ROWS:
-            self._write_group()
+            self.write_group()
 
     def close_part(self) -> tuple[str, ...]:
         """Close the current part if it has rows; returns the names of all parts closed since the last call."""
@@ -130,8 +133,7 @@ class PartWriter:
         self._recent = []
 
     def _end_part(self) -> None:
-        if self._count:
-            self._write_group()
+        self.write_group()
         if self._writer is not None:
             try:
                 self._writer.close()
@@ -140,7 +142,10 @@ class PartWriter:
             self._writer = None
             self._closed.append(self._name)
 
-    def _write_group(self) -> None:
+    def write_group(self) -> None:
+        """Write the rows that are in memory to the current part, as a row group."""
+        if not self._count:
+            return
         try:
             if self._writer is None:
                 self._writer = self._open()
@@ -151,10 +156,9 @@ class PartWriter:
         self._rows, self._recent, self._count = [], [], 0
 
     def _open(self) -> pq.ParquetWriter:
-        self._serial += 1
         operator, index = self._worker
-        columns = fingerprint(self.columns)
-        name = PartName(self._run, operator, index, self._incarnation, self._serial, columns, self._epoch)
+        serial, columns = next(self._serials), fingerprint(self.columns)
+        name = PartName(self._run, operator, index, self._incarnation, serial, columns, self._epoch)
         self._name = join(pending(self._path), str(name))
         self._filesystem.create_dir(self._directory, recursive=True)
         return part_writer(f"{self._directory}/{name}", self.columns, self._filesystem)

@@ -64,11 +64,13 @@ from typing import Protocol
 import pyarrow as pa
 from msgspec.structs import replace
 
+from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import FriesError, SinkError
 from fries_nb.messages import Done, Ended, WorkerId
+from fries_nb.storage.schemas import unified
 from fries_nb.worker.events import ClosePart, SinkFailed, SinkWidened, TellController, Write
 
-__all__ = ["ClaimedSink", "OpenSinks", "RowWriter", "Sink", "SinkError", "SinkWriter"]
+__all__ = ["ClaimedSink", "OpenSinks", "RowWriter", "Sink", "SinkError", "SinkWriter", "WrittenColumns", "of_user"]
 
 
 class RowWriter(Protocol):
@@ -209,6 +211,35 @@ class ClaimedSink(Sink, Protocol):
     @abstractmethod
     def open(self, worker: WorkerId, incarnation: int, epoch: int = 1) -> SinkWriter:
         """Open a writer; see ``Sink``."""
+
+
+def of_user(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch without the columns that the runtime adds."""
+    hidden = [name for name in HIDDEN if name in batch.schema.names]
+    return batch.drop_columns(hidden) if hidden else batch
+
+
+class WrittenColumns:
+    """The columns of all batches that a writer has written.
+
+    Attributes:
+        schema: the columns; the same object as long as there are no new ones.
+    """
+
+    def __init__(self) -> None:
+        self.schema = pa.schema([])
+        self._seen: pa.Schema | None = None
+
+    def note(self, schema: pa.Schema) -> None:
+        """Note the columns of a batch.
+
+        Raises:
+            ColumnError: a column has changed its type.
+        """
+        if schema is not self._seen and schema != self._seen:
+            self._seen = schema
+            wider = unified(self.schema, schema)
+            self.schema = self.schema if wider == self.schema else wider
 
 
 class OpenSinks:

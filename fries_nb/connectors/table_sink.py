@@ -13,8 +13,8 @@ fries_nb.errors.ColumnError: column 'm' is not in the table t, which has n, name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -47,8 +47,14 @@ class ClosedColumns(TableColumns):
         return super().joined(schema)
 
 
-def refreshes_nothing() -> None:
-    """What a host does after a commit, which it never makes."""
+class CatalogEntry(Protocol):
+    """A table as the catalogue of the driver's session has it."""
+
+    def check(self) -> None:
+        """Raise a ``SinkError`` if the table was dropped."""
+
+    def refresh(self) -> None:
+        """Make committed files visible in the table; raises a ``SinkError`` if it was dropped."""
 
 
 class TableSink(ParquetSink):
@@ -58,19 +64,18 @@ class TableSink(ParquetSink):
         name: name of the table.
         path: its directory.
         columns: its columns.
-        refresh: makes committed files visible in the table, and raises a ``SinkError`` if it was dropped; called on the
-            driver only.
+        entry: its entry in the catalogue; used on the driver only.
     """
 
-    def __init__(self, name: str, path: str, columns: pa.Schema, refresh: Callable[[], None]) -> None:
+    def __init__(self, name: str, path: str, columns: pa.Schema, entry: CatalogEntry) -> None:
         super().__init__(path)
         self._name = name
         self._table = columns
-        self._refresh = refresh
+        self._entry: CatalogEntry | None = entry
 
     def __getstate__(self) -> dict[str, Any]:
         """For a host, which has no session."""
-        return self.__dict__ | {"_refresh": refreshes_nothing}
+        return self.__dict__ | {"_entry": None}
 
     def claim(self, flow: str, run: str) -> None:
         """Make the table a target of this flow; what it holds already stays. See ``Sink``."""
@@ -84,15 +89,20 @@ class TableSink(ParquetSink):
 
     def prepare(self, parts: Sequence[str]) -> None:
         """See ``ParquetSink``; raises a SinkError as well if the table was dropped."""
-        self._refresh()
+        self._catalogued.check()
         super().prepare(parts)
 
     def commit(self, number: int, parts: Sequence[str]) -> None:
         """Make parts rows of the table; see ``Sink``."""
         super().commit(number, parts)
-        self._refresh()
+        self._catalogued.refresh()
 
     def recover(self, number: int, parts: Sequence[str]) -> None:
         """Take back rows of later commits; see ``Sink``."""
         super().recover(number, parts)
-        self._refresh()
+        self._catalogued.refresh()
+
+    @property
+    def _catalogued(self) -> CatalogEntry:
+        assert self._entry is not None, "hosts do not commit"
+        return self._entry

@@ -9,7 +9,7 @@ Replay(data='payments.parquet', rate=1000.0, may_be_empty=False)
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -87,9 +87,11 @@ class DeltaTable:
 
     Attributes:
         path: the table's directory or URI.
+        partition_by: the columns by which it is partitioned.
     """
 
     path: str
+    partition_by: tuple[str, ...] = ()
 
 
 DataSet = Replay | CatalogTable | Query
@@ -212,22 +214,30 @@ def parquet(path: str | os.PathLike[str]) -> ParquetFiles:
     return ParquetFiles(_directory("parquet", path))
 
 
-def delta(path: str | os.PathLike[str]) -> DeltaTable:
+def delta(path: str | os.PathLike[str], partition_by: Sequence[str] = ()) -> DeltaTable:
     """A sink that appends rows to a Delta Lake table (extra ``delta``).
 
-    Unsigned integers become the next wider signed type, those of 64 bits ``decimal(20, 0)``. A table that is
-    partitioned, or has constraints, invariants or generated columns, is refused when the run starts.
+    New columns are added to the table. A column keeps its type: narrower numbers are widened to it, and wider ones are
+    refused, since the package ``deltalake`` widens no column. Unsigned integers become the next wider signed type,
+    those of 64 bits ``decimal(20, 0)``. A table that is partitioned otherwise, or has constraints, invariants or
+    generated columns, is refused when the run starts.
 
     Args:
         path: the table's directory or URI; the table is created if there is none.
+        partition_by: the columns by which the table is partitioned, of text, integers, booleans, dates or times; each
+            part of a commit has rows of one partition.
 
     Returns:
         A description for ``Stream.sink`` or ``on_error=``.
 
     Raises:
-        SinkError: ``path`` is not a path.
+        SinkError: ``path`` is not a path, or ``partition_by`` no list of different names.
     """
-    return DeltaTable(_directory("delta", path))
+    by = [partition_by] if isinstance(partition_by, str) else partition_by
+    are_names = isinstance(by, Sequence) and all(isinstance(name, str) and name for name in by)
+    if not are_names or len(set(by)) < len(by):
+        raise SinkError(f"delta got partition_by={partition_by!r}; expected names of different columns, as ['day']")
+    return DeltaTable(_directory("delta", path), tuple(by))
 
 
 def _directory(sink: str, path: object) -> str:

@@ -11,15 +11,27 @@ fries_nb.errors.SourceError: files got format='cvs'; expected parquet, csv or js
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as pc
 
 from fries_nb.dataflow.arguments import at_rate, checked_rate
-from fries_nb.errors import SourceError, close_match
+from fries_nb.errors import SourceError, close_match, unknown
 
 FILE_FORMATS = ("parquet", "csv", "json")
 FILE_ORDERS = ("name", "time")
+CSV_OPTIONS: dict[str, tuple[str, ...]] = {
+    "read": ("column_names", "encoding", "skip_rows", "skip_rows_after_names"),
+    "parse": ("delimiter", "quote_char", "double_quote", "escape_char", "ignore_empty_lines"),
+    "convert": (
+        "null_values", "strings_can_be_null", "quoted_strings_can_be_null", "true_values", "false_values",
+        "decimal_point", "timestamp_parsers",
+    ),
+}  # fmt: skip
+"""The options of ``pyarrow.csv`` that say how files are written, by its classes of options."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +46,7 @@ class GrowingFiles:
         order: ``name`` or ``time``.
         until: name of the file that says that no other comes any more.
         quiet_s: seconds for which a file of text must not have changed before it counts as complete.
+        csv: options of ``pyarrow.csv``, by name.
     """
 
     path: str
@@ -43,6 +56,7 @@ class GrowingFiles:
     order: str = "name"
     until: str | None = None
     quiet_s: float = 1.0
+    csv: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
         return f"{self.format} files of {self.path}{at_rate(self.rate)}"
@@ -56,6 +70,7 @@ def files(
     order: str = "name",
     until: str | None = None,
     quiet_s: float = 1.0,
+    csv: Mapping[str, Any] | None = None,
 ) -> GrowingFiles:
     """A source of the rows of all files in a directory, those that are there and those that come.
 
@@ -83,7 +98,7 @@ def files(
 
     Args:
         path: the directory, which may be empty, or its URI; subdirectories count. Or a glob, as in ``in/**/*.csv``. All
-            hosts must reach it.
+            hosts must reach it. In a URI ``?`` begins the query, as in ``s3://bucket/in?region=eu-west-1``.
         format: ``parquet``, ``csv`` or ``json``.
         rate: rows per second over all workers of the source; ``None`` for as fast as the dataflow takes them.
         schema: the columns; ``None`` for those of the first file.
@@ -91,6 +106,9 @@ def files(
         until: name of a file in the directory, as ``_SUCCESS``: once it is there no other file comes, and the source
             ends when all are read. ``None`` for an endless source.
         quiet_s: seconds for which a file of CSV or JSON must not have changed before it counts as complete.
+        csv: how files of CSV are written, by the names of options of ``pyarrow.csv``, as ``{"delimiter": ";",
+            "quote_char": "'", "column_names": ["n", "name"], "null_values": ["NA"]}``. With ``column_names`` the first
+            line is a row; ``skip_rows`` leaves out lines in front of it; text may be null with ``strings_can_be_null``.
 
     Returns:
         A description for ``Dataflow.source``.
@@ -111,4 +129,32 @@ def files(
         raise SourceError(f"files got until={until!r}; expected the name of a file, as '_SUCCESS', or None")
     if isinstance(quiet_s, bool) or not isinstance(quiet_s, int | float) or not 0 <= quiet_s < float("inf"):
         raise SourceError(f"files got quiet_s={quiet_s!r}; expected seconds, 0 or more")
-    return GrowingFiles(os.fspath(path), format, checked_rate(rate), schema, order, until, float(quiet_s))
+    options = _checked_csv(csv or {}, format)
+    return GrowingFiles(os.fspath(path), format, checked_rate(rate), schema, order, until, float(quiet_s), options)
+
+
+def _checked_csv(given: Mapping[str, Any], format: str) -> dict[str, Any]:
+    if given and format != "csv":
+        raise SourceError(f"files got csv= for format={format!r}; leave it out")
+    known = [name for names in CSV_OPTIONS.values() for name in names]
+    if others := [name for name in given if name not in known]:
+        raise SourceError(f"files got {unknown('option of csv=', others[0], known)}")
+    try:
+        csv_options(given)
+    except (TypeError, ValueError) as error:
+        raise SourceError(f"files got csv={dict(given)!r}, which pyarrow.csv does not take: {error}") from error
+    return dict(given)
+
+
+def csv_options(given: Mapping[str, Any]) -> tuple[pc.ReadOptions, pc.ParseOptions, pc.ConvertOptions]:
+    """The options of ``pyarrow.csv``, of which the given ones are set.
+
+    Args:
+        given: values by the names of ``CSV_OPTIONS``.
+
+    Raises:
+        TypeError: a value is not of the option's type.
+        ValueError: it is not a value of the option.
+    """
+    read, parse, convert = ({name: given[name] for name in names if name in given} for names in CSV_OPTIONS.values())
+    return pc.ReadOptions(**read), pc.ParseOptions(**parse), pc.ConvertOptions(**convert)

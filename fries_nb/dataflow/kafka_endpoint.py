@@ -81,7 +81,8 @@ def kafka(
 
     As a source: each partition is a split, so a topic needs at least as many partitions as the source has workers. Only
     committed messages are read. A run's first start decides where it begins; from then on checkpoints hold the offsets,
-    and no consumer group is used. Partitions that are added to the topic later are not read by the run.
+    and no consumer group is used. Partitions that are added to the topic later are found within a minute, and read from
+    their first message on.
 
     As a sink: the rows of a checkpoint become messages in one transaction, which also writes the number of the commit
     to the compacted topic ``fries-commits``, so that consumers with ``isolation.level=read_committed`` get each row

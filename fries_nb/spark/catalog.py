@@ -30,6 +30,31 @@ class TableFiles:
     partitions: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class SessionTable:
+    """The entry of a table in a session's catalogue; see ``CatalogEntry``.
+
+    Attributes:
+        spark: the session.
+        name: name of the table.
+    """
+
+    spark: SparkSession
+    name: str
+
+    def check(self) -> None:
+        """See ``CatalogEntry``."""
+        if not self.spark.catalog.tableExists(self.name):
+            raise SinkError(f"the table {self.name} was dropped while rows were written to it")
+
+    def refresh(self) -> None:
+        """See ``CatalogEntry``."""
+        try:
+            self.spark.catalog.refreshTable(self.name)
+        except AnalysisException as error:
+            raise SinkError(f"the table {self.name} was dropped while rows were written to it") from error
+
+
 def frame_of(given: CatalogTable | Query, spark: SparkSession, what: str) -> DataFrame:
     """The rows of a table or query.
 
@@ -79,13 +104,7 @@ def sink_of(given: CatalogTable, spark: SparkSession) -> ParquetSink:
         return DeltaSink(files.location)
     if files.provider != "parquet":
         raise SinkError(f"the table {name} has the format {files.provider}; expected parquet or delta")
-
-    def refresh() -> None:
-        if not spark.catalog.tableExists(name):
-            raise SinkError(f"the table {name} was dropped while rows were written to it")
-        spark.catalog.refreshTable(name)
-
-    return TableSink(name, files.location, columns, refresh)
+    return TableSink(name, files.location, columns, SessionTable(spark, name))
 
 
 def _files(spark: SparkSession, name: str) -> TableFiles:

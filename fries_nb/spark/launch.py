@@ -280,7 +280,7 @@ def _files_of(given: Memory | ParquetFiles | DeltaTable | CatalogTable, spark: S
         case CatalogTable():
             return sink_of(given, spark)
         case DeltaTable():
-            return DeltaSink(absolute(given.path))
+            return DeltaSink(absolute(given.path), given.partition_by)
     return ParquetSink(absolute(given.path))
 
 

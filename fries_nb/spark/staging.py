@@ -128,7 +128,9 @@ def _unstaged(description: Rate | GrowingFiles | Kafka | OwnSource, name: str, m
     if isinstance(description, GrowingFiles):
         place, schema = absolute(description.path), description.schema
         order, until, quiet_s = description.order, description.until, description.quiet_s
-        return FilesSource(name, place, description.format, schema, order, until, quiet_s, most_splits)
+        return FilesSource(
+            name, place, description.format, schema, order, until, quiet_s, most_splits, description.csv
+        )
     if isinstance(description, Kafka):
         cluster = KafkaCluster(description.servers, description.config)
         return KafkaSource(

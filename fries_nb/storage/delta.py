@@ -8,6 +8,7 @@ retried. The package ``deltalake`` reads and writes the log; Spark needs no addi
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,12 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from fries_nb.errors import SinkError, SourceError
+from fries_nb.errors import SinkError, SourceError, close_match
 from fries_nb.storage.delta_columns import TableColumns
 from fries_nb.storage.locations import join, locate
 from fries_nb.storage.schemas import unified
 
 _CHECK = "delta.constraints."
+_IN_UTC = "%Y-%m-%dT%H:%M:%S.%fZ"
 _RULES = {
     "delta.invariants": "the invariant of",
     "delta.generationExpression": "the generated column",
@@ -33,20 +35,25 @@ _RULES = {
 """Metadata of columns whose values a writer of Delta tables must check or generate."""
 
 
-def check_usable(path: str) -> None:
+def check_usable(path: str, partition_by: Sequence[str] = ()) -> None:
     """Refuse a table that cannot be appended to; called before anything runs.
 
+    Args:
+        path: the table.
+        partition_by: the columns by which it is to be partitioned.
+
     Raises:
-        SinkError: the package is missing, the log cannot be read, or the table is partitioned or has constraints,
-            invariants, generated or identity columns, which are not enforced here.
+        SinkError: the package is missing, the log cannot be read, or the table is partitioned otherwise or has
+            constraints, invariants, generated or identity columns, which are not enforced here.
     """
     table = _opened(path)
     if table is None:
         return
     with _in_words(f"cannot read the Delta table {path}"):
         metadata, schema = table.metadata(), json.loads(table.schema().to_json())
-    if partitions := metadata.partition_columns:
-        raise SinkError(f"the Delta table {path} is partitioned by {', '.join(partitions)}; expected one that is not")
+    if (found := metadata.partition_columns) != [*partition_by]:
+        is_, given = (f"partitioned by {', '.join(by)}" if by else "not partitioned" for by in (found, partition_by))
+        raise SinkError(f"the Delta table {path} is {is_}, and the sink is {given}; expected partition_by={found}")
     checks = [key.removeprefix(_CHECK) for key in sorted(metadata.configuration) if key.startswith(_CHECK)]
     if rules := [f"the constraint {name}" for name in checks] + list(_rules(schema)):
         raise SinkError(
@@ -64,11 +71,17 @@ def columns(path: str) -> pa.Schema:
     return _columns(path, _opened(path))
 
 
-def check_fits(path: str, files: Sequence[str]) -> None:
+def check_fits(path: str, files: Sequence[str], partition_by: Sequence[str] = ()) -> None:
     """Refuse Parquet files whose rows the table cannot hold.
+
+    Args:
+        path: the table.
+        files: the files.
+        partition_by: the columns by which it is partitioned.
 
     Raises:
         ColumnError: a column has another type in the table, or a value does not fit; names the column.
+        SinkError: the table cannot begin with these rows.
     """
     known, schemas = columns(path), {file: _read_schema(file) for file in files}
     new = _columns_to_add(path, known, _narrowest(schemas.values()))
@@ -77,18 +90,26 @@ def check_fits(path: str, files: Sequence[str]) -> None:
     with _in_words(f"the Delta table {path} cannot take {new.names}"):
         _package().Schema.from_arrow(new)
     table = pa.schema([*known, *new])
+    if missing := [name for name in partition_by if name not in table.names]:
+        raise SinkError(
+            f"the Delta table {path} is to be partitioned by {missing[0]!r}, and no row has a value in such a column; "
+            f"expected one of {', '.join(table.names)}{close_match(missing[0], table.names)}"
+        )
+    if set(table.names) == set(partition_by):
+        raise SinkError(f"the Delta table {path} needs a column beside {', '.join(partition_by)} of its partitions")
     for file, schema in schemas.items():
         _check_rows(TableColumns(f"the Delta table {path}", table), table, file, schema)
 
 
-def add(path: str, run: str, epoch: int, names: Sequence[str]) -> None:
+def add(path: str, run: str, epoch: int, names: Sequence[str], partition_by: Sequence[str] = ()) -> None:
     """Append files of the table's directory to the table, as one commit of a run; idempotent.
 
     Args:
         path: the table.
         run: name of the run.
         epoch: commit number.
-        names: names of the files.
+        names: names of the files, each with rows of one partition.
+        partition_by: the columns by which the table is partitioned.
 
     Raises:
         SinkError: the table cannot hold them, or its log cannot be written.
@@ -99,15 +120,17 @@ def add(path: str, run: str, epoch: int, names: Sequence[str]) -> None:
     try:
         added = deltalake.Schema.from_arrow(new)
         if table is None:
-            table = deltalake.DeltaTable.create(path, added, mode="ignore")
+            table = deltalake.DeltaTable.create(path, added, mode="ignore", partition_by=[*partition_by])
         elif _last_epoch(table, run) >= epoch:
             return
         elif added.fields:
             table.alter.add_columns(added.fields)
             table = deltalake.DeltaTable(path)
         done = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(_application(run), epoch)])
-        actions = [_action(path, name) for name in names]
-        table.create_write_transaction(actions, "append", table.schema(), commit_properties=done)
+        actions = [_action(path, name, partition_by) for name in names]
+        table.create_write_transaction(
+            actions, "append", table.schema(), partition_by=[*partition_by], commit_properties=done
+        )
     except Exception as error:  # deltalake also raises plain ``Exception``
         if last_epoch(path, run) >= epoch:  # another process completed the commit at the same time
             return
@@ -238,14 +261,30 @@ def _check_rows(fitting: TableColumns, table: pa.Schema, file: str, schema: pa.S
                 fitting.fit(batch)
 
 
-def _action(path: str, name: str) -> Any:
+def _action(path: str, name: str, partition_by: Sequence[str]) -> Any:
     from deltalake.transaction import AddAction
 
     filesystem, file = locate(join(path, name))
     info = filesystem.get_file_info(file)
-    rows = pq.read_metadata(file, filesystem=filesystem).num_rows
     modified = int(info.mtime_ns or 0) // 1_000_000
-    return AddAction(quote(name), info.size, {}, modified, True, json.dumps({"numRecords": rows}))
+    with pq.ParquetFile(file, filesystem=filesystem) as part:
+        rows = part.metadata.num_rows
+        there = [column for column in partition_by if column in part.schema_arrow.names]
+        [first] = next(part.iter_batches(1, columns=there)).to_pylist() if there else [{}]
+    values = {column: _partition_value(first.get(column)) for column in partition_by}
+    return AddAction(quote(name), info.size, values, modified, True, json.dumps({"numRecords": rows}))
+
+
+def _partition_value(value: Any) -> str | None:
+    """A value as the log has it.
+
+    >>> [_partition_value(value) for value in (None, True, 7, datetime.date(2026, 1, 2), datetime.datetime(2026, 1, 2))]
+    [None, 'true', '7', '2026-01-02', '2026-01-02 00:00:00.000000']
+    """
+    if isinstance(value, datetime.datetime):
+        zoned = value.tzinfo is not None
+        return value.astimezone(datetime.UTC).strftime(_IN_UTC) if zoned else value.isoformat(" ", "microseconds")
+    return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _first_line(error: BaseException) -> str:

@@ -105,8 +105,11 @@ def _endpoint(function: object, is_sink: bool) -> str:
     match function:
         case Memory():
             return " into memory"
-        case ParquetFiles() | DeltaTable():
+        case ParquetFiles():
             return f" into {absolute(function.path)}"
+        case DeltaTable():
+            by = f" partitioned by {', '.join(function.partition_by)}" if function.partition_by else ""
+            return f" into {absolute(function.path)}{by}"
         case CatalogTable() if is_sink:
             return f" into {function}"
         case Kafka():

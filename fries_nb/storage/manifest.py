@@ -44,33 +44,36 @@ class Manifest(msgspec.Struct, frozen=True):
 class _Owner(msgspec.Struct, frozen=True):
     flow: str
     delta: bool = False
+    partition_by: tuple[str, ...] = ()
 
 
-def claim(path: str, flow: str, *, table: bool = False, beside_others: bool = False) -> None:
+def claim(
+    path: str, flow: str, *, table: bool = False, partition_by: tuple[str, ...] = (), beside_others: bool = False
+) -> None:
     """Make a directory the target of a dataflow, and finish commits that an earlier run left incomplete.
 
     Args:
         path: the directory.
         flow: name of the dataflow.
         table: whether it is a Delta table, or becomes one.
+        partition_by: the columns by which the table is partitioned.
         beside_others: whether it may hold files that no flow wrote, as the directory of a table does.
 
     Raises:
         SinkError: it holds data of another origin, or cannot be written.
     """
     if table:
-        delta.check_usable(path)
+        delta.check_usable(path, partition_by)
     filesystem, root = _locate(path)
-    note = f"{root}/_fries/flow.json"
     try:
-        if filesystem.get_file_info(note).type == fs.FileType.File:
-            owner = _read(filesystem, note, _Owner)
-            if owner.flow != flow:
-                raise SinkError(f"{path} holds output of the flow {owner.flow!r}, not of {flow!r}; use another path")
-            if owner.delta is not table:
-                kinds = ("Parquet files", "a Delta table")
-                raise SinkError(f"{path} holds {kinds[owner.delta]}, not {kinds[table]}; use another path")
-            return recover(path)
+        owner = _owner(filesystem, root)
+        if owner is not None:
+            _check_owner(path, owner, flow, table)
+            recover(path)
+            if owner.partition_by != partition_by:
+                delta.check_usable(path, partition_by)  # recovery may have made the table
+                _note_owner(filesystem, root, _Owner(flow, table, partition_by))
+            return
         found = filesystem.get_file_info(root)
         if found.type == fs.FileType.File:
             raise SinkError(f"{path} is a file; expected a directory, or a path where none is yet")
@@ -78,7 +81,7 @@ def claim(path: str, flow: str, *, table: bool = False, beside_others: bool = Fa
         there = entries(filesystem, root)
         if not is_ours and any(entry.base_name != "_fries" for entry in there):  # an interrupted claim leaves _fries
             raise SinkError(f"{path} holds files that no flow wrote; use an empty directory or a new path")
-        write_file(filesystem, note, msgspec.json.encode(_Owner(flow, table)), SHARED)
+        _note_owner(filesystem, root, _Owner(flow, table, partition_by))
     except OSError as error:
         raise SinkError(f"cannot use {path} as a target: {str(error).splitlines()[0]}") from error
 
@@ -128,8 +131,9 @@ def prepare(path: str, files: Iterable[str]) -> None:
     filesystem, root = _locate(path)
     there = [name for name in names if filesystem.get_file_info(f"{root}/{name}").type != fs.FileType.File]
     try:
-        if there and _is_table(filesystem, root):
-            delta.check_fits(path, [join(pending(path), name) for name in there])
+        owner = _owner(filesystem, root) if there else None
+        if owner is not None and owner.delta:
+            delta.check_fits(path, [join(pending(path), name) for name in there], owner.partition_by)
         for name in there:
             see_durable(filesystem, f"{root}/_fries/pending/{name}")
         if there:
@@ -257,22 +261,39 @@ def _is_committed(path: str, manifest: Manifest, parts: list[PartName]) -> bool:
     return True
 
 
-def _is_table(filesystem: fs.FileSystem, root: str) -> bool:
+def _check_owner(path: str, owner: _Owner, flow: str, table: bool) -> None:
+    if owner.flow != flow:
+        raise SinkError(f"{path} holds output of the flow {owner.flow!r}, not of {flow!r}; use another path")
+    if owner.delta is not table:
+        kinds = ("Parquet files", "a Delta table")
+        raise SinkError(f"{path} holds {kinds[owner.delta]}, not {kinds[table]}; use another path")
+
+
+def _owner(filesystem: fs.FileSystem, root: str) -> _Owner | None:
     note = f"{root}/_fries/flow.json"
-    if filesystem.get_file_info(note).type != fs.FileType.File:
-        return False
-    return _read(filesystem, note, _Owner).delta
+    is_there = filesystem.get_file_info(note).type == fs.FileType.File
+    return _read(filesystem, note, _Owner) if is_there else None
+
+
+def _note_owner(filesystem: fs.FileSystem, root: str, owner: _Owner) -> None:
+    write_file(filesystem, f"{root}/_fries/flow.json", msgspec.json.encode(owner), SHARED)
+
+
+def _is_table(filesystem: fs.FileSystem, root: str) -> bool:
+    owner = _owner(filesystem, root)
+    return owner is not None and owner.delta
 
 
 def _publish(path: str, run: str) -> None:
     """Add the committed files of a run to the Delta table's log, as far as it lacks them."""
     filesystem, root = _locate(path)
-    last = delta.last_epoch(path, run)
+    last, owner = delta.last_epoch(path, run), _owner(filesystem, root)
+    assert owner is not None, "a table has an owner"
     for _, epoch in _epochs(filesystem, root, run):
         if epoch > last:
             names = _manifest(filesystem, root, run, epoch).files
             _move(path, names)
-            delta.add(path, run, epoch, names)
+            delta.add(path, run, epoch, names, owner.partition_by)
 
 
 def _file_of(run: str, epoch: int) -> str:

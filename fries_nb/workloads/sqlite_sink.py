@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -34,7 +35,7 @@ class SqliteSink(fn.Sink):
     """A table whose rows belong to parts; a commit numbers its parts in one transaction. Other parts are no output.
 
     Attributes:
-        path: file of the database, which the driver and all hosts reach.
+        path: file of the database, which the driver and all hosts reach; made absolute.
         table: name of the table; that of its parts has the same name with ``_parts``.
         columns: its columns; a row has NULL in those that it lacks.
         run: id of the run that has claimed the table.
@@ -44,6 +45,9 @@ class SqliteSink(fn.Sink):
     table: str
     columns: tuple[str, ...]
     run: str = ""
+
+    def __post_init__(self) -> None:
+        self.path = os.path.abspath(self.path)  # hosts have other working directories
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

@@ -252,6 +252,34 @@ def test_messages_after_a_lost_broker_are_read(kafka: Broker) -> None:
     assert reader.read(10, 0)["value"].to_pylist() == [2]
 
 
+def test_partitions_that_are_added_are_read(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From their first message on, each by one split; positions have them, also for a split that is opened again.
+
+    The mock cluster adds none, so the source is planned as if two of five partitions were there.
+    """
+    topic = kafka.topic(5)
+    source = PatientSource(topic_of(kafka, topic))
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaCluster, "partitions", lambda self, topic: [0, 1])
+        splits = source.splits(16)
+        [ending] = PatientSource(topic_of(kafka, topic, ends=True)).splits(1)
+    kafka.produce(topic, [{"value": value} for value in range(10)], 5)
+    readers, read = [source.open(split, Position()) for split in splits], []
+    for reader, mine in zip(readers, ({0, 2, 4}, {1, 3}), strict=True):
+        rows: list[int] = []
+        while len(rows) < 2 * len(mine):
+            rows += reader.read(1, 0)["value"].to_pylist()
+        assert {value % 5 for value in rows} == mine
+        assert reader.position == Position(len(rows), [2] * len(mine))
+        read += rows
+    assert sorted(read) == list(range(10))
+    kafka.produce(topic, [{"value": value} for value in range(10, 15)], 5)
+    again = source.open(splits[0], readers[0].position)
+    assert sorted(again.read(1, 0)["value"].to_pylist()[0] for _ in range(3)) == [10, 12, 14]
+    assert again.position == Position(9, [3, 3, 3])
+    assert PatientSource(topic_of(kafka, topic, ends=True)).open(ending, Position()).position is None
+
+
 def test_a_source_that_ends_reads_what_there_was(kafka: Broker) -> None:
     """Not what came after it was planned, though that is fetched together with the rest."""
     topic = kafka.topic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -317,8 +318,8 @@ def test_a_checkpoint_knows_a_source_by_its_class_and_a_sink_by_its_repr() -> No
     assert difference(flow, graph(Numbers(rate=7.0), SqliteSink("a.db", "t", ("n",)))) == ""
     assert "feed: source by Numbers; this one has feed: source by Other" in difference(flow, graph(Other(), memory()))
     moved = difference(flow, graph(Numbers(), SqliteSink("b.db", "t", ("n",))))
-    assert "out: sink into SqliteSink(path='a.db'" in moved
-    assert "this one has out: sink into SqliteSink(path='b.db'" in moved
+    assert f"out: sink into SqliteSink(path='{os.path.abspath('a.db')}'" in moved
+    assert f"this one has out: sink into SqliteSink(path='{os.path.abspath('b.db')}'" in moved
     assert described(Numbers()) == described(Numbers())
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sink_contract
+from deltalake import DeltaTable, Field, Schema
 from sink_contract import CHECKS, Check, Target
 
 from fries_nb.connectors.own_connectors import OwnSinkCopy
@@ -28,6 +29,24 @@ from fries_nb.testing.ports import ListPort, ListSink
 from fries_nb.workloads.sqlite_sink import SqliteSink
 
 RUN = "r1"
+
+
+class Entry:
+    """A table's entry in a catalogue, which notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def check(self) -> None:
+        """Whether the table is there."""
+        self.asked.append("check")
+
+    def refresh(self) -> None:
+        """Look at its files again."""
+        self.asked.append("refresh")
+
+    def __reduce__(self) -> Any:
+        raise TypeError("hosts have no catalogue")
 
 
 def files(kind: type[ParquetSink], path: Path) -> Target:
@@ -74,7 +93,7 @@ def catalogue_table_of(path: Path) -> Target:
     pq.write_table(pa.Table.from_pylist([{"n": 0}], columns), path / "before.parquet")
 
     def sink() -> Sink:
-        one = TableSink("t", str(path), columns, lambda: None)
+        one = TableSink("t", str(path), columns, Entry())
         one.claim("flow", RUN)
         return one
 
@@ -87,10 +106,25 @@ def catalogue_table_of(path: Path) -> Target:
     return Target(sink, output)
 
 
+def partitions_of(path: Path) -> Target:
+    """A Delta Lake table with a partition for each number, as deltalake reads it."""
+    columns = [Field("n", "long"), Field("name", "string"), Field("score", "double")]
+    DeltaTable.create(str(path), Schema(columns), partition_by=["n"])
+
+    def sink() -> Sink:
+        one = DeltaSink(str(path), ["n"])
+        one.claim("flow", RUN)
+        return one
+
+    sink()
+    return Target(sink, lambda: DeltaTable(str(path)).to_pyarrow_table().to_pylist(), takes_back=False)
+
+
 KINDS: dict[str, Callable[[Path], Target]] = {
     "parquet": lambda path: files(ParquetSink, path / "out"),
     "memory": lambda path: files(ParquetSink, path / SINKS / "scored"),
     "delta": lambda path: files(DeltaSink, path / "out"),
+    "partitions": lambda path: partitions_of(path / "out"),
     "catalogue table": lambda path: catalogue_table_of(path / "out"),
     "own table": table_of,
     "list": lambda path: memory_of(ListSink()),
@@ -113,6 +147,16 @@ def test_a_column_that_changes_its_kind_is_refused(kind: str, tmp_path: Path) ->
         target.commit(2, target.closed({"n": "x"}, index=1))
     target.commit(2, target.closed({"n": 2}, index=2))
     assert target.seen() == [{"n": 1}, {"n": 2}]
+
+
+def test_a_commit_refreshes_a_table_once(tmp_path: Path) -> None:
+    """Spark lists all its files then; in front of the record it is asked only whether the table is there."""
+    target = KINDS["catalogue table"](tmp_path)
+    sink, parts = target.sink(), target.closed({"n": 1})
+    assert isinstance(sink, TableSink)
+    sink.prepare(parts)
+    sink.commit(1, parts)
+    assert sink._catalogued.asked == ["check", "refresh"]
 
 
 def test_what_is_discarded_leaves_no_files(tmp_path: Path) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import kafka_flow
 import pytest
+from dying_driver import see_die
 from kafka_flow import Numbered, check_once, from_topic_to_topic, messages
 from mock_kafka import Broker, broker
 from patience import PATIENCE_S
@@ -70,19 +68,14 @@ def test_drivers_that_die_at_a_commit_leave_each_message_once(
     """One between the record of the checkpoint and the commit, the next one before it has heard of the commit."""
     source, out, place = kafka.topic(4), kafka.topic(2), str(tmp_path / "c")
     count = 0
-    for number, step in enumerate(("prepared", "made")):
-        driver = subprocess.Popen(
-            [sys.executable, kafka_flow.__file__, step, kafka.servers, source, out, place, "again" * number],
-            stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        while driver.poll() is None:  # a commit has messages only if some come
-            kafka.produce(source, messages(count, count + 50), 4)
-            count += 50
-            with suppress(subprocess.TimeoutExpired):
-                driver.wait(0.3)
-        assert driver.stdout is not None
-        assert step in driver.stdout.read()
-        assert driver.returncode == -signal.SIGKILL
+
+    def produce() -> None:  # a commit has messages only if some come
+        nonlocal count
+        kafka.produce(source, messages(count, count + 50), 4)
+        count += 50
+
+    for step, resumed in (("prepared", ""), ("made", "again")):
+        see_die(kafka_flow.__file__, step, kafka.servers, source, out, place, resumed, meanwhile=produce)
     with ended_runs() as runs:
         run = from_topic_to_topic(kafka.servers, source, out).resume(place, spark, hosts=1, commit_interval_s=0.2)
         runs.append(run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,8 +24,8 @@ from fries_nb.storage.manifest import claim, commit, committed, recover, see_unc
 
 def part(path: Path, run: str = "r1", **columns: Any) -> tuple[str, ...]:
     """A closed part with these columns."""
-    one = PartWriter(str(path), WorkerId("scored", 0), 1, run)
-    one._serial = len(list(path.rglob("part-*")))
+    serials = count(1 + len(list(path.rglob("part-*"))))
+    one = PartWriter(str(path), WorkerId("scored", 0), 1, run, serials=serials)
     one.write(pa.record_batch(columns))
     return one.close_part()
 
@@ -122,10 +123,10 @@ def test_two_that_complete_a_commit_at_once_add_it_once(table: Path, monkeypatch
     commit(str(table), 1, part(table, n=[1]))
     files, action = part(table, n=[2]), delta._action
 
-    def other_first(path: str, name: str) -> Any:
+    def other_first(*given: Any) -> Any:
         monkeypatch.undo()
         commit(str(table), 2, files)
-        return action(path, name)
+        return action(*given)
 
     monkeypatch.setattr(delta, "_action", other_first)
     commit(str(table), 2, files)
@@ -209,7 +210,7 @@ def test_a_table_that_is_there_is_added_to(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "b"), pa.table({"n": [1], "p": [1]}), partition_by=["p"])
     claim(str(tmp_path / "c"), "fraud")
     refused: dict[str, tuple[Callable[[], None], str]] = {
-        "b": (lambda: claim(str(tmp_path / "b"), "fraud", table=True), "is partitioned by p; expected one that is not"),
+        "b": (lambda: claim(str(tmp_path / "b"), "fraud", table=True), "is partitioned by p, and the sink is not"),
         "c": (lambda: claim(str(tmp_path / "c"), "fraud", table=True), "holds Parquet files, not a Delta table"),
         "a": (lambda: claim(str(tmp_path / "a"), "fraud"), "holds a Delta table, not Parquet files"),
     }

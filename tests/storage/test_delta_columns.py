@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,8 @@ def target(path: Path, *columns: Field) -> str:
 def part(path: str, batch: pa.RecordBatch, fits: bool = True) -> tuple[str, ...]:
     """A part as a sink closes it that knows the table as it is now; or as one does that began before there was one."""
     fit = TableColumns(f"the Delta table {path}", delta.columns(path)).fit if fits else as_it_comes
-    sink = PartWriter(path, WorkerId("scored", 0), 1, "r1", fit=fit)
-    sink._serial = len(list(Path(path).rglob("part-*")))
+    serials = count(1 + len(list(Path(path).rglob("part-*"))))
+    sink = PartWriter(path, WorkerId("scored", 0), 1, "r1", fit=fit, serials=serials)
     sink.write(batch)
     return sink.close_part()
 
@@ -77,6 +78,8 @@ def test_columns_are_written_in_the_types_of_the_table(tmp_path: Path) -> None:
     [
         (Field("x", "double"), {"x": 2**60}, "column 'x' is double in .* and a value does not fit: .*; a column keeps"),
         (Field("x", "long"), {"x": 0.5}, "column 'x' is int64 in .* and now double; a column keeps its type"),
+        (Field("x", "integer"), {"x": 1}, "column 'x' is int32 in .* and now int64; a column keeps its type"),
+        (Field("x", "float"), {"x": 0.5}, "column 'x' is float in .* and now double; a column keeps its type"),
         (Field("x", "long", nullable=False), {"x": None}, "column 'x' is NOT NULL in .*; give it one in the operator"),
         (Field("x", "long", nullable=False), {"y": 1}, "column 'x' is NOT NULL in .*; give it one in the operator"),
         (Field("x", "long"), {"X": 1}, "column 'X' differs from 'x' in .*; rename it in the operator"),
@@ -85,7 +88,7 @@ def test_columns_are_written_in_the_types_of_the_table(tmp_path: Path) -> None:
             "column 'took' is duration.us., a type that no Delta table has; convert it in the operator",
         ),
     ],
-    ids=["value", "type", "null", "missing", "case", "duration"],
+    ids=["value", "type", "wider integers", "wider floats", "null", "missing", "case", "duration"],
 )  # fmt: skip
 def test_what_the_table_cannot_take_is_refused_by_column(
     tmp_path: Path, column: Field, row: dict[str, Any], said: str, fits: bool

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from typing import Any
+
+from dying_driver import die_at
 
 import fries_nb as fn
 from fries_nb.connectors.kafka_sink import KafkaSink
 
 KEYS = 5
+STEPS = {"prepared": "commit", "made": "_delete"}
+"""Where the driver dies at its third commit: before it is made, or before anybody has heard that it was."""
 
 
 class Numbered:
@@ -48,24 +50,9 @@ def check_once(rows: list[dict[str, Any]], count: int) -> None:
         assert sorted(numbers) == list(range(1, len(numbers) + 1))
 
 
-def die_at(step: str) -> None:
-    """Let this process die at the third commit: before it is made, or before anybody has heard that it was."""
-    commits, method = [0], {"prepared": "commit", "made": "_delete"}[step]
-    made = getattr(KafkaSink, method)
-
-    def counted(sink: KafkaSink, *arguments: Any) -> None:
-        commits[0] += 1
-        if commits[0] == 3:
-            print(step, flush=True)
-            os.kill(os.getpid(), signal.SIGKILL)
-        made(sink, *arguments)
-
-    setattr(KafkaSink, method, counted)
-
-
 if __name__ == "__main__":
     step, servers, source, out, place, resumed = sys.argv[1:]
-    die_at(step)
+    die_at(KafkaSink, STEPS[step], 3)
     flow = from_topic_to_topic(servers, source, out)
     run = flow.resume(place, hosts=1, commit_interval_s=0.2) if resumed else flow.run(
         hosts=1, workers=2, checkpoint=place, commit_interval_s=0.2

@@ -13,6 +13,31 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 
+class PartitionCount:
+    """The number of partitions of a topic, from a client's statistics.
+
+    >>> count = PartitionCount("t")
+    >>> count('{"topics": {"t": {"partitions": {"-1": {}, "0": {}, "1": {}}}}}')
+    >>> count.known
+    2
+
+    Args:
+        topic: the topic.
+
+    Attributes:
+        known: the number; it does not decrease.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self.known = 0
+        self._topic = topic
+
+    def __call__(self, statistics: str) -> None:
+        """Take in what the client says, as JSON."""
+        found = msgspec.json.decode(statistics)["topics"].get(self._topic, {}).get("partitions", {})
+        self.known = max([self.known, *(int(number) + 1 for number in found)])
+
+
 class FetchedMessages:
     """What the consumer of one worker has fetched and its splits have not read.
 
@@ -20,20 +45,19 @@ class FetchedMessages:
         cluster: the cluster.
         topic: the topic.
 
-    Attributes:
-        partitions: number of the topic's partitions, as far as the client has counted them.
     """
 
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
-        self.partitions = 0
+        self._count = PartitionCount(topic)
         self._consumer = cluster.consumer("fries-source", counted=self._count)
         self._topic = topic
         self._messages: dict[int, deque[Message]] = {}
         self._ends: dict[int, int] = {}
 
-    def _count(self, statistics: str) -> None:
-        known = msgspec.json.decode(statistics)["topics"].get(self._topic, {}).get("partitions", {})
-        self.partitions = max([self.partitions, *(int(number) + 1 for number in known)])
+    @property
+    def partitions(self) -> int:
+        """Number of the topic's partitions, as far as the client has counted them; 0 before."""
+        return self._count.known
 
     def begin(self, partition: int, offset: int) -> None:
         """Fetch a partition from an offset on."""

@@ -20,7 +20,7 @@ _READS = {
 }  # fmt: skip
 
 
-_COUNTS = {"statistics.interval.ms": 10_000, "topic.metadata.refresh.interval.ms": 30_000}
+COUNTS = {"statistics.interval.ms": 10_000, "topic.metadata.refresh.interval.ms": 30_000}
 """How often the client counts the partitions of a topic, and asks the brokers for them."""
 
 
@@ -46,7 +46,7 @@ class KafkaCluster:
             failures: receives what the client reports of its connections.
             counted: called with the client's statistics, as JSON, while the consumer is polled.
         """
-        counts = {} if counted is None else {**_COUNTS, "stats_cb": counted}
+        counts = {} if counted is None else {**COUNTS, "stats_cb": counted}
         return package().Consumer({**counts, **self._settings(failures), **_READS, "group.id": group})
 
     def producer(self, **settings: Any) -> Producer:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from kafka_sources import PatientSource, topic_of
+from kafka_sources import PatientReader, PatientSource, topic_of
 from mock_kafka import Broker, broker
 from source_contract import CHECKS, Check
 
@@ -69,6 +69,15 @@ def test_a_source_begins_where_it_is_told(kafka: Broker) -> None:
         while len(read) < len(expected):
             read += reader.read(10, 0)["value"].to_pylist()
         assert read == expected
+
+
+def values_of(reader: PatientReader, count: int) -> list[int]:
+    """So many values, sorted."""
+    values: list[int] = []
+    while len(values) < count:
+        batch = reader.read(count - len(values), 0)
+        values += [] if batch is None else batch["value"].to_pylist()
+    return sorted(values)
 
 
 class TimedOffsets:
@@ -259,23 +268,19 @@ def test_partitions_that_are_added_are_read(kafka: Broker, monkeypatch: pytest.M
     """
     topic = kafka.topic(5)
     source = PatientSource(topic_of(kafka, topic))
+    monkeypatch.setitem(kafka_client.COUNTS, "statistics.interval.ms", 20)
     with monkeypatch.context() as patch:
         patch.setattr(KafkaCluster, "partitions", lambda self, topic: [0, 1])
         splits = source.splits(16)
         [ending] = PatientSource(topic_of(kafka, topic, ends=True)).splits(1)
     kafka.produce(topic, [{"value": value} for value in range(10)], 5)
-    readers, read = [source.open(split, Position()) for split in splits], []
-    for reader, mine in zip(readers, ({0, 2, 4}, {1, 3}), strict=True):
-        rows: list[int] = []
-        while len(rows) < 2 * len(mine):
-            rows += reader.read(1, 0)["value"].to_pylist()
-        assert {value % 5 for value in rows} == mine
-        assert reader.position == Position(len(rows), [2] * len(mine))
-        read += rows
-    assert sorted(read) == list(range(10))
+    readers = [source.open(split, Position()) for split in splits]
+    for reader, mine in zip(readers, ([0, 2, 4], [1, 3]), strict=True):
+        assert values_of(reader, 2 * len(mine)) == sorted([*mine, *(5 + number for number in mine)])
+        assert reader.position == Position(2 * len(mine), [2] * len(mine))
     kafka.produce(topic, [{"value": value} for value in range(10, 15)], 5)
     again = source.open(splits[0], readers[0].position)
-    assert sorted(again.read(1, 0)["value"].to_pylist()[0] for _ in range(3)) == [10, 12, 14]
+    assert values_of(again, 3) == [10, 12, 14]
     assert again.position == Position(9, [3, 3, 3])
     assert PatientSource(topic_of(kafka, topic, ends=True)).open(ending, Position()).position is None
 

@@ -13,8 +13,8 @@ from fries_nb.connectors.kafka_client import KafkaCluster
 from fries_nb.connectors.kafka_source import KafkaReader, KafkaSource, KafkaTopic
 from fries_nb.connectors.source import Position, Split
 
-QUICK = {"fetch.wait.max.ms": 5, "metadata.request.timeout.ms": 5_000, "statistics.interval.ms": 20}
-"""So that a partition is fetched soon after it was assigned, and found soon after it was added."""
+QUICK = {"fetch.wait.max.ms": 5, "metadata.request.timeout.ms": 5_000}
+"""So that a partition is fetched soon after it was assigned."""
 
 
 def topic_of(broker: Broker, name: str, **more: Any) -> KafkaTopic:

@@ -26,7 +26,7 @@ from fries_nb.storage.locations import join, locate
 from fries_nb.storage.schemas import unified
 
 _CHECK = "delta.constraints."
-_IN_UTC = "%Y-%m-%dT%H:%M:%S.%fZ"
+_IN_UTC = "%Y-%m-%dT%H:%M:%S.%fZ"  # as are all times with a zone in a table
 _RULES = {
     "delta.invariants": "the invariant of",
     "delta.generationExpression": "the generated column",
@@ -276,14 +276,13 @@ def _action(path: str, name: str, partition_by: Sequence[str]) -> Any:
 
 
 def _partition_value(value: Any) -> str | None:
-    """A value as the log has it.
+    """A value of a part, in the table's type, as the log has it.
 
     >>> [_partition_value(value) for value in (None, True, 7, datetime.date(2026, 1, 2), datetime.datetime(2026, 1, 2))]
     [None, 'true', '7', '2026-01-02', '2026-01-02 00:00:00.000000']
     """
     if isinstance(value, datetime.datetime):
-        zoned = value.tzinfo is not None
-        return value.astimezone(datetime.UTC).strftime(_IN_UTC) if zoned else value.isoformat(" ", "microseconds")
+        return value.strftime(_IN_UTC) if value.tzinfo is not None else value.isoformat(" ", "microseconds")
     return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

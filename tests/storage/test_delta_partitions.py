@@ -15,6 +15,7 @@ import fries_nb as fn
 from fries_nb.connectors import partitioned_writer
 from fries_nb.connectors.parquet_sink import DeltaSink
 from fries_nb.connectors.partitioned_writer import PartitionedWriter, divided
+from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
 from fries_nb.storage import flow_fingerprint, manifest
@@ -71,6 +72,20 @@ def test_a_value_is_read_as_it_was_written(kind: str, tmp_path: Path) -> None:
     assert pa.table(queried.read_all()).to_pylist() == rows
     read = [row for file in manifest.committed(str(tmp_path / "t")) for row in pq.read_table(file).to_pylist()]
     assert sorted(read, key=lambda row: row["n"]) == rows
+
+
+def test_parts_have_the_columns_of_the_table(tmp_path: Path) -> None:
+    """In its types, as the writer reports them, without those of the runtime."""
+    write_deltalake(str(tmp_path / "t"), pa.table({"n": [0], "x": [0.5], "p": ["a"]}), partition_by=["p"])
+    sink = claimed(tmp_path / "t", "p")
+    writer = sink.open(WorkerId("out", 0), 1)
+    writer.write(pa.record_batch({"x": [1, 2], "p": ["a", None], DUE: [5, 6], "n": [1, 2]}))
+    columns = pa.schema({"x": pa.float64(), "p": pa.string(), "n": pa.int64()})
+    assert writer.columns == columns
+    parts = writer.close_part()
+    assert [pq.read_schema(part).remove_metadata() for part in parts] == [columns] * 2
+    commit(sink, 1, parts)
+    assert [(row["x"], row["p"]) for row in rows_of(tmp_path / "t")] == [(0.5, "a"), (1.0, "a"), (2.0, None)]
 
 
 def test_rows_are_divided_by_all_columns_in_their_order() -> None:

@@ -32,6 +32,35 @@ def as_it_comes(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
+class RowBuffer:
+    """Rows of one schema that wait in memory.
+
+    Small batches are merged early, since writing thousands of them at a commit would delay tuples.
+
+    Attributes:
+        count: number of rows.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._merged: list[pa.RecordBatch] = []
+        self._recent: list[pa.RecordBatch] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        self.count += batch.num_rows
+        self._recent.append(batch)
+        if len(self._recent) >= MERGED:
+            self._merged.append(pa.concat_batches(self._recent))
+            self._recent = []
+
+    def take(self) -> pa.RecordBatch:
+        """Remove all rows, at least one, and return them as one batch."""
+        rows = pa.concat_batches(self._merged + self._recent)
+        self.count, self._merged, self._recent = 0, [], []
+        return rows
+
+
 class PartWriter:
     """The part files of one sink worker.
 
@@ -77,9 +106,7 @@ class PartWriter:
         self._seen: pa.Schema | None = None  # schema of the last batch
         self._fine: list[str] = []
         self.columns = pa.schema([])
-        self._rows: list[pa.RecordBatch] = []
-        self._recent: list[pa.RecordBatch] = []  # not merged yet
-        self._count = 0
+        self._rows = RowBuffer()
         self._writer: pq.ParquetWriter | None = None
         self._name = ""
         self._serials = serials or count(1)
@@ -106,11 +133,8 @@ class PartWriter:
                 self.columns = wider
         for name in self._fine:
             _refuse_nanoseconds(batch.column(name), name, self._worker)
-        self._recent.append(batch if batch.schema == self.columns else fitted(batch, self.columns))
-        self._count += batch.num_rows
-        if len(self._recent) >= MERGED:
-            self._merge()
-        if self._count >= GROUP_ROWS:
+        self._rows.add(batch if batch.schema == self.columns else fitted(batch, self.columns))
+        if self._rows.count >= GROUP_ROWS:
             self.write_group()
 
     def close_part(self) -> tuple[str, ...]:
@@ -121,16 +145,11 @@ class PartWriter:
 
     def discard(self) -> None:
         """Delete the parts that ``close_part`` has not returned."""
-        self._rows, self._recent, self._count = [], [], 0
+        self._rows = RowBuffer()
         self._end_part()
         for file in self._closed:
             self._filesystem.delete_file(locate(file)[1])
         self._closed = []
-
-    def _merge(self) -> None:
-        """Merge small batches early, since writing thousands of them at a commit would delay tuples."""
-        self._rows.append(pa.concat_batches(self._recent))
-        self._recent = []
 
     def _end_part(self) -> None:
         self.write_group()
@@ -144,16 +163,14 @@ class PartWriter:
 
     def write_group(self) -> None:
         """Write the rows that are in memory to the current part, as a row group."""
-        if not self._count:
+        if not self._rows.count:
             return
         try:
             if self._writer is None:
                 self._writer = self._open()
-            rows = pa.Table.from_batches(self._rows + self._recent, self.columns).combine_chunks()
-            self._writer.write_table(rows, row_group_size=2 * GROUP_ROWS)
+            self._writer.write_batch(self._rows.take(), row_group_size=2 * GROUP_ROWS)
         except (OSError, pa.ArrowException) as error:
             raise self._failed(error) from error
-        self._rows, self._recent, self._count = [], [], 0
 
     def _open(self) -> pq.ParquetWriter:
         operator, index = self._worker

@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fries_nb.connectors.part_writer import GROUP_ROWS, PartWriter
+from fries_nb.connectors.part_writer import GROUP_ROWS, PartWriter, RowBuffer
 from fries_nb.connectors.sink import WrittenColumns, of_user
 from fries_nb.errors import SinkError
+from fries_nb.storage.schemas import fitted
 
+HELD_ROWS = 4 * GROUP_ROWS
+"""Number of rows that are divided at a time, which is the maximum that a sink holds in memory."""
 MOST_OPEN = 100
 """Maximum number of parts that are open at a time; if there are rows of more partitions, parts are closed early."""
 _KINDS = (
@@ -30,8 +33,8 @@ _KINDS = (
 class PartitionedWriter:
     """Writes the rows of one sink worker, a part for each partition; see ``SinkWriter``.
 
-    A row without a partition column, or with null in it, is in the partition of null. Together with the parts it holds
-    no more rows in memory than ``GROUP_ROWS``.
+    A row without a partition column, or with null in it, is in the partition of null. Rows are divided when there are
+    many, or at a commit, since batches may have a row or two of each partition.
 
     Args:
         table: description of the table, for the messages of errors.
@@ -52,8 +55,8 @@ class PartitionedWriter:
         self._fit = fit
         self._open_part = open_part
         self._columns = WrittenColumns()
+        self._rows = RowBuffer()
         self._writers: dict[tuple[Any, ...], PartWriter] = {}
-        self._held = 0
         self._closed: list[str] = []
 
     @property
@@ -69,27 +72,34 @@ class PartitionedWriter:
         """
         if not batch.num_rows:
             return
-        batch = self._fit(of_user(batch))
+        batch, before = self._fit(of_user(batch)), self.columns
         self._columns.note(batch.schema)
         self._check_kinds(batch.schema)
-        for values, rows in divided(batch, self._by):
-            self._writer(values).write(rows)
-        self._held += batch.num_rows
-        if self._held >= GROUP_ROWS:
-            for writer in self._writers.values():
-                writer.write_group()
-            self._held = 0
+        if self.columns is not before:
+            self._divide()
+        self._rows.add(batch if batch.schema == self.columns else fitted(batch, self.columns))
+        if self._rows.count >= HELD_ROWS:
+            self._divide()
 
     def close_part(self) -> tuple[str, ...]:
         """Close the parts of all partitions."""
+        self._divide()
         self._close()
         closed, self._closed = tuple(self._closed), []
         return closed
 
+    def _divide(self) -> None:
+        """Write the rows that are in memory to the parts of their partitions."""
+        if self._rows.count:
+            for values, rows in divided(self._rows.take(), self._by):
+                writer = self._writer(values)
+                writer.write(rows)
+                writer.write_group()
+
     def _close(self) -> None:
         for writer in self._writers.values():
             self._closed += writer.close_part()
-        self._writers, self._held = {}, 0
+        self._writers = {}
 
     def _writer(self, values: tuple[Any, ...]) -> PartWriter:
         if values in self._writers:

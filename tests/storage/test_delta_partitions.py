@@ -80,12 +80,15 @@ def test_parts_have_the_columns_of_the_table(tmp_path: Path) -> None:
     sink = claimed(tmp_path / "t", "p")
     writer = sink.open(WorkerId("out", 0), 1)
     writer.write(pa.record_batch({"x": [1, 2], "p": ["a", None], DUE: [5, 6], "n": [1, 2]}))
+    writer.write(pa.record_batch({"p": [None], "n": [3]}))
     columns = pa.schema({"x": pa.float64(), "p": pa.string(), "n": pa.int64()})
     assert writer.columns == columns
     parts = writer.close_part()
     assert [pq.read_schema(part).remove_metadata() for part in parts] == [columns] * 2
     commit(sink, 1, parts)
-    assert [(row["x"], row["p"]) for row in rows_of(tmp_path / "t")] == [(0.5, "a"), (1.0, "a"), (2.0, None)]
+    assert [(row["x"], row["p"]) for row in rows_of(tmp_path / "t")] == [
+        (0.5, "a"), (1.0, "a"), (2.0, None), (None, None)
+    ]  # fmt: skip
 
 
 def test_rows_are_divided_by_all_columns_in_their_order() -> None:
@@ -157,20 +160,20 @@ def test_a_commit_that_was_cut_short_makes_the_table_of_its_own_run(
 def test_many_partitions_take_few_rows_in_memory_and_few_open_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows are written when there are as many as one part may hold, and files closed when there are too many."""
-    monkeypatch.setattr(partitioned_writer, "GROUP_ROWS", 8)
+    """Rows are written when there are many, and files closed when there are too many."""
+    monkeypatch.setattr(partitioned_writer, "HELD_ROWS", 8)
     monkeypatch.setattr(partitioned_writer, "MOST_OPEN", 3)
     sink = claimed(tmp_path / "t", "p")
     writer, held, opened = sink.open(WorkerId("out", 0), 1), [], []
     assert isinstance(writer, PartitionedWriter)
     for n in range(60):
         writer.write(pa.record_batch({"n": [n], "p": [n // 20 + n % 3]}))
-        held.append(sum(part._count for part in writer._writers.values()))
+        held.append(writer._rows.count + sum(part._rows.count for part in writer._writers.values()))
         opened.append(len(writer._writers))
     assert (max(held), max(opened)) == (7, 3)
     commit(sink, 1, parts := writer.close_part())
     assert [row["n"] for row in rows_of(tmp_path / "t")] == list(range(60))
-    assert len(parts) < 20
+    assert len(parts) < 20, "a part has the rows of several batches"
     assert writer._writers == {}, "partitions that get no more rows take no memory"
 
 

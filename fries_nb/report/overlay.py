@@ -26,7 +26,7 @@ from fries_nb.report.theme import BLUE, FONT, GREEN, ORANGE, PURPLE, SKY, VERMIL
 
 _LEFT, _RIGHT, _TOP, _UPPER, _BELOW = 64.0, 18.0, 52.0, 230.0, 42.0
 _MOST_POINTS = 300
-_KEY_WIDTH = 172.0
+_KEY_WIDTH, _KEYS = 226.0, 3
 _PENS = (
     (BLUE, SKY, ""), (VERMILION, "#ff8a3d", "7 3"), (GREEN, "#2fc79a", "2 3"), (PURPLE, PURPLE, "9 3 2 3"),
     (ORANGE, ORANGE, "4 4"),
@@ -118,7 +118,7 @@ def _curve(index: int, curve: OverlaidCurve, across: Scale, up: Scale) -> str:
 
 
 def _key(index: int, curve: OverlaidCurve) -> str:
-    x, y = _LEFT + (index % 4) * _KEY_WIDTH, 16 + 18 * (index // 4)
+    x, y = _LEFT + (index % _KEYS) * _KEY_WIDTH, 16 + 18 * (index // _KEYS)
     return (
         f'<line class="pen line{index}" x1="{number(x)}" x2="{number(x + 24)}" y1="{y}" y2="{y}"/>'
         f'<text class="key" x="{number(x + 30)}" y="{y + 4}">{escaped(_in_words(curve))}</text>'

@@ -26,6 +26,7 @@ from fries_nb.running.proposals import Proposal
 from fries_nb.running.region_runner import OVER
 from fries_nb.running.remedies import Violation
 from fries_nb.running.run_end import UncommittedCheck
+from fries_nb.running.run_frames import changes_frame, history_frame
 from fries_nb.running.source_states import Explanation, source_states
 from fries_nb.running.telemetry import KeptCheckpoint, RecoveryTime
 from fries_nb.spark.region_spec import Options
@@ -252,6 +253,14 @@ class RunMonitor(HostMonitor):
             About four points a second, oldest first.
         """
         return self._telemetry.points()
+
+    def history_frame(self) -> Any:
+        """Latency and throughput at the sinks over time: a pandas DataFrame of ``history()``, by ``at`` in UTC."""
+        return history_frame(self.history())
+
+    def changes_frame(self) -> Any:
+        """All changes as a pandas DataFrame, with outcome and times; see ``run_frames.CHANGE_COLUMNS``."""
+        return changes_frame(self.changes)
 
     def marks(self) -> tuple[PlotMark, ...]:
         """The times at which changes were requested and ended, for plots.

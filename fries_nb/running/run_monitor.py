@@ -255,11 +255,20 @@ class RunMonitor(HostMonitor):
         return self._telemetry.points()
 
     def history_frame(self) -> Any:
-        """Latency and throughput at the sinks over time: a pandas DataFrame of ``history()``, by ``at`` in UTC."""
+        """Latency and throughput at the sinks over time, as ``history()``.
+
+        Returns:
+            A pandas DataFrame with ``p50_ms``, ``p99_ms`` and ``rate`` (tuples per second), by ``at`` in UTC.
+        """
         return history_frame(self.history())
 
     def changes_frame(self) -> Any:
-        """All changes as a pandas DataFrame, with outcome and times; see ``run_frames.CHANGE_COLUMNS``."""
+        """All changes of the run, in order of request.
+
+        Returns:
+            A pandas DataFrame with a row for each: ``change`` (its id), ``targets``, ``scheduler``, ``outcome``, the
+            times ``delay_ms``, ``plan_ms``, ``prepare_ms`` and ``commit_ms``, ``old_tuples`` and ``error``.
+        """
         return changes_frame(self.changes)
 
     def marks(self) -> tuple[PlotMark, ...]:

@@ -10,8 +10,26 @@ import msgspec
 
 from fries_nb.checkpoints import Position, Reading
 from fries_nb.frames import (
-    Action, ApplyDeferred, Attempt, BlockEntries, ChannelId, Commit, Data, End, Frame, Hold, Marker, Move, MovedBins,
-    MovedTimes, MoveSplits, Reconfigure, Release, Tag, Watermark, WorkerId,
+    Action,
+    ApplyDeferred,
+    Attempt,
+    BlockEntries,
+    ChannelId,
+    Commit,
+    Data,
+    End,
+    Frame,
+    Hold,
+    Marker,
+    Move,
+    MovedBins,
+    MovedTimes,
+    MoveSplits,
+    Reconfigure,
+    Release,
+    Tag,
+    Watermark,
+    WorkerId,
 )  # fmt: skip
 
 __all__ = [
@@ -370,7 +388,6 @@ class Report(msgspec.Struct, frozen=True, tag=True):
 
 class Chained(msgspec.Struct, frozen=True, tag=True):
     """The chain of this worker, empty if its host does not run it; ``error`` says why it is not the requested one."""
-
     worker: WorkerId
     operators: tuple[str, ...]
     error: str = ""

@@ -10,7 +10,7 @@ import pytest
 from report_page import NASTY, SECTIONS, stands_alone
 from verdicts import verdict_on
 
-from fries_nb.audit import Mixed, Verdict
+from fries_nb.audit import Met, Mixed, Verdict
 from fries_nb.changes import Change
 from fries_nb.commands import demo
 from fries_nb.constraints.judgements import state_of
@@ -37,7 +37,10 @@ PLACE = Place(1_790_000_000.0, 2, 64 << 20)
 POINTS = tuple(Point(1_790_000_000.0 + n / 4, 5.0 + n, 20.0 + n * n, 400.0) for n in range(40))
 SERIALIZABLE = Verdict(True, (), (), (), 4_000, 1)
 SEVEN = (1 << ROW_BITS) + 7
-MIXED = Verdict(False, (Mixed(SEVEN, "u1", ("FM",), (NASTY,)),), (str(SEVEN), "u1"), ("FM", NASTY), 9, 1)
+MET = (Met("FM", ("u1",), ()), Met(NASTY, (), ("u1",)), Met("in", (), ()))
+MIXED = Verdict(
+    False, (Mixed(SEVEN, "u1", ("FM",), (NASTY,)),), (str(SEVEN), "u1"), ("FM", NASTY), 9, 1, cycle_met=(MET, ())
+)
 
 
 def change(number: int, scheduler: str, outcome: Outcome | None) -> Change:

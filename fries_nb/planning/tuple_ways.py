@@ -4,6 +4,7 @@ A way is a sequence of operators along edges. Whether naive FCM is safe shows in
 ``planning.pruning``): one tuple that meets two targets on its way, or two tuples that one operator has made of one.
 
 >>> from fries_nb.dataflow.graph import Edge, Emits, Operator
+>>> from fries_nb.planning.pruning import prune
 >>> names = (Operator("S"), Operator("RE", Emits.ONE_TO_MANY), *map(Operator, "CDX"))
 >>> ends = ("S", "RE"), ("RE", "C"), ("RE", "D"), ("C", "X"), ("D", "X")
 >>> graph = Graph("diamond", names, tuple(Edge(*each) for each in ends))
@@ -11,7 +12,7 @@ A way is a sequence of operators along edges. Whether naive FCM is safe shows in
 (None, (('S', 'RE', 'C', 'X'), 2))
 >>> two_ways(graph, "RE", {"X"})
 (('RE', 'C', 'X'), ('RE', 'C', 'X'))
->>> [witness.in_words for witness in witnesses(graph, {"X"}).values()]
+>>> [witness.in_words for witness in witnesses(graph, {"X"}, prune(graph, {"X"})).values()]
 ['two tuples of one may both go RE → C → X']
 """
 
@@ -26,7 +27,7 @@ import networkx as nx
 from fries_nb.dataflow.graph import Edge, Graph
 from fries_nb.dataflow.loops import contracted
 from fries_nb.planning.covering import within_transactions
-from fries_nb.planning.pruning import carries_several, leading_edges, multiplying, prune
+from fries_nb.planning.pruning import PruningDecision, Rule, carries_several, leading_edges, multiplying
 
 Way = tuple[str, ...]
 Spot = TypeVar("Spot", bound=Hashable)
@@ -52,16 +53,28 @@ class Witness:
         return f"two tuples of one may {'both ' if len(shown) == 1 else ''}go {' and '.join(shown)}"
 
 
-def witnesses(graph: Graph, targets: Iterable[str]) -> dict[str, Witness]:
-    """The witness of each one-to-many operator above the targets of a change, in topological order."""
+def witnesses(graph: Graph, targets: Iterable[str], decisions: Iterable[PruningDecision]) -> dict[str, Witness]:
+    """The witness of each of these decisions, by its operator; each is searched for in O(V + E).
+
+    There is none where pruning was off, nor for an operator that only a region of the dataflow has.
+
+    Args:
+        graph: the dataflow.
+        targets: names of the operators to change.
+        decisions: decisions on operators above the targets.
+    """
     contraction = contracted(within_transactions(graph))
     flat, nodes = contraction.graph, frozenset(map(contraction.node, targets))
-    found = {}
-    for decision in prune(flat, nodes):
+    found: dict[str, Witness] = {}
+    for decision in decisions:
         name = decision.operator
-        one = shortest([name], flat.successors, lambda spot, start=name: spot in nodes and spot != start)  # type: ignore[misc]
+        if decision.rule is Rule.OFF or name not in flat:
+            continue
         two = None if decision.pruned else two_ways(flat, name, nodes)
-        found[name] = Witness(two or (one or (),))
+        if two is not None:
+            found[name] = Witness(two)
+        elif (rest := shortest(flat.successors(name), flat.successors, nodes.__contains__)) is not None:
+            found[name] = Witness(((name, *rest),))
     return found
 
 

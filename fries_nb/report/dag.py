@@ -255,7 +255,7 @@ def draw(
 def _node(operator: Operator, box: Box, state: str, title: str, fact: str) -> str:
     x, y = box.centre
     facts = fact or f"{_kind(operator)} ×{operator.workers}"  # noqa: RUF001
-    heard = ", ".join(filter(None, [operator_title(operator), fact, state_words(state)]))
+    heard = ", ".join(filter(None, [operator_title(operator), state_words(state)]))
     shape = f'x="{number(box.x)}" y="{number(box.y)}" width="{number(box.width)}" height="{number(box.height)}"'
     ring = (
         f'x="{number(box.x - 4)}" y="{number(box.y - 4)}" width="{number(box.width + 8)}" '

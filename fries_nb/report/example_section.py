@@ -24,7 +24,7 @@ from itertools import groupby
 from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.counter_example import CounterExample, ExampleStep, StepKind
 from fries_nb.report.cycle_picture import CycleNode, cycle_svg
-from fries_nb.report.markup import Html, joined, tag
+from fries_nb.report.markup import Html, inline, joined, tag
 from fries_nb.report.stepper import stepper
 from fries_nb.report.version_pictures import COPIES, example_met_svg, example_svg
 
@@ -38,8 +38,8 @@ def example_parts(graph: Graph, example: CounterExample) -> Html:
     pictures = [*(example_svg(graph, example, number) for number, _ in moments), met]
     pictures[1:] = [_STYLE.sub("", drawing) for drawing in pictures[1:]]  # the style of the first one applies to all
     lines = [*(words for _, words in moments), conclusion(example)]
-    frames = [joined([Html(drawing), tag("p", words)]) for drawing, words in zip(pictures, lines, strict=True)]
-    frames[-1] = joined([frames[-1], Html(cycle)])
+    frames = [joined([inline(drawing), tag("p", words)]) for drawing, words in zip(pictures, lines, strict=True)]
+    frames[-1] = joined([frames[-1], inline(cycle)])
     lead = tag("p", "A counter-example to naive FCM, step by step:")
     return joined([lead, stepper("Steps of the counter-example", frames)])
 

@@ -21,13 +21,13 @@ from dataclasses import dataclass, field
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.loops import loops_in
-from fries_nb.planning import CriticalPath, Rule
+from fries_nb.planning import CriticalPath
 from fries_nb.planning.counter_example import CounterExample, counter_example
 from fries_nb.planning.tuple_ways import witnesses
 from fries_nb.report.dag import Ends, dag_svg, explained, state_words
 from fries_nb.report.example_section import end_svgs, example_parts, summary
 from fries_nb.report.latency import took
-from fries_nb.report.markup import Html, figure, joined, listed, stacked
+from fries_nb.report.markup import Html, counted, figure, inline, joined, listed, stacked
 from fries_nb.scheduling import Plan
 
 _SHOWN = 12
@@ -122,11 +122,9 @@ def plan_parts(graph: Graph, plan: Plan, more: Iterable[str] = ()) -> Html:
         plan: the plan.
         more: further lines.
     """
-    # In an untrusted notebook only the text of the picture remains: spaces keep labels apart.
-    picture = plan_svg(graph, plan).replace("</title>", "</title> ").replace("</text>", "</text> ")
     example = counter_example(graph, plan.targets)
     steps = [] if example is None else [example_parts(graph, example)]
-    return joined([Html(picture), listed([*in_words(graph, plan), *more]), *steps])
+    return joined([inline(plan_svg(graph, plan)), listed([*in_words(graph, plan), *more]), *steps])
 
 
 def plan_drawing(graph: Graph, plan: Plan) -> str:
@@ -149,18 +147,18 @@ def in_words(graph: Graph, plan: Plan) -> list[str]:
 
 def _decisions(graph: Graph, plan: Plan) -> list[str]:
     """The reason of each pruning decision, with the ways of tuples that show it."""
-    found = witnesses(graph, plan.targets)
-    return [
-        decision.reason if decision.rule is Rule.OFF else f"{decision.reason}: {found[decision.operator].in_words}"
-        for decision in plan.covering.pruning
-    ]
+    shown = plan.covering.pruning[:_SHOWN]
+    found = {name: f": {one.in_words}" for name, one in witnesses(graph, plan.targets, shown).items()}
+    lines = [decision.reason + found.get(decision.operator, "") for decision in shown]
+    more = len(plan.covering.pruning) - _SHOWN
+    return [*lines, f"... and {counted(more, 'more one-to-many operator')}"] if more > 0 else lines
 
 
 def _on_naive(plan: Plan, example: CounterExample | None) -> str:
     if plan.covering.naive_safe:
         return "Naive FCM would be consistent here: no tuple meets two targets."
     if example is None:
-        return "Naive FCM is not taken to be consistent: a loop is planned as a whole, whatever its rows do inside."
+        return "Naive FCM is not taken to be consistent: the plan is cautious about loops, and rows kept between regions."
     return f"Naive FCM would not be consistent: {summary(example)}"
 
 

@@ -57,7 +57,8 @@ def stepper(name: str, frames: Sequence[str]) -> Html:
     parts: list[str] = [Html(f"<style>\n{STYLE}</style>")]
     for number, frame in enumerate(frames, start=1):
         chosen = " checked" if number == 1 else ""
-        words = tag("span", f"Step {number} of {len(frames)}")
-        parts += [tag("label", Html(f'<input type="radio" name="step"{chosen}>'), words), tag("section", frame)]
+        # JupyterLab has shortcuts of its own for arrows, except on elements with this attribute.
+        button = Html(f'<input type="radio" name="step" data-lm-suppress-shortcuts="true"{chosen}>')
+        parts += [tag("label", button, tag("span", f"Step {number} of {len(frames)}")), tag("section", frame)]
     # A dialog's form is never sent: Enter would send another one, and leave the page.
     return tag("form", *parts, class_="fries-steps", method="dialog", role="radiogroup", aria_label=name)

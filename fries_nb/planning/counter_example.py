@@ -147,8 +147,8 @@ def _parting(graph: Graph, targets: frozenset[str]) -> tuple[Way, tuple[Way, Way
     contraction = contracted(graph)
     flat, nodes = contraction.graph, frozenset(map(contraction.node, targets))
     for decision in prune(flat, nodes):
-        parted = None if decision.pruned else two_ways(flat, decision.operator, nodes)
-        if parted is not None:
+        two = None if decision.pruned else two_ways(flat, decision.operator, nodes)
+        if two is not None:
             break
     else:
         # A loop may let several tuples out for one, and a target among its exits meets them.
@@ -156,10 +156,10 @@ def _parting(graph: Graph, targets: frozenset[str]) -> tuple[Way, tuple[Way, Way
         loop = next(many, None)
         if loop is None:
             return None
-        parted = (loop,), (loop,)
-    start = parted[0][0]
+        two = (loop,), (loop,)
+    start = two[0][0]
     shared = shortest(graph.sources, graph.successors, lambda name: name == start)
-    one, other = (_expanded(graph, contraction, way, targets) for way in parted)
+    one, other = (_expanded(graph, contraction, way, targets) for way in two)
     return None if shared is None or one is None or other is None else (shared, (one[1:], other[1:]))
 
 

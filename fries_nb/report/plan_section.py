@@ -158,7 +158,7 @@ def _on_naive(plan: Plan, example: CounterExample | None) -> str:
     if plan.covering.naive_safe:
         return "Naive FCM would be consistent here: no tuple meets two targets."
     if example is None:
-        return "Naive FCM is not taken to be consistent: the plan is cautious about loops, and rows kept between regions."
+        return "Naive FCM is not taken to be consistent: plans are cautious about loops and kept rows."
     return f"Naive FCM would not be consistent: {summary(example)}"
 
 

@@ -121,6 +121,7 @@ def test_who_mixed_versions_is_said_with_a_cycle():
     """Counts, operators, one of the tuples, and the proof."""
     page = stands_alone(run_page(replace(story(), changes=(change(1, "naive", DONE),), verdict=MIXED)))
     assert "Not serializable: 1 of 9 source tuples met an old version and a new one." in page.texts
+    assert page.text.count("Step 1 of") == 1
     row = "row 7 of split 1 of source 0"
     assert row in page.texts
     assert f"{row} → (at FM) u1 → (at {NASTY}) {row}" in page.texts
@@ -158,11 +159,11 @@ def test_the_report_of_the_demonstration():
     trials = [*good, SchedulerTrial(naive, f"FM: {NASTY}", POINTS, (), MIXED)]
     text = comparison_page(demo.comparison(PLACE, trials, "payments.parquet"))
     page = stands_alone(text)
-    assert page.tags.count("svg") == 4
+    assert page.tags.count("svg") == 4 + 2
     names = ["Fries", "Epoch", "Naive"]
     assert [heading for heading in page.headings if heading in names] == names * 2
     assert f"Naive: FM: {NASTY}" in page.texts
-    assert any(said.startswith("FM, MC change together: the message goes to FM") for said in page.texts)
+    assert any(said.startswith("FM, MC change together: the message goes to the head FM") for said in page.texts)
     assert "Fries took 16.3 ms, Epoch took 4,313 ms, Naive was aborted" in page.text
     assert "4,313 ms" in page.texts
     assert "64 MiB of credit a host" in page.text

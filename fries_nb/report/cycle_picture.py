@@ -116,7 +116,7 @@ def _arrow(start: Spot, end: Spot, width: float, label: str, is_double: bool) ->
     path = f"M{number(base[0])},{number(base[1])} L{number(foot[0])},{number(foot[1])}"
     x, y, anchor = (base[0] + tip[0]) / 2, (base[1] + tip[1]) / 2, "middle"
     if dy:  # beside the arrow, outside
-        x, y, anchor = (x + 9, y + 4, "start") if dy > 0 else (x - 9, y + 4, "end")
+        x, y, anchor = (x + 9, y + 4, "start") if dy > 0 else (x - 9, y + (18 if dx else 4), "end")
     else:
         y += -8 if dx > 0 else 18
     return (

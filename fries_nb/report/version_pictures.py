@@ -25,7 +25,7 @@ from fries_nb.report.layout import layout
 COPIES = ("t1", "t1.1", "t1.2")
 """Names of the source tuple of a counter-example, and of the two tuples that were made of it."""
 _FACT = 14  # letters below an operator's name
-_WIDTH = 680.0
+_WIDTH = 900.0
 
 
 def met_svg(graph: Graph, met: Iterable[Met], changes: Collection[str]) -> str:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import pytest
-from planning_graphs import W5
+from planning_graphs import W3, W5
 from report_page import NASTY, Page, stands_alone
 
 from fries_nb.audit import Verdict, judge
 from fries_nb.changes import Change
 from fries_nb.dataflow import Edge, Graph, Operator
+from fries_nb.planning import CriticalPath, Prediction
 from fries_nb.planning.counter_example import counter_example
 from fries_nb.report.cycle_picture import CycleNode, cycle_svg
 from fries_nb.report.displays import RunVerdict
 from fries_nb.report.page import page
+from fries_nb.report.plan_section import in_words
 from fries_nb.scheduling import schedule
 from fries_nb.trace import Ran, Updated
 
@@ -62,6 +65,16 @@ def test_two_tuples_of_one_at_one_target_are_drawn(scheduler: str) -> None:
     assert "u1: old, new" in html.texts
     steps = [said for said in html.texts if said.startswith("Step ")]
     assert steps == ([f"Step {step} of 7" for step in range(1, 8)] if scheduler == "naive" else [])
+
+
+def test_each_component_has_its_predicted_delay() -> None:
+    """Where there are several, and the delay is known."""
+    paths = (CriticalPath(("J5",), 12.0), CriticalPath(("J6",), None, ("J6",)))
+    plan = replace(schedule("fries", W3, ["J5", "J6"]), prediction=Prediction(paths, None))
+    first, second, naive, _ = in_words(W3, plan)
+    assert first == "J5 receives the message directly, and no marker follows (predicted: 12 ms)."
+    assert second == "J6 receives the message directly, and no marker follows."
+    assert naive == "Naive FCM would be consistent here: no tuple meets two targets."
 
 
 def test_a_serializable_run_has_no_picture() -> None:

@@ -60,5 +60,5 @@ def stepper(name: str, frames: Sequence[str]) -> Html:
         # JupyterLab has shortcuts of its own for arrows, except on elements with this attribute.
         button = Html(f'<input type="radio" name="step" data-lm-suppress-shortcuts="true"{chosen}>')
         parts += [tag("label", button, tag("span", f"Step {number} of {len(frames)}")), tag("section", frame)]
-    # A dialog's form is never sent: Enter would send another one, and leave the page.
+    # A dialog's form is never sent: another one may be by Enter, which leaves the page.
     return tag("form", *parts, class_="fries-steps", method="dialog", role="radiogroup", aria_label=name)

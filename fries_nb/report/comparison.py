@@ -148,7 +148,7 @@ def comparison_page(comparison: Comparison) -> str:
             section("The schedulers side by side", _overlay(trials), _table(trials)),
             section("The dataflow and the change", dag_parts(comparison.graph, comparison.plan)),
             section("Latency before and after the change", *map(_latency, trials)),
-            section("Audit", tag("p", JUDGE), *map(_audit, trials)),
+            section("Audit", tag("p", JUDGE), *(_audit(comparison, trial) for trial in trials)),
         ],
     )
 
@@ -213,9 +213,10 @@ def settled_after_s(points: Sequence[Point], marks: Sequence[PlotMark]) -> float
     return later[slow[-1] + 1 if slow else 0].at_s - requested[0]
 
 
-def _audit(trial: SchedulerTrial) -> Html:
+def _audit(comparison: Comparison, trial: SchedulerTrial) -> Html:
     labels = {mark.change: mark.label for mark in trial.marks}
-    return joined([tag("h3", _name(trial)), verdict_parts(trial.verdict, labels)])
+    naive = dict.fromkeys(labels, comparison.plan.targets) if trial.row.scheduler == "naive" else {}
+    return joined([tag("h3", _name(trial)), verdict_parts(trial.verdict, labels, comparison.graph, naive)])
 
 
 def _name(trial: SchedulerTrial) -> str:

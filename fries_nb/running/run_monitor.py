@@ -21,6 +21,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import DataflowError
 from fries_nb.messages import Paused
 from fries_nb.report import Story, run_page, write_page
+from fries_nb.report.displays import RunVerdict
 from fries_nb.running.host_monitor import HostMonitor
 from fries_nb.running.proposals import Proposal
 from fries_nb.running.region_runner import OVER
@@ -328,17 +329,19 @@ class RunMonitor(HostMonitor):
         """
         return list(self._runner.trace())
 
-    def audit(self) -> auditing.Verdict:
+    def audit(self) -> RunVerdict:
         """Check whether the run so far is conflict-serializable.
 
         Returns:
-            The verdict; if it is negative, with the tuples that mixed versions, were lost or duplicated.
+            The verdict; if it is negative, with the tuples that mixed versions, were lost or duplicated. A notebook
+            draws what one of them met, and the precedence cycle.
 
         Raises:
             RunError: the run was not started with ``audit=True``.
             TraceError: the trace is empty, or records of a worker are missing.
         """
-        return auditing.judge(self._runner.trace(), self._runner.queue.executed())
+        verdict = auditing.judge(self._runner.trace(), self._runner.queue.executed())
+        return RunVerdict.of(verdict, self.graph, self.changes)
 
     def report(self, path: str | PathLike[str]) -> str:
         """Write a report of the run so far as one HTML page that needs no network.

@@ -119,7 +119,12 @@ def test_naive_mixes_versions_where_the_plan_says_it_may(started: Callable[..., 
     assert result.outcome == "done"
     until(lambda: run.metrics().operators["B"].queued == 0, run)
     run.stop()
-    assert not run.audit().serializable
+    verdict = run.audit()
+    assert not verdict.serializable
+    assert verdict.cycle_at == ("A", "B")
+    picture = verdict._repr_mimebundle_()["image/svg+xml"]
+    for name, state in (("A", "old"), ("B", "new")):
+        assert f'data-operator="{name}" data-state="{state}"' in picture
 
 
 def test_a_plan_says_how_long_the_change_would_take(started: Callable[..., Run]) -> None:

@@ -102,13 +102,14 @@ def demands_of(
         return ()
     selectivity: dict[str, float] = {}
     for name, above in upstream.items():
+        if name not in passed:  # it had not reported at the first moment
+            continue
         known = [one for one in above if one in selectivity]
-        came = passed[name].arrived if name in passed else 0
         sent = sum(passed[one].processed for one in known)
         if not above:
-            selectivity[name] = passed[name].processed / delivered if name in passed else 0.0
+            selectivity[name] = passed[name].processed / delivered
         elif sent:
-            selectivity[name] = came / sent * sum(selectivity[one] for one in known)
+            selectivity[name] = max(0, passed[name].arrived) / sent * sum(selectivity[one] for one in known)
     return tuple(
         OperatorDemand(name, one.useful_ns / one.processed, selectivity[name], one.busy_ns / one.processed)
         for name, one in passed.items()

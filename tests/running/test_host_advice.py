@@ -12,6 +12,7 @@ from fries_nb.dataflow.event_time import EventTime
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.errors import PlanError
 from fries_nb.messages import Report, WorkerId
+from fries_nb.planning.host_demand import Totals, demands_of
 from fries_nb.running.host_advice import EQUAL_ANSWERS, INTERVAL_S, HostAdvice
 from fries_nb.running.rescales import Rescale
 from fries_nb.topology.topology import Topology
@@ -125,3 +126,14 @@ def test_hosts_whose_workers_wait_are_not_proposed_to_leave(waits_ms: float, hos
     run.status = replace(STATUS, hosts=(0, 1, 2), workers={"S": (0,), "K": (0, 1, 2)})
     run.passes(EQUAL_ANSWERS + 1)
     assert (run.advice.proposal.hosts if run.advice.proposal else None) == hosts
+
+
+@pytest.mark.parametrize("missing", ["S", "M", "K"])
+def test_an_operator_that_reports_later_than_others_is_left_out(missing: str) -> None:
+    """So are those below it, until the next answer."""
+    first = {name: Totals(100, 100, 10_000) for name in ("S", "M", "K")}
+    later = {name: Totals(300, 300, 30_000) for name in ("S", "M", "K")}
+    upstream = {"S": (), "M": ("S",), "K": ("M",)}
+    del first[missing]
+    left_out = {"S": {"S", "M", "K"}, "M": {"M", "K"}, "K": {"K"}}[missing]
+    assert {one.operator for one in demands_of(first, later, upstream)} == {"S", "M", "K"} - left_out

@@ -18,7 +18,7 @@ HAS_JAVA = for java in "$${JAVA_HOME:-none}/bin/java" java; do \
 HAS_BROWSER = { for name in chromium chromium-browser google-chrome chrome; do command -v $$name && found=yes; done; \
 	test -n "$$found"; } >/dev/null
 
-.PHONY: demo test notebook docs soak bench clean
+.PHONY: demo test notebook docs soak bench binder clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m fries_nb demo
@@ -52,6 +52,14 @@ docs: $(VENV)/.installed-docs
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m fries_nb bench $(BENCH)
+
+# The environment of Binder in build/binder, made as repo2docker makes it, and every notebook in it within 2 GB.
+binder: $(VENV)/.created
+	rm -rf build/binder
+	$(PYTHON) -m venv build/binder
+	build/binder/bin/python -m pip install --quiet --disable-pip-version-check -r binder/requirements.txt
+	PATH="$(CURDIR)/build/binder/bin:$$PATH" bash binder/postBuild
+	build/binder/bin/python binder/check.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

@@ -24,13 +24,14 @@ from pictures import pictures
 
 from fries_nb.__main__ import COMMANDS
 from fries_nb.errors import PAGES, SITE
+from fries_nb.notebook.comparison_magics import FriesComparing
 from fries_nb.notebook.constraint_magics import FriesConstraints
 from fries_nb.notebook.magics import FriesMagics
 from fries_nb.notebook.progress_magics import FriesProgress
 from fries_nb.notebook.questions import FriesQuestions
 from fries_nb.notebook.rescale_magics import FriesRescaling
 
-MAGICS = (FriesMagics, FriesQuestions, FriesRescaling, FriesConstraints, FriesProgress)
+MAGICS = (FriesMagics, FriesQuestions, FriesComparing, FriesRescaling, FriesConstraints, FriesProgress)
 COLUMNS = "88"
 """Width of the help of commands."""
 

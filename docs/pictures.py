@@ -14,12 +14,15 @@ from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
+from fries_nb.planning.counter_example import counter_example
 from fries_nb.report import theme
 from fries_nb.report.constraint_bars import constraint_svg
+from fries_nb.report.cycle_picture import CycleNode, cycle_svg
 from fries_nb.report.dag import dag_svg
 from fries_nb.report.host_rows import hosts_svg
 from fries_nb.report.plan_section import roles
 from fries_nb.report.theme import FONT, escaped, number, themed
+from fries_nb.report.version_pictures import example_met_svg
 from fries_nb.scheduling import schedule
 from fries_nb.topology.topology import Topology
 
@@ -64,8 +67,9 @@ def pictures() -> dict[str, str]:
         "plan-pruned": _pruned(),
         "overtaking": _overtaking(),
         "naive": _naive(),
-        "naive-cycle": _cycle([("t1", "old"), ("u", "box")], ["FM", "MC"]),
-        "two-changes": _cycle([("t1", "old"), ("u1", "box"), ("t2", "new"), ("u2", "box")], ["A", "A", "B", "B"]),
+        "naive-cycle": _cycle(["t1", "u"], ["FM", "MC"]),
+        "naive-steps": _steps(),
+        "two-changes": _cycle(["t1", "u1", "t2", "u2"], ["A", "A", "B", "B"]),
         "exactly-once": _exactly_once(),
         "frontier": _frontier(),
         "loop": _loop(),
@@ -117,16 +121,6 @@ def arrow(path: Sequence[Spot], kind: str = "line") -> str:
     base = _base(path[-2], path[-1])
     points = " ".join(f"{number(x)},{number(y)}" for x, y in [*path[:-1], base])
     return f'<polyline class="{kind}" points="{points}"/>{_tip(base, path[-1], kind)}'
-
-
-def bow(start: Spot, end: Spot, bend: float) -> str:
-    """An arrow along an arc, bent to its left by about ``bend`` pixels."""
-    (x0, y0), (x1, y1) = start, end
-    length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5
-    top = ((x0 + x1) / 2 + bend * (y1 - y0) / length, (y0 + y1) / 2 - bend * (x1 - x0) / length)
-    base = _base(top, end)
-    curve = " ".join(f"{number(x)},{number(y)}" for x, y in (top, base))
-    return f'<path class="line" d="M{number(x0)},{number(y0)} Q{curve}"/>{_tip(base, end, "line")}'
 
 
 def _base(before: Spot, end: Spot) -> Spot:
@@ -201,21 +195,18 @@ def _naive() -> str:
     return picture(600, 165, said, parts)
 
 
-def _cycle(nodes: Sequence[tuple[str, str]], at: Sequence[str]) -> str:
-    gap, y = 190.0, 74.0
-    places = [(70 + gap * place, y) for place in range(len(nodes))]
-    parts = []
-    for place in range(len(nodes) - 1):
-        (x0, _), (x1, _) = places[place], places[place + 1]
-        parts.append(bow((x0 + 24, y - 10), (x1 - 24, y - 10), 22))
-        parts.append(text((x0 + x1) / 2, y - 32, f"at {at[place]}", "small"))
-    (first, _), (last, _) = places[0], places[-1]
-    depth = 22 + 22 * (len(nodes) - 2)
-    parts.append(bow((last - 24, y + 10), (first + 24, y + 10), depth))
-    parts.append(text((first + last) / 2, y + 22 + depth / 2 + 14, f"at {at[-1]}", "small"))
-    parts += [box(x, y, 48, 34, words, kind) for (x, _), (words, kind) in zip(places, nodes, strict=True)]
-    said = " precedes ".join([*(words for words, _ in nodes), nodes[0][0]])
-    return picture(140 + gap * (len(nodes) - 1), 130 + depth / 2, said, parts)
+def _cycle(names: Sequence[str], at: Sequence[str]) -> str:
+    """Tuples and changes in turn."""
+    kinds = ("source tuple", "change")
+    return cycle_svg([CycleNode(name, kinds[place % 2], place % 2 == 1) for place, name in enumerate(names)], at)
+
+
+def _steps() -> str:
+    """What the tuple of the counter-example has met in the end."""
+    graph = _fraud()
+    example = counter_example(graph, ["FM", "MC"])
+    assert example is not None  # FM is above MC
+    return example_met_svg(graph, example)
 
 
 def _exactly_once() -> str:

@@ -3,9 +3,9 @@
 Every source tuple is processed wholly by the old or wholly by the new configuration. The layers, each of which imports
 only from those to its right (``tests/test_layers.py`` checks it):
 
-    notebook | experiments | __main__  ->  commands  ->  run | testing  ->  running  ->  report  ->  changes  ->  spark
-        ->  connectors | transport  ->  storage  ->  assembly  ->  controller | worker  ->  operators
-        ->  scheduling | constraints  ->  planning  ->  topology
+    notebook | experiments | __main__  ->  commands  ->  compared_runs  ->  run | testing  ->  running  ->  report
+        ->  changes  ->  spark  ->  connectors | transport  ->  storage  ->  assembly  ->  controller | worker
+        ->  operators  ->  scheduling | constraints  ->  planning  ->  topology
         ->  messages, bundles, trace, checkpoints, measurements  ->  dataflow | progress  ->  transitions  ->  errors
 
 ``audit`` judges from a trace alone and shares no code with what it judges; ``workloads`` uses this module only.
@@ -34,17 +34,21 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Dataflow", "FriesError", "Position", "Sink", "SinkError", "Source", "SourceError", "Split", "Stream",
-    "UncommittedWarning", "Update", "batched", "delta", "edge", "files", "kafka", "lighter", "memory", "parquet",
-    "rate", "replay", "ship", "show", "sliding", "sql", "table", "tumbling", "tuples",
+    "UncommittedWarning", "Update", "batched", "compare", "delta", "edge", "files", "kafka", "lighter", "memory",
+    "parquet", "rate", "replay", "ship", "show", "sliding", "sql", "table", "tumbling", "tuples",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """Imports ``Dataflow`` and ``ship`` on first access, since they need pyspark."""
+    """Imports ``Dataflow``, ``compare`` and ``ship`` on first access, since they need pyspark."""
     if name == "Dataflow":
         from fries_nb.run import Dataflow
 
         return Dataflow
+    if name == "compare":
+        from fries_nb.compared_runs import compare
+
+        return compare
     if name == "ship":
         from fries_nb.spark.package import ship
 

@@ -30,7 +30,7 @@ from fries_nb.frames import (
     Tag,
     Watermark,
     WorkerId,
-)
+)  # fmt: skip
 
 __all__ = [
     "Action", "ApplyDeferred", "Attempt", "BlockEntries", "ChannelId", "Commit", "Data", "End", "Frame", "Hold",
@@ -367,7 +367,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
         held: maximum number of bytes of new-tagged tuples that were set aside since then.
         columns: the columns that a sink has written, as a serialized Arrow schema, if new ones were added since then.
         feedback: the feedback of a loop, at its head.
-        useful_ns: processor time that the worker has used, as of the first operator of a chain; 0 if not measured.
+        useful_ns, busy_ns: processor time of a chain, at its first operator; duration of its turns while it is slow.
         reading: how far a source's worker has read; ``None`` for others, and when all has been read.
     """
 
@@ -382,12 +382,12 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     columns: bytes = b""
     feedback: FeedbackCounts | None = None
     useful_ns: int = 0
+    busy_ns: int = 0
     reading: Reading | None = None
 
 
 class Chained(msgspec.Struct, frozen=True, tag=True):
     """The chain of this worker, empty if its host does not run it; ``error`` says why it is not the requested one."""
-
     worker: WorkerId
     operators: tuple[str, ...]
     error: str = ""

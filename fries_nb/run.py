@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from os import PathLike
 from typing import Any
 
 from fries_nb.dataflow import builder
 from fries_nb.dataflow.graph import Graph, check_runnable
+from fries_nb.dataflow.updates import targets_of
 from fries_nb.errors import CheckpointError
+from fries_nb.report.displays import DataflowPlan
 from fries_nb.running.handle import Run
+from fries_nb.scheduling import schedule
 from fries_nb.spark.region_spec import Options
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.seals import secret
@@ -34,6 +38,26 @@ class Dataflow(builder.DataflowBuilder):
     Raises:
         DataflowError: the name is not a non-empty string.
     """
+
+    def plan(
+        self, change: Mapping[str, Any] | Iterable[str], scheduler: str = "fries", pruning: bool = True
+    ) -> DataflowPlan:
+        """Plan a change of a run of this dataflow, without running it.
+
+        Args:
+            change: operator to new function, as for ``Run.reconfigure``, or only the names of the operators.
+            scheduler: see ``Run.reconfigure``.
+            pruning: see ``Run.reconfigure``.
+
+        Returns:
+            The plan, without a predicted delay. A notebook shows it as ``%fries_plan`` does.
+
+        Raises:
+            PlanError: see ``Run.reconfigure``.
+            DataflowError: see ``Run.reconfigure``.
+        """
+        graph = self.graph()
+        return DataflowPlan.of(graph, schedule(scheduler, graph, targets_of(graph, change), pruning))
 
     def run(
         self,

@@ -16,6 +16,7 @@ PACKAGE = ROOT / "fries_nb"
 LAYERS = (
     ("notebook", "experiments", "__main__"),
     ("commands",),
+    ("compared_runs",),
     ("run", "testing"),
     ("running",),
     ("report",),
@@ -39,7 +40,10 @@ LAYERS = (
 SIDE_BY_SIDE = {
     "messages": {"trace", "checkpoints"}, "trace": {"messages"}, "measurements": {"messages"}, "bundles": {"messages"},
 }  # fmt: skip
-JUDGED_BY = {"notebook", "experiments", "__main__", "commands", "run", "running", "report", "testing", "fries_nb"}
+JUDGED_BY = {
+    "notebook", "experiments", "__main__", "commands", "compared_runs", "run", "running", "report", "testing",
+    "fries_nb",
+}  # fmt: skip
 # The package itself holds the public names; these may use it as a user would. `audit` and `workloads` stand aside.
 USERS = {"notebook", "experiments", "__main__", "commands", "workloads"}
 
@@ -67,7 +71,8 @@ def permitted() -> dict[str, set[str]]:
     allowed["workloads"] = {"workloads"}
     allowed["__main__"] |= {"notebook", "experiments"}  # the commands start both
     allowed["commands"] |= {"experiments"}
-    allowed["fries_nb"] = set(allowed["run"]) | {"run", "notebook"}  # the public names, and the extension's hook
+    # The public names, and the extension's hook.
+    allowed["fries_nb"] = set(allowed["run"]) | {"compared_runs", "run", "notebook"}
     for room in JUDGED_BY:
         allowed[room].add("audit")
     for room in USERS:
@@ -212,6 +217,7 @@ SHORT = {
     "fries_nb.experiments.figure15": "a file for each figure and table",
     "fries_nb.experiments.table5": "a file for each figure and table",
     "fries_nb.experiments.table7": "a file for each figure and table",
+    "fries_nb.running.run_frames": "DataFrames of a run, whose handle imports no pandas",
     "fries_nb.running.locks": "a decorator that several classes of the room share",
     "fries_nb.scheduling": "a file for each scheduler",
     "fries_nb.spark.barrier_task": "the process of a host, which knows nothing of its protocol",

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from fries_nb.audit.completeness import StatedCounts
 from fries_nb.audit.conservation import Astray
 from fries_nb.audit.executed import Stale
-from fries_nb.audit.judge import Mixed, Verdict, judge
+from fries_nb.audit.judge import Met, Mixed, Verdict, judge
 from fries_nb.audit.trace_files import read_trace
 from fries_nb.deprecations import renamed
 
-__all__ = ["Astray", "StatedCounts", "Mixed", "Stale", "Verdict", "judge", "read_trace"]
+__all__ = ["Astray", "StatedCounts", "Met", "Mixed", "Stale", "Verdict", "judge", "read_trace"]
 
 
 if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name

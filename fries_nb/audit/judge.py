@@ -18,6 +18,8 @@ False
 (Mixed(transaction='t', update='u', old=('FM',), new=('MC',)),)
 >>> verdict.cycle, verdict.cycle_at
 (('t', 'u'), ('FM', 'MC'))
+>>> [(met.operator, met.before, met.after) for met in verdict.cycle_met[0]]
+[('FC', (), ()), ('FM', ('u',), ()), ('MC', (), ('u',))]
 """
 
 from __future__ import annotations
@@ -57,6 +59,21 @@ class Mixed:
 
 
 @dataclass(frozen=True, slots=True)
+class Met:
+    """An operator that processed a tuple of a transaction, at a worker of a certain version.
+
+    Attributes:
+        operator: the operator.
+        before: the updates of the operator that this worker had not applied yet.
+        after: the updates that it had applied.
+    """
+
+    operator: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The result of an audit.
 
@@ -67,6 +84,8 @@ class Verdict:
             adjacent. If it is empty and the schedule is not serializable, several updates are in conflicting orders.
         cycle: a shortest cycle of transactions and updates each of which must precede the next; empty if serializable.
         cycle_at: for each element of the cycle, an operator at which it precedes the next.
+        cycle_met: for each element of the cycle, the versions that the transaction met, one entry for each version of
+            an operator, ordered by name; empty for an update.
         transactions: number of transactions in the trace.
         updates: number of updates in the trace.
         stale: workers that recorded a switch and continued with another function.
@@ -85,6 +104,7 @@ class Verdict:
     lost: tuple[Astray, ...] = ()
     doubled: tuple[Astray, ...] = ()
     claim: StatedCounts = StatedCounts.NONE
+    cycle_met: tuple[tuple[Met, ...], ...] = ()
 
 
 def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = ()) -> Verdict:
@@ -133,7 +153,17 @@ def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = 
         lost=tuple(one for one in astray if one.received < one.sent),
         doubled=tuple(one for one in astray if one.received > one.sent),
         claim=claim,
+        cycle_met=tuple(tuple(_met(example[node], updates) if isinstance(node, Alike) else ()) for node in cycle),
     )
+
+
+def _met(versions: Iterable[Version], updates: Updates) -> Iterator[Met]:
+    for operator, applied in sorted(versions, key=lambda version: (version.operator, len(version.applied))):
+        yield Met(operator, _ids(updates.get(operator, frozenset()) - applied), _ids(applied))
+
+
+def _ids(updates: Iterable[Id]) -> tuple[str, ...]:
+    return tuple(sorted(map(str, updates)))
 
 
 def _mixed(

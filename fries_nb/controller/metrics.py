@@ -77,6 +77,25 @@ class MetricsSnapshot:
     total: Latency = Latency()
     frontier: dict[str, Any] = field(default_factory=dict)
 
+    def to_pandas(self) -> Any:
+        """The measurements of operators.
+
+        >>> MetricsSnapshot({"FM": OperatorMetrics(processed=9, queued=2)}).to_pandas()[["processed", "queued"]]
+                  processed  queued
+        operator
+        FM                9       2
+
+        Returns:
+            A pandas DataFrame with a row for each operator and the columns of ``OperatorMetrics``, and ``frontier``
+            where rows have times.
+        """
+        from pandas import DataFrame, Index  # takes longer to import than all of fries_nb's own modules
+
+        names = Index(self.operators, name="operator")
+        rows = [vars(one) | ({"frontier": self.frontier[name]} if name in self.frontier else {})
+                for name, one in self.operators.items()]  # fmt: skip
+        return DataFrame(rows, index=names)
+
 
 class Metrics:
     """Collects reports on these operators; quantiles come from mergeable sketches (DDSketch, one percent error)."""

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -117,6 +117,18 @@ def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
                 f"{name!r} emits one row at most, and its new function is a generator; "
                 "declare it with flat_map to change it so"
             )
+
+
+def targets_of(graph: Graph, change: Mapping[str, Any] | Iterable[str]) -> tuple[str, ...]:
+    """The names of the operators that a change changes; new functions, if there are any, are checked.
+
+    Raises:
+        DataflowError: see ``check_updates``.
+        PlanError: see ``check_updates``.
+    """
+    if isinstance(change, Mapping):
+        check_updates(graph, as_updates(change))
+    return (change,) if isinstance(change, str) else tuple(change)
 
 
 def configured(operator: Operator, update: Update) -> Any:

@@ -23,8 +23,10 @@ PAPER_MS = {"F1, U2": (69, 151), "FD1": (47_892, 131_103), "F2": (221_353, 236_1
 """Delays in the paper in milliseconds: Fries, Epoch."""
 BUDGET = 1
 """Byte budget of a host: each channel has the minimum credit, 64 KB."""
-LONGEST = 50
-"""Maximum number of payments in one row; users with more have several rows."""
+LEAST, LONGEST = 10, 50
+"""Most payments in one row, in the smallest and in large experiments; users with more have several rows."""
+FULL = 0.05
+"""Size, relative to the paper's, from which on rows have ``LONGEST`` payments."""
 FILES = 40
 
 
@@ -32,13 +34,14 @@ def table5(scale: ExperimentScale) -> Result:
     """Table 5: the delay of changes of W4 with Fries and with Epoch."""
     workers = scale.workers(least=1)
     cost_ms = scale.seconds(PAPER_COST_MS, 0.02)
+    longest = min(LONGEST, max(LEAST, round(LONGEST * scale.of_paper / FULL)))
     scorer = Waits(cost_ms)
     changes: Mapping[str, Mapping[str, Any]] = {
         "F1, U2": {"F1": ManyPayments(), "U2": EachPayment()},
         "FD1": {"FD1": by_customer(scorer)},
         "F2": {"F2": Flagged()},
     }
-    with repeated(grouped_path(LONGEST), FILES) as path, session() as spark:
+    with repeated(grouped_path(longest), FILES) as path, session() as spark:
         flow = w4_flow(fn.replay(path), fn.memory(), scorer, workers)
         with running(flow, spark, workers=workers, budget=BUDGET, chaining=True) as run:
             found = {name: delays(run, change, 1, lambda: until_full(run, "F1")) for name, change in changes.items()}
@@ -47,6 +50,7 @@ def table5(scale: ExperimentScale) -> Result:
         for name, one in found.items()
     )
     parameters = {
-        "flow": "W4", "workers": workers, "cost ms": cost_ms, "budget a channel KiB": 64, "chaining": True
+        "flow": "W4", "workers": workers, "cost ms": cost_ms, "payments a row": longest, "budget a channel KiB": 64,
+        "chaining": True,
     }  # fmt: skip
     return Result("table5", "reconfiguration delay in W4", scale.of_paper, parameters, rows)

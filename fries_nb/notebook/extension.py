@@ -14,6 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets import TraitError
 
 from fries_nb.errors import RunError
+from fries_nb.notebook.comparison_magics import FriesComparing
 from fries_nb.notebook.completion import completion
 from fries_nb.notebook.constraint_magics import FriesConstraints
 from fries_nb.notebook.known import Registry
@@ -38,7 +39,8 @@ def load(shell: InteractiveShell) -> None:
         raise UsageError(f"fries_nb cannot be loaded: {error}") from error
     questions = FriesQuestions(shell, known, notes, doing)
     rescaling = FriesRescaling(shell, known, lambda: doing.refresh)
-    magics = (doing, questions, FriesConstraints(shell, known), FriesProgress(shell, known), rescaling)
+    others = (FriesConstraints(shell, known), FriesProgress(shell, known), FriesComparing(shell, known))
+    magics = (doing, questions, rescaling, *others)
     shell.register_magics(*magics)
     display = RunDisplay(shell, lambda: doing.refresh)
     _shown_as(shell).for_type(Run, display)
@@ -82,7 +84,7 @@ def unload(shell: InteractiveShell) -> None:
     for kind in shell.magics_manager.magics.values():
         for name in [name for name in kind if name.startswith(PREFIX)]:
             del kind[name]
-    ours = (FriesMagics, FriesQuestions, FriesConstraints, FriesProgress, FriesRescaling)
+    ours = (FriesMagics, FriesQuestions, FriesConstraints, FriesProgress, FriesRescaling, FriesComparing)
     shell.configurables[:] = [one for one in shell.configurables if not isinstance(one, ours)]
     _shown_as(shell).pop(Run, None)
     _shown_by(shell).pop(Run, None)

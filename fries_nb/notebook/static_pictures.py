@@ -1,39 +1,21 @@
-r"""Static pictures of a run, for saved notebooks and exports: they need no kernel, script or network access.
-
->>> from fries_nb.dataflow.graph import Edge, Graph, Operator
->>> from fries_nb.scheduling import schedule
->>> graph = Graph("w1", tuple(map(Operator, ("Src", "FD", "Sink"))), (Edge("Src", "FD"), Edge("FD", "Sink")))
->>> shown = Shown.of(graph, schedule("fries", graph, ["FD"]))
->>> shown.states, shown.titles["FD"]
-({'FD': 'target head mcs'}, 'target of the change, head: gets the message')
->>> both = stacked('<svg width="20" height="5"/>', '<svg width="7" height="4.5"/>')
->>> print(both.replace("><", ">\n<"))
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 9.5" width="20" height="9.5">
-<svg y="0" width="20" height="5"/>
-<svg y="5" width="7" height="4.5"/>
-</svg>
-"""
+"""Static pictures of a run, for saved notebooks and exports: they need no kernel, script or network access."""
 
 from __future__ import annotations
-
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Edge, Graph
 from fries_nb.dataflow.traits import Emits, Execution, Returns
 from fries_nb.report.buffer_steps import buffers_svg
 from fries_nb.report.constraint_bars import constraint_svg
-from fries_nb.report.dag import Ends, dag_png, dag_svg, explained, state_words
+from fries_nb.report.dag import Ends, dag_png, dag_svg
 from fries_nb.report.frontier_rows import progress_svgs
 from fries_nb.report.host_rows import before_now, hosts_svg
 from fries_nb.report.latency import latency_svg
 from fries_nb.report.latency_bands import bands_of
 from fries_nb.report.layout import Layout, layout
-from fries_nb.report.plan_section import roles
+from fries_nb.report.markup import stacked
+from fries_nb.report.plan_section import Shown, plan_svg
 from fries_nb.run import Run
-from fries_nb.scheduling import Plan
 
 __all__ = [
     "LIVE", "ONE_OF_TWO", "Layout", "Shown", "dag_png", "dag_svg", "edge_labels", "latency_svg", "layout", "plan_svg",
@@ -53,64 +35,6 @@ ONE_OF_TWO = f"""<style>
 [data-jp-theme-light="false"] .jp-RenderedSVG img {{ color-scheme: dark; }}
 </style>"""
 """HTML that makes a page show either the picture of a run or the live view behind it."""
-_SIZE = re.compile(r'<svg\b[^>]*?\swidth="([\d.]+)" height="([\d.]+)"')
-
-
-@dataclass(frozen=True)
-class Shown:
-    """The states and tooltips by which a picture of the dataflow shows a plan.
-
-    Attributes:
-        states: operator to its states, as ``dag_svg`` takes them.
-        titles: operator to tooltip text: its role and, for one-to-many operators, why it was kept or pruned.
-        marked: edges on which markers travel.
-    """
-
-    states: Mapping[str, str] = field(default_factory=dict)
-    titles: Mapping[str, str] = field(default_factory=dict)
-    marked: frozenset[Ends] = frozenset()
-
-    @property
-    def legend(self) -> dict[str, str]:
-        """The states that occur, and their meaning."""
-        return explained(self.states, self.marked)
-
-    @staticmethod
-    def of(graph: Graph, plan: Plan) -> Shown:
-        """The states and tooltips of a plan."""
-        states = roles(plan)
-        reasons = {decision.operator: decision.reason for decision in plan.covering.pruning}
-        titles = {
-            name: "\n".join(filter(None, [state_words(states.get(name, "")), reasons.get(name, "")]))
-            for name in graph
-            if name in states or name in reasons
-        }
-        scopes = {send.scope for stage in plan.stages for send in stage.sends}
-        ends = {(edge.source, edge.to) for edge in graph.edges}
-        return Shown(states, titles, frozenset(pair for pair in ends if any(set(pair) <= scope for scope in scopes)))
-
-
-def plan_svg(
-    graph: Graph,
-    plan: Plan,
-    labels: Mapping[Ends, str] = {},
-    width: float = 900.0,
-    rounds: Mapping[str, str] = {},
-) -> str:
-    """The dataflow with the roles of a plan, as SVG.
-
-    Args:
-        graph: the dataflow.
-        plan: the plan.
-        labels: edge to a label of one or two short lines.
-        width: available width in pixels.
-        rounds: loop to a text on its rounds.
-
-    Returns:
-        An ``<svg>`` element.
-    """
-    shown = Shown.of(graph, plan)
-    return dag_svg(graph, shown.states, labels, shown.titles, shown.marked, width, rounds)
 
 
 def run_svg(run: Run) -> str:
@@ -125,19 +49,6 @@ def run_svg(run: Run) -> str:
     buffers = [buffers_svg(sizes, run.chain_history(), judged[0].at_s, judged[-1].at_s)] if sizes else []
     hosts = hosts_svg(run.topology(), {}, before_now(run.topology_history()))
     return stacked(dataflow, latency, *progress, *map(constraint_svg, run.constraints()), *buffers, hosts)
-
-
-def stacked(*drawings: str) -> str:
-    """Stack SVG elements vertically into one; each must declare its width and height."""
-    width = height = 0.0
-    parts = []
-    for drawing in drawings:
-        size = _SIZE.match(drawing)
-        assert size is not None, drawing[:200]
-        parts.append(drawing.replace("<svg ", f'<svg y="{height:g}" ', 1))
-        width, height = max(width, float(size[1])), height + float(size[2])
-    extent = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {extent}>{"".join(parts)}</svg>'
 
 
 def edge_labels(graph: Graph, snapshot: MetricsSnapshot) -> dict[Ends, str]:

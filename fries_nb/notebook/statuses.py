@@ -6,7 +6,6 @@ import html
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from urllib.parse import quote
 
-from fries_nb.audit import Verdict
 from fries_nb.commands.audit import in_words
 from fries_nb.constraints.judgements import ConstraintState
 from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder, time_text
@@ -20,6 +19,7 @@ from fries_nb.notebook.known import OVER, Registry
 from fries_nb.notebook.options import shortened
 from fries_nb.notebook.summaries import Summary, quoted
 from fries_nb.report.constraint_bars import constraint_svg, latency_text
+from fries_nb.report.displays import RunVerdict
 from fries_nb.report.frontier_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, frontier_row, loop_row
 from fries_nb.report.host_rows import before_now, hosts_svg, phrase_of
 from fries_nb.run import Run
@@ -54,9 +54,12 @@ def why_failed(run: Run, variable: str) -> str:
     return run.error + (f" (traceback: print({variable}.details))" if run.details else "")
 
 
-def of_verdict(flow: str, verdict: Verdict) -> Summary:
-    """The verdict on a run so far."""
-    return Summary(f"{flow!r} is {in_words(verdict)}".replace(" (all of them: --json)", ""))
+def of_verdict(flow: str, verdict: RunVerdict) -> Summary:
+    """The verdict on a run so far; with its pictures if it is negative."""
+    rich = {} if verdict.serializable else verdict._repr_mimebundle_()
+    return Summary(f"{flow!r} is {in_words(verdict)}".replace(" (all of them: --json)", ""), rich={
+        kind: shown for kind, shown in rich.items() if kind != "text/plain"
+    })  # fmt: skip
 
 
 def of_report(flow: str, path: str) -> Summary:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import keyword
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fries_nb.changes import Change, ChangeResult
 from fries_nb.commands.plan import as_dict, in_words
 from fries_nb.dataflow.graph import Edge, Graph
-from fries_nb.notebook.static_pictures import plan_svg
-from fries_nb.report.markup import Html, listed, tag
-from fries_nb.report.plan_section import foretold
-from fries_nb.report.plan_section import in_words as sentences
+from fries_nb.planning.counter_example import counter_example
+from fries_nb.report.example_section import example_lines
+from fries_nb.report.markup import tag
+from fries_nb.report.plan_section import foretold, plan_drawing, plan_parts
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.scheduling import Plan
 from fries_nb.topology.expansion import workers_of
@@ -106,11 +106,15 @@ def of_plan(graph: Graph, plan: Plan) -> Summary:
     assignments = " ".join(f"{quoted(name)}=new_function" for name in changeable(graph) if name in plan.targets)
     scheduler = "" if plan.scheduler == "fries" else f" --scheduler {plan.scheduler}"
     then = f"%fries_reconfigure {assignments}{scheduler}" if assignments else ""
-    picture, sends = plan_svg(graph, plan), messages(graph, plan)
+    sends, example = messages(graph, plan), counter_example(graph, plan.targets)
+    steps = [] if example is None else example_lines(example)
+    parts = [plan_parts(graph, plan, [sends]), tag("details", tag("summary", "Details"), tag("pre", words))]
+    if then:
+        parts.append(tag("p", "Next: ", tag("code", then)))
     return Summary(
-        "\n".join([words, sends, *foretold(plan)]),
+        "\n".join([words, *steps, sends, *foretold(plan)]),
         then,
-        {"text/html": _as_html(picture, [*sentences(graph, plan), sends], words, then), "image/svg+xml": picture},
+        {"text/html": tag("div", *parts), "image/svg+xml": plan_drawing(graph, plan)},
     )
 
 
@@ -190,15 +194,6 @@ def quoted(name: str) -> str:
     if name.isidentifier() and not keyword.iskeyword(name):
         return name
     return f"'{name}'" if '"' in name else f'"{name}"'
-
-
-def _as_html(picture: str, lines: Sequence[str], details: str, then: str) -> str:
-    # In an untrusted notebook only the text of the picture remains: spaces keep labels apart.
-    apart = picture.replace("</title>", "</title> ").replace("</text>", "</text> ")
-    parts = [Html(apart), listed(lines), tag("details", tag("summary", "Details"), tag("pre", details))]
-    if then:
-        parts.append(tag("p", "Next: ", tag("code", then)))
-    return tag("div", *parts)
 
 
 def _plural(noun: str, count: int) -> str:

@@ -76,7 +76,7 @@ def cover(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Coverin
         PlanError: an unknown operator, no operator, a source, or a blocking operator.
     """
     chosen = _checked(graph, targets)
-    graph = _within_transactions(pipelined(graph))
+    graph = within_transactions(graph)
     contraction = contracted(graph)
     flat, nodes = contraction.graph, frozenset(map(contraction.node, chosen))
     pruned = prune(flat, nodes)
@@ -88,8 +88,9 @@ def cover(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Coverin
     return Covering(chosen, parts, decisions, is_safe, max(part.longest_path for part in parts))
 
 
-def _within_transactions(graph: Graph) -> Graph:
+def within_transactions(graph: Graph) -> Graph:
     """The same operators, and the edges on which rows stay in their transaction; all of those inside loops."""
+    graph = pipelined(graph)
     begins = {one.name for one in graph.operators if one.begins_transactions and not one.within.level}
     if not begins:
         return graph

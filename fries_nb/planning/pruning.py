@@ -23,9 +23,8 @@ Completeness. Where neither rule applies such a transaction exists (Menger's the
 passes one tuple separates the operator from the targets), so as far as the types tell, nothing is kept needlessly.
 
 A broadcast edge counts as a Replicate behind its tail, with several tuples on the one logical edge, even to a single
-worker: a plan does not depend on the number of workers. (For several broadcast edges of one operator, one unique
-operator is required behind all of them, although one behind each might suffice.) Hash fan-out to workers does not
-count: the rules apply to logical edges.
+worker: a plan does not depend on the number of workers. Each broadcast edge of a one-to-one operator is judged by
+itself, since a tuple takes one of them. Hash fan-out to workers does not count: the rules apply to logical edges.
 """
 
 from __future__ import annotations
@@ -53,8 +52,9 @@ class PruningDecision:
     """The decision on a one-to-many operator above the targets, with a witness.
 
     ``witness`` holds operator names: for ``edgewise`` the head of the one edge that leads to targets; for
-    ``uniqueness`` the operator that passes one tuple; for ``several_tuples`` the head of an edge that may carry several
-    tuples toward a target; for ``several_edges`` the heads of two edges that lead to targets; for ``off`` nothing.
+    ``uniqueness`` the operator that passes one tuple, or one behind each broadcast edge; for ``several_tuples`` the
+    head of an edge that may carry several tuples toward a target; for ``several_edges`` the heads of two edges that
+    lead to targets; for ``off`` nothing. See ``tuple_ways.witnesses`` for the ways of such tuples.
     """
 
     operator: str
@@ -69,11 +69,11 @@ class PruningDecision:
         >>> PruningDecision("RE", True, Rule.UNIQUENESS, ("SJ",)).reason
         'RE pruned (uniqueness): SJ lets one tuple of a transaction pass, and lies before every target below RE'
         """
-        shown = " and ".join(self.witness)
+        shown, single = " and ".join(self.witness), len(self.witness) == 1
         why = {
             Rule.EDGEWISE: f"only its edge to {shown} leads to targets, with one tuple at most",
-            Rule.UNIQUENESS: f"{shown} lets one tuple of a transaction pass, and lies before every target below "
-            f"{self.operator}",
+            Rule.UNIQUENESS: f"{shown} {'lets' if single else 'let'} one tuple of a transaction pass, and "
+            f"{'lies' if single else 'lie'} before every target below {self.operator}",
             Rule.SEVERAL_TUPLES: f"several tuples of a transaction may take its edge to {shown}, toward targets",
             Rule.SEVERAL_EDGES: f"its edges to {shown} both lead to targets",
             Rule.OFF: "pruning is switched off",
@@ -96,12 +96,12 @@ def prune(graph: Graph, targets: Set[str]) -> tuple[PruningDecision, ...]:
     >>> [(decision.rule.value, decision.witness) for decision in prune(figure_10, {"SJ"})]
     [('several_edges', ('C', 'D'))]
     """
-    leading = _leading_edges(graph, targets)
+    leading = leading_edges(graph, targets)
     gates = _gates(graph, targets, leading)
     return tuple(
-        _decide(graph, name, edges, _gate_behind(graph, edges, targets, gates))
+        _decide(graph, name, [(group, _gate_behind(graph, group, targets, gates)) for group in groups])
         for name in graph.order
-        if (edges := _multiplying(graph, name, leading.get(name, [])))
+        if (groups := multiplying(graph, name, leading.get(name, [])))
     )
 
 
@@ -110,7 +110,7 @@ def keep_all(decisions: Iterable[PruningDecision]) -> tuple[PruningDecision, ...
     return tuple(PruningDecision(decision.operator, False, Rule.OFF, ()) for decision in decisions)
 
 
-def _leading_edges(graph: Graph, targets: Iterable[str]) -> dict[str, list[Edge]]:
+def leading_edges(graph: Graph, targets: Iterable[str]) -> dict[str, list[Edge]]:
     """For each operator above a target, its out-edges that lead to targets."""
     leads = reached(targets, graph.predecessors)
     edges = {name: [edge for edge in graph.out_edges(name) if edge.to in leads] for name in leads}
@@ -140,22 +140,30 @@ def _gate_behind(graph: Graph, edges: Iterable[Edge], targets: Set[str], gates: 
     return found.pop() if len(found) == 1 else None
 
 
-def _multiplying(graph: Graph, name: str, leading: list[Edge]) -> list[Edge]:
-    """The edges toward targets on which, or between which, one tuple may become several."""
+def multiplying(graph: Graph, name: str, leading: list[Edge]) -> list[list[Edge]]:
+    """The edges toward targets, in groups on or between whose edges one tuple may become several."""
     operator = graph.by_name[name]
     if operator.emits is Emits.ONE_TO_MANY or operator.edgewise_one_to_one:
-        return leading
-    return [edge for edge in leading if edge.partitioning is Partitioning.BROADCAST]
+        return [leading] if leading else []
+    return [[edge] for edge in leading if edge.partitioning is Partitioning.BROADCAST]
 
 
-def _decide(graph: Graph, name: str, edges: list[Edge], gate: str | None) -> PruningDecision:
-    operator = graph.by_name[name]
-    one_an_edge = operator.edgewise_one_to_one or operator.unique_per_transaction
-    crowded = [edge.to for edge in edges if edge.partitioning is Partitioning.BROADCAST or not one_an_edge]
-    if not crowded and len(edges) == 1:
-        return PruningDecision(name, True, Rule.EDGEWISE, (edges[0].to,))
-    if gate is not None:
-        return PruningDecision(name, True, Rule.UNIQUENESS, (gate,))
+def carries_several(graph: Graph, edge: Edge) -> bool:
+    """Whether several tuples that an operator emits for one may take this edge, one of a group of ``multiplying``."""
+    tail = graph.by_name[edge.source]
+    one_an_edge = tail.edgewise_one_to_one or tail.unique_per_transaction
+    return edge.partitioning is Partitioning.BROADCAST or not one_an_edge
+
+
+def _decide(graph: Graph, name: str, groups: list[tuple[list[Edge], str | None]]) -> PruningDecision:
+    """The decision on an operator, from its groups of edges and the gate behind each."""
+    edges = [edge for group, gate in groups if gate is None for edge in group]
+    crowded = [edge.to for edge in edges if carries_several(graph, edge)]
+    first = groups[0][0]
+    if len(groups) == len(first) == 1 and not carries_several(graph, first[0]):
+        return PruningDecision(name, True, Rule.EDGEWISE, (first[0].to,))
+    if not edges:
+        return PruningDecision(name, True, Rule.UNIQUENESS, tuple(dict.fromkeys(gate for _, gate in groups if gate)))
     if crowded:
         return PruningDecision(name, False, Rule.SEVERAL_TUPLES, (crowded[0],))
     return PruningDecision(name, False, Rule.SEVERAL_EDGES, (edges[0].to, edges[1].to))

@@ -270,6 +270,10 @@ class HostProgress:
         for silent in self._silent.values():
             silent.discard(host)
 
+    def awaits(self, host: int) -> bool:
+        """Whether frames of another host are still to come: it has not said that it leaves."""
+        return host in self._numbers
+
     # ---- hosts that join
 
     def admit(self, hosts: Iterable[int]) -> ProgressFrame:

@@ -13,11 +13,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from fries_nb.audit import Verdict
+from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import TraceError
-from fries_nb.report.markup import Column, Html, counted, joined, table, tag
+from fries_nb.planning.counter_example import counter_example
+from fries_nb.report.cycle_picture import CycleNode, cycle_svg
+from fries_nb.report.example_section import example_parts
+from fries_nb.report.markup import Column, Html, counted, figure, joined, table, tag
+from fries_nb.report.version_pictures import met_svg
 from fries_nb.trace import ROW_BITS, SPLIT_BITS
 
 SHOWN = 12
@@ -38,12 +43,17 @@ def judged(audit: Callable[[], Verdict]) -> Verdict | TraceError:
         return error
 
 
-def verdict_parts(verdict: Verdict, labels: Mapping[str, str]) -> Html:
+def verdict_parts(
+    verdict: Verdict, labels: Mapping[str, str], graph: Graph, naive: Mapping[str, Collection[str]] = {}
+) -> Html:
     """The verdict and its proof as markup.
 
     Args:
         verdict: the verdict.
         labels: change id to a description of the change.
+        graph: the dataflow.
+        naive: the changes that were made by naive FCM, with their targets; if one of them is in the cycle, the plan's
+            counter-example is shown as well.
     """
     said = tag("p", sentence(verdict), class_="good" if verdict.serializable else "bad")
     if verdict.serializable:
@@ -64,7 +74,34 @@ def verdict_parts(verdict: Verdict, labels: Mapping[str, str]) -> Html:
         return joined(parts)
     proof = "Proof: each of these must precede the next, and they form a cycle, so no serial order of whole tuples and "
     parts.append(tag("p", proof, "whole changes is equivalent. ", tag("code", cycle(verdict))))
+    parts += [figure(drawing, caption) for drawing, caption in verdict_svgs(verdict, labels, graph)]
+    guilty = next((name for name in verdict.cycle if name in naive), None)
+    example = None if guilty is None else counter_example(graph, naive[guilty])
+    if example is not None:
+        parts += [tag("p", f"The plan of {guilty} shows that naive FCM may do this."), example_parts(graph, example)]
     return joined(parts)
+
+
+def verdict_svgs(verdict: Verdict, labels: Mapping[str, str], graph: Graph) -> list[tuple[str, str]]:
+    """The pictures of the proof with captions: what each source tuple of the cycle met, and the cycle.
+
+    Args:
+        verdict: a verdict with a cycle.
+        labels: change id to a description of the change.
+        graph: the dataflow.
+    """
+    steps = list(zip(verdict.cycle, verdict.cycle_met, strict=True))
+    changes = {name for name, met in steps if not met}
+    found = [
+        (met_svg(graph, met, changes), f"What processed {named(name)}, and the versions that it met.")
+        for name, met in steps
+        if met
+    ]
+    nodes = [
+        CycleNode(named(name), "source tuple") if met else CycleNode(name, labels.get(name, "change"), is_change=True)
+        for name, met in steps
+    ]
+    return [*found, (cycle_svg(nodes, verdict.cycle_at), "The cycle: each must precede the next.")]
 
 
 def sentence(verdict: Verdict) -> str:

@@ -1,9 +1,13 @@
-"""The report of one change carried out by several schedulers, each in a separate run; written by ``demo``."""
+"""One change carried out by several schedulers, each in a separate run: what a cell shows of it, and the report."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import Any
+
+import pandas as pd
 
 from fries_nb.audit import Verdict
 from fries_nb.controller.history import PlotMark, Point
@@ -11,7 +15,8 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.report.audit_section import verdict_parts
 from fries_nb.report.latency import latency_svg
 from fries_nb.report.markup import Column, Html, figure, joined, milliseconds, section, table, tag
-from fries_nb.report.page import JUDGE, Place, page, schedulers, terms
+from fries_nb.report.overlay import OverlaidCurve, overlay_svg
+from fries_nb.report.page import JUDGE, Place, page, schedulers, terms, write_page
 from fries_nb.report.plan_section import dag_parts
 from fries_nb.scheduling import Plan
 
@@ -35,12 +40,12 @@ class ComparisonRow:
 
     Attributes:
         delay_ms: from the request to the switch of the last worker; ``prepare_ms`` and ``commit_ms`` are parts of it.
-        waiting: tuples queued in front of the slow operator at the time of the request.
+        waiting: tuples queued in front of the operators that are changed, at the time of the request.
         old_tuples: tuples that the targets still processed with the old configuration after the change was prepared.
         p99_before_ms: 99th percentile of the end-to-end latency in the surge, before the change.
         p99_after_ms: the same after the change, once the queues are worked off or the waiting time is over.
         serializable: the audit's verdict on all tuples; ``mixed`` counts those that met both configurations.
-        payments: number of source tuples.
+        tuples: number of source tuples.
     """
 
     scheduler: str
@@ -54,7 +59,7 @@ class ComparisonRow:
     p99_after_ms: float
     serializable: bool
     mixed: int
-    payments: int
+    tuples: int
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,51 @@ class Comparison:
     plan: Plan
     trials: Sequence[SchedulerTrial]
 
+    def __repr__(self) -> str:
+        return comparison_text(self.trials)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": comparison_html(self)}
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row for each scheduler with its measurements; see ``ComparisonRow``."""
+        return pd.DataFrame([asdict(trial.row) for trial in self.trials])
+
+    def report(self, path: str | PathLike[str]) -> str:
+        """Write the comparison to an HTML page that needs no network; returns its absolute path.
+
+        Raises:
+            RunError: the page cannot be written.
+        """
+        return write_page(path, comparison_page(self))
+
+
+def comparison_text(trials: Sequence[SchedulerTrial]) -> str:
+    """The measurements as a table of text."""
+    heads = f"{'delay':>12} {'of it commit':>13} {'old tuples':>11} {'p99 before':>11} {'p99 after':>10}  audit"
+    lines = [f"{'scheduler':<12} {heads}"]
+    for row in (trial.row for trial in trials):
+        verdict = "serializable" if row.serializable else f"NOT serializable: {row.mixed:,} of {row.tuples:,} mixed"
+        ended = verdict if row.outcome == "done" else f"{row.outcome}; {verdict}"
+        lines.append(
+            f"{row.scheduler:<12} {row.delay_ms:>9,.1f} ms {row.commit_ms:>10,.1f} ms {row.old_tuples:>11,} "
+            f"{row.p99_before_ms:>8,.0f} ms {row.p99_after_ms:>7,.0f} ms  {ended}"
+        )
+    lines.append("old tuples: tuples that the changed operators still processed by the old configuration")
+    return "\n".join(lines)
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """The figure and the table, for the output of a cell."""
+    trials = comparison.trials
+    return tag("div", tag("p", in_short(trials)), _overlay(trials), _table(trials))
+
+
+def _overlay(trials: Sequence[SchedulerTrial]) -> Html:
+    curves = [OverlaidCurve.of(trial.row.scheduler, trial.points, trial.marks) for trial in trials]
+    caption = "99th percentile of the end-to-end latency. The dashed line is the request, a dot the end of the change."
+    return figure(overlay_svg(curves), caption)
+
 
 def comparison_page(comparison: Comparison) -> str:
     """The report as an HTML document."""
@@ -95,10 +145,10 @@ def comparison_page(comparison: Comparison) -> str:
             tag("p", comparison.place.in_words(), class_="place"),
             tag("p", in_short(trials), class_="lead"),
             section("What was done", tag("p", comparison.setting), schedulers(names)),
-            section("The schedulers side by side", _table(trials)),
+            section("The schedulers side by side", _overlay(trials), _table(trials)),
             section("The dataflow and the change", dag_parts(comparison.graph, comparison.plan)),
             section("Latency before and after the change", *map(_latency, trials)),
-            section("Audit", tag("p", JUDGE), *map(_audit, trials)),
+            section("Audit", tag("p", JUDGE), *(_audit(comparison, trial) for trial in trials)),
         ],
     )
 
@@ -108,7 +158,7 @@ def in_short(trials: Sequence[SchedulerTrial]) -> str:
     times = [f"{_name(trial)} took {milliseconds(trial.row.delay_ms)}" for trial in trials if _done(trial)]
     failed = [f"{_name(trial)} was {trial.row.outcome}" for trial in trials if not _done(trial)]
     mixed = [
-        f"With {_name(trial)}, {trial.row.mixed:,} of {trial.row.payments:,} source tuples met old and new at once."
+        f"With {_name(trial)}, {trial.row.mixed:,} of {trial.row.tuples:,} source tuples met old and new at once."
         for trial in trials
         if not trial.row.serializable
     ]
@@ -126,7 +176,7 @@ def _table(trials: Sequence[SchedulerTrial]) -> Html:
 
 def _cells(row: ComparisonRow) -> tuple[str, ...]:
     serializable = tag("span", "serializable", class_="good")
-    audit = serializable if row.serializable else tag("span", f"{row.mixed:,} of {row.payments:,} mixed", class_="bad")
+    audit = serializable if row.serializable else tag("span", f"{row.mixed:,} of {row.tuples:,} mixed", class_="bad")
     done = row.outcome == "done"
     return (
         row.scheduler.capitalize(),
@@ -163,9 +213,10 @@ def settled_after_s(points: Sequence[Point], marks: Sequence[PlotMark]) -> float
     return later[slow[-1] + 1 if slow else 0].at_s - requested[0]
 
 
-def _audit(trial: SchedulerTrial) -> Html:
+def _audit(comparison: Comparison, trial: SchedulerTrial) -> Html:
     labels = {mark.change: mark.label for mark in trial.marks}
-    return joined([tag("h3", _name(trial)), verdict_parts(trial.verdict, labels)])
+    naive = dict.fromkeys(labels, comparison.plan.targets) if trial.row.scheduler == "naive" else {}
+    return joined([tag("h3", _name(trial)), verdict_parts(trial.verdict, labels, comparison.graph, naive)])
 
 
 def _name(trial: SchedulerTrial) -> str:

@@ -1,8 +1,9 @@
 """A dataflow graph as SVG: operators are boxes, and their roles in a change are states.
 
-A state is one or more of the words ``target``, ``head``, ``mcs`` and ``pruned``. CSS maps ``data-state`` to a colour
-and, independent of colour vision, to a shape: heads have a ring, pruned operators a dashed frame. States can therefore
-be changed in place, without a new layout or drawing.
+A state is one or more words: ``target``, ``head``, ``mcs`` and ``pruned`` show a plan; ``old``, ``new``, ``both`` and
+``here`` versions that tuples meet. CSS maps ``data-state`` to a colour and, independent of colour vision, to a shape:
+heads have a ring, pruned operators and old versions a broken frame. States can therefore be changed in place, without a
+new layout or drawing.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
 >>> graph = Graph("w1", (Operator("Src"), Operator("FD")), (Edge("Src", "FD"),))
@@ -21,19 +22,30 @@ from fries_nb.report import theme
 from fries_nb.report.edge_paths import Box, EdgePath, Spot
 from fries_nb.report.layout import Layout, drawn, layout, shortened
 from fries_nb.report.loop_boxes import clusters, loop_boxes, loop_title
-from fries_nb.report.theme import FONT, INK, ORANGE, SKY, escaped, number, themed
+from fries_nb.report.theme import FONT, INK, ORANGE, PURPLE, SKY, escaped, number, themed
 
 Ends = tuple[str, str]
-STATES = {"target": "Changed", "head": "Gets the message", "mcs": "Marker passes", "pruned": "Pruned"}
+STATES = {
+    "target": "Changed", "head": "Gets the message", "mcs": "Marker passes", "pruned": "Pruned",
+    "old": "Old version", "new": "New version", "both": "Both versions", "here": "This step",
+}  # fmt: skip
 _SAID = {
     "target": "target of the change",
     "head": "head: gets the message",
     "mcs": "a marker passes",
     "pruned": "pruned: takes no part",
+    "old": "old version",
+    "new": "new version",
+    "both": "both versions",
+    "here": "in this step",
 }
 _MARGIN = 14.0
 _LEGEND_WIDTH, _LEGEND_HEIGHT = 420.0, 30.0
 _SAMPLE = 22.0
+_IN_COLOUR = ", ".join(
+    f'[data-state~="{state}"] .{text}' for state in ("mcs", "head", "target", "old", "new", "both")
+    for text in ("name", "fact")
+)  # fmt: skip
 
 _LIGHT = {
     ".paper": f"fill: {theme.PAPER}",
@@ -54,13 +66,11 @@ _LIGHT = {
     '[data-state~="mcs"] .box': f"fill: {SKY}; stroke: #20638c; stroke-width: 1.5px",
     '[data-state~="head"] .box': f"fill: {SKY}; stroke: #20638c; stroke-width: 1.5px",
     '[data-state~="target"] .box': f"fill: {ORANGE}; stroke: #7a5400; stroke-width: 2.5px",
-    '[data-state~="mcs"] .name': f"fill: {INK}",
-    '[data-state~="head"] .name': f"fill: {INK}",
-    '[data-state~="target"] .name': f"fill: {INK}",
-    '[data-state~="mcs"] .fact': f"fill: {INK}",
-    '[data-state~="head"] .fact': f"fill: {INK}",
-    '[data-state~="target"] .fact': f"fill: {INK}",
-    '[data-state~="head"] .ring': "visibility: visible",
+    _IN_COLOUR: f"fill: {INK}",
+    '[data-state~="old"] .box': f"fill: {SKY}; stroke: #20638c; stroke-width: 2px; stroke-dasharray: 2 2.5",
+    '[data-state~="new"] .box': f"fill: {ORANGE}; stroke: #7a5400; stroke-width: 2.5px",
+    '[data-state~="both"] .box': f"fill: {PURPLE}; stroke: #5c2146; stroke-width: 2.5px; stroke-dasharray: 9 3",
+    '[data-state~="head"] .ring, [data-state~="here"] .ring': "visibility: visible",
     '[data-state~="pruned"] .box': "stroke-dasharray: 5 4",
     '[data-state="pruned"] .box': "fill-opacity: 0.45",
     '[data-state="pruned"] .name': "fill-opacity: 0.62",
@@ -83,12 +93,10 @@ _DARK = {
     '[data-state~="mcs"] .box': f"fill: {SKY}; stroke: #bfe3f8",
     '[data-state~="head"] .box': f"fill: {SKY}; stroke: #bfe3f8",
     '[data-state~="target"] .box': f"fill: {ORANGE}; stroke: #ffe0a0",
-    '[data-state~="mcs"] .name': f"fill: {INK}",
-    '[data-state~="head"] .name': f"fill: {INK}",
-    '[data-state~="target"] .name': f"fill: {INK}",
-    '[data-state~="mcs"] .fact': f"fill: {INK}",
-    '[data-state~="head"] .fact': f"fill: {INK}",
-    '[data-state~="target"] .fact': f"fill: {INK}",
+    '[data-state~="old"] .box': f"fill: {SKY}; stroke: #bfe3f8",
+    '[data-state~="new"] .box': f"fill: {ORANGE}; stroke: #ffe0a0",
+    '[data-state~="both"] .box': f"fill: {PURPLE}; stroke: #f6d3e6",
+    _IN_COLOUR: f"fill: {INK}",
     '[data-state~="marked"] .line': f"stroke: {SKY}",
     '[data-state~="marked"] .tip': f"fill: {SKY}",
 }
@@ -112,7 +120,7 @@ def dag_svg(
 
     Args:
         graph: the dataflow.
-        states: operator to its states, words of ``target head mcs pruned``; a legend explains those that occur.
+        states: operator to its states, keys of ``STATES``; a legend explains those that occur.
         labels: edge to a label of one or two short lines.
         titles: operator to tooltip text, appended to that of the declaration.
         marked: edges on which markers travel; by default those between operators with a state other than ``pruned``.
@@ -198,6 +206,7 @@ def draw(
     marked: Collection[Ends],
     legend: Mapping[str, str],
     rounds: Mapping[str, str] = {},
+    facts: Mapping[str, str] = {},
 ) -> str:
     """Draw a graph that has been laid out.
 
@@ -210,6 +219,7 @@ def draw(
         marked: edges on which markers travel.
         legend: states to explain, with their meaning.
         rounds: loop to a text on its rounds.
+        facts: operator to the short line below its name; by default its kind and number of workers.
 
     Returns:
         An ``<svg>`` element.
@@ -228,8 +238,8 @@ def draw(
         for index, ends in enumerate((edge.source, edge.to) for edge in graph.edges)
     )  # fmt: skip
     nodes = "".join(
-        _node(operator, placed.boxes[operator.name], states.get(operator.name, ""), titles.get(operator.name, ""))
-        for operator in graph.operators
+        _node(one, placed.boxes[one.name], states.get(one.name, ""), titles.get(one.name, ""), facts.get(one.name, ""))
+        for one in graph.operators
     )
     name = escaped(f"Dataflow {graph.name}: {len(graph.operators)} operators")
     size = f"{number(total)} {number(height + key_height)}"
@@ -242,9 +252,9 @@ def draw(
     )
 
 
-def _node(operator: Operator, box: Box, state: str, title: str) -> str:
+def _node(operator: Operator, box: Box, state: str, title: str, fact: str) -> str:
     x, y = box.centre
-    facts = f"{_kind(operator)} ×{operator.workers}"  # noqa: RUF001
+    facts = fact or f"{_kind(operator)} ×{operator.workers}"  # noqa: RUF001
     heard = ", ".join(filter(None, [operator_title(operator), state_words(state)]))
     shape = f'x="{number(box.x)}" y="{number(box.y)}" width="{number(box.width)}" height="{number(box.height)}"'
     ring = (

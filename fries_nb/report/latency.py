@@ -115,7 +115,7 @@ def latency_svg(
         f'{number(height)}" width="{number(width)}" height="{number(height)}" role="img" '
         f'aria-label="{escaped(_heard(points, marks))}"><style>{_CSS}</style>'
         f'<rect class="paper" width="100%" height="100%" rx="6"/>{_key(bool(bands))}{panels}'
-        f"{_time_axis(across, bottom)}{lines}{said}</svg>"
+        f"{time_axis(across, bottom)}{lines}{said}</svg>"
     )
 
 
@@ -219,7 +219,7 @@ def _latency(points: Sequence[Point], bands: Sequence[LatencyBand], began: float
     p50 = [(across.at(point.at_s - began), up.at(point.p50_ms)) for point in points]
     areas, labels = bands_svg(bands, began, across, up)
     lines = areas + _line("p99", p99) + _line("p50", p50) + labels
-    return _grid(up, across, "latency, ms", top + _UPPER / 2) + lines
+    return grid(up, across, "latency, ms", top + _UPPER / 2) + lines
 
 
 def _rate(points: Sequence[Point], began: float, across: Scale, bottom: float) -> str:
@@ -229,7 +229,7 @@ def _rate(points: Sequence[Point], began: float, across: Scale, bottom: float) -
     for point in points:
         x, y = across.at(point.at_s - began), up.at(point.rate)
         corners += [(corners[-1][0], y), (x, y)] if corners else [(x, y)]
-    return _grid(up, across, "tuples/s", bottom - _LOWER / 2) + _line("rate", corners)
+    return grid(up, across, "tuples/s", bottom - _LOWER / 2) + _line("rate", corners)
 
 
 def _line(name: str, spots: Sequence[tuple[float, float]]) -> str:
@@ -238,7 +238,8 @@ def _line(name: str, spots: Sequence[tuple[float, float]]) -> str:
     return f'<polyline class="{name}{dot}" points="{" ".join(f"{number(x)},{number(y)}" for x, y in doubled)}"/>'
 
 
-def _grid(up: Scale, across: Scale, title: str, middle: float) -> str:
+def grid(up: Scale, across: Scale, title: str, middle: float) -> str:
+    """The horizontal lines of a panel with their values, and its title at the height ``middle``."""
     lines = "".join(
         f'<line class="grid" x1="{number(across.start)}" x2="{number(across.end)}" y1="{number(up.at(value))}" '
         f'y2="{number(up.at(value))}"/><text x="{number(across.start - 7)}" y="{number(up.at(value) + 4)}" '
@@ -249,14 +250,16 @@ def _grid(up: Scale, across: Scale, title: str, middle: float) -> str:
     return f"{lines}{turned}{title}</text>"
 
 
-def _time_axis(across: Scale, bottom: float) -> str:
+def time_axis(across: Scale, bottom: float, since: str = "") -> str:
+    """The ticks of a time axis, with its unit and since when it counts."""
     ticks = "".join(
         f'<text x="{number(across.at(value))}" y="{number(bottom + 16)}" text-anchor="middle">{text}</text>'
         for value, text in across.ticks
     )
     middle = number((across.start + across.end) / 2)
     unit = "seconds" if across.high < 120 else "minutes:seconds"
-    return f'{ticks}<text class="axis" x="{middle}" y="{number(bottom + 34)}" text-anchor="middle">{unit}</text>'
+    words = f'<text class="axis" x="{middle}" y="{number(bottom + 34)}" text-anchor="middle">{unit}{since}</text>'
+    return ticks + words
 
 
 def _key(has_bands: bool) -> str:

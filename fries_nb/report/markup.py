@@ -1,18 +1,26 @@
-"""Markup from values; all text is escaped.
+r"""Markup from values; all text is escaped.
 
 >>> tag("p", "a < b, ", tag("b", "bold"), class_="note")
 '<p class="note">a &lt; b, <b>bold</b></p>'
 >>> milliseconds(3.14159), milliseconds(4213.2), milliseconds(None)
 ('3.1 ms', '4,213 ms', '-')
+>>> both = stacked('<svg width="20" height="5"/>', '<svg width="7" height="4.5"/>')
+>>> print(both.replace("><", ">\n<"))
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 9.5" width="20" height="9.5">
+<svg y="0" width="20" height="5"/>
+<svg y="5" width="7" height="4.5"/>
+</svg>
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
 NONE = "-"
+_SIZE = re.compile(r'<svg\b[^>]*?\swidth="([\d.]+)" height="([\d.]+)"')
 
 
 class Html(str):
@@ -72,7 +80,25 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[str]]
 
 def figure(drawing: str, *caption: str) -> Html:
     """An SVG element with a caption."""
-    return tag("figure", Html(drawing), tag("figcaption", *caption))
+    return tag("figure", inline(drawing), tag("figcaption", *caption))
+
+
+def inline(drawing: str) -> Html:
+    """An SVG element within markup. In an untrusted notebook only its text remains: spaces keep labels apart."""
+    return Html(drawing.replace("</title>", "</title> ").replace("</text>", "</text> "))
+
+
+def stacked(*drawings: str) -> str:
+    """Stack SVG elements vertically into one; each must declare its width and height."""
+    width = height = 0.0
+    parts = []
+    for drawing in drawings:
+        size = _SIZE.match(drawing)
+        assert size is not None, drawing[:200]
+        parts.append(drawing.replace("<svg ", f'<svg y="{height:g}" ', 1))
+        width, height = max(width, float(size[1])), height + float(size[2])
+    extent = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {extent}>{"".join(parts)}</svg>'
 
 
 def counted(number: int, noun: str) -> str:

@@ -88,7 +88,7 @@ TERMS = {
     "prepare": "Part of the delay: the new functions are shipped and opened while the old ones keep working.",
     "commit": "Part of the delay: from the first message to the switch of the last worker.",
     "old tuples": "Tuples that the changed operators still processed with their old functions meanwhile.",
-    "waiting before": "Tuples that waited in front of the slow operator when the change was requested.",
+    "waiting before": "Tuples that waited in front of the changed operators when the change was requested.",
     "p99": "99 of 100 tuples took no longer than this from the time they were due until they reached the sink: before "
     "the change, and after it when what had queued up is worked off, or when that was waited for long enough.",
 }

@@ -8,21 +8,84 @@
 >>> roles(schedule("epoch", graph, ["B"]))["S"]
 'head mcs'
 >>> in_words(graph, schedule("fries", graph, ["A", "B"]))[0]
-'A, B change together: the message goes to A, and a marker travels from there along A → B.'
+'A, B change together: the message goes to the head A, and a marker travels from there along A → B.'
+>>> shown = Shown.of(graph, schedule("fries", graph, ["A"]))
+>>> shown.states, shown.titles["A"]
+({'A': 'target head mcs'}, 'target of the change, head: gets the message')
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.loops import loops_in
-from fries_nb.report.dag import dag_svg
+from fries_nb.planning import CriticalPath
+from fries_nb.planning.counter_example import CounterExample, counter_example
+from fries_nb.planning.tuple_ways import witnesses
+from fries_nb.report.dag import Ends, dag_svg, explained, state_words
+from fries_nb.report.example_section import end_svgs, example_parts, summary
 from fries_nb.report.latency import took
-from fries_nb.report.markup import Html, figure, joined, listed
+from fries_nb.report.markup import Html, counted, figure, inline, joined, listed, stacked
 from fries_nb.scheduling import Plan
 
 _SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The states and tooltips by which a picture of the dataflow shows a plan.
+
+    Attributes:
+        states: operator to its states, as ``dag_svg`` takes them.
+        titles: operator to tooltip text: its role and, for one-to-many operators, why it was kept or pruned.
+        marked: edges on which markers travel.
+    """
+
+    states: Mapping[str, str] = field(default_factory=dict)
+    titles: Mapping[str, str] = field(default_factory=dict)
+    marked: frozenset[Ends] = frozenset()
+
+    @property
+    def legend(self) -> dict[str, str]:
+        """The states that occur, and their meaning."""
+        return explained(self.states, self.marked)
+
+    @staticmethod
+    def of(graph: Graph, plan: Plan) -> Shown:
+        """The states and tooltips of a plan."""
+        states = roles(plan)
+        reasons = {decision.operator: decision.reason for decision in plan.covering.pruning}
+        titles = {
+            name: "\n".join(filter(None, [state_words(states.get(name, "")), reasons.get(name, "")]))
+            for name in graph
+            if name in states or name in reasons
+        }
+        return Shown(states, titles, frozenset(_marked(graph, _scopes(plan))))
+
+
+def plan_svg(
+    graph: Graph,
+    plan: Plan,
+    labels: Mapping[Ends, str] = {},
+    width: float = 900.0,
+    rounds: Mapping[str, str] = {},
+) -> str:
+    """The dataflow with the roles of a plan, as SVG.
+
+    Args:
+        graph: the dataflow.
+        plan: the plan.
+        labels: edge to a label of one or two short lines.
+        width: available width in pixels.
+        rounds: loop to a text on its rounds.
+
+    Returns:
+        An ``<svg>`` element.
+    """
+    shown = Shown.of(graph, plan)
+    return dag_svg(graph, shown.states, labels, shown.titles, shown.marked, width, rounds)
 
 
 def roles(plan: Plan) -> dict[str, str]:
@@ -45,23 +108,58 @@ def dag_parts(graph: Graph, plan: Plan | None) -> Html:
     """The dataflow's picture, with the plan if there is one."""
     if plan is None:
         return figure(dag_svg(graph), f"The dataflow {graph.name}; data flows along the arrows.")
-    titles = {decision.operator: decision.reason for decision in plan.covering.pruning}
-    drawing = dag_svg(graph, roles(plan), titles=titles, marked=_marked(graph, _scopes(plan)))
     names = _names(graph, plan.targets)
     marked = f"Highlighted: the part that {plan.scheduler.capitalize()} synchronises to change {names}."
-    shown = figure(drawing, f"The dataflow {graph.name}; data flows along the arrows. {marked}")
+    shown = figure(plan_svg(graph, plan), f"The dataflow {graph.name}; data flows along the arrows. {marked}")
     return joined([shown, listed(in_words(graph, plan))])
+
+
+def plan_parts(graph: Graph, plan: Plan, more: Iterable[str] = ()) -> Html:
+    """A plan in one piece: its picture, its words and, if naive FCM is not consistent, a counter-example.
+
+    Args:
+        graph: the dataflow.
+        plan: the plan.
+        more: further lines.
+    """
+    example = counter_example(graph, plan.targets)
+    steps = [] if example is None else [example_parts(graph, example)]
+    return joined([inline(plan_svg(graph, plan)), listed([*in_words(graph, plan), *more]), *steps])
+
+
+def plan_drawing(graph: Graph, plan: Plan) -> str:
+    """A plan as one SVG element: its picture and, if naive FCM is not consistent, the end of a counter-example."""
+    example = counter_example(graph, plan.targets)
+    if example is None:
+        return plan_svg(graph, plan)
+    return stacked(plan_svg(graph, plan), *end_svgs(graph, example))
 
 
 def in_words(graph: Graph, plan: Plan) -> list[str]:
     """One sentence for each marker and each pruning decision of the plan, then on naive FCM and the predicted delay."""
-    lines = [_of_scope(graph, plan, scope) for scope in _scopes(plan)]
-    lines += [decision.reason for decision in plan.covering.pruning]
+    scopes = _scopes(plan)
+    ways = () if plan.prediction is None else plan.prediction.ways
+    delays: dict[frozenset[str], CriticalPath] = dict(zip(scopes, ways, strict=False)) if len(ways) > 1 else {}
+    lines = [_of_scope(graph, plan, scope, delays.get(scope)) for scope in scopes]
+    lines += _decisions(graph, plan)
+    return [*lines, _on_naive(plan, counter_example(graph, plan.targets)), *foretold(plan)]
+
+
+def _decisions(graph: Graph, plan: Plan) -> list[str]:
+    """The reason of each pruning decision, with the ways of tuples that show it."""
+    shown = plan.covering.pruning[:_SHOWN]
+    found = {name: f": {one.in_words}" for name, one in witnesses(graph, plan.targets, shown).items()}
+    lines = [decision.reason + found.get(decision.operator, "") for decision in shown]
+    more = len(plan.covering.pruning) - _SHOWN
+    return [*lines, f"... and {counted(more, 'more one-to-many operator')}"] if more > 0 else lines
+
+
+def _on_naive(plan: Plan, example: CounterExample | None) -> str:
     if plan.covering.naive_safe:
-        lines.append("Naive FCM would be consistent here: no tuple meets two targets.")
-    else:
-        lines.append("Naive FCM would not be consistent: a tuple may meet one target old and another new.")
-    return lines + foretold(plan)
+        return "Naive FCM would be consistent here: no tuple meets two targets."
+    if example is None:
+        return "Naive FCM is not taken to be consistent: plans are cautious about loops and kept rows."
+    return f"Naive FCM would not be consistent: {summary(example)}"
 
 
 def foretold(plan: Plan) -> list[str]:
@@ -92,17 +190,20 @@ def foretold(plan: Plan) -> list[str]:
     return [f"predicted delay {delay}" + ("" if by_epoch is None else f" (epoch: {took(by_epoch / 1000)})")]
 
 
-def _of_scope(graph: Graph, plan: Plan, scope: frozenset[str]) -> str:
-    told = _names(graph, {send.operator for stage in plan.stages for send in stage.sends if send.scope == scope})
+def _of_scope(graph: Graph, plan: Plan, scope: frozenset[str], predicted: CriticalPath | None) -> str:
+    heads = {send.operator for stage in plan.stages for send in stage.sends if send.scope == scope}
+    told = f"the {'head' if len(heads) == 1 else 'heads'} {_names(graph, heads)}"
+    delay = None if predicted is None else predicted.delay_ms
+    after = "" if delay is None else f" (predicted: {took(delay / 1000)})"
     changing = _names(graph, plan.targets & scope)
     loops = loops_in(graph, scope)
     edges = [" → ".join(ends) for ends in _marked(graph, [scope])]
     if not edges:
-        return f"{changing} receives the message directly, and no marker follows."
+        return f"{changing} receives the message directly, and no marker follows{after}."
     verb = "change together" if len(plan.targets & scope) > 1 else "changes"
     way = f"the message goes to {told}, and a marker travels from there along {', '.join(edges)}"
     waits = f"; {_loops(loops)} to be empty first, and no row enters until then" if loops else ""
-    return f"{changing} {verb}: {way}{waits}."
+    return f"{changing} {verb}: {way}{waits}{after}."
 
 
 def _loops(loops: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from fries_nb.errors import TraceError
 from fries_nb.report.audit_section import verdict_parts
 from fries_nb.report.buffer_steps import buffers_svg, bytes_text
 from fries_nb.report.constraint_bars import CAUSES, constraint_svg, latency_text
+from fries_nb.report.displays import naive_targets
 from fries_nb.report.frontier_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, frontier_row, loop_row
 from fries_nb.report.host_rows import before_now, hosts_svg
 from fries_nb.report.latency import latency_svg
@@ -253,7 +254,7 @@ def _audit(story: Story) -> Html:
     if isinstance(story.verdict, TraceError):
         return tag("p", f"Not judged: {story.verdict}.")
     labels = {change.id: change.label for change in story.changes}
-    return joined([tag("p", JUDGE), verdict_parts(story.verdict, labels)])
+    return joined([tag("p", JUDGE), verdict_parts(story.verdict, labels, story.graph, naive_targets(story.changes))])
 
 
 def _traceback(details: str) -> list[Html]:

@@ -16,8 +16,9 @@ from fries_nb.dataflow.lighter import Lighter, check_lighter
 from fries_nb.dataflow.limits import Tuples, checked_limit, checked_timeout
 from fries_nb.dataflow.own_endpoints import check_readable
 from fries_nb.dataflow.regions import regions
-from fries_nb.dataflow.updates import as_updates, check_updates
+from fries_nb.dataflow.updates import as_updates, targets_of
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
+from fries_nb.report.displays import DataflowPlan
 from fries_nb.running.region_runner import RegionRunner
 from fries_nb.running.rescales import Rescale
 from fries_nb.running.rollbacks import functions_of
@@ -25,7 +26,6 @@ from fries_nb.running.run_checkpoints import CheckpointLayout
 from fries_nb.running.run_end import live, warn_of
 from fries_nb.running.run_monitor import RunMonitor
 from fries_nb.running.telemetry import Telemetry
-from fries_nb.scheduling import Plan
 from fries_nb.spark.region_spec import Options
 from fries_nb.storage.seals import NO_KEY
 from fries_nb.topology.expansion import chains
@@ -91,7 +91,9 @@ class Run(RunMonitor):
 
     # ---- changes
 
-    def plan(self, change: Mapping[str, Any] | Iterable[str], scheduler: str = "fries", pruning: bool = True) -> Plan:
+    def plan(
+        self, change: Mapping[str, Any] | Iterable[str], scheduler: str = "fries", pruning: bool = True
+    ) -> DataflowPlan:
         """Plan a change without making it.
 
         Args:
@@ -100,16 +102,15 @@ class Run(RunMonitor):
             pruning: see ``reconfigure``.
 
         Returns:
-            The plan; while tuples flow, ``prediction`` holds the predicted delay.
+            The plan; while tuples flow, ``prediction`` holds the predicted delay. A notebook shows it as
+            ``%fries_plan`` does.
 
         Raises:
             PlanError: see ``reconfigure``.
             DataflowError: see ``reconfigure``.
         """
-        if isinstance(change, Mapping):
-            check_updates(self.graph, as_updates(change))
-        targets = (change,) if isinstance(change, str) else tuple(change)
-        return self._runner.plan(targets, scheduler, pruning)
+        targets = targets_of(self.graph, change)
+        return DataflowPlan.of(self.graph, self._runner.plan(targets, scheduler, pruning))
 
     def reconfigure(
         self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, *, merge: bool = False,

@@ -7,6 +7,7 @@ rescale is requested, or the sources deliver nothing.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +18,7 @@ from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import PlanError
 from fries_nb.messages import Report
-from fries_nb.planning.host_demand import BUSY_SHARE, Totals, cores_needed, demands_of, hosts_needed
+from fries_nb.planning.host_demand import BUSY_SHARE, OperatorDemand, Totals, cores_needed, demands_of, hosts_needed
 from fries_nb.report.markup import counted
 from fries_nb.running.locks import locked
 from fries_nb.topology.progress_locations import is_tracked
@@ -104,6 +105,9 @@ class HostAdvice:
     def __init__(self, graph: Graph, run: AdvisedRun, clock: Callable[[], float] = time.monotonic) -> None:
         self.lock = threading.RLock()
         self._graph = graph
+        self._upstream = {
+            name: [edge.source for edge in graph.in_edges(name) if not edge.feedback] for name in graph.order
+        }
         self._run = run
         self._clock = clock
         self._due_s = 0.0
@@ -130,13 +134,14 @@ class HostAdvice:
             self._forget()
             return
         before, self._before = self._before, _totals(self._run.reports())
-        demands = demands_of(before, self._before, self._graph.sources)
+        demands = demands_of(before, self._before, self._upstream)
         if not demands:
             self._equal, self._proposal = 0, None
             return
         rate = sum(known)
         cores = cores_needed(demands, rate)
-        self._decide(max(hosts_needed(cores), self._least(status)), cores, rate, len(status.hosts))
+        least = max(self._least(status), hosts_that_stay(status, demands, rate))
+        self._decide(max(hosts_needed(cores), least), cores, rate, len(status.hosts))
 
     def _decide(self, answer: int, cores: float, rate: float, present: int) -> None:
         self._equal = self._equal + 1 if answer == self._answer else 1
@@ -163,11 +168,30 @@ class HostAdvice:
         self._before, self._answer, self._equal, self._proposal = {}, 0, 0, None
 
 
+def hosts_that_stay(status: TopologyStatus, demands: Iterable[OperatorDemand], rate: float) -> int:
+    """The number of the present hosts whose workers suffice for functions that wait; the last ones leave first.
+
+    More hosts than there are is never the answer: waits of busy processors look alike.
+
+    Args:
+        status: the topology.
+        demands: what the operators need.
+        rate: the rates of the sources in sum, in tuples per second.
+    """
+    present, stay = len(status.hosts), 1
+    for one in demands:
+        homes = sorted(status.workers.get(one.operator, ()))
+        needed = math.ceil(one.workers_needed(rate) - 1e-9)
+        if needed > 0 and homes:
+            stay = max(stay, 1 + homes[min(needed, len(homes)) - 1])
+    return min(stay, present)
+
+
 def _totals(reports: Iterable[Report]) -> dict[str, Totals]:
     """Operator to the totals of its workers."""
     totals: dict[str, Totals] = {}
     for report in reports:
         name = report.worker.operator
-        before = totals.get(name, Totals(0, 0))
-        totals[name] = Totals(before.tuples + report.processed, before.useful_ns + report.useful_ns)
+        here = report.processed, report.processed + report.queued_tuples, report.useful_ns, report.busy_ns
+        totals[name] = Totals(*(one + more for one, more in zip(totals.get(name, (0, 0, 0, 0)), here, strict=True)))
     return totals

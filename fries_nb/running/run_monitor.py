@@ -21,11 +21,13 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import DataflowError
 from fries_nb.messages import Paused
 from fries_nb.report import Story, run_page, write_page
+from fries_nb.report.displays import RunVerdict
 from fries_nb.running.host_monitor import HostMonitor
 from fries_nb.running.proposals import Proposal
 from fries_nb.running.region_runner import OVER
 from fries_nb.running.remedies import Violation
 from fries_nb.running.run_end import UncommittedCheck
+from fries_nb.running.run_frames import changes_frame, history_frame
 from fries_nb.running.source_states import Explanation, source_states
 from fries_nb.running.telemetry import KeptCheckpoint, RecoveryTime
 from fries_nb.spark.region_spec import Options
@@ -253,6 +255,23 @@ class RunMonitor(HostMonitor):
         """
         return self._telemetry.points()
 
+    def history_frame(self) -> Any:
+        """Latency and throughput at the sinks over time, as ``history()``.
+
+        Returns:
+            A pandas DataFrame with ``p50_ms``, ``p99_ms`` and ``rate`` (tuples per second), by ``at`` in UTC.
+        """
+        return history_frame(self.history())
+
+    def changes_frame(self) -> Any:
+        """All changes of the run, in order of request.
+
+        Returns:
+            A pandas DataFrame with a row for each: ``change`` (its id), ``targets``, ``scheduler``, ``outcome``, the
+            times ``delay_ms``, ``plan_ms``, ``prepare_ms`` and ``commit_ms``, ``old_tuples`` and ``error``.
+        """
+        return changes_frame(self.changes)
+
     def marks(self) -> tuple[PlotMark, ...]:
         """The times at which changes were requested and ended, for plots.
 
@@ -310,17 +329,19 @@ class RunMonitor(HostMonitor):
         """
         return list(self._runner.trace())
 
-    def audit(self) -> auditing.Verdict:
+    def audit(self) -> RunVerdict:
         """Check whether the run so far is conflict-serializable.
 
         Returns:
-            The verdict; if it is negative, with the tuples that mixed versions, were lost or duplicated.
+            The verdict; if it is negative, with the tuples that mixed versions, were lost or duplicated. A notebook
+            draws what one of them met, and the precedence cycle.
 
         Raises:
             RunError: the run was not started with ``audit=True``.
             TraceError: the trace is empty, or records of a worker are missing.
         """
-        return auditing.judge(self._runner.trace(), self._runner.queue.executed())
+        verdict = auditing.judge(self._runner.trace(), self._runner.queue.executed())
+        return RunVerdict.of(verdict, self.graph, self.changes)
 
     def report(self, path: str | PathLike[str]) -> str:
         """Write a report of the run so far as one HTML page that needs no network.

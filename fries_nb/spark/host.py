@@ -145,13 +145,12 @@ class Host:
         try:
             built = build_workers(self._region, self._host, self._carry_out)
             self._hosted = built.workers
-            self._progress = ProgressLink(
-                self._region, built.topology.graph, self._host, self._notify, self._router.post
-            )
+            graph = built.topology.graph
+            self._progress = ProgressLink(self._region, graph, self._host, self._notify, self._router.post)
             self._chains = HostChains(built.topology, self._hosted, self._loop_of, self._chained)
             self._topology = HostTopology(self._region, self._host, built, self._links, self._router)
-            pid, machine = os.getpid(), socket.gethostname()
-            self._links.say(Hello(self._links.data_address, pid, machine, self._region.incarnation))
+            place = self._links.data_address, os.getpid(), socket.gethostname()
+            self._links.say(Hello(*place, self._region.incarnation))
             self._serve(built.failures)
         except FriesError as error:
             self._reason, self._error = "failed", str(error)
@@ -196,6 +195,7 @@ class Host:
                 self._tell_printed(now - ticked)
                 ticked = now
                 self._tick()
+                self._progress.check()
                 if not self._reason:  # a dismissed host does not need the driver's connection
                     self._links.check()
 

@@ -226,6 +226,7 @@ class HostLoop:
         with self._tickets if turns.needs_ticket(worker) else contextlib.nullcontext(), worker.owner:
             turns.slow_turn_begins(worker)
             busy, processor_ns, took_ns = _measured_turn(worker)
+            worker.worker.busy_ns += took_ns
             worker.flush()
         return processor_ns, took_ns, busy
 

@@ -7,7 +7,8 @@ sequence of both, in which frames are broadcast: the links keep the order of wha
     Extend      admits new hosts, and says so to all          -
     TakePart    -                                             keeps frames until it has a view
                 host 0, when all have said so: gives its view
-    HostsLeft   sends no more frames to these                 -
+    HostsLeft   sends no more frames to these, and awaits     -
+                their last ones; see ``check``
     Leave       says what is left, in its last frame
 """
 
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from fries_nb.dataflow.graph import Graph
+from fries_nb.errors import LinkError
 from fries_nb.messages import WorkerId
 from fries_nb.progress.change_batch import CountChange, CountChanges
 from fries_nb.progress.exchange import HostProgress, ProgressFrame, ProgressState
@@ -28,6 +30,8 @@ from fries_nb.topology.progress_locations import audience, listeners
 from fries_nb.topology.topology import Topology
 from fries_nb.worker.events import Event, FrontierAdvanced
 
+PARTING_S = 30.0
+"""Time in which the last frame of a host that leaves has to come; it died before it was sent otherwise."""
 SPARING = 100
 """The view is not looked through again before so many times the duration of the last time have passed."""
 
@@ -56,6 +60,7 @@ class ProgressLink:
         self._graph = graph
         self._others = set(range(region.options.hosts)) - {host}
         self._new: set[int] = set()
+        self._parting: dict[int, float] = {}
         self._send = send
         self._post = post
         self._audience: Mapping[str, tuple[WorkerId, ...]] = {}
@@ -132,8 +137,23 @@ class ProgressLink:
                 self._others.difference_update(hosts)
                 for host in self._new.intersection(hosts):
                     self._progress.dismiss(host)
+                self._parting.update(dict.fromkeys(set(hosts) - self._new, time.monotonic()))
                 self._new.difference_update(hosts)
                 self._serve(self._progress)
+
+    def check(self) -> None:
+        """Check that no frame of a host that has left is missing: frontiers would wait for it for ever.
+
+        Raises:
+            LinkError: its last frame has not come in time; the run is to be recovered.
+        """
+        if not self._parting or self._progress is None:
+            return
+        with self._lock:
+            self._parting = {host: since for host, since in self._parting.items() if self._progress.awaits(host)}
+        for host, since in self._parting.items():
+            if time.monotonic() - since > PARTING_S:
+                raise LinkError(f"host {host} left, and its last counts have not come within {PARTING_S:g} s")
 
     def leave(self, hosts: Iterable[int]) -> None:
         """Pass on all that the workers of this host have done, since it leaves together with these hosts."""

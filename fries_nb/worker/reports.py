@@ -58,15 +58,16 @@ class WorkerReports:
             self.columns = event.columns
 
     def report(
-        self, executor: ChainExecutor, running: ChainExecutor, held: int, useful_ns: int, reading: Reading | None
-    ) -> list[Instruction]:
+        self, executor: ChainExecutor, running: ChainExecutor, held: int, used_ns: tuple[int, int],
+        reading: Reading | None,
+    ) -> list[Instruction]:  # fmt: skip
         """A report for each operator, and the audit's records since the last one.
 
         Args:
             executor: the executor of the chain.
             running: that of the current frame, which may be of the next version.
             held: maximum number of bytes of the next version that were set aside at a time (see ``versions``).
-            useful_ns: processor time that the worker has used.
+            used_ns: processor time that the worker has used, and the duration of its turns if its tuples are slow.
             reading: how far the reader of a source is.
         """
         if self.written is not self._typed:
@@ -88,7 +89,7 @@ class WorkerReports:
                         held if first else 0,
                         columns if last else b"",
                         self._inbox.feedback if first else None,
-                        useful_ns if first else 0,
+                        *(used_ns if first else (0, 0)),
                         reading if first else None,
                     )
                 )

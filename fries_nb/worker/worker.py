@@ -121,7 +121,8 @@ class Worker(ChainWork):
             self._install(event.bins)
         else:
             held = self._versions.held()
-            told = self.reports.report(self._executor, self._running, held, self.useful_ns, event.reading)
+            used_ns = self.useful_ns, self.busy_ns
+            told = self.reports.report(self._executor, self._running, held, used_ns, event.reading)
             self._instructions += told
 
     def _reach(self, event: FrontierAdvanced) -> None:

@@ -87,7 +87,8 @@ def test_json(command, capsys, records, code):
     assert command(lines(records), "--json") == code
     verdict = json.loads(capsys.readouterr().out)
     assert set(verdict) == {
-        "serializable", "mixed", "cycle", "cycle_at", "transactions", "updates", "stale", "lost", "doubled", "claim"
+        "serializable", "mixed", "cycle", "cycle_at", "transactions", "updates", "stale", "lost", "doubled", "claim",
+        "cycle_met",
     }  # fmt: skip
     assert (verdict["claim"], verdict["lost"], verdict["doubled"], verdict["stale"]) == ("not claimed", [], [], [])
     assert verdict["serializable"] == (code == 0)

@@ -62,7 +62,7 @@ def test_wrong_rows_are_counted() -> None:
     """One lost, one doubled, one that met no state."""
     assert wrong_rows([0, 1, 2, 3], [1, 1, 2, 2], accounts=2) == 0
     assert wrong_rows([0, 1, 3], [1, 1, 2], accounts=2) == 1
-    assert wrong_rows([0, 0, 1], [1, 1, 1], accounts=2) == 1
+    assert wrong_rows([0, 0, 1], [1, 2, 1], accounts=2) == 1
     assert wrong_rows([0, 1, 2, 3], [1, 1, 1, 2], accounts=2) == 1
 
 

@@ -237,9 +237,29 @@ def test_a_plan_has_its_words_beside_its_picture(served: Jupyter, program: Brows
         plan = run_cell(page, "%fries_plan").locator(".jp-OutputArea")
         for words in ("FM", "not safe", "fries sends", "Next: %fries_reconfigure FM=new_function MC=new_function"):
             expect(plan).to_contain_text(words)
-        operator = plan.locator('svg g.node[data-operator="FM"]')
-        expect(operator).to_have_attribute("data-state", "target head mcs")
+        operator = plan.locator('svg g.node[data-operator="FM"][data-state="target head mcs"]')
         expect(operator.locator("title")).to_contain_text("target of the change")
+        assert here.errors == []
+
+
+def test_a_counter_example_is_stepped_through(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:
+    """By its buttons and by the arrow keys, in each of two displays on its own; Enter leaves the page as it is."""
+    with shown(program, tmp_path) as here:
+        page = here.page
+        written(served, "steps.ipynb", "%fries_plan FM MC", "# again\n%fries_plan MC FM")
+        started(page, served, "steps.ipynb")
+        first = run_cell(page, "%fries_plan FM MC").locator("form.fries-steps")
+        second = run_cell(page, "# again").locator("form.fries-steps")
+        for steps in (first, second):
+            expect(steps.locator("section:visible")).to_contain_text("t1 passes numbers.")
+        second.get_by_text("Step 2 of 6").locator("..").click()  # labelled Next
+        expect(second.locator("section:visible")).to_contain_text("FM processes t1 with its old function.")
+        for key, said in (("ArrowRight", "reaches FM"), ("Enter", "reaches FM"), ("ArrowRight", "reaches MC")):
+            page.keyboard.press(key)
+            expect(second.locator("section:visible")).to_contain_text(said)
+        second.get_by_text("Step 3 of 6").locator("..").click()  # labelled Previous
+        expect(second.locator("section:visible")).to_contain_text("reaches FM")
+        expect(first.locator("section:visible")).to_contain_text("t1 passes numbers.")
         assert here.errors == []
 
 

@@ -6,6 +6,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from IPython.core.events import EventManager, available_events
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, refused, replace_runs, told
 from patience import PATIENCE_S
@@ -36,7 +37,7 @@ def test_the_magic_puts_changes_under_guard_unless_told_otherwise(
 
 
 def test_the_cell_says_so_when_its_change_is_rolled_back() -> None:
-    """In an output of its own, which is empty until then, and stays so of a change that does not fail."""
+    """In an output of its own, empty until then and of a change that does not fail; again behind the next cell."""
     graph = Graph("pair", (Operator("S"), Operator("FM")), (Edge("S", "FM"),))
     for outcome, words in (("done", []), ("rolled_back", ["FM by fries: rolled back by its guard: no"])):
         published: list[str] = []
@@ -46,6 +47,7 @@ def test_the_cell_says_so_when_its_change_is_rolled_back() -> None:
             to.append(data["text/plain"])
 
         shell = SimpleNamespace(kernel=object(), display_pub=SimpleNamespace(publish=publish))
+        shell.events = EventManager(shell, available_events)
         change = Change("u1", schedule("fries", graph, {"FM"}), {}, 1.0, guard="for 5 s")
         GuardNotice(shell, change)  # type: ignore[arg-type]
         change.resolve(Outcome("u1", "fries", "done"))
@@ -56,3 +58,6 @@ def test_the_cell_says_so_when_its_change_is_rolled_back() -> None:
             if thread.name == "fries-guard":
                 thread.join(PATIENCE_S)
         assert published == ["", *words]
+        for _ in range(2):
+            shell.events.trigger("post_run_cell", None)
+        assert published == ["", *words, *words]

@@ -16,6 +16,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import StandIn, refused, told
 from patience import PATIENCE_S
+from report_page import Page
 
 from fries_nb.errors import DataflowError, PlanError, RunError, SessionError
 from fries_nb.notebook import magics
@@ -44,16 +45,32 @@ def test_a_plan_needs_no_run(shell: InteractiveShell, stand_ins: list[StandIn], 
         "longest path: 1",
         f"channels: all {workers * workers + 2 * workers}, component {workers * workers}",
         "naive FCM: not safe, it may mix versions within a transaction",
+        "1. t1 passes numbers.",
+        "2. FM processes t1 with its old function.",
+        "3. The message reaches FM, which switches to its new function.",
+        "4. The message reaches MC, which switches to its new function.",
+        "5. MC processes t1 with its new function.",
+        "So t1 precedes the change at FM, and the change precedes t1 at MC: no serial order has this result.",
         f"fries sends (to so many workers): FCM to FM ({workers})",
         "Next: %fries_reconfigure FM=new_function MC=new_function",
     ]
 
 
 def test_a_plan_is_a_picture_as_well(shell: InteractiveShell) -> None:
-    """The dataflow with what the plan does to each operator."""
-    picture = shell.run_line_magic("fries_plan", "FM MC").rich["image/svg+xml"]
+    """The dataflow with what the plan does to each operator, and what a tuple may meet; as ``flow.plan`` shows it."""
+    rich = shell.run_line_magic("fries_plan", "FM MC").rich
+    picture = rich["image/svg+xml"]
     assert 'data-operator="FM" data-state="target head mcs"' in picture
     assert 'data-operator="out" data-state=""' in picture
+    assert 'data-operator="MC" data-state="new"' in picture
+    assert "t1 precedes u1 at FM, u1 precedes t1 at MC" in picture
+    shown = shell.user_ns["flow"].plan({"FM": dict, "MC": dict})._repr_mimebundle_()
+    assert shown["image/svg+xml"] == picture
+    assert "5. MC processes t1 with its new function." in shown["text/plain"].splitlines()
+    page = Page(shown["text/html"])
+    assert page.tags.count("svg") == 1 + 6 + 1
+    assert [said for said in page.texts if said.startswith("Step ")] == [f"Step {step} of 6" for step in range(1, 7)]
+    assert "counter-example" not in shell.run_line_magic("fries_plan", "FM").rich["text/html"]
 
 
 def test_a_plan_of_expressions_by_another_scheduler(shell: InteractiveShell) -> None:

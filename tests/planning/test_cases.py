@@ -156,6 +156,17 @@ def test_a_broadcast_edge_is_a_replicate_with_several_tuples_on_one_edge():
     assert parts(drawn("Src > A > B > C", broadcast="A>B", unique="B"), "C") == [({"C"}, {"C"})]
 
 
+def test_broadcast_edges_of_a_one_to_one_operator_are_judged_each_by_itself():
+    """A tuple takes one of them, so a unique operator behind each suffices; a Replicate needs one behind all."""
+    ways = "Src > A > B > U > X, A > V > X"
+    graph = drawn(ways, broadcast="A>B A>V", unique="U V")
+    [decision] = cover(graph, ["X"]).pruning
+    assert (decision.pruned, decision.witness) == (True, ("U", "V"))
+    assert decision.reason.endswith("U and V let one tuple of a transaction pass, and lie before every target below A")
+    assert not cover(graph, ["B"]).naive_safe
+    assert not cover(drawn(ways, edgewise="A", broadcast="A>B A>V", unique="U V"), ["X"]).naive_safe
+
+
 def test_hash_fan_out_is_not_one_to_many():
     """Rules work on logical edges: the workers behind a hash edge do not multiply tuples."""
     assert [part.operators for part in cover(W2, ["J1"]).components] == [{"J1"}]

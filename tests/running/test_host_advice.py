@@ -12,6 +12,7 @@ from fries_nb.dataflow.event_time import EventTime
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.errors import PlanError
 from fries_nb.messages import Report, WorkerId
+from fries_nb.planning.host_demand import Totals, demands_of
 from fries_nb.running.host_advice import EQUAL_ANSWERS, INTERVAL_S, HostAdvice
 from fries_nb.running.rescales import Rescale
 from fries_nb.topology.topology import Topology
@@ -30,13 +31,14 @@ class Costly:
         self.now_s = 0.0
         self.status = STATUS
         self.can_rescale = True
-        self.tuples = self.used_ns = 0
+        self.tuples = self.used_ns = self.queued = self.waits_ns = 0
         self.requested: list[int] = []
         self.advice = HostAdvice(graph, self, lambda: self.now_s)
 
     def reports(self) -> tuple[Report, ...]:
         """Of the source and the operator."""
-        keyed = Report(WorkerId("K", 0), self.tuples, 0, useful_ns=self.used_ns)
+        taken, busy_ns = self.tuples - self.queued, self.waits_ns * (self.tuples - self.queued)
+        keyed = Report(WorkerId("K", 0), taken, 0, self.queued, useful_ns=self.used_ns, busy_ns=busy_ns)
         return Report(WorkerId("S", 0), self.tuples, 0), keyed
 
     def target_rates(self) -> Mapping[str, float | None]:
@@ -48,13 +50,14 @@ class Costly:
         self.requested.append(hosts)
         return Rescale("r1", hosts, self)  # type: ignore[arg-type]
 
-    def passes(self, answers: int, tuples: int = 6_000) -> None:
-        """So many answers, and the first totals if there were none."""
+    def passes(self, answers: int, tuples: int = 6_000, queued: int = 0) -> None:
+        """So many answers, and the first totals if there were none; of the tuples of each so many are queued."""
         for _ in range(answers):
             self.advice.observe()
             self.now_s += INTERVAL_S
             self.tuples += tuples
-            self.used_ns += tuples * self.cost_ns
+            self.queued += queued
+            self.used_ns += (tuples - queued) * self.cost_ns
 
 
 def test_three_equal_answers_are_proposed_and_accepted_once() -> None:
@@ -104,3 +107,33 @@ def test_hosts_with_workers_of_timed_sources_are_not_proposed_to_leave(graph: Gr
     run.passes(EQUAL_ANSWERS + 1)
     assert run.advice.proposal is not None
     assert run.advice.proposal.hosts == least
+
+
+def test_what_is_queued_counts_as_well() -> None:
+    """A dataflow that does not keep up, and whose sources go on, needs as many hosts as one that does."""
+    for queued in (0, 4_000):
+        run = Costly(cost_ns=500_000)
+        run.passes(EQUAL_ANSWERS + 1, queued=queued)
+        assert run.advice.proposal is not None
+        assert (run.advice.proposal.hosts, run.advice.proposal.cores) == (3, 2.0)
+
+
+@pytest.mark.parametrize(("waits_ms", "hosts"), [(0, 1), (0.15, 1), (0.3, 2), (9, None)])
+def test_hosts_whose_workers_wait_are_not_proposed_to_leave(waits_ms: float, hosts: int | None) -> None:
+    """Functions that wait need no processor, but a worker each: at 4,000 a second and 0.3 ms two at least."""
+    run = Costly(cost_ns=1_000)
+    run.waits_ns = int(waits_ms * 1e6)
+    run.status = replace(STATUS, hosts=(0, 1, 2), workers={"S": (0,), "K": (0, 1, 2)})
+    run.passes(EQUAL_ANSWERS + 1)
+    assert (run.advice.proposal.hosts if run.advice.proposal else None) == hosts
+
+
+@pytest.mark.parametrize("missing", ["S", "M", "K"])
+def test_an_operator_that_reports_later_than_others_is_left_out(missing: str) -> None:
+    """So are those below it, until the next answer."""
+    first = {name: Totals(100, 100, 10_000) for name in ("S", "M", "K")}
+    later = {name: Totals(300, 300, 30_000) for name in ("S", "M", "K")}
+    upstream = {"S": (), "M": ("S",), "K": ("M",)}
+    del first[missing]
+    left_out = {"S": {"S", "M", "K"}, "M": {"M", "K"}, "K": {"K"}}[missing]
+    assert {one.operator for one in demands_of(first, later, upstream)} == {"S", "M", "K"} - left_out

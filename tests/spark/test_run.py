@@ -97,6 +97,10 @@ def test_a_change_across_hosts_mixes_no_versions(started: Callable[..., Run], sc
     assert state.behind is not None
     run.stop(drain=True)
     assert run.explain().sources[0].ended
+    [row] = run.changes_frame().to_dict("records")
+    assert (row["targets"], row["outcome"], row["old_tuples"]) == ("A, B", "done", result.old_tuples)
+    assert run.metrics().to_pandas()["processed"].to_dict() == {name: processed(run, name) for name in run.graph}
+    assert len(run.history_frame()) == len(run.history()) > 0
     rows = run.output().collect()
     assert sorted(row["value"] for row in rows) == list(range(len(rows)))
     assert all((row["version"] == 2) is bool(row["new"]) for row in rows)
@@ -115,7 +119,12 @@ def test_naive_mixes_versions_where_the_plan_says_it_may(started: Callable[..., 
     assert result.outcome == "done"
     until(lambda: run.metrics().operators["B"].queued == 0, run)
     run.stop()
-    assert not run.audit().serializable
+    verdict = run.audit()
+    assert not verdict.serializable
+    assert verdict.cycle_at == ("A", "B")
+    picture = verdict._repr_mimebundle_()["image/svg+xml"]
+    for name, state in (("A", "old"), ("B", "new")):
+        assert f'data-operator="{name}" data-state="{state}"' in picture
 
 
 def test_a_plan_says_how_long_the_change_would_take(started: Callable[..., Run]) -> None:

@@ -29,7 +29,8 @@ class Stub:
         self.awake = False
         self.due_ns: int | None = None
         self.buffers = self.is_ahead = self.awaits_credit = False
-        self.worker = SimpleNamespace(interrupt=SimpleNamespace(raised=False), slowness=Slowness(), useful_ns=0)
+        interrupt = SimpleNamespace(raised=False)
+        self.worker = SimpleNamespace(interrupt=interrupt, slowness=Slowness(), useful_ns=0, busy_ns=0)
         self.tuples = self.turns = 0
         self.held = threading.Semaphore(0)
         self.holds = False

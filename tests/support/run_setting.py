@@ -15,9 +15,11 @@ from fries_nb.run import Run
 def ended_runs() -> Iterator[list[Run]]:
     """A list for runs: behind the block each is stopped, and no thread of theirs is left; Java's words have one."""
     runs: list[Run] = []
-    yield runs
-    for run in runs:
-        run.stop()
+    try:
+        yield runs
+    finally:  # a run that is left by a failed test would let those after it fail, too
+        for run in runs:
+            run.stop()
     names = [thread.name for thread in threading.enumerate()]
     assert [name for name in names if name.startswith("fries") and name != "fries-java"] == []
 

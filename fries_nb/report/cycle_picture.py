@@ -1,0 +1,133 @@
+"""A precedence cycle as SVG: source tuples are round boxes, changes square ones, and arrows name operators.
+
+The boxes go round in two rows: the upper one to the right, the lower one back to the left.
+
+>>> svg = cycle_svg([CycleNode("t1", "source tuple"), CycleNode("u1", "change", is_change=True)], ["FM", "MC"])
+>>> 'aria-label="t1 precedes u1 at FM, u1 precedes t1 at MC"' in svg, svg.count('<path class="line"')
+(True, 2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fries_nb.report import theme
+from fries_nb.report.edge_paths import Spot
+from fries_nb.report.layout import shortened
+from fries_nb.report.theme import FONT, escaped, number, themed
+
+_HEIGHT, _ROW_GAP, _MARGIN, _SIDE = 46.0, 76.0, 14.0, 22.0
+_LETTER, _SMALL = 7.4, 6.2  # widths of letters
+_LONGEST_NOTE = 40
+
+_LIGHT = {
+    ".paper": f"fill: {theme.PAPER}",
+    "text": f"{FONT}; font-size: 13px; fill: {theme.INK}",
+    ".name": "font-weight: 600; text-anchor: middle",
+    ".note": f"font-size: 11px; fill: {theme.SOFT}; text-anchor: middle",
+    ".at": "font-size: 12px",
+    ".tuple": f"fill: {theme.BAND}; stroke: {theme.GREEN}; stroke-width: 2.5px",
+    ".change": f"fill: {theme.BAND}; stroke: {theme.INK}; stroke-width: 1.5px",
+    ".line": f"fill: none; stroke: {theme.VERMILION}; stroke-width: 2.5px",
+    ".tip": f"fill: {theme.VERMILION}",
+}
+_DARK = {
+    ".paper": f"fill: {theme.NIGHT_PAPER}",
+    "text": f"fill: {theme.NIGHT_INK}",
+    ".note": f"fill: {theme.NIGHT_SOFT}",
+    ".tuple": f"fill: {theme.NIGHT_BAND}",
+    ".change": f"fill: {theme.NIGHT_BAND}; stroke: {theme.NIGHT_INK}",
+}
+_CSS = themed(".fries-cycle-svg", _LIGHT, _DARK)
+
+
+@dataclass(frozen=True)
+class CycleNode:
+    """A source tuple or a change of a cycle, with a note that is shown below its name."""
+
+    name: str
+    note: str
+    is_change: bool = False
+
+
+def cycle_svg(nodes: Sequence[CycleNode], at: Sequence[str]) -> str:
+    """Draw a cycle.
+
+    Args:
+        nodes: the source tuples and changes, each of which must precede the next, and the last one the first.
+        at: for each of them, the operator at which it precedes the next.
+
+    Returns:
+        An ``<svg>`` element.
+    """
+    labels = [f"at {shortened(name)}" for name in at]
+    box = max(max(_LETTER * len(one.name), _SMALL * len(_note(one))) for one in nodes) + 32
+    beside = max(map(len, labels)) * _LETTER
+    columns = (len(nodes) + 1) // 2
+    left = _MARGIN + max(0.0, _SIDE + 8 + beside - box / 2)
+    step = box + max(90.0, beside + 24)
+    rows = [(place, 0) for place in range(columns)] + [(place, 1) for place in reversed(range(len(nodes) - columns))]
+    if len(nodes) % 2:  # the lower row is shorter, and ends before the first column
+        rows[columns:] = [(place + 1, 1) for place, _ in rows[columns:]]
+    centres = [
+        (left + box / 2 + step * place, _MARGIN + 14 + _HEIGHT / 2 + row * (_HEIGHT + _ROW_GAP)) for place, row in rows
+    ]
+    width, height = centres[columns - 1][0] + left + box / 2, centres[-1][1] + _HEIGHT / 2 + 14 + _MARGIN
+    steps = [(place, (place + 1) % len(nodes)) for place in range(len(nodes))]
+    arrows = "".join(_arrow(centres[one], centres[to], box, labels[one], len(nodes) == 2) for one, to in steps)
+    drawn = "".join(_box(one, centre, box) for one, centre in zip(nodes, centres, strict=True))
+    said = ", ".join(f"{nodes[one].name} precedes {nodes[to].name} {labels[one]}" for one, to in steps)
+    size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-cycle-svg" {size} role="img" '
+        f'aria-label="{escaped(said)}"><style>{_CSS}</style>'
+        f'<rect class="paper" width="100%" height="100%" rx="6"/>{arrows}{drawn}</svg>'
+    )
+
+
+def _note(node: CycleNode) -> str:
+    return node.note if len(node.note) <= _LONGEST_NOTE else node.note[: _LONGEST_NOTE - 1] + "…"
+
+
+def _box(node: CycleNode, centre: Spot, width: float) -> str:
+    x, y = centre
+    corner = f'x="{number(x - width / 2)}" y="{number(y - _HEIGHT / 2)}"'
+    kind, radius = ("change", 2) if node.is_change else ("tuple", _HEIGHT / 2)
+    return (
+        f'<rect class="{kind}" {corner} width="{number(width)}" height="{number(_HEIGHT)}" rx="{number(radius)}"/>'
+        f'<text class="name" x="{number(x)}" y="{number(y - 2)}">{escaped(node.name)}</text>'
+        f'<text class="note" x="{number(x)}" y="{number(y + 14)}">{escaped(_note(node))}</text>'
+    )
+
+
+def _arrow(start: Spot, end: Spot, width: float, label: str, is_double: bool) -> str:
+    """An arrow between two boxes; two opposite ones are drawn beside each other."""
+    (x0, y0), (x1, y1) = start, end
+    dx, dy = x1 - x0, y1 - y0
+    reach = min(_reaches(dx, dy, width))
+    aside = (_SIDE if dy > 0 else -_SIDE) if is_double else 0.0
+    base, tip = (x0 + dx * reach + aside, y0 + dy * reach), (x1 - dx * reach + aside, y1 - dy * reach)
+    length = (dx * dx + dy * dy) ** 0.5
+    unit = dx / length, dy / length
+    foot = tip[0] - 9 * unit[0], tip[1] - 9 * unit[1]
+    corners = (tip, (foot[0] - 5 * unit[1], foot[1] + 5 * unit[0]), (foot[0] + 5 * unit[1], foot[1] - 5 * unit[0]))
+    points = " ".join(f"{number(x)},{number(y)}" for x, y in corners)
+    path = f"M{number(base[0])},{number(base[1])} L{number(foot[0])},{number(foot[1])}"
+    x, y, anchor = (base[0] + tip[0]) / 2, (base[1] + tip[1]) / 2, "middle"
+    if dy:  # beside the arrow, outside
+        x, y, anchor = (x + 9, y + 4, "start") if dy > 0 else (x - 9, y + (18 if dx else 4), "end")
+    else:
+        y += -8 if dx > 0 else 18
+    return (
+        f'<path class="line" d="{path}"/><polygon class="tip" points="{points}"/>'
+        f'<text class="at" x="{number(x)}" y="{number(y)}" text-anchor="{anchor}">{escaped(label)}</text>'
+    )
+
+
+def _reaches(dx: float, dy: float, width: float) -> Iterator[float]:
+    """The parts of the way from the centre of a box at which its sides, and a small gap, are passed."""
+    if dx:
+        yield (width / 2 + 3) / abs(dx)
+    if dy:
+        yield (_HEIGHT / 2 + 3) / abs(dy)

@@ -16,7 +16,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial, reduce
 from itertools import count
@@ -32,7 +31,7 @@ from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
 from fries_nb.storage import delta, manifest
 from fries_nb.storage.delta_columns import TableColumns
-from fries_nb.storage.locations import join, locate
+from fries_nb.storage.locations import join, locate, name_at
 from fries_nb.storage.part_files import PartName
 from fries_nb.storage.schemas import unified
 
@@ -124,9 +123,9 @@ def _current_paths(path: str, files: Iterable[str]) -> Iterator[str]:
     """The current paths of pending files: those that a commit has moved are in the target itself."""
     filesystem, root = locate(path)
     for file in files:
-        moved = f"{root.rstrip('/')}/{posixpath.basename(file)}"
+        moved = f"{root.rstrip('/')}/{name_at(file)}"
         is_moved = filesystem.get_file_info(moved).type == fs.FileType.File
-        yield join(path, posixpath.basename(file)) if is_moved else file
+        yield join(path, name_at(file)) if is_moved else file
 
 
 def _columns(files: Iterable[str]) -> pa.Schema:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import posixpath
 import re
 
 import pyarrow as pa
@@ -67,12 +68,16 @@ def resolved(place: str) -> str:
 
 
 def for_spark(place: str) -> str:
-    """The location as a URI for Spark."""
+    """The location as a URI for Spark, without the options behind ``?``, which Hadoop has in its configuration.
+
+    >>> for_spark("s3://bucket/x?region=eu-west-1")
+    's3a://bucket/x'
+    """
     if place.lower().startswith("file:"):
         return for_spark(locate(place)[1])
     if not _SCHEME.match(place):
         return "file://" + os.path.abspath(place)  # Hadoop does not decode %20
-    return re.sub(r"^s3n?://", "s3a://", place)
+    return re.sub(r"^s3n?://", "s3a://", place.partition("?")[0])
 
 
 def read_by_spark(place: str) -> str:
@@ -85,12 +90,22 @@ def read_by_spark(place: str) -> str:
 
 
 def join(place: str, *names: str) -> str:
-    """A path below the location.
+    """A path below the location; the options of a URI stay behind it.
 
-    >>> join("hdfs://host/out/", "a", "b")
-    'hdfs://host/out/a/b'
+    >>> join("hdfs://host/out/", "a", "b"), join("s3://bucket/out?region=eu-west-1", "a"), join("/data/what?", "a")
+    ('hdfs://host/out/a/b', 's3://bucket/out/a?region=eu-west-1', '/data/what?/a')
     """
-    return "/".join([place.rstrip("/"), *names])
+    above, mark, options = place.partition("?") if _SCHEME.match(place) else (place, "", "")
+    return "/".join([above.rstrip("/"), *names]) + mark + options
+
+
+def name_at(place: str) -> str:
+    """The last name of a path, without the options of a URI.
+
+    >>> name_at("s3://bucket/out/part.parquet?region=eu-west-1"), name_at("/data/what?.parquet")
+    ('part.parquet', 'what?.parquet')
+    """
+    return posixpath.basename(place.partition("?")[0] if _SCHEME.match(place) else place)
 
 
 def encoded(name: str) -> str:

@@ -26,7 +26,7 @@ from pyarrow import fs
 from fries_nb.errors import SinkError
 from fries_nb.storage import delta
 from fries_nb.storage.durable import SHARED, entries, read_file, see_durable, write_file
-from fries_nb.storage.locations import join, locate
+from fries_nb.storage.locations import join, locate, name_at
 from fries_nb.storage.part_files import PartName, pending, word
 
 _T = TypeVar("_T")
@@ -98,7 +98,7 @@ def commit(path: str, epoch: int, files: Iterable[str]) -> None:
         SinkError: a part is missing, or of an older incarnation than one that has committed; the commit was made with
             other files; or the file system failed. If the manifest was not written, nothing has changed.
     """
-    names = tuple(sorted({posixpath.basename(file) for file in files}))
+    names = tuple(sorted({name_at(file) for file in files}))
     if not names:
         return
     parts = [PartName.read(name) for name in names]
@@ -127,7 +127,7 @@ def prepare(path: str, files: Iterable[str]) -> None:
     Raises:
         SinkError: the target cannot hold their columns, names the column; a part is missing; or the file system failed.
     """
-    names = sorted({posixpath.basename(file) for file in files})
+    names = sorted({name_at(file) for file in files})
     filesystem, root = _locate(path)
     there = [name for name in names if filesystem.get_file_info(f"{root}/{name}").type != fs.FileType.File]
     try:
@@ -202,7 +202,7 @@ def sweep(path: str, run: str, incarnation: int, spared: frozenset[str] = frozen
     """
     filesystem, directory = _locate(pending(path))
     kept = {name for manifest in _manifests(*_locate(path), word(run)) for name in manifest.files}
-    kept |= {posixpath.basename(file) for file in spared}
+    kept |= {name_at(file) for file in spared}
     for entry in entries(filesystem, directory):
         if not entry.base_name.startswith(f"part-{word(run)}-") or entry.base_name in kept:
             continue

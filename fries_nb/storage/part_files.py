@@ -12,14 +12,13 @@ True
 from __future__ import annotations
 
 import hashlib
-import posixpath
 import re
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from fries_nb.errors import SinkError
-from fries_nb.storage.locations import join
+from fries_nb.storage.locations import join, name_at
 
 _NAME = re.compile(r"part-(\w+)-(\w+)-(\d{5})-(\d{4,})(?:-e(\d+))?-(\d{6,})-([0-9a-f]{8})\.parquet")
 
@@ -56,7 +55,7 @@ class PartName(NamedTuple):
         Raises:
             SinkError: the name is not that of a part.
         """
-        found = _NAME.fullmatch(posixpath.basename(file))
+        found = _NAME.fullmatch(name_at(file))
         if found is None:
             raise SinkError(f"{file!r} is not the name of a part file; a commit takes what sinks have closed")
         run, sink, worker, incarnation, epoch, serial, columns = found.groups()

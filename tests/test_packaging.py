@@ -24,7 +24,7 @@ LEFT_OUT = shutil.ignore_patterns(
 COMMANDS = ("sdist", "--dist-dir", "dist", "build", "--build-base", "built", "--build-lib", "installed")
 """What a wheel holds is what ``build`` lays out."""
 KEPT = (
-    ("notebooks", "*.ipynb"), ("binder", "*"), ("docs", "*.*"), ("docs/pages", "**/*.*"), ("tests", "**/*.py"),
+    ("notebooks", "*.ipynb"), ("notebooks/labs", "*.*"), ("binder", "*"), ("docs", "*.*"), ("docs/pages", "**/*.*"), ("tests", "**/*.py"),
     ("fries_nb", "**/*.py"),
 )  # fmt: skip
 RUN = """

@@ -12,7 +12,7 @@ Right. 2 components: C, D, E and F; G.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -223,6 +223,34 @@ def check_own(graph: Graph | None, targets: Any, answer: Any) -> Passed:
     if all(part.operators == part.targets for part in covering.components):
         raise LabError("only operators that change take part; let one lie on a path between two of them")
     return check_components(graph, chosen, answer)
+
+
+def check_naive_safe(graph: Graph, changes: Mapping[str, Collection[str]], answer: Any) -> Passed:
+    """Check for which changes one message to each target, without markers, is consistent.
+
+    Args:
+        graph: the dataflow.
+        changes: name of a change to its targets.
+        answer: the names of those for which it is.
+
+    Returns:
+        Their names.
+
+    Raises:
+        LabError: one is missing, or is not safe; says why.
+    """
+    given = names_in(answer, changes, "change")
+    for name, targets in changes.items():
+        covering = cover(graph, targets)
+        wide = next((part for part in covering.components if len(part.operators) > 1), None)
+        if name in given and wide is not None:
+            one, other = wide.edges[0]
+            kept = [one.operator for one in covering.pruning if not one.pruned]
+            why = f"{kept[0]} may send two tuples of a transaction there" if kept else "targets lie on both sides of it"
+            raise LabError(f"{name} is not safe: a tuple may be between {one} and {other} at that moment, and {why}")
+        if name not in given and wide is None:
+            raise LabError(f"{name} is safe: no transaction meets a target twice, so there is nothing to keep in order")
+    return Passed(f"Safe without markers: {listed(given)}.")
 
 
 def _drawn(draws: random.Random, size: int) -> tuple[nx.DiGraph[str], set[str]]:

@@ -3,8 +3,8 @@
 Every source tuple is processed wholly by the old or wholly by the new configuration. The layers, each of which imports
 only from those to its right (``tests/test_layers.py`` checks it):
 
-    notebook | experiments | labs | __main__  ->  commands  ->  run | testing  ->  running  ->  report  ->  changes  ->  spark
-        ->  connectors | transport  ->  storage  ->  assembly  ->  controller | worker  ->  operators
+    notebook | experiments | labs | __main__  ->  commands  ->  run | testing  ->  running  ->  report  ->  changes
+        ->  spark  ->  connectors | transport  ->  storage  ->  assembly  ->  controller | worker  ->  operators
         ->  scheduling | constraints  ->  planning  ->  topology
         ->  messages, bundles, trace, checkpoints, measurements  ->  dataflow | progress  ->  transitions  ->  errors
 

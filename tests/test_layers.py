@@ -39,7 +39,9 @@ LAYERS = (
 SIDE_BY_SIDE = {
     "messages": {"trace", "checkpoints"}, "trace": {"messages"}, "measurements": {"messages"}, "bundles": {"messages"},
 }  # fmt: skip
-JUDGED_BY = {"notebook", "experiments", "labs", "__main__", "commands", "run", "running", "report", "testing", "fries_nb"}
+JUDGED_BY = {
+    "notebook", "experiments", "labs", "__main__", "commands", "run", "running", "report", "testing", "fries_nb",
+}  # fmt: skip
 # The package itself holds the public names; these may use it as a user would. `audit` and `workloads` stand aside.
 USERS = {"notebook", "experiments", "labs", "__main__", "commands", "workloads"}
 

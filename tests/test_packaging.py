@@ -24,8 +24,8 @@ LEFT_OUT = shutil.ignore_patterns(
 COMMANDS = ("sdist", "--dist-dir", "dist", "build", "--build-base", "built", "--build-lib", "installed")
 """What a wheel holds is what ``build`` lays out."""
 KEPT = (
-    ("notebooks", "*.ipynb"), ("notebooks/labs", "*.*"), ("binder", "*"), ("docs", "*.*"), ("docs/pages", "**/*.*"), ("tests", "**/*.py"),
-    ("fries_nb", "**/*.py"),
+    ("notebooks", "*.ipynb"), ("binder", "*"), ("docs", "*.*"), ("docs/pages", "**/*.*"), ("tests", "**/*.py"),
+    ("fries_nb", "**/*.py"), ("notebooks/labs", "*.*"),
 )  # fmt: skip
 RUN = """
 import fries_nb as fn

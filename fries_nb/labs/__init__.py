@@ -3,6 +3,9 @@
 - ``answers``: what every check needs: whether there is an answer, in which form, and what has to be run first
 - ``coverings``: minimal covering sub-DAGs, components, heads and pruning
 - ``interleavings``: seeded runs in memory, their traces and precedence graphs
+- ``prunings``: which one-to-many operators are pruned, and counter-examples to the rule as printed
+- ``progress_board``: rows and tokens step by step, and the frontier to follow
+- ``loop_endings``: rules of termination, played over all orders of events
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 >>> import fries_nb as fn
 >>> flow = fn.Dataflow("fraud")
->>> merchants = flow.source("payments", fn.rate(None, count=1)).map("FM", Stamp("FM", "old"))
->>> merchants.map("MC", Stamp("MC", "old")).sink("scored", fn.memory())
+>>> merchants = flow.source("payments", fn.rate(None, count=1)).map("FM", VersionStamp("FM", "old"))
+>>> merchants.map("MC", VersionStamp("MC", "old")).sink("scored", fn.memory())
 Stream('scored')
 >>> broken = next(found for seed in range(50) if (found := interleaved(flow, {"FM", "MC"}, "naive", seed)).mixed)
 >>> [len(transactions) for transactions in broken.schedules.values()]
@@ -44,7 +44,7 @@ Schedule = Sequence[Ran | Updated]
 
 
 @dataclass(frozen=True)
-class Stamp:
+class VersionStamp:
     """A function that writes its version into each row, in a column with the operator's name.
 
     Attributes:
@@ -88,7 +88,7 @@ def interleaved(flow: DataflowBuilder, targets: Iterable[str], scheduler: str, s
 
     Args:
         flow: the dataflow.
-        targets: the operators that change, from ``Stamp(name, "old")`` to ``Stamp(name, "new")``.
+        targets: the operators that change, from ``VersionStamp(name, "old")`` to ``VersionStamp(name, "new")``.
         scheduler: the scheduler of the change.
         seed: determines the interleaving.
 
@@ -105,7 +105,7 @@ def interleaved(flow: DataflowBuilder, targets: Iterable[str], scheduler: str, s
     cluster = Cluster(graph, {graph.sources[0]: rows}, seed=seed, chaining=False, window=WINDOW)
     cluster.until(lambda: cluster.supply.read >= ROWS // 3)
     changed = names_in(set(targets), graph)
-    cluster.request({name: Stamp(name, "new") for name in changed}, scheduler)
+    cluster.request({name: VersionStamp(name, "new") for name in changed}, scheduler)
     cluster.run()
     if cluster.state != "finished":
         raise LabError(f"the run failed: {cluster.error}")

@@ -87,7 +87,7 @@ def check_counterexample(flow: DataflowBuilder | None, target: str | None) -> Pa
     """Check a dataflow on which the printed rule prunes too much, and show by a run what happens then.
 
     Args:
-        flow: a dataflow of one source, whose target is a map of a ``Stamp``.
+        flow: a dataflow of one source, whose target is a map of a ``VersionStamp``.
         target: the operator that changes.
 
     Returns:

@@ -5,6 +5,9 @@
 - ``interleavings``: seeded runs in memory, their traces and precedence graphs
 - ``prunings``: which one-to-many operators are pruned, and counter-examples to the rule as printed
 - ``progress_board``: rows and tokens step by step, and the frontier to follow
+- ``queues``: capacities, queues and latencies
+- ``rankings``: schedulers compared under a load
+- ``recoveries``: hosts that are killed during a change, and what comes out
 - ``loop_endings``: rules of termination, played over all orders of events
 """
 

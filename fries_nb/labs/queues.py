@@ -4,7 +4,7 @@
 Traceback (most recent call last):
 fries_nb.errors.LabError: 500 payments a second is not right: 4 ms a payment leave room for 1000 / 4 in a second
 >>> latencies_in_turn([0, 1, 10], 4)
-[4, 7, 4]
+[4.0, 7.0, 4.0]
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def latencies_in_turn(arrivals: Sequence[float], cost: float) -> list[float]:
     Returns:
         For each row the time from its arrival to its end.
     """
-    ended, latencies = 0.0, list[float]()
+    ended, latencies = float("-inf"), list[float]()
     for arrival in arrivals:
         ended = max(ended, arrival) + cost
-        latencies.append(ended - arrival)
+        latencies.append(float(ended - arrival))
     return latencies
 
 

@@ -197,7 +197,7 @@ def check_verifier(function: Callable[[list[Row], int], Any] | None) -> Passed:
     answered(function, "a function of a list of rows and a number")
     good = good_rows(30)
     if not result_of(function, good[::-1], 30):
-        raise LabError("it refuses rows that are right; they may be in any order, and the versions may change on the way")
+        raise LabError("it refuses rows that are right; they come in any order, and the versions change on the way")
     last = good[-1]
     broken = {
         "in which one is lost": good[:7] + good[8:],

@@ -15,6 +15,8 @@ from notebook_shell import ipython
 
 from fries_nb.errors import LabError
 
+ON_SPARK = {"1_latency", "5_schedulers", "6_failure", "8_constraints"}
+
 
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
@@ -57,8 +59,10 @@ def test_a_lab_is_kept_without_outputs_and_has_all_its_parts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_solved_lab_passes_its_checks(name: str, shell: InteractiveShell) -> None:
-    """From top to bottom."""
+def test_a_solved_lab_passes_its_checks(name: str, shell: InteractiveShell, request: pytest.FixtureRequest) -> None:
+    """From top to bottom; those that run on Spark share one."""
+    if name in ON_SPARK:
+        request.getfixturevalue("spark")
     for cell in cells(LABS / f"{name}.ipynb"):
         assert run(shell, cell).error is None, cell.source
 

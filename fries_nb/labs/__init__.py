@@ -8,7 +8,7 @@
 - ``queues``: capacities, queues and latencies
 - ``rankings``: schedulers compared under a load
 - ``recoveries``: hosts that are killed during a change, and what comes out
-- ``remedies``: what to do about a latency that is too high, in order
+- ``latency_remedies``: what to do about a latency that is too high, in order
 - ``loop_endings``: rules of termination, played over all orders of events
 """
 

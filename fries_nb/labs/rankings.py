@@ -2,7 +2,7 @@
 
 >>> from fries_nb.labs.coverings import sketch
 >>> chain = sketch("payments -> FM -> MC")
->>> load = Load(queued={"FM": 60, "MC": 0}, cost_ms={"FM": 20, "MC": 1})
+>>> load = QueueLoad(queued={"FM": 60, "MC": 0}, cost_ms={"FM": 20, "MC": 1})
 >>> [delay_ms(chain, {"FM", "MC"}, name, load) for name in ("fries", "epoch", "naive")]
 [0.0, 1200.0, 0.0]
 >>> check_ranking(chain, {"FM", "MC"}, load, [{"fries", "epoch", "naive"}])
@@ -29,7 +29,7 @@ FORM = 'a list from the quickest on, such as ["naive", {"fries", "epoch"}], with
 
 
 @dataclass(frozen=True)
-class Load:
+class QueueLoad:
     """What waits in front of operators with one worker each, and what they take.
 
     Attributes:
@@ -55,7 +55,7 @@ def waited_for(graph: Graph, targets: Collection[str], scheduler: str) -> set[st
     return {name for name in behind if graph.order.index(name) <= last}
 
 
-def delay_ms(graph: Graph, targets: Collection[str], scheduler: str, load: Load) -> float:
+def delay_ms(graph: Graph, targets: Collection[str], scheduler: str, load: QueueLoad) -> float:
     """How long the markers of a change wait in the queues of a chain; what is quicker than a row is left out."""
     names = waited_for(graph, targets, scheduler)
     return float(sum(load.queued.get(name, 0) * load.cost_ms.get(name, 0.0) for name in names))
@@ -91,7 +91,7 @@ def check_messages(graph: Graph, targets: Collection[str], answer: Any) -> Passe
     return Passed("; ".join(f"{name} to {listed(messages(graph, targets, name))}" for name in SCHEDULERS) + ".")
 
 
-def check_ranking(graph: Graph, targets: Collection[str], load: Load, answer: Any) -> Passed:
+def check_ranking(graph: Graph, targets: Collection[str], load: QueueLoad, answer: Any) -> Passed:
     """Check the order of the schedulers under a load.
 
     Args:

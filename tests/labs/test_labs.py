@@ -67,9 +67,12 @@ def test_a_solved_lab_passes_its_checks(name: str, shell: InteractiveShell, requ
         assert run(shell, cell).error is None, cell.source
 
 
-def test_nbgrader_validates_a_lab(tmp_path: Path) -> None:
-    """As a teacher would, in a kernel of its own."""
+def test_nbgrader_validates_a_lab(tmp_path: Path, release: Path) -> None:
+    """As a teacher would, in a kernel of its own; a student who calls it before the work is done gets the sentences."""
     assert "Success!" in nbgrader(tmp_path, "validate", str(LABS / "3_covering.ipynb"))
+    told = nbgrader(tmp_path, "validate", str(release / "3_covering.ipynb"))
+    assert "VALIDATION FAILED" in told
+    assert "LabError: there is no answer yet; write it in the cell above as a list of sets" in told
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -29,7 +29,7 @@ WHY = {
 
 
 @dataclass(frozen=True)
-class Measured:
+class PathMeasured:
     """What was measured along a path.
 
     Attributes:
@@ -53,7 +53,7 @@ class Measured:
         )
 
 
-def remedy(case: Measured) -> str:
+def remedy(case: PathMeasured) -> str:
     """The first remedy that suffices to keep ``LIMIT_MS``."""
     if case.latency_ms <= LIMIT_MS:
         return "nothing"
@@ -66,7 +66,7 @@ def remedy(case: Measured) -> str:
     return "lighter" if case.busy_lighter < 1 else "host"
 
 
-def check_policy(function: Callable[[Measured], Any] | None) -> Passed:
+def check_policy(function: Callable[[PathMeasured], Any] | None) -> Passed:
     """Check a function that chooses the first remedy that suffices.
 
     Args:
@@ -81,13 +81,13 @@ def check_policy(function: Callable[[Measured], Any] | None) -> Passed:
     answered(function, "a function of what was measured")
     draws = random.Random(4)
     cases = [
-        Measured(80, 30, 10, 0.5, 0.2), Measured(160, 100, 20, 0.5, 0.2), Measured(160, 40, 30, 0.6, 0.2),
-        Measured(900, 850, 40, 1.4, 0.6), Measured(900, 20, 10, 2.5, 1.2),
+        PathMeasured(80, 30, 10, 0.5, 0.2), PathMeasured(160, 100, 20, 0.5, 0.2), PathMeasured(160, 40, 30, 0.6, 0.2),
+        PathMeasured(900, 850, 40, 1.4, 0.6), PathMeasured(900, 20, 10, 2.5, 1.2),
     ]  # fmt: skip
     for _ in range(60):
         latency, busy = draws.randint(20, 400), draws.choice((0.3, 0.8, 1.2, 3.0))
         buffers = draws.randint(0, latency)
-        cases.append(Measured(latency, buffers, draws.randint(0, latency - buffers), busy, busy * 0.4))
+        cases.append(PathMeasured(latency, buffers, draws.randint(0, latency - buffers), busy, busy * 0.4))
     for case in cases:
         right, given = remedy(case), result_of(function, case)
         if given != right:

@@ -5,6 +5,7 @@
 - ``interleavings``: seeded runs in memory, their traces and precedence graphs
 - ``prunings``: which one-to-many operators are pruned, and counter-examples to the rule as printed
 - ``progress_board``: rows and tokens step by step, and the frontier to follow
+- ``lab_questions``: questions with one right answer, a number or a choice
 - ``queues``: capacities, queues and latencies
 - ``rankings``: schedulers compared under a load
 - ``recoveries``: hosts that are killed during a change, and what comes out

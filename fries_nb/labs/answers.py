@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from fries_nb.errors import LabError, unknown
@@ -34,7 +35,7 @@ class Passed:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         shown = {"text/plain": repr(self)}
-        return shown | {"text/html": f"<p>{self!r}</p>{self.svg}"} if self.svg else shown
+        return shown | {"text/html": f"<p>{escape(repr(self))}</p>{self.svg}"} if self.svg else shown
 
 
 def needs(defined: Mapping[str, Any], **where: str) -> None:

@@ -26,6 +26,15 @@ WHY = {
     "lighter": "neither buffers nor chains are enough, and with the lighter model the operator can keep up",
     "host": "even the lighter model cannot keep up on one host",
 }
+STAGES = {
+    "full buffers": (True, "rows wait in buffers on four edges, and FM is busy 60 % of its time only"),
+    "small buffers": (False, "rows are sent at once, and FM can keep up"),
+    "150 a second": (True, "FM gets 1.5 times what it can process"),
+    "lighter model": (False, "the lighter FM is busy 60 % of its time"),
+    "300 a second": (True, "the lighter FM gets 1.2 times what it can process"),
+    "second host": (False, "two workers share the payments, busy 60 % of their time"),
+}
+"""The stages of lab 8: whether the limit is exceeded, and why."""
 
 
 @dataclass(frozen=True)
@@ -129,11 +138,10 @@ def check_chains(graph: Graph, answer: Any) -> Passed:
     return Passed("Chained: " + "; ".join(listed(chain) for chain in right if len(chain) > 1) + ".")
 
 
-def check_stages(expected: Mapping[str, tuple[bool, str]], answer: Any) -> Passed:
+def check_stages(answer: Any) -> Passed:
     """Check for which stages of a rising load the limit is exceeded.
 
     Args:
-        expected: stage to whether it is, and why.
         answer: stage to a truth value.
 
     Returns:
@@ -145,9 +153,9 @@ def check_stages(expected: Mapping[str, tuple[bool, str]], answer: Any) -> Passe
     answered(answer, "a dict from each stage to True (exceeded) or False")
     if not isinstance(answer, Mapping):
         raise LabError(f"got {answer!r}; expected a dict from each stage to True (exceeded) or False")
-    for stage, (right, why) in expected.items():
+    for stage, (right, why) in STAGES.items():
         given = answer.get(stage)
         answered(given, f"True or False for the stage {stage!r}")
         if bool(given) is not right:
             raise LabError(f"{stage}: the limit is {'exceeded' if right else 'kept'}, since {why}")
-    return Passed("; ".join(f"{stage}: {why}" for stage, (_, why) in expected.items()) + ".")
+    return Passed("; ".join(f"{stage}: {why}" for stage, (_, why) in STAGES.items()) + ".")

@@ -17,6 +17,13 @@ from fries_nb.errors import LabError
 from fries_nb.labs.answers import Passed, answered, listed, names_in, number_in, result_of
 
 WITHIN = 0.02
+REMEDIES = {
+    "second worker for B": (True, "B then processes 500 rows a second"),
+    "lighter B": (True, "a lighter B processes 500 rows a second"),
+    "second worker for C": (False, "C is idle half of its time, since B lets only 250 rows a second through"),
+    "larger queue": (False, "rows then wait even longer, and as many come out"),
+}
+"""Remedies for the queue of lab 1: whether they help, and why."""
 
 
 def check_quantity(
@@ -157,12 +164,10 @@ def check_bottleneck(costs_ms: Mapping[str, float], rate: float, answer: Any) ->
     raise LabError(f"no operator is too slow for {rate:g} rows a second")
 
 
-def check_remedies(right: Mapping[str, str], useless: Mapping[str, str], answer: Any) -> Passed:
-    """Check which remedies help.
+def check_remedies(answer: Any) -> Passed:
+    """Check which remedies of ``REMEDIES`` help.
 
     Args:
-        right: remedies that help, each with the reason.
-        useless: those that do not, each with the reason.
         answer: the names of those that help.
 
     Returns:
@@ -171,9 +176,11 @@ def check_remedies(right: Mapping[str, str], useless: Mapping[str, str], answer:
     Raises:
         LabError: one is missing, or does not help; says why.
     """
-    given = names_in(answer, [*right, *useless], "remedy")
-    for name in sorted(given & useless.keys()):
-        raise LabError(f"{name} does not help: {useless[name]}")
-    for name in sorted(right.keys() - given):
-        raise LabError(f"{name} helps as well: {right[name]}")
-    return Passed(f"{listed(given)}: {'; '.join(right[name] for name in sorted(given))}.")
+    given = names_in(answer, REMEDIES, "remedy")
+    for name, (helps, why) in REMEDIES.items():
+        if name in given and not helps:
+            raise LabError(f"{name} does not help: {why}")
+    for name, (helps, why) in REMEDIES.items():
+        if helps and name not in given:
+            raise LabError(f"{name} helps as well: {why}")
+    return Passed(f"{listed(given)}: {'; '.join(REMEDIES[name][1] for name in sorted(given))}.")

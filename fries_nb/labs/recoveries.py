@@ -169,7 +169,7 @@ def check_order(answer: Any) -> Passed:
     for (first, second), why in _BEFORE.items():
         if letters.index(first) > letters.index(second):
             raise LabError(f"{first} comes before {second}: {why}")
-    return Passed("; then ".join(STEPS[letter] for letter in letters) + ".")
+    return Passed("First " + "; then ".join(STEPS[letter] for letter in letters) + ".")
 
 
 def good_rows(count: int) -> list[Row]:

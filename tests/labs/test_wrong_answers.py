@@ -13,6 +13,7 @@ from fries_nb.errors import LabError
 from fries_nb.labs import (
     coverings,
     interleavings,
+    lab_questions,
     latency_remedies,
     loop_endings,
     progress_board,
@@ -145,8 +146,14 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "latency": (lambda: queues.check_latencies(lambda at, cost: [cost] * len(at)), "arrives at 1 has latency 7, not 4"),
     "behind": (lambda: queues.check_bottleneck({"A": 1, "B": 4, "C": 2}, 400, "C"), "C gets no more than the 250"),
     "in front": (lambda: queues.check_bottleneck({"A": 1, "B": 4, "C": 2}, 400, "A"), "A can process 1000"),
-    "useless": (lambda: queues.check_remedies({"a": "x"}, {"b": "why not"}, "b"), "b does not help: why not"),
-    "helps too": (lambda: queues.check_remedies({"a": "it does"}, {}, {}), "a helps as well: it does"),
+    "useless": (lambda: queues.check_remedies(["larger queue"]), "larger queue does not help: rows then wait"),
+    "helps too": (lambda: queues.check_remedies(["lighter B"]), "second worker for B helps as well"),
+    "seconds": (lambda: lab_questions.check_quantities(latency_ms=1.2), "1.2 ms is not right: expected in ms"),
+    "no number": (lambda: lab_questions.check_quantities(growth="30"), "got '30' for payments a second"),
+    "any other": (lambda: lab_questions.check_quantities(at_fm_fries=7), "7 ms is too much"),
+    "not chosen": (lambda: lab_questions.chosen(lines=None), "there is no answer yet; write it in the cell above"),
+    "no choice": (lambda: lab_questions.chosen(lines="many"), "got 'many'; expected '600' or 'fewer' or 'more'"),
+    "choice": (lambda: lab_questions.check_choices(versions_met=["old", "new"]), "with the change in effect"),
     "not measured": (lambda: queues.check_measured([], 3), "nothing was measured"),
     "message": (lambda: rankings.check_messages(CHAIN, {"FM", "MC"}, {"fries": "FM, MC"}), "fries: MC gets none"),
     "ranking": (
@@ -166,7 +173,7 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
         "RE and D cannot be chained",
     ),
     "unchained": (lambda: latency_remedies.check_chains(flow("plain").graph(workers=1), []), "W and X can be chained"),
-    "stage": (lambda: latency_remedies.check_stages({"a": (True, "it is")}, {"a": False}), "a: the limit is exceeded"),
+    "stage": (lambda: latency_remedies.check_stages({"full buffers": False}), "full buffers: the limit is exceeded"),
 }  # fmt: skip
 
 

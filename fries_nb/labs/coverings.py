@@ -18,7 +18,7 @@ from typing import Any
 
 import networkx as nx
 
-from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator
+from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator
 from fries_nb.errors import DataflowError, LabError
 from fries_nb.labs.answers import Passed, answered, listed, names_in, result_of
 from fries_nb.planning import Covering, cover, minimal_covering_subdag
@@ -51,12 +51,15 @@ def sketch(
     for special in (one_to_many, replicate, unique):
         names_in(set(special), names)
     edges = dict.fromkeys(edge for path in steps for edge in pairwise(path))
+    fed, forks = {to for _, to in edges}, {*one_to_many, *replicate}
     operators = tuple(
         Operator(
             name,
-            Emits.ONE_TO_MANY if name in (*one_to_many, *replicate) else Emits.ONE_TO_ONE,
+            Emits.ONE_TO_MANY if name in forks else Emits.ONE_TO_ONE,
             edgewise_one_to_one=name in replicate,
             unique_per_transaction=name in unique,
+            kind=_kind(name, {Kind.REPLICATE: replicate, Kind.FLAT_MAP: one_to_many, Kind.SELF_JOIN: unique}, fed),
+            function=dict if name in one_to_many else None,  # a picture names the kind of what could be run
         )
         for name in names
     )
@@ -64,6 +67,12 @@ def sketch(
         return Graph("sketch", operators, tuple(Edge(*edge) for edge in edges))
     except DataflowError as error:
         raise LabError(str(error)) from None
+
+
+def _kind(name: str, special: Mapping[Kind, Collection[str]], fed: Collection[str]) -> Kind:
+    """The kind that a picture shows."""
+    usual = Kind.MAP if name in fed else Kind.SOURCE
+    return next((kind for kind, names in special.items() if name in names), usual)
 
 
 def drawn(graph: Graph, targets: Iterable[str] = ()) -> Passed:

@@ -306,7 +306,7 @@ def cycle_svg(found: Mapping[Arrow, str]) -> str:
         middle, tip = (at[first] + at[second]) / 2, at[second] - 18 * side
         way = f"M {at[first]} {70 - 17 * side} Q {middle} {70 - 68 * side} {tip} {70 - 17 * side}"
         parts.append(f'<path d="{way}" fill="none" stroke="currentColor" marker-end="url(#labs-tip)"/>')
-        parts.append(f'<text x="{middle}" y="{74 - 48 * side}" {_MIDDLE} fill="currentColor">{escape(where)}</text>')
+        parts.append(f'<text x="{middle}" y="{76 - 50 * side}" {_MIDDLE} fill="currentColor">{escape(where)}</text>')
     for name, x in at.items():
         parts.append(f'<circle cx="{x}" cy="70" r="18" fill="#56B4E9"/>')
         parts.append(f'<text x="{x}" y="75" {_MIDDLE}>{escape(name)}</text>')

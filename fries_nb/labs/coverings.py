@@ -19,7 +19,7 @@ from typing import Any
 import networkx as nx
 
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator
-from fries_nb.errors import DataflowError, LabError
+from fries_nb.errors import DataflowError, LabError, PlanError
 from fries_nb.labs.answers import Passed, answered, listed, names_in, result_of
 from fries_nb.planning import Covering, cover, minimal_covering_subdag
 from fries_nb.report.dag import dag_svg
@@ -226,7 +226,10 @@ def check_own(graph: Graph | None, targets: Any, answer: Any) -> Passed:
     chosen = names_in(targets, graph)
     if len(graph.by_name) < 6 or not any(len(graph.in_edges(name)) > 1 for name in graph):
         raise LabError("the graph is too plain; expected at least six operators, and one with two in-edges")
-    covering = cover(graph, chosen)
+    try:
+        covering = cover(graph, chosen)
+    except PlanError as error:
+        raise LabError(str(error)) from None
     if len(covering.components) < 2:
         raise LabError("the change has one component; choose operators so that there are at least two")
     if all(part.operators == part.targets for part in covering.components):

@@ -283,9 +283,9 @@ def arrows_in(answer: Any) -> set[Arrow]:
         answer = [answer]
     if isinstance(answer, str) or not isinstance(answer, Collection):
         raise LabError(f"got {answer!r}; expected {form}")
-    pairs = [tuple(part.strip() for part in one.split("->")) if isinstance(one, str) else tuple(one) for one in answer]
+    pairs = [tuple(part.strip() for part in one.split("->")) if isinstance(one, str) else one for one in answer]
     for pair in pairs:
-        if len(pair) not in (2, 3):
+        if not isinstance(pair, Sequence) or len(pair) not in (2, 3) or not all(isinstance(name, str) for name in pair):
             raise LabError(f"got the arrow {pair!r}; expected {form}")
     return {(pair[0], pair[1]) for pair in pairs}
 

@@ -162,7 +162,7 @@ def check_order(answer: Any) -> Passed:
         LabError: a letter is missing, or two are in the wrong order.
     """
     answered(answer, 'the letters in order, such as "abcde"')
-    letters = [letter.strip() for letter in answer] if isinstance(answer, str | Sequence) else []
+    letters = [str(letter).strip() for letter in answer] if isinstance(answer, str | Sequence) else []
     letters = [letter for letter in letters if letter and letter not in ",->"]
     if sorted(letters) != sorted(STEPS):
         raise LabError(f"got {answer!r}; expected each of the letters {', '.join(STEPS)} once, in order")

@@ -55,6 +55,9 @@ def flow(kind: str) -> Any:
     source = made.source("S", fn.rate(None), identity="id")
     if kind == "plain":
         stream = source.map("W", dict)
+    elif kind == "two":
+        left, right = source.replicate("RE")
+        stream = left.dedup("D1", on="id").union("U", right.dedup("D2", on="id")).flat_map("M", lambda row: [row])
     else:
         left, right = source.replicate("RE")
         if kind == "joined":
@@ -65,16 +68,17 @@ def flow(kind: str) -> Any:
     return made
 
 
-def halving(goes_back: bool) -> Any:
-    """A loop that lets rows out as soon as they are below 20, or none at all."""
+def halving(goes_back: bool, below: int = 20, copies: int = 1) -> Any:
+    """A loop that lets so many copies of a row out when it is below a number, or no loop at all."""
     made = fn.Dataflow("halving")
     numbers = made.source("numbers", fn.rate(None))
 
     def body(rows: Any) -> Any:
         halved = rows.map("H", lambda row: row | {"value": row["value"] / 2, "rounds": row["rounds"] + 1})
-        return halved.split("D", lambda row: row["value"] < 20)
+        return halved.split("D", lambda row: row["value"] < below)
 
-    (numbers.iterate("L", body) if goes_back else numbers).sink("out", fn.memory())
+    out = numbers.iterate("L", body) if goes_back else numbers
+    out.flat_map("Copies", lambda row: [row] * copies).sink("out", fn.memory())
     return made
 
 
@@ -172,6 +176,20 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
         lambda: latency_remedies.check_chains(flow("half").graph(workers=1), [{"RE", "D"}]),
         "RE and D cannot be chained",
     ),
+    "no chain": (
+        lambda: latency_remedies.check_chains(flow("plain").graph(workers=1), [{"W", "X"}, {"S", "out"}]),
+        "S and out are no chain",
+    ),
+    "no run": (lambda: interleavings.check_broken(3), "got 3; expected a run"),
+    "a scheduler": (lambda: interleavings.check_counts({"naive": 3}, {"fries": 0}), "'naive' is missing"),
+    "an operator": (lambda: prunings.check_pruning(FIGURE_10, {"E"}, {}), "RE is missing"),
+    "one kept": (lambda: prunings.check_counterexample(flow("two"), "X"), "the printed rule keeps M, too"),
+    "no row": (lambda: board().use("W", 9), "no row of time 9 is on its way to W"),
+    "no step": (lambda: progress_board.check_closed(board(), [(0, 3)], {}), "the window from 0 to 3 has no step"),
+    "rounds": (lambda: loop_endings.check_halving(halving(True, below=1), 4), "goes 5 rounds"),
+    "twice": (lambda: loop_endings.check_halving(halving(True, below=1, copies=2), 5), "20 rows went in"),
+    "none": (lambda: rankings.check_delays({}), "nothing was measured"),
+    "left out": (lambda: rankings.check_ranking(CHAIN, {"FM"}, IN_FRONT, ["fries"]), "epoch is missing"),
     "unchained": (lambda: latency_remedies.check_chains(flow("plain").graph(workers=1), []), "W and X can be chained"),
     "stage": (lambda: latency_remedies.check_stages({"full buffers": False}), "full buffers: the limit is exceeded"),
 }  # fmt: skip
@@ -185,6 +203,63 @@ def test_a_wrong_answer_gets_a_sentence(case: str) -> None:
         check()
     assert words in str(found.value)
     assert "\n" not in str(found.value)
+
+
+ODD = (
+    None, ..., 3, 3.5, True, "x", "", [], {}, [1], {1}, {"a": 1}, [[1]], [[[]]], [("a",)], object(), len, lambda: None,
+)  # fmt: skip
+ANSWERED: Mapping[str, Callable[[Any], object]] = {
+    "a source": lambda answer: coverings.check_own(FORK, {"A"}, answer),
+    "components": fork,
+    "heads": lambda answer: coverings.check_heads(FORK, {"C"}, answer),
+    "algorithm": coverings.check_algorithm,
+    "own graph": lambda answer: coverings.check_own(answer, {"C"}, [{"C"}]),
+    "own targets": lambda answer: coverings.check_own(FORK, answer, [{"C"}]),
+    "safe": lambda answer: coverings.check_naive_safe(CARDS, {"y": {"FC"}}, answer),
+    "serializable": lambda answer: interleavings.check_serializable(SCHEDULES, answer),
+    "arrows": lambda answer: interleavings.check_arrows(S3, answer),
+    "broken": interleavings.check_broken,
+    "counts": lambda answer: interleavings.check_counts({"naive": 1}, answer),
+    "count": lambda answer: interleavings.check_counts({"naive": 1}, {"naive": answer and "1"}),
+    "pruning": lambda answer: prunings.check_pruning(FIGURE_10, {"E"}, answer),
+    "counter-example": lambda answer: prunings.check_counterexample(answer, "X"),
+    "its target": lambda answer: prunings.check_counterexample(flow("half"), answer),
+    "rule": prunings.check_rule,
+    "frontiers": lambda answer: progress_board.check_frontiers(board(), answer),
+    "closed": lambda answer: progress_board.check_closed(board(), [(0, 3)], answer),
+    "one closed": lambda answer: progress_board.check_closed(board(), [(0, 3)], {0: answer and str(answer)}),
+    "holders": lambda answer: progress_board.check_holders(board(), answer),
+    "halving": lambda answer: loop_endings.check_halving(answer, 5),
+    "seed": lambda answer: loop_endings.check_broken_rule(all_of, answer),
+    "overlooked": loop_endings.check_overlooked,
+    "one overlooked": lambda answer: loop_endings.check_overlooked({"patient": answer}),
+    "latencies": queues.check_latencies,
+    "bottleneck": lambda answer: queues.check_bottleneck({"A": 1, "B": 4}, 400, answer),
+    "remedies": queues.check_remedies,
+    "measured": lambda answer: queues.check_measured(None, answer),
+    "quantity": lambda answer: lab_questions.check_quantities(growth=answer),
+    "choice": lambda answer: lab_questions.check_choices(lines=answer),
+    "pair": lambda answer: lab_questions.check_choices(versions_met=answer),
+    "messages": lambda answer: rankings.check_messages(CHAIN, {"FM"}, answer),
+    "of one": lambda answer: rankings.check_messages(CHAIN, {"FM"}, {"fries": answer}),
+    "ranking": lambda answer: rankings.check_ranking(CHAIN, {"FM"}, IN_FRONT, answer),
+    "outcomes": recoveries.check_outcomes,
+    "outcome": lambda answer: recoveries.check_outcomes({"prepared": answer}),
+    "order": recoveries.check_order,
+    "judge": recoveries.check_verifier,
+    "policy": latency_remedies.check_policy,
+    "chains": lambda answer: latency_remedies.check_chains(flow("plain").graph(workers=1), answer),
+    "stages": latency_remedies.check_stages,
+}
+
+
+@pytest.mark.parametrize("check", ANSWERED)
+def test_an_odd_answer_gets_a_sentence_as_well(check: str) -> None:
+    """Whatever a student writes there: no check stumbles over the form of an answer."""
+    for answer in ODD:
+        with pytest.raises(LabError) as found:
+            ANSWERED[check](answer)
+        assert "\n" not in str(found.value), answer
 
 
 def test_answers_have_many_right_forms() -> None:

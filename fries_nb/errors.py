@@ -109,6 +109,10 @@ class TraceError(FriesError):
     """A trace that is malformed, empty or incomplete."""
 
 
+class LabError(FriesError):
+    """An answer of a teaching lab that is missing or wrong; says the likely mistake, or what to run first."""
+
+
 SITE = "https://fries-nb.github.io/fries_nb/"
 """Address of the documentation."""
 PAGES: Mapping[type[FriesError], str] = {

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "fries_nb"
 
 # Each layer imports from those after it, and from its own room. A layer with two rooms keeps them apart.
 LAYERS = (
-    ("notebook", "experiments", "__main__"),
+    ("notebook", "experiments", "labs", "__main__"),
     ("commands",),
     ("compared_runs",),
     ("run", "testing"),
@@ -41,11 +41,11 @@ SIDE_BY_SIDE = {
     "messages": {"trace", "checkpoints"}, "trace": {"messages"}, "measurements": {"messages"}, "bundles": {"messages"},
 }  # fmt: skip
 JUDGED_BY = {
-    "notebook", "experiments", "__main__", "commands", "compared_runs", "run", "running", "report", "testing",
+    "notebook", "experiments", "labs", "__main__", "commands", "compared_runs", "run", "running", "report", "testing",
     "fries_nb",
 }  # fmt: skip
 # The package itself holds the public names; these may use it as a user would. `audit` and `workloads` stand aside.
-USERS = {"notebook", "experiments", "__main__", "commands", "workloads"}
+USERS = {"notebook", "experiments", "labs", "__main__", "commands", "workloads"}
 
 CORE = {"worker", "controller", "operators", "topology", "planning", "scheduling", "constraints", "progress"}
 OUTSIDE_WORLD = {

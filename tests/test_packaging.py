@@ -25,7 +25,7 @@ COMMANDS = ("sdist", "--dist-dir", "dist", "build", "--build-base", "built", "--
 """What a wheel holds is what ``build`` lays out."""
 KEPT = (
     ("notebooks", "*.ipynb"), ("binder", "*"), ("docs", "*.*"), ("docs/pages", "**/*.*"), ("tests", "**/*.py"),
-    ("fries_nb", "**/*.py"),
+    ("fries_nb", "**/*.py"), ("notebooks/labs", "*.*"),
 )  # fmt: skip
 RUN = """
 import fries_nb as fn

@@ -34,7 +34,7 @@ def texts() -> Iterator[tuple[str, str]]:
     for path in sorted([*package.rglob("*.py"), *site.rglob("*.py"), *site.rglob("*.md")]):
         yield str(path.relative_to(ROOT)), path.read_text()
     yield "README.md", (ROOT / "README.md").read_text()
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+    for path in sorted((ROOT / "notebooks").rglob("[0-9]*.ipynb")):
         cells = json.loads(path.read_text())["cells"]
         yield path.name, "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
 

@@ -1,0 +1,320 @@
+"""Minimal covering sub-DAGs by hand: graphs in short notation, and checks of components, heads and algorithms.
+
+>>> graph = sketch("A -> C -> D -> F -> H", "C -> E -> F", "B -> G -> H")
+>>> check_components(graph, set("CFG"), [{"C", "E", "F"}, {"G"}])
+Traceback (most recent call last):
+fries_nb.errors.LabError: D is missing: it lies on the path C -> D -> F between two operators that take part, so a tuple
+can be at D when one of them has switched and the other has not
+>>> check_components(graph, set("CFG"), ["G", "C, D, E, F"])
+Right. 2 components: C, D, E and F; G.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import networkx as nx
+
+from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator
+from fries_nb.errors import DataflowError, LabError, PlanError
+from fries_nb.labs.answers import Passed, answered, listed, names_in, result_of
+from fries_nb.planning import Covering, cover, minimal_covering_subdag
+from fries_nb.report.dag import dag_svg
+
+COMPONENTS = 'a list of sets, one for each component, such as [{"A", "B"}, {"D"}]'
+
+
+def sketch(
+    *paths: str, one_to_many: Collection[str] = (), replicate: Collection[str] = (), unique: Collection[str] = ()
+) -> Graph:
+    """A graph that can be planned, though not run, from the paths through it.
+
+    Args:
+        paths: such as ``"A -> B -> D"``; an operator or edge may be on several.
+        one_to_many: operators that make any number of tuples of one.
+        replicate: operators that send one copy along each of their edges.
+        unique: operators that let at most one tuple of each transaction pass.
+
+    Returns:
+        The graph, with operators in the order in which the paths name them.
+
+    Raises:
+        LabError: a path that is not written so, a cycle, or a name that is on no path.
+    """
+    steps = [[name.strip() for name in path.split("->")] for path in paths]
+    names = dict.fromkeys(name for path in steps for name in path)
+    if not names or "" in names:
+        raise LabError(f"got the paths {paths!r}; expected names with arrows between them, such as 'A -> B -> D'")
+    for special in (one_to_many, replicate, unique):
+        names_in(set(special), names)
+    edges = dict.fromkeys(edge for path in steps for edge in pairwise(path))
+    fed, forks = {to for _, to in edges}, {*one_to_many, *replicate}
+    operators = tuple(
+        Operator(
+            name,
+            Emits.ONE_TO_MANY if name in forks else Emits.ONE_TO_ONE,
+            edgewise_one_to_one=name in replicate,
+            unique_per_transaction=name in unique,
+            kind=_kind(name, {Kind.REPLICATE: replicate, Kind.FLAT_MAP: one_to_many, Kind.SELF_JOIN: unique}, fed),
+            function=dict if name in one_to_many else None,  # a picture names the kind of what could be run
+        )
+        for name in names
+    )
+    try:
+        return Graph("sketch", operators, tuple(Edge(*edge) for edge in edges))
+    except DataflowError as error:
+        raise LabError(str(error)) from None
+
+
+def _kind(name: str, special: Mapping[Kind, Collection[str]], fed: Collection[str]) -> Kind:
+    """The kind that a picture shows."""
+    usual = Kind.MAP if name in fed else Kind.SOURCE
+    return next((kind for kind, names in special.items() if name in names), usual)
+
+
+def drawn(graph: Graph, targets: Iterable[str] = ()) -> Passed:
+    """A picture of a graph with the operators that a change replaces.
+
+    Args:
+        graph: the graph.
+        targets: the operators that change.
+
+    Returns:
+        The picture.
+    """
+    edges = "; ".join(f"{edge.source} -> {edge.to}" for edge in graph.edges)
+    return Picture(edges, dag_svg(graph, dict.fromkeys(targets, "target")))
+
+
+class Picture(Passed):
+    """A picture with its text, which is no answer to anything."""
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def covering_svg(graph: Graph, covering: Covering) -> str:
+    """The graph with the operators that take part in a change, by their roles."""
+    states = {name: "mcs" for part in covering.components for name in part.operators}
+    for part in covering.components:
+        states |= dict.fromkeys(part.targets, "target")
+        for head in part.heads:
+            states[head] = f"{states[head]} head"
+    return dag_svg(graph, states | {one.operator: "pruned" for one in covering.pruning if one.pruned})
+
+
+def check_components(graph: Graph, targets: Iterable[str], answer: Any, pruning: bool = True) -> Passed:
+    """Check the components of a change.
+
+    Args:
+        graph: the dataflow.
+        targets: the operators that change.
+        answer: the operators of each component, in any order.
+        pruning: whether one-to-many operators that need no synchronisation are left out.
+
+    Returns:
+        The components, with a picture.
+
+    Raises:
+        LabError: names the first operator that is missing or superfluous, and why; or two that are joined or divided.
+    """
+    covering = cover(graph, targets, pruning)
+    parts = _parts(graph, answer)
+    right = set().union(*(part.operators for part in covering.components))
+    given = set().union(*parts)
+    for name in (one for one in graph.order if one in right - given):
+        raise LabError(_why_inside(graph, covering, name))
+    for name in (one for one in graph.order if one in given - right):
+        raise LabError(_why_outside(graph, covering, name))
+    for component in covering.components:
+        for one, other in component.edges:
+            if not any({one, other} <= part for part in parts):
+                raise LabError(f"{one} and {other} belong to one component: an edge of the sub-DAG connects them")
+    for part in parts:
+        first, *others = (component for component in covering.components if component.operators & part)
+        if others:
+            apart = f"{min(first.operators & part)} and {min(others[0].operators & part)}"
+            raise LabError(f"{apart} belong to two components: no edges inside the sub-DAG connect them")
+    said = "; ".join(listed(component.operators) for component in covering.components)
+    count = len(covering.components)
+    return Passed(f"{count} component{'s' if count > 1 else ''}: {said}.", covering_svg(graph, covering))
+
+
+def check_heads(graph: Graph, targets: Iterable[str], answer: Any) -> Passed:
+    """Check the operators that get the fast control message.
+
+    >>> check_heads(sketch("A -> B -> C"), {"B", "C"}, "A, B")
+    Traceback (most recent call last):
+    fries_nb.errors.LabError: A takes no part in the change, so it gets no message; heads are operators of a component
+
+    Args:
+        graph: the dataflow.
+        targets: the operators that change.
+        answer: the heads of all components, in any order.
+
+    Returns:
+        The heads.
+
+    Raises:
+        LabError: names the first operator that is missing or superfluous, and why.
+    """
+    covering = cover(graph, targets)
+    given = names_in(answer, graph)
+    for part in covering.components:
+        for name in sorted(part.heads - given):
+            raise LabError(f"{name} is missing: no edge of its component enters it, so no marker can reach it")
+        for name in sorted(given & part.operators - part.heads):
+            source = next(one for one, to in part.edges if to == name)
+            raise LabError(f"{name} is not a head: the marker reaches it from {source}, inside the component")
+    heads = set().union(*(part.heads for part in covering.components))
+    for name in sorted(given - heads):
+        raise LabError(f"{name} takes no part in the change, so it gets no message; heads are operators of a component")
+    return Passed(f"The message goes to {listed(heads)}.")
+
+
+def check_algorithm(function: Callable[[nx.DiGraph[str], set[str]], Any] | None) -> Passed:
+    """Check a function from a graph and a set of its nodes to the nodes of their minimal covering sub-DAG.
+
+    >>> check_algorithm(lambda graph, members: members)
+    Traceback (most recent call last):
+    fries_nb.errors.LabError: for the edges AB, BC and the operators A and C it gives A and C; expected A, B and C
+
+    Args:
+        function: the function.
+
+    Returns:
+        On how many graphs it was right.
+
+    Raises:
+        LabError: shows a graph on which it is wrong, a small one if there is.
+    """
+    answered(function, "a function of a networkx.DiGraph and a set of names")
+    draws = random.Random(5)
+    cases = [(nx.DiGraph(["AB", "BC"]), {"A", "C"}), *(_drawn(draws, size) for size in range(3, 9) for _ in range(20))]
+    for graph, members in cases:
+        right = set(minimal_covering_subdag(graph, members))
+        given = result_of(function, graph.copy(), set(members))
+        if set(given) != right:
+            edges = ", ".join("".join(edge) for edge in graph.edges) or "(none)"
+            raise LabError(
+                f"for the edges {edges} and the operators {listed(members)} it gives "
+                f"{listed(given) if given else 'nothing'}; expected {listed(right)}"
+            )
+    return Passed(f"It was right on {len(cases)} graphs.")
+
+
+def check_own(graph: Graph | None, targets: Any, answer: Any) -> Passed:
+    """Check the components of a change in a graph of one's own, which has to show something.
+
+    Args:
+        graph: the dataflow.
+        targets: the operators that change.
+        answer: the operators of each component.
+
+    Returns:
+        The components, with a picture.
+
+    Raises:
+        LabError: the graph or the change is too plain, or see ``check_components``.
+    """
+    answered(graph, 'a graph, such as sketch("A -> B -> C", "A -> C")')
+    if not isinstance(graph, Graph):
+        raise LabError(f"got {graph!r}; expected a graph, made by sketch(...)")
+    chosen = names_in(targets, graph)
+    if len(graph.by_name) < 6 or not any(len(graph.in_edges(name)) > 1 for name in graph):
+        raise LabError("the graph is too plain; expected at least six operators, and one with two in-edges")
+    try:
+        covering = cover(graph, chosen)
+    except PlanError as error:
+        raise LabError(str(error)) from None
+    if len(covering.components) < 2:
+        raise LabError("the change has one component; choose operators so that there are at least two")
+    if all(part.operators == part.targets for part in covering.components):
+        raise LabError("only operators that change take part; let one lie on a path between two of them")
+    return check_components(graph, chosen, answer)
+
+
+def check_naive_safe(graph: Graph, changes: Mapping[str, Collection[str]], answer: Any) -> Passed:
+    """Check for which changes one message to each target, without markers, is consistent.
+
+    Args:
+        graph: the dataflow.
+        changes: name of a change to its targets.
+        answer: the names of those for which it is.
+
+    Returns:
+        Their names.
+
+    Raises:
+        LabError: one is missing, or is not safe; says why.
+    """
+    given = names_in(answer, changes, "change")
+    for name, targets in changes.items():
+        covering = cover(graph, targets)
+        wide = next((part for part in covering.components if len(part.operators) > 1), None)
+        if name in given and wide is not None:
+            one, other = wide.edges[0]
+            kept = [one.operator for one in covering.pruning if not one.pruned]
+            why = f"{kept[0]} may send two tuples of a transaction there" if kept else "targets lie on both sides of it"
+            raise LabError(f"{name} is not safe: a tuple may be between {one} and {other} at that moment, and {why}")
+        if name not in given and wide is None:
+            raise LabError(f"{name} is safe: no transaction meets a target twice, so there is nothing to keep in order")
+    return Passed(f"Safe without markers: {listed(given)}.")
+
+
+def _drawn(draws: random.Random, size: int) -> tuple[nx.DiGraph[str], set[str]]:
+    names = "ABCDEFGH"[:size]
+    edges = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if draws.random() < 2 / size]
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_nodes_from(names)
+    graph.add_edges_from(edges)
+    return graph, set(draws.sample(names, draws.randint(1, 3)))
+
+
+def _parts(graph: Graph, answer: Any) -> list[set[str]]:
+    """The components of an answer; one set of names alone is one component."""
+    answered(answer, COMPONENTS)
+    if not isinstance(answer, str | Collection):
+        raise LabError(f"got {answer!r}; expected {COMPONENTS}")
+    if isinstance(answer, str | set | frozenset) and all(isinstance(name, str) for name in answer):
+        answer = [answer]
+
+    return [names_in(part, graph) for part in answer]
+
+
+def _why_inside(graph: Graph, covering: Covering, name: str) -> str:
+    if name in covering.targets:
+        return f"{name} is missing: it changes itself, and every operator that changes belongs to the sub-DAG"
+    kept = {one.operator for one in covering.pruning if not one.pruned}
+    if name in kept:
+        return (
+            f"{name} is missing: it is one-to-many and above {listed(covering.targets)}, so two tuples of one "
+            "transaction may arrive there, one before and one after the switch"
+        )
+    members = covering.targets | kept
+    digraph = graph.digraph
+    above = next(one for one in graph.order if one in members & nx.ancestors(digraph, name))
+    below = next(one for one in graph.order if one in members & nx.descendants(digraph, name))
+    path = nx.shortest_path(digraph, above, name) + nx.shortest_path(digraph, name, below)[1:]
+    return (
+        f"{name} is missing: it lies on the path {' -> '.join(path)} between two operators that take part, so a tuple "
+        f"can be at {name} when one of them has switched and the other has not"
+    )
+
+
+def _why_outside(graph: Graph, covering: Covering, name: str) -> str:
+    pruned = next((one for one in covering.pruning if one.operator == name and one.pruned), None)
+    if pruned is not None:
+        return f"{name} is one too many: {pruned.reason.partition(': ')[2]}"
+    inside = set().union(*(part.operators for part in covering.components))
+    digraph = graph.digraph
+    if inside & nx.ancestors(digraph, name):
+        where = "it is below operators that take part, but above none of them"
+    elif inside & nx.descendants(digraph, name):
+        where = "it is above operators that take part, but below none of them"
+    else:
+        where = "no path connects it with an operator that takes part"
+    return f"{name} is one too many: {where}, so it goes on undisturbed"

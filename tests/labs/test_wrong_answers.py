@@ -1,0 +1,290 @@
+"""Wrong answers to the labs: each check says what is likely wrong; and right ones in other forms pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import networkx as nx
+import pytest
+
+import fries_nb as fn
+from fries_nb.errors import LabError
+from fries_nb.labs import (
+    coverings,
+    interleavings,
+    lab_questions,
+    latency_remedies,
+    loop_endings,
+    progress_board,
+    prunings,
+    queues,
+    rankings,
+    recoveries,
+)
+from fries_nb.labs.coverings import sketch
+from fries_nb.labs.interleavings import VersionStamp, interleaved
+from fries_nb.trace import Ran, Updated
+
+FORK = sketch("A -> C -> D -> F -> H", "C -> E -> F", "B -> G -> H")
+CARDS = sketch("P -> FC -> J -> SP -> FMX -> U", "SP -> FMY -> U", one_to_many={"J"})
+FIGURE_10 = sketch("S -> RE -> C -> SJ -> E", "RE -> D -> SJ", replicate={"RE"}, unique={"SJ"})
+CHAIN = sketch("payments -> FC -> FM -> MC -> scored")
+S3 = [Ran("t", "FM"), Updated("u", "FM"), Updated("u", "MC"), Ran("t", "MC")]
+SCHEDULES = {"S1": [Ran("t", "FC"), Updated("u", "FM"), Ran("t", "FM")], "S3": S3}
+IN_FRONT = rankings.QueueLoad({"FM": 60}, {"FM": 20})
+
+
+def fork(answer: Any) -> object:
+    """The check of task 2 in lab 3."""
+    return coverings.check_components(FORK, {"C", "F", "G"}, answer)
+
+
+def board() -> progress_board.ProgressBoard:
+    """A small one."""
+    made = progress_board.ProgressBoard("S -> A -> W", watched="W")
+    made.read("S", 3, then=12)
+    made.pass_on("A", 3, keeps=5)
+    made.drop("A", 5)
+    return made
+
+
+def flow(kind: str) -> Any:
+    """Dataflows that do not refute the printed rule."""
+    made = fn.Dataflow(kind)
+    source = made.source("S", fn.rate(None), identity="id")
+    if kind == "plain":
+        stream = source.map("W", dict)
+    elif kind == "two":
+        left, right = source.replicate("RE")
+        stream = left.dedup("D1", on="id").union("U", right.dedup("D2", on="id")).flat_map("M", lambda row: [row])
+    else:
+        left, right = source.replicate("RE")
+        if kind == "joined":
+            stream = left.self_join("SJ", right.map("M", dict), on="id")
+        else:
+            stream = left.union("U", right.dedup("D", on="id"))
+    stream.map("X", VersionStamp("X", "old")).sink("out", fn.memory())
+    return made
+
+
+def halving(goes_back: bool, below: int = 20, copies: int = 1) -> Any:
+    """A loop that lets so many copies of a row out when it is below a number, or no loop at all."""
+    made = fn.Dataflow("halving")
+    numbers = made.source("numbers", fn.rate(None))
+
+    def body(rows: Any) -> Any:
+        halved = rows.map("H", lambda row: row | {"value": row["value"] / 2, "rounds": row["rounds"] + 1})
+        return halved.split("D", lambda row: row["value"] < below)
+
+    out = numbers.iterate("L", body) if goes_back else numbers
+    out.flat_map("Copies", lambda row: [row] * copies).sink("out", fn.memory())
+    return made
+
+
+def all_of(seen: loop_endings.AttemptSeen) -> bool:
+    """The right rule."""
+    return all(seen.input_ended) and not sum(seen.came_back) and not any(seen.busy)
+
+
+def is_in_order(rows: Any, count: int) -> bool:
+    """A judge that looks at the number of rows and at versions."""
+    return len(rows) == count and all(row["FM"] == row["MC"] for row in rows)
+
+
+def reference(graph: nx.DiGraph, name: str, targets: set[str], unique: set[str]) -> bool:
+    """The rule as printed."""
+    bare = graph.subgraph(set(graph) - (unique - targets - {name}))
+    return not any(nx.has_path(bare, name, target) for target in targets)
+
+
+WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
+    "a target": (lambda: fork([{"C", "D", "E"}, {"G"}]), "F is missing: it changes itself"),
+    "on a path": (lambda: fork([{"C", "F"}, {"G"}]), "D is missing: it lies on the path C -> D -> F"),
+    "below": (lambda: fork([{"C", "D", "E", "F", "H"}, {"G"}]), "H is one too many: it is below"),
+    "above": (lambda: fork([{"A", "C", "D", "E", "F"}, {"G"}]), "A is one too many: it is above"),
+    "joined": (lambda: fork([{"C", "D", "E", "F", "G"}]), "belong to two components"),
+    "divided": (lambda: fork([{"C", "D", "E"}, {"F"}, {"G"}]), "D and F belong to one component"),
+    "no such operator": (lambda: fork([{"X"}]), "no operator 'X'"),
+    "a number": (lambda: fork(3), "got 3; expected a list of sets"),
+    "multiplies": (lambda: coverings.check_components(CARDS, {"FMX"}, [{"FMX"}]), "J is missing: it is one-to-many"),
+    "pruned": (lambda: coverings.check_components(FIGURE_10, {"E"}, [{"E", "RE"}]), "RE is one too many: SJ lets one"),
+    "no head": (lambda: coverings.check_heads(FORK, {"C", "F", "G"}, "C"), "G is missing: no edge of its component"),
+    "not a head": (lambda: coverings.check_heads(FORK, {"C", "F", "G"}, "C F G"), "F is not a head: the marker"),
+    "no return": (lambda: coverings.check_algorithm(lambda graph, members: None), "returns nothing yet"),
+    "raises": (lambda: coverings.check_algorithm(lambda graph, members: 1 / 0), "raised ZeroDivisionError"),
+    "too plain": (lambda: coverings.check_own(sketch("A -> B"), "B", [{"B"}]), "the graph is too plain"),
+    "one component": (lambda: coverings.check_own(FORK, "C F", [{"C"}]), "the change has one component"),
+    "all change": (lambda: coverings.check_own(FORK, "C G", [{"C"}, {"G"}]), "only operators that change"),
+    "a cycle": (lambda: sketch("A -> B -> A"), "has a cycle"),
+    "no path": (lambda: sketch("A -> -> B"), "expected names with arrows"),
+    "unsafe": (lambda: coverings.check_naive_safe(CARDS, {"x": {"FMX"}}, "x"), "J may send two tuples"),
+    "safe": (lambda: coverings.check_naive_safe(CARDS, {"x": {"FC"}}, {}), "x is safe"),
+    "cyclic": (lambda: interleavings.check_serializable(SCHEDULES, "S1, S3"), "S3 is not serializable: t precedes u"),
+    "acyclic": (lambda: interleavings.check_serializable(SCHEDULES, set()), "S1 is serializable"),
+    "backwards": (lambda: interleavings.check_arrows(S3[:2], {("u", "t")}), "points backwards"),
+    "an arrow": (lambda: interleavings.check_arrows(S3, {("t", "u")}), "an arrow from u to t is missing"),
+    "no conflict": (lambda: interleavings.check_arrows(S3, {("t", "v")}), "no arrow leads from t to v"),
+    "never": (lambda: interleavings.check_counts({"naive": 3}, {"naive": 0}), "naive breaks 3 of the runs"),
+    "always": (lambda: interleavings.check_counts({"fries": 0}, {"fries": 2}), "fries breaks no run"),
+    "kept": (lambda: prunings.check_pruning(FIGURE_10, {"E"}, {"RE": "kept"}), "RE is not kept: SJ lets one tuple"),
+    "no decision": (lambda: prunings.check_pruning(FIGURE_10, {"E"}, {"C": "kept"}), "C needs no decision"),
+    "other word": (lambda: prunings.check_pruning(FIGURE_10, {"E"}, {"RE": "yes"}), "got 'yes' for RE"),
+    "nothing to prune": (lambda: prunings.check_counterexample(flow("plain"), "X"), "nothing to prune"),
+    "both prune": (lambda: prunings.check_counterexample(flow("joined"), "X"), "the corrected rules prune RE as well"),
+    "both keep": (lambda: prunings.check_counterexample(flow("half"), "X"), "RE -> U -> X is unique"),
+    "as printed": (lambda: prunings.check_rule(reference), "no single one is on all paths"),
+    "never prunes": (lambda: prunings.check_rule(lambda *_: False), "it keeps A, although all paths"),
+    "too few": (lambda: progress_board.check_frontiers(board(), [0]), "got 1 entries"),
+    "frontier": (lambda: progress_board.check_frontiers(board(), [0, 12, 3, 3]), "after step 1 the frontier is not 12"),
+    "too early": (lambda: progress_board.check_closed(board(), [(0, 3)], {0: 0}), "after step 0 a row of time 0"),
+    "too late": (lambda: progress_board.check_closed(board(), [(0, 3)], {0: 2}), "can be closed earlier"),
+    "holds nothing": (lambda: progress_board.check_holders(board(), {"S"}), "S does not hold the frontier"),
+    "holder": (lambda: progress_board.check_holders(board(), {}), "A is missing"),
+    "no loop": (lambda: loop_endings.check_halving(halving(False), 5), "has no loop"),
+    "leaves early": (lambda: loop_endings.check_halving(halving(True), 1), "a row left with the value"),
+    "empty": (lambda: loop_endings.check_broken_rule(all_of, 0), "was empty when it ended"),
+    "ends early": (lambda: loop_endings.check_ending(lambda seen: seen.quiet > 5), "although it holds rows"),
+    "no end": (lambda: loop_endings.check_ending(lambda seen: False), "it never ends the loop"),
+    "overlooks": (lambda: loop_endings.check_overlooked({"patient": "rows in hand"}), "patient does not overlook"),
+    "latency": (lambda: queues.check_latencies(lambda at, cost: [cost] * len(at)), "arrives at 1 has latency 7, not 4"),
+    "behind": (lambda: queues.check_bottleneck({"A": 1, "B": 4, "C": 2}, 400, "C"), "C gets no more than the 250"),
+    "in front": (lambda: queues.check_bottleneck({"A": 1, "B": 4, "C": 2}, 400, "A"), "A can process 1000"),
+    "useless": (lambda: queues.check_remedies(["larger queue"]), "larger queue does not help: rows then wait"),
+    "helps too": (lambda: queues.check_remedies(["lighter B"]), "second worker for B helps as well"),
+    "seconds": (lambda: lab_questions.check_quantities(latency_ms=1.2), "1.2 ms is not right: expected in ms"),
+    "no number": (lambda: lab_questions.check_quantities(growth="30"), "got '30' for payments a second"),
+    "any other": (lambda: lab_questions.check_quantities(at_fm_fries=7), "7 ms is too much"),
+    "not chosen": (lambda: lab_questions.chosen(lines=None), "there is no answer yet; write it in the cell above"),
+    "no choice": (lambda: lab_questions.chosen(lines="many"), "got 'many'; expected '600' or 'fewer' or 'more'"),
+    "choice": (lambda: lab_questions.check_choices(versions_met=["old", "new"]), "with the change in effect"),
+    "not measured": (lambda: queues.check_measured([], 3), "nothing was measured"),
+    "message": (lambda: rankings.check_messages(CHAIN, {"FM", "MC"}, {"fries": "FM, MC"}), "fries: MC gets none"),
+    "ranking": (
+        lambda: rankings.check_ranking(CHAIN, {"FM", "MC"}, IN_FRONT, ["epoch", "fries", "naive"]),
+        "epoch is not quicker than fries",
+    ),
+    "alike": (
+        lambda: rankings.check_ranking(CHAIN, {"FM", "MC"}, IN_FRONT, ["fries", "naive", "epoch"]),
+        "fries and naive take alike",
+    ),
+    "aborted": (lambda: recoveries.check_outcomes({"prepared": "done"}), "prepared: the change is aborted"),
+    "letters": (lambda: recoveries.check_order("abc"), "expected each of the letters"),
+    "judge": (lambda: recoveries.check_verifier(is_in_order), "one is lost and another came out twice"),
+    "strict": (lambda: recoveries.check_verifier(lambda *_: False), "it refuses rows that are right"),
+    "keyed": (
+        lambda: latency_remedies.check_chains(flow("half").graph(workers=1), [{"RE", "D"}]),
+        "RE and D cannot be chained",
+    ),
+    "no chain": (
+        lambda: latency_remedies.check_chains(flow("plain").graph(workers=1), [{"W", "X"}, {"S", "out"}]),
+        "S and out are no chain",
+    ),
+    "no run": (lambda: interleavings.check_broken(3), "got 3; expected a run"),
+    "a scheduler": (lambda: interleavings.check_counts({"naive": 3}, {"fries": 0}), "'naive' is missing"),
+    "an operator": (lambda: prunings.check_pruning(FIGURE_10, {"E"}, {}), "RE is missing"),
+    "one kept": (lambda: prunings.check_counterexample(flow("two"), "X"), "the printed rule keeps M, too"),
+    "no row": (lambda: board().use("W", 9), "no row of time 9 is on its way to W"),
+    "no step": (lambda: progress_board.check_closed(board(), [(0, 3)], {}), "the window from 0 to 3 has no step"),
+    "rounds": (lambda: loop_endings.check_halving(halving(True, below=1), 4), "goes 5 rounds"),
+    "twice": (lambda: loop_endings.check_halving(halving(True, below=1, copies=2), 5), "20 rows went in"),
+    "none": (lambda: rankings.check_delays({}), "nothing was measured"),
+    "left out": (lambda: rankings.check_ranking(CHAIN, {"FM"}, IN_FRONT, ["fries"]), "epoch is missing"),
+    "unchained": (lambda: latency_remedies.check_chains(flow("plain").graph(workers=1), []), "W and X can be chained"),
+    "stage": (lambda: latency_remedies.check_stages({"full buffers": False}), "full buffers: the limit is exceeded"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_answer_gets_a_sentence(case: str) -> None:
+    """In one line, with the likely mistake."""
+    check, words = WRONG[case]
+    with pytest.raises(LabError) as found:
+        check()
+    assert words in str(found.value)
+    assert "\n" not in str(found.value)
+
+
+ODD = (
+    None, ..., 3, 3.5, True, "x", "", [], {}, [1], {1}, {"a": 1}, [[1]], [[[]]], [("a",)], object(), len, lambda: None,
+)  # fmt: skip
+ANSWERED: Mapping[str, Callable[[Any], object]] = {
+    "a source": lambda answer: coverings.check_own(FORK, {"A"}, answer),
+    "components": fork,
+    "heads": lambda answer: coverings.check_heads(FORK, {"C"}, answer),
+    "algorithm": coverings.check_algorithm,
+    "own graph": lambda answer: coverings.check_own(answer, {"C"}, [{"C"}]),
+    "own targets": lambda answer: coverings.check_own(FORK, answer, [{"C"}]),
+    "safe": lambda answer: coverings.check_naive_safe(CARDS, {"y": {"FC"}}, answer),
+    "serializable": lambda answer: interleavings.check_serializable(SCHEDULES, answer),
+    "arrows": lambda answer: interleavings.check_arrows(S3, answer),
+    "broken": interleavings.check_broken,
+    "counts": lambda answer: interleavings.check_counts({"naive": 1}, answer),
+    "count": lambda answer: interleavings.check_counts({"naive": 1}, {"naive": answer and "1"}),
+    "pruning": lambda answer: prunings.check_pruning(FIGURE_10, {"E"}, answer),
+    "counter-example": lambda answer: prunings.check_counterexample(answer, "X"),
+    "its target": lambda answer: prunings.check_counterexample(flow("half"), answer),
+    "rule": prunings.check_rule,
+    "frontiers": lambda answer: progress_board.check_frontiers(board(), answer),
+    "closed": lambda answer: progress_board.check_closed(board(), [(0, 3)], answer),
+    "one closed": lambda answer: progress_board.check_closed(board(), [(0, 3)], {0: answer and str(answer)}),
+    "holders": lambda answer: progress_board.check_holders(board(), answer),
+    "halving": lambda answer: loop_endings.check_halving(answer, 5),
+    "seed": lambda answer: loop_endings.check_broken_rule(all_of, answer),
+    "overlooked": loop_endings.check_overlooked,
+    "one overlooked": lambda answer: loop_endings.check_overlooked({"patient": answer}),
+    "latencies": queues.check_latencies,
+    "bottleneck": lambda answer: queues.check_bottleneck({"A": 1, "B": 4}, 400, answer),
+    "remedies": queues.check_remedies,
+    "measured": lambda answer: queues.check_measured(None, answer),
+    "quantity": lambda answer: lab_questions.check_quantities(growth=answer),
+    "choice": lambda answer: lab_questions.check_choices(lines=answer),
+    "pair": lambda answer: lab_questions.check_choices(versions_met=answer),
+    "messages": lambda answer: rankings.check_messages(CHAIN, {"FM"}, answer),
+    "of one": lambda answer: rankings.check_messages(CHAIN, {"FM"}, {"fries": answer}),
+    "ranking": lambda answer: rankings.check_ranking(CHAIN, {"FM"}, IN_FRONT, answer),
+    "outcomes": recoveries.check_outcomes,
+    "outcome": lambda answer: recoveries.check_outcomes({"prepared": answer}),
+    "order": recoveries.check_order,
+    "judge": recoveries.check_verifier,
+    "policy": latency_remedies.check_policy,
+    "chains": lambda answer: latency_remedies.check_chains(flow("plain").graph(workers=1), answer),
+    "stages": latency_remedies.check_stages,
+}
+
+
+@pytest.mark.parametrize("check", ANSWERED)
+def test_an_odd_answer_gets_a_sentence_as_well(check: str) -> None:
+    """Whatever a student writes there: no check stumbles over the form of an answer."""
+    for answer in ODD:
+        with pytest.raises(LabError) as found:
+            ANSWERED[check](answer)
+        assert "\n" not in str(found.value), answer
+
+
+def test_answers_have_many_right_forms() -> None:
+    """Sets, lists, tuples and texts; in any order."""
+    for answer in ([{"G"}, {"F", "E", "D", "C"}], ["G", "C D E F"], ({"C", "D", "E", "F"}, ["G"])):
+        assert "2 components" in repr(fork(answer))
+    for arrows in ({("t", "u"), ("u", "t")}, [("u", "t", "MC"), ("t", "u", "FM")], ["t -> u", "u -> t"]):
+        assert "t -> u at FM" in repr(interleavings.check_arrows(S3, arrows))
+    ranked = rankings.check_ranking(CHAIN, {"FM", "MC"}, IN_FRONT, [["naive", "fries"], {"epoch"}])
+    assert repr(ranked) == "Right. fries and naive, then epoch."
+    assert "Spark starts" in repr(recoveries.check_order(["e", "c", "a", "b", "d"]))
+
+
+def test_a_cycle_is_checked_against_the_run() -> None:
+    """Arrows that do not hold, or that form no cycle, are refused."""
+    made = fn.Dataflow("fraud")
+    merchants = made.source("S", fn.rate(None)).map("FM", VersionStamp("FM", "old"))
+    merchants.map("MC", VersionStamp("MC", "old")).sink("out", fn.memory())
+    runs = (interleaved(made, {"FM", "MC"}, "naive", seed) for seed in range(40))
+    broken = next(run for run in runs if run.mixed)
+    mixed = broken.verdict.mixed[0].transaction
+    assert "<svg" in interleavings.check_cycle(broken, {(mixed, "u"), ("u", mixed)}).svg
+    with pytest.raises(LabError, match="the arrows form no cycle"):
+        interleavings.check_cycle(broken, [(str(mixed), "u")])
+    with pytest.raises(LabError, match="nowhere does t1 come before t2"):
+        interleavings.check_cycle(broken, [("t1", "t2")])
+    with pytest.raises(LabError, match="no transaction met both configurations"):
+        interleavings.check_broken(interleaved(made, {"FM", "MC"}, "fries", 0))

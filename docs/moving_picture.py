@@ -26,7 +26,7 @@ from playwright.sync_api import Locator, Page  # noqa: E402
 
 TARGET = ROOT / "docs" / "dashboard.gif"
 FRAME_MS, LAST_MS = 450, 4_000
-WIDTH, COLOURS = 800, 48
+WIDTH, COLOURS = 720, 64
 CELLS = ("import time", "--scheduler epoch", "--wait 30")
 """Beginnings of the cells that let payments queue up, change operators by Epoch, and by Fries."""
 

@@ -10,6 +10,7 @@ if the hosts are lost, the job of the next incarnation has all of them.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import threading
@@ -38,6 +39,7 @@ EXIT_S = 0.5
 ROOM_S = 30.0
 """Seconds that a job waits for executors; then it is submitted anyway, so that Spark reports the problem."""
 LOOK_S = 0.05
+_SERIAL = itertools.count(1)
 _TASKS = 10_000
 """Number of tasks of a stage to query: more than there are hosts."""
 Died = Callable[[int, JobFailure], None]
@@ -129,7 +131,9 @@ class _Job:
         self._died = died
         self._hosts = hosts
         self._expected = set(hosts)  # those whose end would be a failure
-        self._group = f"fries-{region.run}-{region.incarnation}" + (f"-{hosts[0]}" if hosts[0] else "")
+        # A group of its own, since cancelling one also cancels later jobs of the same name.
+        later = f"-{hosts[0]}.{next(_SERIAL)}" if hosts[0] else ""
+        self._group = f"fries-{region.run}-{region.incarnation}{later}"
         self._cancelled = False
         # An InheritableThread, so that the job group is this thread's alone.
         self.thread = InheritableThread(target=self._run, daemon=True, name=self._group)

@@ -34,6 +34,9 @@ SAMPLE_BYTES = 1 << 16
 
 MAGIC = b"PAR1"
 
+OTHER_DELIMITERS = (";", "\t", "|")
+"""What divides columns of CSV, beside the comma."""
+
 
 class FileFormat(Protocol):
     """How the files of one format are read.
@@ -113,8 +116,12 @@ class CsvFormat:
         return ends_of(filesystem, path, size)
 
     def schema(self, filesystem: fs.FileSystem, path: str) -> pa.Schema:
-        """See ``FileFormat``."""
+        """See ``FileFormat``. One column that looks like several is refused, unless the delimiter is given."""
         with self._opened(filesystem, path) as file:
+            names = file.schema.names
+            likely = [mark for mark in OTHER_DELIMITERS if mark in names[0]] if len(names) == 1 else []
+            if likely and "delimiter" not in self._options:
+                raise pa.ArrowInvalid(f"its only column is {names[0]!r}; likely csv={{'delimiter': {likely[0]!r}}}")
             return file.schema
 
     def batches(

@@ -170,7 +170,9 @@ class FilesReader:
 
     @property
     def place(self) -> str:
-        """The file and the row in it, or how many files were read; see ``ObservedReader``."""
+        """The file and the row in it, or how many files were read, if any; see ``ObservedReader``."""
+        if self._current is None and not len(self._known):
+            return ""
         if self._current is None:
             return f"split {self._number} waits: {len(self._known):,} files read"
         return f"{self._current.name}, row {self._current.row:,}"
@@ -178,8 +180,10 @@ class FilesReader:
     def behind(self, now_ns: int) -> tuple[int | None, int | None]:
         """The time since the first file that is there and was not begun was last changed; see ``ObservedReader``.
 
-        The number of rows is not known.
+        The number of rows is not known, unless there is no file to read.
         """
+        if self._current is None and not self._ahead:
+            return 0, 0
         waited = max((now_ns - one.mtime_ns for one in self._ahead), default=0)
         return None, max(0, waited)
 

@@ -1,7 +1,8 @@
 """How far the reader of a source's worker is, over all of its splits, as users are told it.
 
 Two things can be behind: what the source has and was not read, if its readers know it (``ObservedReader``), and what is
-due by the source's rate. The first is of interest for a log, the second for a replay; of both the larger is told.
+due by the source's rate. The first is of interest for a log, the second for a replay; of both the larger is told, and
+nothing if the source is known to have no more.
 
 >>> from fries_nb.checkpoints import Position
 >>> from fries_nb.connectors.rate import RateSource
@@ -14,6 +15,7 @@ Reading(places=('row 7',), behind=3, behind_ns=2500000)
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from fries_nb.checkpoints import Reading
 from fries_nb.connectors.rate_schedule import RateSchedule
@@ -34,10 +36,11 @@ def observed(readers: Sequence[tuple[Split, SplitReader]], schedule: RateSchedul
     known = [reader.behind(now_ns) for _, reader in readers if isinstance(reader, ObservedReader)]
     rows, waited_ns = _total([rows for rows, _ in known]), _most([since for _, since in known])
     due, overdue_ns = schedule.overdue(now_ns) if schedule is not None else (0, 0)
-    if not known or due > (rows or 0):
+    has_more = any(one != 0 for one, _ in known)
+    if not known or (has_more and due > (rows or 0)):
         rows, waited_ns = due, overdue_ns
-    places = tuple(_place(split, reader) for split, reader in readers[:MOST_PLACES])
-    return Reading(places, rows, waited_ns)
+    places = filter(None, (_place(split, reader) for split, reader in readers))
+    return Reading(tuple(islice(places, MOST_PLACES)), rows, waited_ns)
 
 
 def _place(split: Split, reader: SplitReader) -> str:

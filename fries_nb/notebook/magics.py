@@ -265,7 +265,7 @@ class FriesMagics(Magics):
         ending = Ending(run, now=args.now, drain=args.drain)
         ending.wait(args.wait)
         _refuse_failed(run, self._known.variable(run))
-        return summaries.of_end(name, run.state, run.uncommitted)
+        return summaries.of_end(name, run.state, run.uncommitted, run.resumable and not args.drain)
 
     def _make_way(self, flow: str, replace: bool, instead: str) -> str:
         """Stop the runs of a dataflow if ``replace`` is set; returns what to tell the user, or an empty string."""

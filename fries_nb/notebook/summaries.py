@@ -91,13 +91,14 @@ def of_start(
     )
 
 
-def of_end(flow: str, state: str, missing: UncommittedCheck | None) -> Summary:
-    """The summary of a run that has ended, with the tuples that its output lacks."""
+def of_end(flow: str, state: str, missing: UncommittedCheck | None, resumable: bool = False) -> Summary:
+    """The summary of a run that has ended, with the tuples that its output lacks, and how to go on."""
     if missing is not None:
         tail = ", and " + missing.sentence(f"%fries_stop {quoted(flow)} without --now would have committed them")
     else:
         tail = "; what it has read is in its output"
-    return Summary(f"{flow!r} has {state}{tail}", f"run.output(), %fries_run {quoted(flow)}")
+    again = f"%fries_run {quoted(flow)}{' --resume --checkpoint PATH' if resumable else ''}"
+    return Summary(f"{flow!r} has {state}{tail}", f"run.output(), {again}")
 
 
 def of_plan(graph: Graph, plan: Plan) -> Summary:

@@ -51,7 +51,7 @@ class SourceState:
         elif self.behind is not None:
             facts.append(f"{self.behind:,} behind{self._since}" if self.behind else "not behind")
         lines = [f"{self.source} reads {self.reads}: {', '.join(facts)}"]
-        lines += [f"   {worker}: {'; '.join(places)}" for worker, places in self.places.items()]
+        lines += [f"   {worker}: {'; '.join(places) or 'nothing yet'}" for worker, places in self.places.items()]
         return "\n".join(lines)
 
     @property

@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from fries_nb.dataflow.graph import Partitioning
 from fries_nb.dataflow.hidden_columns import HIDDEN
-from fries_nb.errors import DeclarationError, ProtocolError
+from fries_nb.errors import DeclarationError, ProtocolError, close_match
 from fries_nb.measurements import BufferMeasured
 from fries_nb.messages import ChannelId, End, Frame, Marker, Watermark
 from fries_nb.progress.change_batch import ChangeBatch
@@ -231,10 +231,11 @@ class Outbox:
         try:
             return self._binnings[edge.to].of(batch)
         except KeyError:
-            have = ", ".join(name for name in batch.schema.names if name not in HIDDEN)
+            have = [name for name in batch.schema.names if name not in HIDDEN]
+            likely = close_match(next(name for name in edge.key if name not in have), have)
+            keyed = f"{edge.to} is keyed by {', '.join(edge.key)}{likely}"
             raise DeclarationError(
-                f"{sender} sends rows with columns {have or 'none'}; {edge.to} is keyed by {', '.join(edge.key)}",
-                sender,
+                f"{sender} sends rows with columns {', '.join(have) or 'none'}; {keyed}", sender
             ) from None
         except pa.ArrowNotImplementedError as error:
             raise DeclarationError(

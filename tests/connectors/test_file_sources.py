@@ -316,13 +316,24 @@ def test_a_description_is_a_source() -> None:
 
 def test_a_reader_says_where_it_is_and_how_long_files_have_waited(tmp_path: Path) -> None:
     """For ``run.explain()``; what is waited for is not known in rows."""
+    (tmp_path / "empty").mkdir()
     for number in range(3):
         write_rows(tmp_path / f"{number}.json", [{"n": n} for n in range(5)], NOW / 1e9 - 10 * (number + 1))
     reader = opened(tmp_path, "json")
     assert isinstance(reader, ObservedReader)
-    assert reader.place == "split 0 waits: 0 files read"
+    assert (reader.place, opened(tmp_path / "empty", "json").behind(NOW)) == ("", (0, 0))
     reader.read(3, NOW)
     assert reader.place == "0.json, row 3"
     assert reader.behind(NOW) == (None, 30 * SECOND)
     rows_of(reader)
-    assert (reader.place, reader.behind(NOW)) == ("split 0 waits: 3 files read", (None, 0))
+    assert (reader.place, reader.behind(NOW)) == ("split 0 waits: 3 files read", (0, 0))
+
+
+def test_one_column_that_looks_like_several_is_refused(tmp_path: Path) -> None:
+    """With the option that divides it; if the delimiter is given, it is as given."""
+    (tmp_path / "a.csv").write_text("n;name\n1;x\n")
+    os.utime(tmp_path / "a.csv", (NOW / 1e9 - 10,) * 2)
+    with pytest.raises(SourceError, match=r"a.csv .*only column is 'n;name'; likely csv={'delimiter': ';'}"):
+        rows_of(opened(tmp_path, "csv"))
+    assert rows_of(opened(tmp_path, "csv", csv={"delimiter": ";"})) == [{"n": 1, "name": "x"}]
+    assert rows_of(opened(tmp_path, "csv", csv={"delimiter": ","})) == [{"n;name": "1;x"}]

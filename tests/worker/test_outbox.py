@@ -338,5 +338,7 @@ def test_rows_without_the_receivers_key_name_operator_columns_and_key() -> None:
     with pytest.raises(DeclarationError, match="A sends rows with columns n; B is keyed by customer") as caught:
         outbox.add(0, batch(1, 2))
     assert caught.value.operator == "A"
+    with pytest.raises(DeclarationError, match="keyed by customer; did you mean 'customers'"):
+        outbox.add(0, pa.RecordBatch.from_pydict({"customers": [1]}))
     with pytest.raises(DeclarationError, match="cannot be a key"):
         outbox.add(0, pa.RecordBatch.from_pydict({"customer": [[1], [2]]}))

@@ -163,18 +163,20 @@ def _trial(
     verdict = run.audit()
     ended = f": {result.error}" if result.error else f" after {result.delay_ms:,.1f} ms"
     say(f"[{scheduler}] {result.outcome}{ended}; {len(verdict.mixed):,} source tuples met both configurations")
-    row = _row(result, before, after, verdict)
+    row = _row(result, _waiting(before, change), before, after, verdict)
     return SchedulerTrial(row, result.error, run.history(), run.marks(), verdict)
 
 
-def _row(result: ChangeResult, before: MetricsSnapshot, after: MetricsSnapshot, verdict: Verdict) -> ComparisonRow:
+def _row(
+    result: ChangeResult, waiting: int, before: MetricsSnapshot, after: MetricsSnapshot, verdict: Verdict
+) -> ComparisonRow:
     return ComparisonRow(
         scheduler=result.scheduler,
         outcome=result.outcome,
         delay_ms=round(result.delay_ms, 1),
         prepare_ms=round(result.prepare_ms, 1),
         commit_ms=round(result.commit_ms, 1),
-        waiting=_waiting(before, {str(worker.operator): None for worker in result.per_worker}),
+        waiting=waiting,
         old_tuples=result.old_tuples,
         p99_before_ms=round(before.latency.p99_ms, 1),
         p99_after_ms=round(after.latency.p99_ms, 1),

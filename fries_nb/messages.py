@@ -359,8 +359,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     Attributes:
         worker: the worker.
         processed: number of tuples taken from the inbox since the start.
-        queued: bytes in its inbox.
-        queued_tuples: number of tuples in its inbox.
+        queued, queued_tuples: bytes, and number of tuples, in its inbox.
         reads: input columns that its function has read so far.
         writes: columns of its output and their Arrow type names, as last seen.
         latency: end-to-end latencies at a sink since the last report: (milliseconds, count) pairs.
@@ -388,6 +387,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
 
 class Chained(msgspec.Struct, frozen=True, tag=True):
     """The chain of this worker, empty if its host does not run it; ``error`` says why it is not the requested one."""
+
     worker: WorkerId
     operators: tuple[str, ...]
     error: str = ""

@@ -22,16 +22,16 @@ from fries_nb.controller.history import PlotMark, Point
 from fries_nb.report import theme
 from fries_nb.report.latency import grid, thinned, time_axis, took
 from fries_nb.report.scales import Scale
-from fries_nb.report.theme import BLUE, FONT, GREEN, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
+from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
 
 _LEFT, _RIGHT, _TOP, _UPPER, _BELOW = 64.0, 18.0, 52.0, 230.0, 42.0
 _MOST_POINTS = 300
 _KEY_WIDTH, _KEYS = 226.0, 3
 _PENS = (
     (BLUE, SKY, ""), (VERMILION, "#ff8a3d", "7 3"), (GREEN, "#2fc79a", "2 3"), (PURPLE, PURPLE, "9 3 2 3"),
-    (ORANGE, ORANGE, "4 4"),
+    (ORANGE, ORANGE, "4 4"), (GREY, GREY, "1 3"),
 )  # fmt: skip
-"""For each line its colour on light and on dark pages, and its dashes."""
+"""For each line its colour on light and on dark pages, and its dashes: as many as there are schedulers."""
 
 _LIGHT = {
     ".paper": f"fill: {theme.PAPER}",
@@ -81,7 +81,7 @@ def overlay_svg(curves: Sequence[OverlaidCurve], width: float = 760.0) -> str:
     """Draw the curves as an SVG element; the latency axis is logarithmic if the values span a wide range.
 
     Args:
-        curves: the curves, at most five.
+        curves: the curves, at most six.
         width: width in pixels.
     """
     times = [at_s for curve in curves for at_s, _ in curve.points] + [0.0]

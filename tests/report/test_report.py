@@ -34,7 +34,7 @@ from fries_nb.report import (
     writable,
     write_page,
 )
-from fries_nb.scheduling import schedule
+from fries_nb.scheduling import SCHEDULERS, schedule
 from fries_nb.trace import ROW_BITS
 
 GRAPH = Graph(
@@ -225,3 +225,11 @@ def test_a_report_has_constraints_drawn_and_in_figures():
 def test_a_report_without_constraints_says_so():
     """As every section does."""
     assert "No latency constraint was declared." in stands_alone(run_page(story())).text
+
+
+def test_a_comparison_of_all_schedulers_has_a_line_for_each():
+    """Each has a colour of its own."""
+    trials = [SchedulerTrial(replace(rows()[0], scheduler=name), "", POINTS, (), SERIALIZABLE) for name in SCHEDULERS]
+    drawn = compared(trials)._repr_mimebundle_()["text/html"]
+    assert drawn.count("<polyline") == len(SCHEDULERS)
+    assert all(f".line{at} {{ stroke: #" in drawn for at in range(len(SCHEDULERS)))

@@ -217,7 +217,6 @@ SHORT = {
     "fries_nb.experiments.figure15": "a file for each figure and table",
     "fries_nb.experiments.table5": "a file for each figure and table",
     "fries_nb.experiments.table7": "a file for each figure and table",
-    "fries_nb.running.run_frames": "DataFrames of a run, whose handle imports no pandas",
     "fries_nb.running.locks": "a decorator that several classes of the room share",
     "fries_nb.scheduling": "a file for each scheduler",
     "fries_nb.spark.barrier_task": "the process of a host, which knows nothing of its protocol",

@@ -23,6 +23,8 @@ from fries_nb.messages import Report
 INTERVAL_S = 0.25
 KEPT = 20_000
 """Number of points kept: more than an hour."""
+MARKS_KEPT = 2_000
+"""Number of marks kept; those of checkpoints go first, which a run may take every second."""
 
 MarkKind = Literal["request", "done", "aborted", "failed", "rolled_back", "checkpoint", "recovery"]
 
@@ -86,6 +88,8 @@ class History:
     def mark(self, change: str, kind: MarkKind, label: str, at_s: float) -> None:
         """Append a mark; see ``PlotMark``."""
         self._marks.append(PlotMark(at_s, change, kind, label))
+        if len(self._marks) > MARKS_KEPT:
+            del self._marks[next((n for n, one in enumerate(self._marks) if one.kind == "checkpoint"), 0)]
 
     def points(self) -> tuple[Point, ...]:
         """The points so far."""

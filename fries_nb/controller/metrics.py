@@ -167,6 +167,10 @@ class Metrics:
         recent = DDSketch()
         for _, sketch in list(self._recent):
             recent.merge(sketch)
+        return MetricsSnapshot(self.operators(), _latency(recent), _latency(self._total))
+
+    def operators(self) -> dict[str, OperatorMetrics]:
+        """Operator to its current measurements."""
         names = dict.fromkeys([*self._operators, *self._processed_by_gone])
         operators = {name: OperatorMetrics(self._processed_by_gone[name]) for name in names}
         for worker, report in list(self._last.items()):
@@ -179,7 +183,7 @@ class Metrics:
                 before.held_bytes + report.held,
                 before.held_peak + self._held[worker],
             )
-        return MetricsSnapshot(operators, _latency(recent), _latency(self._total))
+        return operators
 
     def _rate(self, worker: WorkerId) -> float:
         seen = list(self._seen[worker])

@@ -1,7 +1,9 @@
-"""What a run has recorded, as DataFrames: the latency at its sinks over time, and its changes.
+"""What a run has recorded, as DataFrames: latency at its sinks and queues over time, and its changes.
 
 >>> history_frame([Point(0.25, 4.0, 9.0, 2_000.0)]).reset_index().to_dict("records")
 [{'at': Timestamp('1970-01-01 00:00:00.250000+0000', tz='UTC'), 'p50_ms': 4.0, 'p99_ms': 9.0, 'rate': 2000.0}]
+>>> queues_frame([QueuePoint(0.25, "FM", 3, 96, 2_000.0)]).iloc[0].to_dict()
+{'operator': 'FM', 'queued': 3, 'queued_bytes': 96, 'rate': 2000.0}
 >>> history_frame([]).columns.tolist(), changes_frame([]).columns.tolist()[:4]
 (['p50_ms', 'p99_ms', 'rate'], ['change', 'targets', 'scheduler', 'outcome'])
 """
@@ -14,6 +16,7 @@ from typing import Any
 
 from fries_nb.changes import Change
 from fries_nb.controller.history import Point
+from fries_nb.controller.queue_history import QueuePoint
 
 _RESULT = ("outcome", "delay_ms", "plan_ms", "prepare_ms", "commit_ms", "old_tuples", "error")
 CHANGE_COLUMNS = ("change", "targets", "scheduler", *_RESULT)
@@ -28,9 +31,25 @@ def history_frame(points: Iterable[Point]) -> Any:
     Returns:
         A pandas DataFrame with ``p50_ms``, ``p99_ms`` and ``rate``, by ``at`` in UTC.
     """
+    return _by_time(points, Point)
+
+
+def queues_frame(points: Iterable[QueuePoint]) -> Any:
+    """The queues and rates of operators, by the end of their intervals.
+
+    Args:
+        points: the points, oldest first.
+
+    Returns:
+        A pandas DataFrame with ``operator``, ``queued``, ``queued_bytes`` and ``rate``, by ``at`` in UTC.
+    """
+    return _by_time(points, QueuePoint)
+
+
+def _by_time(points: Iterable[Point] | Iterable[QueuePoint], kind: type[Point | QueuePoint]) -> Any:
     from pandas import DataFrame, to_datetime  # takes longer to import than all of fries_nb's own modules
 
-    frame = DataFrame(map(asdict, points), columns=[field.name for field in fields(Point)])
+    frame = DataFrame(map(asdict, points), columns=[field.name for field in fields(kind)])
     at = to_datetime(frame.pop("at_s"), unit="s", utc=True).rename("at")
     return frame.set_index(at)
 

@@ -15,14 +15,12 @@ from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, Constra
 from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.loop_states import NOT_BEGUN, PHASES, LoopState
-from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.controller.states import LoopPhase
-from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import DataflowError
 from fries_nb.messages import Paused
 from fries_nb.report import Story, run_page, write_page
 from fries_nb.report.displays import RunVerdict
-from fries_nb.running.host_monitor import HostMonitor
+from fries_nb.running.operator_monitor import OperatorMonitor
 from fries_nb.running.proposals import Proposal
 from fries_nb.running.region_runner import OVER
 from fries_nb.running.remedies import Violation
@@ -31,19 +29,17 @@ from fries_nb.running.run_frames import changes_frame, history_frame
 from fries_nb.running.source_states import Explanation, source_states
 from fries_nb.running.telemetry import KeptCheckpoint, RecoveryTime
 from fries_nb.spark.region_spec import Options
-from fries_nb.topology.running_chains import ChainChange, ChainedOperators
 from fries_nb.trace import Record
 from fries_nb.transport.envelopes import Line
 
 
-class RunMonitor(HostMonitor):
+class RunMonitor(OperatorMonitor):
     """What can be observed of a run; see ``fries_nb.running.handle.Run``.
 
     Attributes:
         graph: the dataflow, as declared and expanded.
     """
 
-    graph: Graph
     _options: Options
     _began_s: float
 
@@ -102,14 +98,6 @@ class RunMonitor(HostMonitor):
         """Deprecated name of ``paused``; to be removed in the next version."""
         warnings.warn("Run.standing is now called Run.paused; it goes in the next version", FutureWarning, stacklevel=2)
         return self.paused
-
-    def metrics(self) -> MetricsSnapshot:
-        """The current latency, rates and queues, as last reported (about four times a second).
-
-        Returns:
-            A snapshot: latencies in milliseconds, rates in tuples per second, queues in tuples and bytes.
-        """
-        return self._telemetry.snapshot()
 
     def holding(self, operator: str) -> tuple[TimeHolder, ...]:
         """What keeps an operator's frontier, ``metrics().frontier``, from advancing, as last reported.
@@ -211,22 +199,6 @@ class RunMonitor(HostMonitor):
         """
         return self._telemetry.constraints.sizes()
 
-    def chains(self) -> tuple[ChainedOperators, ...]:
-        """The operators that run as chains now, in one call for each tuple.
-
-        Returns:
-            The chains of at least two operators, each with the parallel instances that it has.
-        """
-        return self._telemetry.running_chains.chained
-
-    def chain_history(self) -> tuple[ChainChange, ...]:
-        """The times at which chains were made or split.
-
-        Returns:
-            The chains of at least two operators from each of these times on, oldest first; empty without any change.
-        """
-        return self._telemetry.chain_changes
-
     def constraints_frame(self) -> Any:
         """The constrained sequences by element, as last judged.
 
@@ -297,21 +269,6 @@ class RunMonitor(HostMonitor):
     def changes(self) -> tuple[Change, ...]:
         """All changes of the run, in order of request."""
         return self._runner.queue.changes
-
-    def reads(self, operator: str) -> tuple[str, ...]:
-        """The input columns that an operator has read so far, as last reported.
-
-        Args:
-            operator: name of the operator.
-
-        Returns:
-            Names of columns.
-
-        Raises:
-            DataflowError: no such operator.
-        """
-        self.graph.operator(operator)
-        return self._telemetry.reads(operator)
 
     @property
     def host_processes(self) -> dict[int, int]:

@@ -20,7 +20,8 @@ from fries_nb.controller.frontiers import Frontiers
 from fries_nb.controller.history import History, PlotMark, Point
 from fries_nb.controller.loop_attempts import Loop
 from fries_nb.controller.loop_states import LoopState, loop_states
-from fries_nb.controller.metrics import Metrics, MetricsSnapshot
+from fries_nb.controller.metrics import Metrics, MetricsSnapshot, OperatorMetrics
+from fries_nb.controller.queue_history import QueueHistory, QueuePoint
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
@@ -108,6 +109,7 @@ class Telemetry:
         self._clock = clock
         self._metrics = Metrics(graph.by_name)
         self._history = History()
+        self._queue_history = QueueHistory()
         self._printed: deque[Line] = deque(maxlen=PRINTED)
         self.lines_printed = 0
         self.paused: Mapping[str, tuple[Paused, ...]] = {}
@@ -157,8 +159,11 @@ class Telemetry:
     def report(self, region: Region, report: Report) -> None:
         """Process a worker's report; those of a region's inputs from earlier regions are not counted."""
         if report.worker.operator not in region.inputs:
+            now_s = time.time()
             self._metrics.add(report, self._clock())
-            self._history.add(report, time.time())
+            self._history.add(report, now_s)
+            if self._queue_history.is_due(now_s):
+                self._queue_history.add(self._declared(self._metrics.operators()), now_s)
         if report.columns:
             self._columns[report.worker] = pa.ipc.read_schema(pa.py_buffer(report.columns))
 
@@ -264,9 +269,11 @@ class Telemetry:
     def snapshot(self) -> MetricsSnapshot:
         """The current measurements of the operators that the user declared."""
         snapshot = self._metrics.snapshot()
-        known = {name: one for name, one in snapshot.operators.items() if name in self._graph}
-        frontiers = self.frontiers()
+        known, frontiers = self._declared(snapshot.operators), self.frontiers()
         return replace(snapshot, operators=known, frontier={} if frontiers is None else frontiers.reached())
+
+    def _declared(self, operators: Mapping[str, OperatorMetrics]) -> dict[str, OperatorMetrics]:
+        return {name: one for name, one in operators.items() if name in self._graph}
 
     @locked
     def reads(self, operator: str) -> tuple[str, ...]:
@@ -282,6 +289,11 @@ class Telemetry:
     def points(self) -> tuple[Point, ...]:
         """Latency and throughput at the sinks over time."""
         return self._history.points()
+
+    @locked
+    def queue_points(self) -> tuple[QueuePoint, ...]:
+        """Queues and rates of the operators over time."""
+        return self._queue_history.points()
 
     @locked
     def marks(self) -> tuple[PlotMark, ...]:

@@ -101,6 +101,8 @@ def test_a_change_across_hosts_mixes_no_versions(started: Callable[..., Run], sc
     assert (row["targets"], row["outcome"], row["old_tuples"]) == ("A, B", "done", result.old_tuples)
     assert run.metrics().to_pandas()["processed"].to_dict() == {name: processed(run, name) for name in run.graph}
     assert len(run.history_frame()) == len(run.history()) > 0
+    assert set(run.queues_frame()["operator"]) == set(run.graph)
+    assert max(point.rate for point in run.queue_history() if point.operator == "B") > 0
     rows = run.output().collect()
     assert sorted(row["value"] for row in rows) == list(range(len(rows)))
     assert all((row["version"] == 2) is bool(row["new"]) for row in rows)

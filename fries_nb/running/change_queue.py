@@ -20,11 +20,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from fries_nb.changes import Change
 from fries_nb.checkpoints import CommittedChange
-from fries_nb.controller.events import ChangeCancelled, ChangeRequested, GuardEnded, GuardFired, Outcome
+from fries_nb.controller.events import ChangeCancelled, GuardEnded, GuardFired, Outcome
 from fries_nb.controller.metrics import OperatorMetrics
 from fries_nb.controller.states import REGION_MOVES, RegionPhase
 from fries_nb.controller.transactions import change_requested
@@ -33,43 +32,16 @@ from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
+from fries_nb.running.function_versions import FunctionVersions, RunningFunction, versions_of
 from fries_nb.running.locks import locked
-from fries_nb.running.queue_entries import (
-    BY_USER,
-    NO_GUARD_FOR_FIXES,
-    ChangeListener,
-    ChangeOrigin,
-    Ground,
-    Request,
-    RequestRegistry,
-)
+from fries_nb.running.queue_entries import NO_GUARD_FOR_FIXES, Ground, Request, RequestRegistry
+from fries_nb.running.queue_interfaces import BY_USER, ChangeListener, ChangeOrigin, QueueShell
 from fries_nb.running.region_plans import guarded_regions, planned, predicted, together
 from fries_nb.running.rollbacks import Rollbacks, functions_of
 from fries_nb.scheduling import Plan
 from fries_nb.transitions import moved
 
 _NEEDS = "a change needs a running dataflow"
-
-
-class QueueShell(Protocol):
-    """The interface of the shell that runs a queue."""
-
-    @property
-    def chaining(self) -> bool:
-        """Whether hosts chain operators."""
-
-    @property
-    def resumable(self) -> bool:
-        """Whether the run can go back to a checkpoint."""
-
-    def refuse_if_over(self, why: str) -> None:
-        """Raise a RunError if the run accepts no further requests."""
-
-    def ship(self, updates: Mapping[str, Update]) -> dict[str, bytes]:
-        """Validate and pickle updates, by operator; raises a FriesError if one cannot be sent to hosts."""
-
-    def carry_out(self, region: int, event: ChangeRequested | ChangeCancelled) -> None:
-        """Pass an event to the controller of this region; the order of calls is preserved."""
 
 
 class ChangeQueue:
@@ -108,8 +80,9 @@ class ChangeQueue:
         self._clock = clock
         self._phases = [RegionPhase.AHEAD for _ in regions]
         self._paused: set[str] = set()
-        self._known = RequestRegistry(graph, listener, clock)
         ran = {name: operator.function for name, operator in graph.by_name.items()} | functions_of(before, graph)
+        versions = FunctionVersions(graph, ran, versions_of(before), time.time())
+        self._known = RequestRegistry(graph, listener, clock, versions)
         self._rollbacks = Rollbacks(self._known.requests, self._region_of, self._phases, ran)
         self._waiting: list[list[Request]] = [[] for _ in regions]
         self._in_flight: list[dict[str, Request]] = [{} for _ in regions]
@@ -121,6 +94,11 @@ class ChangeQueue:
     def changes(self) -> tuple[Change, ...]:
         """All changes, in order of request."""
         return tuple(self._known.changes.values())
+
+    @locked
+    def functions(self) -> dict[str, RunningFunction]:
+        """Operator to the function or table that it runs, for all operators that can be changed."""
+        return self._known.versions.running()
 
     @locked
     def plan(

@@ -1,4 +1,4 @@
-"""What can be observed of a run's operators: measurements, queues over time, chains."""
+"""What can be observed of a run's operators: measurements, queues over time, functions, chains."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.controller.queue_history import QueuePoint
 from fries_nb.dataflow.graph import Graph
+from fries_nb.running.function_versions import RunningFunction
 from fries_nb.running.host_monitor import HostMonitor
 from fries_nb.running.run_frames import queues_frame
 from fries_nb.topology.running_chains import ChainChange, ChainedOperators
@@ -44,6 +45,17 @@ class OperatorMonitor(HostMonitor):
             second), by ``at`` in UTC.
         """
         return queues_frame(self.queue_history())
+
+    def functions(self) -> dict[str, RunningFunction]:
+        """What each operator runs now, by which change, and since when.
+
+        A change counts from the moment at which the last of its workers has switched; one that was aborted, or that its
+        guard has rolled back, does not.
+
+        Returns:
+            Operator to its function or table, for the operators that can be changed, in the order of declaration.
+        """
+        return self._runner.queue.functions()
 
     def reads(self, operator: str) -> tuple[str, ...]:
         """The input columns that an operator has read so far, as last reported.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import pickle
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import IO, Protocol
+from typing import IO
 
 from fries_nb.changes import Change
 from fries_nb.controller.events import GuardEnded, GuardFired, Outcome, WorkerOutcome
@@ -15,26 +16,11 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.updates import Update
 from fries_nb.messages import WorkerId
+from fries_nb.running.function_versions import FunctionVersions
+from fries_nb.running.queue_interfaces import ChangeListener
 from fries_nb.scheduling import Plan
 
 NO_GUARD_FOR_FIXES = "not at all: it is the fix of an operator that is paused on a tuple, and goes at once"
-
-
-@dataclass(frozen=True)
-class ChangeOrigin:
-    """The origin of a request: the policy of a latency constraint, or the user.
-
-    Attributes:
-        constraint: the sequence of the constraint; empty if the user requests the change.
-        check: called under the queue's lock just before the request is entered; raises a PlanError to refuse it, since
-            a request of the user may have come first.
-    """
-
-    constraint: str = ""
-    check: Callable[[], None] = lambda: None
-
-
-BY_USER = ChangeOrigin()
 
 
 @dataclass(eq=False)
@@ -108,16 +94,6 @@ Ground = dict[str, Request | None]
 """Operator to the request whose function it ran before; ``None`` for its initial function."""
 
 
-class ChangeListener(Protocol):
-    """Callbacks on a run's changes; called from any thread, and must not block."""
-
-    def requested(self, change: Change) -> None:
-        """Called when a change was requested."""
-
-    def ended(self, change: Change, outcome: Outcome) -> None:
-        """Called before a change is resolved; called again if its guard rolls it back later."""
-
-
 class RequestRegistry:
     """All requests of a run, and the changes that they resolve.
 
@@ -125,13 +101,18 @@ class RequestRegistry:
         graph: the whole dataflow.
         listener: receives callbacks on every change.
         clock: a monotonic clock in seconds.
+        versions: receives the functions that operators run.
 
     Attributes:
+        versions: the functions that operators run.
         changes: the users' handles, by id, in order of request.
         requests: the requests in the order in which they took effect.
     """
 
-    def __init__(self, graph: Graph, listener: ChangeListener, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, graph: Graph, listener: ChangeListener, clock: Callable[[], float], versions: FunctionVersions
+    ) -> None:
+        self.versions = versions
         self.changes: dict[str, Change] = {}
         self.requests: list[Request] = []
         self._graph = graph
@@ -206,9 +187,17 @@ class RequestRegistry:
             request.guarded.add(region)
         if done:
             self._reorder(region, request)
+            self._installed(region, request)
         if request.ended:
             self._settle(request)
             self._shelve_superseded()
+
+    def _installed(self, region: int, request: Request) -> None:
+        """Record which functions run since the last worker of the request's targets in this region has switched."""
+        change = self.changes[request.id]
+        outcome = self._timed(request, region, self._entered_s[change.id])
+        functions = {name: request.updates[name].function for name in request.plans[region].targets}
+        self.versions.install(change.id, functions, change.ended_s(outcome, time.time()))
 
     def guard_fired(self, region: int, event: GuardFired) -> None:
         """Record that the guard of a request rolls it back in this region; it cannot be rolled back otherwise."""
@@ -228,6 +217,7 @@ class RequestRegistry:
             words = f"rolled back by its guard, since the new configuration failed: {event.error}"
             was = request.outcomes[region]
             request.outcomes[region] = replace(was, outcome="rolled_back", error=words, details=event.details)
+            self.versions.restore(request.id, request.plans[region].targets, time.time())
         self._settle(request, event.rolled_back and request.ended)
 
     def executed(self) -> list[tuple[str, str]]:
@@ -270,12 +260,13 @@ class RequestRegistry:
 
     def _whole(self, request: Request, entered_s: float, change: str) -> Outcome:
         """The outcome over all regions, with times counted from the request and from when tuples flow."""
-        parts = []
-        for region, outcome in sorted(request.outcomes.items()):
-            begun_s = max(entered_s, request.begun_s.get(region, entered_s))
-            from_s = max(entered_s, min(begun_s, self._flows_s.get(region, begun_s)))
-            parts.append(later(outcome, 1000 * (from_s - entered_s), 1000 * (begun_s - from_s)))
-        return combined(change, parts)
+        return combined(change, [self._timed(request, region, entered_s) for region in sorted(request.outcomes)])
+
+    def _timed(self, request: Request, region: int, entered_s: float) -> Outcome:
+        """The outcome in a region, with times counted likewise."""
+        begun_s = max(entered_s, request.begun_s.get(region, entered_s))
+        from_s = max(entered_s, min(begun_s, self._flows_s.get(region, begun_s)))
+        return later(request.outcomes[region], 1000 * (from_s - entered_s), 1000 * (begun_s - from_s))
 
     def _resolve(self, change: str, outcome: Outcome) -> None:
         """Resolve a change; called a second time after a rollback by its guard."""

@@ -34,7 +34,7 @@ from fries_nb.errors import FriesError, PlanError
 from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.locks import locked
 from fries_nb.running.proposals import DONE, Proposal
-from fries_nb.running.queue_entries import ChangeOrigin
+from fries_nb.running.queue_interfaces import ChangeOrigin
 from fries_nb.running.telemetry import Telemetry
 from fries_nb.scheduling import Plan
 

@@ -28,7 +28,7 @@ from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update, as_updates
 from fries_nb.running.change_queue import ChangeQueue
-from fries_nb.running.queue_entries import ChangeListener
+from fries_nb.running.queue_interfaces import ChangeListener
 
 
 class SeededChanges:

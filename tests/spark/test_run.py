@@ -91,6 +91,9 @@ def test_a_change_across_hosts_mixes_no_versions(started: Callable[..., Run], sc
     assert result.outcome == "done", result.error
     assert {str(worker) for worker in result.per_worker} == {"A[0]", "A[1]", "B[0]", "B[1]"}
     until(lambda: processed(run, "B") > 2_000, run)
+    now = run.functions().values()
+    assert [(one.function, one.version) for one in now] == [("second", result.change), ("lambda", result.change)]
+    assert {one.at_s for one in run.marks() if one.kind == "done"} == {one.since_s for one in now}
     [state] = run.explain().sources
     assert (state.reads, state.ended) == ("generated rows, 2,000 a second", False)
     assert sorted(state.places) == ["numbers[0]"]

@@ -138,6 +138,7 @@ def test_regions_are_resumed_one_by_one(spark: SparkSession, kept: Callable[[Run
     until(lambda: any(one.region == 2 for one in run.checkpoints), run)
     run.stop()
     again = kept(flow.resume(place, spark, hosts=1, audit=True))
+    assert {name: one.version for name, one in again.functions().items()} == {"A": "", "E": "", "C": waiting.id}
     until(lambda: again.metrics().operators["C"].processed > 50, again)
     again.stop(drain=True)
     rows = again.output().collect()

@@ -20,7 +20,7 @@ from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, 
 from fries_nb.constraints.remedy import RemedyPhase
 from fries_nb.dataflow import constraint_of
 from fries_nb.errors import FriesError
-from fries_nb.running.queue_entries import ChangeOrigin
+from fries_nb.running.queue_interfaces import ChangeOrigin
 from fries_nb.running.remedies import Remedies
 from fries_nb.running.telemetry import Telemetry
 from fries_nb.testing.faults import Faults

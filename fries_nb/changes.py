@@ -9,9 +9,11 @@ from typing import Any
 
 from fries_nb.controller.events import Outcome, WorkerOutcome
 from fries_nb.dataflow.updates import Update, returning
-from fries_nb.errors import PlanError
 from fries_nb.messages import WorkerId
 from fries_nb.scheduling import Plan
+
+FunctionPairs = Mapping[str, tuple[Any, Any]]
+"""Operator to the function that it ran before a change, and its new one."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Change:
         requested_s: time of the request, in seconds since the Unix epoch.
         guard: description of the failures that roll the change back, and for how long; empty without a guard.
         constraint: the sequence of the latency constraint by whose policy it was requested; empty if by the user.
+        undoes: id of the change that it rolls back; empty if it is no rollback.
     """
 
     def __init__(
@@ -87,13 +90,18 @@ class Change:
         guard: str = "",
         constraint: str = "",
         cancel: Callable[[str], None] = lambda change: None,
+        *,
+        undoes: str = "",
+        functions: Callable[[str], FunctionPairs] = lambda change: {},
     ) -> None:
         self._cancel = cancel
+        self._functions = functions
         self.id = change
         self.plan = plan
         self.updates: Mapping[str, Update] = dict(updates)
         self.requested_s = requested_s
         self.constraint = constraint
+        self.undoes = undoes
         self._plan_ms = plan_ms
         self._outcome: Outcome | None = None
         self._over = threading.Event()
@@ -109,6 +117,25 @@ class Change:
         """The change's label in plots: its targets, the scheduler, and whether a constraint's policy requested it."""
         origin = ", by constraint" if self.constraint else ""
         return f"{', '.join(sorted(self.plan.targets))} by {self.plan.scheduler}{origin}"
+
+    @property
+    def origin(self) -> str:
+        """What requested the change: ``user``, ``constraint FC -> FM`` or ``rollback of u3``.
+
+        A guard rolls its own change back, without another one: the outcome of that change is then ``rolled_back``.
+        """
+        parts = [f"constraint {self.constraint}"] if self.constraint else []
+        parts += [f"rollback of {self.undoes}"] if self.undoes else []
+        return ", ".join(parts) or "user"
+
+    def functions(self) -> FunctionPairs:
+        """The functions before and after the change; superseded ones are read from disk.
+
+        Returns:
+            Operator to the function that it ran when the change was begun, and the new one; see
+            ``Run.function_changes``.
+        """
+        return self._functions(self.id)
 
     @property
     def done(self) -> bool:
@@ -219,26 +246,16 @@ class Change:
         self._guard_over.set()
 
 
-def undone(change: str, updates: Mapping[str, Update], before: Mapping[str, Any]) -> dict[str, Update]:
+def undone(updates: Mapping[str, Update], before: Mapping[str, Any]) -> dict[str, Update]:
     """The updates that undo a change.
 
     Args:
-        change: the id of the change, for messages.
-        updates: the updates of the change.
+        updates: the updates of the change; each that transforms state has an inverse, ``back``.
         before: target to the function that it ran before; for a window, with its windows.
 
     Returns:
         Target to its earlier function, with ``back`` as the state transformation.
-
-    Raises:
-        PlanError: the change transformed a target's state, and its update has no ``back``.
     """
-    for name, update in updates.items():
-        if update.state is not None and update.back is None:
-            raise PlanError(
-                f"the state of {name} was transformed by change {change}, which has no inverse; "
-                "expected Update(..., state=..., back=...) there"
-            )
     return {
         name: returning(before[name], state=update.back, back=update.state if update.back else None)
         for name, update in updates.items()

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from fries_nb.changes import Change
+from fries_nb.changes import Change, FunctionPairs
 from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller.events import ChangeCancelled, GuardEnded, GuardFired, Outcome
 from fries_nb.controller.metrics import OperatorMetrics
@@ -31,7 +31,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update
-from fries_nb.errors import PlanError
+from fries_nb.errors import FriesError, PlanError
 from fries_nb.running.function_versions import FunctionVersions, RunningFunction, versions_of
 from fries_nb.running.locks import locked
 from fries_nb.running.queue_entries import NO_GUARD_FOR_FIXES, Ground, Request, RequestRegistry
@@ -96,7 +96,7 @@ class ChangeQueue:
         return tuple(self._known.changes.values())
 
     @locked
-    def functions(self) -> dict[str, RunningFunction]:
+    def running_functions(self) -> dict[str, RunningFunction]:
         """Operator to the function or table that it runs, for all operators that can be changed."""
         return self._known.versions.running()
 
@@ -156,10 +156,7 @@ class ChangeQueue:
     def roll_back(self, scheduler: str = "fries", change: str = "", origin: ChangeOrigin = BY_USER) -> Change:
         """Undo the newest change in effect, or the named one, by a change back, or withdraw it if it has not begun.
 
-        Raises:
-            PlanError: it is not in effect, or a later one of its operators is, or its guard is rolling it back; an
-                earlier change of the same operators is still being carried out or rolled back by its guard, so the
-                functions to restore are undetermined; or a target's state was transformed without an inverse.
+        Raises a PlanError if that is not possible; see ``Rollbacks``.
         """
         began_s, requested_s = self._clock(), time.time()
         self._shell.refuse_if_over(_NEEDS)
@@ -172,7 +169,7 @@ class ChangeQueue:
                     continue
                 origin.check()
                 plans = self._planned(updates, scheduler, True)
-                back = self._new(plans, updates, began_s, requested_s, "", origin)
+                back = self._new(plans, updates, began_s, requested_s, "", origin, last.id)
                 if self._rollbacks.can_withdraw(last):
                     self._dequeue(last)
                     self._known.withdraw(last, back)
@@ -270,7 +267,11 @@ class ChangeQueue:
     # ---- planning
 
     def _planned(self, targets: Iterable[str], scheduler: str, pruning: bool) -> dict[int, Plan]:
-        """The plan of each region that has some of the targets; unknown names are passed to the first region.
+        """The plan of each region that has some of the targets; raises a PlanError if one of these has finished."""
+        return planned(self._regions, dict(sorted(self._shares(targets).items())), scheduler, pruning)
+
+    def _shares(self, targets: Iterable[str]) -> dict[int, list[str]]:
+        """The targets in each region; unknown names are passed to the first region.
 
         Raises:
             PlanError: a target's region has finished.
@@ -284,7 +285,7 @@ class ChangeQueue:
                     f"{', '.join(sorted(names))} ran in region {region + 1} of {len(self._phases)}, which has "
                     "finished; expected operators of a region that runs or is still to come"
                 )
-        return planned(self._regions, dict(sorted(shares.items())), scheduler, pruning)
+        return shares
 
     def _guard(
         self, plans: Mapping[int, Plan], updates: Mapping[str, Update], limit: Limit | None
@@ -295,11 +296,11 @@ class ChangeQueue:
 
     def _new(
         self, plans: Mapping[int, Plan], updates: Mapping[str, Update], began_s: float, requested_s: float, guard: str,
-        origin: ChangeOrigin,
+        origin: ChangeOrigin, undoes: str = "",
     ) -> Change:  # fmt: skip
         number, plan_ms = f"u{self._last_number + len(self._known.changes) + 1}", (self._clock() - began_s) * 1000
-        change = Change(number, together(plans), updates, plan_ms, requested_s, guard, origin.constraint, self.cancel)
-        return self._known.add(change)
+        asked = (number, together(plans), updates, plan_ms, requested_s, guard, origin.constraint, self.cancel)
+        return self._known.add(Change(*asked, undoes=undoes, functions=self.functions))
 
     @locked
     def _undoing(self, change: str = "") -> tuple[Request, Ground, dict[str, Update]]:
@@ -307,6 +308,24 @@ class ChangeQueue:
         last = self._rollbacks.of(change) if change else self._rollbacks.last()
         ground = self._rollbacks.ground(last)
         return last, ground, self._rollbacks.back(last, ground)
+
+    @locked
+    def irrevertible(self, change: str) -> str:
+        """Why ``roll_back`` of this change would be refused now, in words; empty if it would not."""
+        try:
+            self._shell.refuse_if_over(_NEEDS)
+            last = self._rollbacks.of(change)
+            ground = self._rollbacks.ground(last)
+            self._rollbacks.check_inverse(last, ground)
+            self._shares(ground)
+        except FriesError as refused:
+            return str(refused)
+        return ""
+
+    @locked
+    def functions(self, change: str) -> FunctionPairs:
+        """Operator to the function that it ran before a change, and its new one; see ``Run.function_changes``."""
+        return self._rollbacks.functions(change)
 
     def _mends(self, updates: Iterable[str]) -> bool:
         """Whether a change of these operators is a fix: it changes a single operator that is paused on a tuple."""

@@ -6,7 +6,7 @@ A run executes in the background: methods return at once, except those that say 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fries_nb.changes import Change
@@ -16,9 +16,8 @@ from fries_nb.dataflow.lighter import Lighter, check_lighter
 from fries_nb.dataflow.limits import Tuples, checked_limit, checked_timeout
 from fries_nb.dataflow.own_endpoints import check_readable
 from fries_nb.dataflow.regions import regions
-from fries_nb.dataflow.updates import as_updates, targets_of
+from fries_nb.dataflow.updates import as_updates
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
-from fries_nb.report.displays import DataflowPlan
 from fries_nb.running.region_runner import RegionRunner
 from fries_nb.running.rescales import Rescale
 from fries_nb.running.rollbacks import functions_of
@@ -91,27 +90,6 @@ class Run(RunMonitor):
 
     # ---- changes
 
-    def plan(
-        self, change: Mapping[str, Any] | Iterable[str], scheduler: str = "fries", pruning: bool = True
-    ) -> DataflowPlan:
-        """Plan a change without making it.
-
-        Args:
-            change: operator to new function, as for ``reconfigure``, or only the names of the operators.
-            scheduler: see ``reconfigure``.
-            pruning: see ``reconfigure``.
-
-        Returns:
-            The plan; while tuples flow, ``prediction`` holds the predicted delay. A notebook shows it as
-            ``%fries_plan`` does.
-
-        Raises:
-            PlanError: see ``reconfigure``.
-            DataflowError: see ``reconfigure``.
-        """
-        targets = targets_of(self.graph, change)
-        return DataflowPlan.of(self.graph, self._runner.plan(targets, scheduler, pruning))
-
     def reconfigure(
         self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, *, merge: bool = False,
         guard: float | Tuples | None = None, rehearse: bool = True, timeout: float | None = None,
@@ -154,24 +132,27 @@ class Run(RunMonitor):
             updates, scheduler, pruning, merge=merge, limit=limit, rehearse=rehearse, timeout_s=limit_s
         )
 
-    def rollback(self, scheduler: str = "fries") -> Change:
-        """Undo the last change that is in effect or under way, by a change back; returns at once.
+    def rollback(self, scheduler: str = "fries", change: Change | str | None = None) -> Change:
+        """Undo a change that is in effect or under way, by a change back; returns at once.
 
         A change that waits and has not begun is withdrawn: its outcome is ``aborted``. Merged changes are undone
         together.
 
         Args:
             scheduler: see ``reconfigure``.
+            change: the change, or its id; ``None`` for the last one. An earlier one can be undone as long as each of
+                its operators runs the function that it installed: see ``revertible``.
 
         Returns:
             The handle of the change back.
 
         Raises:
-            PlanError: no change is in effect, or its guard is rolling it back; its state transformation has no inverse
-                (``Update(..., back=...)``); or its operators have finished.
+            PlanError: no change is in effect, or not this one, or a later one has changed its operators, or its guard
+                is rolling it back; its state transformation has no inverse (``Update(..., back=...)``); or its
+                operators have finished.
             RunError: the run has ended.
         """
-        return self._runner.queue.roll_back(scheduler)
+        return self._runner.queue.roll_back(scheduler, "" if change is None else self._id_of(change))
 
     def set_rate(self, source: str, rate: float) -> None:
         """Set the rate of a source.

@@ -55,7 +55,7 @@ class OperatorMonitor(HostMonitor):
         Returns:
             Operator to its function or table, for the operators that can be changed, in the order of declaration.
         """
-        return self._runner.queue.functions()
+        return self._runner.queue.running_functions()
 
     def reads(self, operator: str) -> tuple[str, ...]:
         """The input columns that an operator has read so far, as last reported.

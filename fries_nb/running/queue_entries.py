@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import pickle
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import IO
 
 from fries_nb.changes import Change
 from fries_nb.controller.events import GuardEnded, GuardFired, Outcome, WorkerOutcome
@@ -16,6 +12,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.updates import Update
 from fries_nb.messages import WorkerId
+from fries_nb.running.function_shelf import Shelf
 from fries_nb.running.function_versions import FunctionVersions
 from fries_nb.running.queue_interfaces import ChangeListener
 from fries_nb.scheduling import Plan
@@ -45,6 +42,7 @@ class Request:
         fired: region index to the failure for which the guard is rolling it back.
         let_go: the regions in which the guard has ended, possibly before the request is done.
         at_start: the regions that started with it, so that no controller carried it out.
+        irreversible: the operators whose state it transforms without an inverse.
     """
 
     id: str
@@ -64,6 +62,11 @@ class Request:
     guarded: set[int] = field(default_factory=set)
     let_go: set[int] = field(default_factory=set)
     fired: dict[int, str] = field(default_factory=dict)
+    irreversible: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        one_way = (name for name, update in self.updates.items() if update.state is not None and update.back is None)
+        self.irreversible = frozenset(one_way)  # kept, since updates on disk take long to read
 
     @property
     def ended(self) -> bool:
@@ -330,46 +333,3 @@ def later(outcome: Outcome, waited_ms: float, delayed_ms: float) -> Outcome:
         waited_ms=outcome.waited_ms + waited_ms,
         per_worker=workers,
     )
-
-
-class Shelf:
-    """Functions of replaced changes, stored on disk for later rollbacks.
-
-    The temporary file has no name and is deleted with the run or the process.
-
-    >>> updates = Shelf().put({"FM": pickle.dumps(Update(len))})
-    >>> list(updates), updates["FM"].function("abc")
-    (['FM'], 3)
-    """
-
-    def __init__(self) -> None:
-        self._file: IO[bytes] | None = None
-
-    def put(self, payloads: Mapping[str, bytes]) -> Shelved:
-        """Store pickled updates by operator; each is read on access."""
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="fries-functions-")  # noqa: SIM115 - as long as the run
-        places: dict[str, tuple[int, int]] = {}
-        for name, payload in payloads.items():
-            places[name] = (self._file.seek(0, os.SEEK_END), self._file.write(payload))
-        self._file.flush()
-        return Shelved(self._file, places)
-
-
-class Shelved(Mapping[str, Update]):
-    """Updates by operator, each unpickled on access."""
-
-    def __init__(self, file: IO[bytes], places: Mapping[str, tuple[int, int]]) -> None:
-        self._file = file
-        self._places = dict(places)
-
-    def __getitem__(self, name: str) -> Update:
-        offset, length = self._places[name]
-        update: Update = pickle.loads(os.pread(self._file.fileno(), length, offset))
-        return update
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fries_nb.changes import undone
+from fries_nb.changes import FunctionPairs, undone
 from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller.states import RegionPhase
 from fries_nb.dataflow.graph import Graph
@@ -64,26 +64,49 @@ class Rollbacks:
         """The request of a change, which a rollback would undo although later changes are in effect.
 
         Args:
-            change: id of the change.
+            change: id of the change; for a merged one, all that were merged with it are undone together.
 
         Raises:
-            PlanError: it is not in effect; or a later request changes one of its operators, or a guard is rolling it
-                back, so that its functions may not be the running ones.
+            PlanError: it is not in effect, or a rollback itself; or a later request changes one of its operators, or a
+                guard is rolling it back, so that its functions may not be the running ones.
         """
         undone_in = self._undone_in()
-        request = next((one for one in self._requests if one.id == change), None)
-        if request is None or not all(_in_effect(request, region, undone_in) for region in request.plans):
+        request = self._find(change)
+        if request is None:
             raise PlanError(f"change {change} is not in effect and cannot be rolled back")
-        since = self._requests[self._requests.index(request) + 1 :]
-        for one in since:
-            both = sorted(request.updates.keys() & one.updates.keys())
-            if both and any(_in_effect(one, region, undone_in) for region in one.plans):
+        if request.undoes is not None:
+            raise PlanError(
+                f"change {change} is a rollback itself, of change {request.undoes.id}; request its functions again"
+            )
+        held = [name for name in request.updates if _in_effect(request, self._region_of[name], undone_in)]
+        if not held:
+            raise PlanError(f"change {change} is not in effect and cannot be rolled back: {self._why_not(request)}")
+        for one in self._requests[self._requests.index(request) + 1 :]:
+            # A later rollback has restored what ran before its own change, which is this request's function by now.
+            names = () if one.undoes is not None else one.updates.keys() & held
+            both = sorted(name for name in names if _in_effect(one, self._region_of[name], undone_in))
+            if both:
                 raise PlanError(
                     f"change {one.id} has changed {', '.join(both)} since change {change}; roll that back first"
                 )
         if request.fired:
             raise PlanError(f"change {change} cannot be rolled back, {_fired(request)}")
         return request
+
+    def functions(self, change: str) -> FunctionPairs:
+        """Operator to the function that it ran when a change was begun, and the new one.
+
+        Args:
+            change: id of the change.
+
+        Returns:
+            The functions; those of a window have its windows. Empty if the change was withdrawn.
+        """
+        request = self._find(change)
+        if request is None:
+            return {}
+        held = {name: self._held_then(request, name) for name in request.updates}
+        return {name: (self._with(name, then), self._with(name, [*then, request])) for name, then in held.items()}
 
     def ground(self, last: Request) -> Ground:
         """Operator to the request whose function a rollback of ``last`` restores; ``None`` for the initial function.
@@ -103,19 +126,36 @@ class Rollbacks:
             ground: operator to the request whose function is restored; see ``ground``.
 
         Raises:
-            PlanError: a target's state was transformed, and its update has no inverse.
+            PlanError: see ``check_inverse``.
         """
-        before = {name: self._with(name, one) for name, one in ground.items()}
-        return undone(last.id, {name: last.updates[name] for name in ground}, before)
+        self.check_inverse(last, ground)
+        undone_in = self._undone_in()
+        before = {
+            name: self._with(name, [] if one is None else [*self._held_before(one, name, undone_in), one])
+            for name, one in ground.items()
+        }
+        return undone({name: last.updates[name] for name in ground}, before)
 
-    def _with(self, name: str, one: Request | None) -> Any:
-        """What an operator ran with a request: its function; in a window, with its windows, or those of one before."""
+    def check_inverse(self, last: Request, names: Iterable[str]) -> None:
+        """Refuse to undo a request that has transformed the state of one of these operators without an inverse.
+
+        Raises:
+            PlanError: it has; names the operator.
+        """
+        for name in names:
+            if name in last.irreversible:
+                raise PlanError(
+                    f"the state of {name} was transformed by change {last.id}, which has no inverse; "
+                    "expected Update(..., state=..., back=...) there"
+                )
+
+    def _with(self, name: str, held: Sequence[Request]) -> Any:
+        """What an operator ran after these requests: its last function; in a window, with the last windows."""
         ran = self._ran[name]
-        if one is None or not isinstance(ran, WindowFunction):
-            return ran if one is None else one.updates[name].function
-        windows = [each.updates[name].windows for each in self._held_before(one, name, self._undone_in())]
-        given = (each for each in (one.updates[name].windows, *reversed(windows)) if each is not None)
-        return replace(ran, function=one.updates[name].function, windowing=next(given, ran.windowing))
+        if not held or not isinstance(ran, WindowFunction):
+            return held[-1].updates[name].function if held else ran
+        given = (each for each in (one.updates[name].windows for one in reversed(held)) if each is not None)
+        return replace(ran, function=held[-1].updates[name].function, windowing=next(given, ran.windowing))
 
     def can_withdraw(self, last: Request) -> bool:
         """Whether the request has not begun in any region, and no pending rollback restores its functions."""
@@ -204,6 +244,31 @@ class Rollbacks:
         return [
             one for one in earlier if one.undoes is None and name in one.updates and _in_effect(one, region, undone_in)
         ]
+
+    def _held_then(self, request: Request, name: str) -> list[Request]:
+        """The requests that were in effect at an operator when a request was begun, in order."""
+        held: list[Request] = []
+        for one in self._requests[: self._requests.index(request)]:
+            if name not in one.updates or not one.may_hold(self._region_of[name]):
+                continue
+            if one.undoes is None:
+                held.append(one)
+            elif one.undoes in held:
+                held.remove(one.undoes)
+        return held
+
+    def _find(self, change: str) -> Request | None:
+        return next((one for one in self._requests if change in one.merged), None)
+
+    def _why_not(self, request: Request) -> str:
+        """Why a request is not in effect anywhere, in words."""
+        backs = (one for one in self._requests if one.undoes is request)
+        back = next((one for one in backs if any(map(one.may_hold, one.plans))), None)
+        if back is not None:
+            return f"change {back.id} {'has rolled' if back.ended else 'rolls'} it back"
+        if any(map(request.rolled_back, request.plans)):
+            return "its guard has rolled it back"
+        return f"it was {' and '.join(sorted({outcome.outcome for outcome in request.outcomes.values()}))}"
 
     def _is_open(self, earlier: Request, last: Request, region: int) -> bool:
         """Whether the outcome of a request before the one to roll back is still undetermined in this region."""

@@ -5,7 +5,7 @@
 >>> queues_frame([QueuePoint(0.25, "FM", 3, 96, 2_000.0)]).iloc[0].to_dict()
 {'operator': 'FM', 'queued': 3, 'queued_bytes': 96, 'rate': 2000.0}
 >>> history_frame([]).columns.tolist(), changes_frame([]).columns.tolist()[:4]
-(['p50_ms', 'p99_ms', 'rate'], ['change', 'targets', 'scheduler', 'outcome'])
+(['p50_ms', 'p99_ms', 'rate'], ['change', 'targets', 'scheduler', 'origin'])
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fries_nb.controller.history import Point
 from fries_nb.controller.queue_history import QueuePoint
 
 _RESULT = ("outcome", "delay_ms", "plan_ms", "prepare_ms", "commit_ms", "old_tuples", "error")
-CHANGE_COLUMNS = ("change", "targets", "scheduler", *_RESULT)
+CHANGE_COLUMNS = ("change", "targets", "scheduler", "origin", *_RESULT)
 
 
 def history_frame(points: Iterable[Point]) -> Any:
@@ -70,7 +70,8 @@ def changes_frame(changes: Iterable[Change]) -> Any:
 
 def _row(change: Change) -> dict[str, Any]:
     plan = change.plan
-    row = {"change": change.id, "targets": ", ".join(sorted(plan.targets)), "scheduler": plan.scheduler}
+    targets = ", ".join(sorted(plan.targets))
+    row = {"change": change.id, "targets": targets, "scheduler": plan.scheduler, "origin": change.origin}
     if not change.done:
         return row | {"outcome": "under way"}
     result = change.result(0)

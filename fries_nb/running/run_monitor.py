@@ -10,30 +10,28 @@ from typing import Any
 
 from fries_nb import audit as auditing
 from fries_nb import report as reporting
-from fries_nb.changes import Change
 from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState, LatencyParts
 from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
-from fries_nb.controller.history import PlotMark, Point
+from fries_nb.controller.history import Point
 from fries_nb.controller.loop_states import NOT_BEGUN, PHASES, LoopState
 from fries_nb.controller.states import LoopPhase
 from fries_nb.errors import DataflowError
 from fries_nb.messages import Paused
 from fries_nb.report import Story, run_page, write_page
 from fries_nb.report.displays import RunVerdict
-from fries_nb.running.operator_monitor import OperatorMonitor
+from fries_nb.running.change_monitor import ChangeMonitor
 from fries_nb.running.proposals import Proposal
 from fries_nb.running.region_runner import OVER
 from fries_nb.running.remedies import Violation
 from fries_nb.running.run_end import UncommittedCheck
-from fries_nb.running.run_frames import changes_frame, history_frame
+from fries_nb.running.run_frames import history_frame
 from fries_nb.running.source_states import Explanation, source_states
 from fries_nb.running.telemetry import KeptCheckpoint, RecoveryTime
 from fries_nb.spark.region_spec import Options
-from fries_nb.trace import Record
 from fries_nb.transport.envelopes import Line
 
 
-class RunMonitor(OperatorMonitor):
+class RunMonitor(ChangeMonitor):
     """What can be observed of a run; see ``fries_nb.running.handle.Run``.
 
     Attributes:
@@ -235,23 +233,6 @@ class RunMonitor(OperatorMonitor):
         """
         return history_frame(self.history())
 
-    def changes_frame(self) -> Any:
-        """All changes of the run, in order of request.
-
-        Returns:
-            A pandas DataFrame with a row for each: ``change`` (its id), ``targets``, ``scheduler``, ``outcome``, the
-            times ``delay_ms``, ``plan_ms``, ``prepare_ms`` and ``commit_ms``, ``old_tuples`` and ``error``.
-        """
-        return changes_frame(self.changes)
-
-    def marks(self) -> tuple[PlotMark, ...]:
-        """The times at which changes were requested and ended, for plots.
-
-        Returns:
-            The marks, oldest first.
-        """
-        return self._telemetry.marks()
-
     @property
     def lines_printed(self) -> int:
         """Number of lines that operators have printed; ``printed()`` returns the last ones."""
@@ -265,26 +246,11 @@ class RunMonitor(OperatorMonitor):
         """
         return self._telemetry.printed()
 
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        """All changes of the run, in order of request."""
-        return self._runner.queue.changes
 
     @property
     def host_processes(self) -> dict[int, int]:
         """Host index to the process id on its machine, for the hosts that have joined."""
         return {host: hello.pid for host, hello in self._runner.launched[-1].driver.hosts.items()}
-
-    def records(self) -> list[Record]:
-        """The trace so far.
-
-        Returns:
-            The description of the dataflow, then each worker's records in order.
-
-        Raises:
-            RunError: the run was not started with ``audit=True``.
-        """
-        return list(self._runner.trace())
 
     def audit(self) -> RunVerdict:
         """Check whether the run so far is conflict-serializable.

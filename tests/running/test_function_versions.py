@@ -24,7 +24,7 @@ from fries_nb.running.function_versions import TEXT_LENGTH, function_text
 
 def runs(desk: Desk, operator: str) -> tuple[str, str]:
     """The function and the version of an operator."""
-    one = desk.queue.functions()[operator]
+    one = desk.queue.running_functions()[operator]
     assert one.operator == operator
     return one.function, one.version
 
@@ -34,8 +34,8 @@ def test_aborted_and_rolled_back_changes_are_not_what_runs(monkeypatch: pytest.M
     now_s = 1_000.0
     monkeypatch.setattr(time, "time", lambda: now_s)
     desk = Desk()
-    assert list(desk.queue.functions()) == ["A", "B", "C"]
-    assert (runs(desk, "A"), desk.queue.functions()["A"].since_s) == (("first", ""), 1_000.0)
+    assert list(desk.queue.running_functions()) == ["A", "B", "C"]
+    assert (runs(desk, "A"), desk.queue.running_functions()["A"].since_s) == (("first", ""), 1_000.0)
     desk.ask(A=function("bad"))
     desk.end(0, "u1", "aborted")
     assert runs(desk, "A") == ("first", "")
@@ -47,13 +47,13 @@ def test_aborted_and_rolled_back_changes_are_not_what_runs(monkeypatch: pytest.M
     assert (runs(desk, "A"), runs(desk, "B")) == (("good", "u2"), ("b", "u2"))
     result = change.result(0)
     since_s = change.requested_s + (result.waited_ms + result.delay_ms) / 1_000
-    assert desk.queue.functions()["B"].since_s == pytest.approx(since_s) == pytest.approx(1_010.25, abs=0.1)
+    assert desk.queue.running_functions()["B"].since_s == pytest.approx(since_s) == pytest.approx(1_010.25, abs=0.1)
     desk.ask(A=function("guarded"), guard=60.0)
     desk.end(0, "u3")
     assert runs(desk, "A") == ("guarded", "u3")
     now_s = 1_030.0
     desk.queue.guard_ended(0, GuardEnded("u3", "a bad tuple", rolled_back=True))
-    assert (runs(desk, "A"), desk.queue.functions()["A"].since_s) == (("good", "u2"), 1_030.0)
+    assert (runs(desk, "A"), desk.queue.running_functions()["A"].since_s) == (("good", "u2"), 1_030.0)
     desk.roll_back()
     assert runs(desk, "B") == ("b", "u2")
     desk.end(0, "u4")
@@ -70,7 +70,7 @@ def test_a_change_over_regions_counts_in_each_when_it_is_done_there() -> None:
     desk.now_s = 20.0
     desk.start_second()
     assert runs(desk, "C") == ("c", "u1")
-    assert desk.queue.functions()["C"].since_s == pytest.approx(change.requested_s + 20.0, abs=0.1)
+    assert desk.queue.running_functions()["C"].since_s == pytest.approx(change.requested_s + 20.0, abs=0.1)
 
 
 def test_a_resumed_run_begins_with_the_changes_of_the_one_before() -> None:
@@ -88,7 +88,7 @@ def test_a_resumed_run_begins_with_the_changes_of_the_one_before() -> None:
     before.append(decided("u2.back", undoes="u2"))
     desk.queue = ChangeQueue(desk.graph, regions(desk.graph), desk, desk, before=before)
     assert (runs(desk, "A"), runs(desk, "B"), runs(desk, "C")) == (("a", "u1"), ("b", "u1"), ("first", ""))
-    assert began_s <= desk.queue.functions()["A"].since_s <= time.time()
+    assert began_s <= desk.queue.running_functions()["A"].since_s <= time.time()
 
 
 @dataclasses.dataclass

@@ -299,7 +299,7 @@ class Play:
         for name in set(CHANGED) & set(self.regions[number].own):
             runs = {instance.function.name for instance in self.launched[number].instances(name)}
             assert runs == {self.layers[name][-1][1]}
-            known = self.queue.functions()[name]
+            known = self.queue.running_functions()[name]
             named = self.tokens[known.version][name] if known.version else f"first {name}"
             assert runs == {named}, f"{name} runs {runs}, not {named} of {known}"
             assert named in known.function

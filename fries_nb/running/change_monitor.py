@@ -1,0 +1,121 @@
+"""What can be observed of a run's changes: plans, results, functions before and after, the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fries_nb.changes import Change, FunctionPairs
+from fries_nb.controller.history import PlotMark
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.updates import targets_of
+from fries_nb.errors import PlanError
+from fries_nb.report.displays import DataflowPlan
+from fries_nb.running.operator_monitor import OperatorMonitor
+from fries_nb.running.run_frames import changes_frame
+from fries_nb.trace import Record
+
+
+class ChangeMonitor(OperatorMonitor):
+    """The changes of a run; see ``fries_nb.running.handle.Run``.
+
+    Attributes:
+        graph: the dataflow, as declared and expanded.
+    """
+
+    graph: Graph
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """All changes of the run, in order of request."""
+        return self._runner.queue.changes
+
+    def plan(
+        self, change: Mapping[str, Any] | Iterable[str], scheduler: str = "fries", pruning: bool = True
+    ) -> DataflowPlan:
+        """Plan a change without making it.
+
+        Args:
+            change: operator to new function, as for ``reconfigure``, or only the names of the operators.
+            scheduler: see ``reconfigure``.
+            pruning: see ``reconfigure``.
+
+        Returns:
+            The plan; while tuples flow, ``prediction`` holds the predicted delay. A notebook shows it as
+            ``%fries_plan`` does.
+
+        Raises:
+            PlanError: see ``reconfigure``.
+            DataflowError: see ``reconfigure``.
+        """
+        targets = targets_of(self.graph, change)
+        return DataflowPlan.of(self.graph, self._runner.plan(targets, scheduler, pruning))
+
+    def revertible(self, change: Change | str) -> str:
+        """Why ``rollback(change=...)`` would be refused now.
+
+        Args:
+            change: a change of this run, or its id.
+
+        Returns:
+            The reason in words, which names the later change and the operator if there is one; empty if the change can
+            be undone.
+
+        Raises:
+            PlanError: it is no change of this run.
+        """
+        return self._runner.queue.irrevertible(self._id_of(change))
+
+    def function_changes(self, change: Change | str) -> FunctionPairs:
+        """The functions that a change replaces, and its new ones. Superseded functions are read from disk.
+
+        Args:
+            change: a change of this run, or its id. One that was merged has the functions of all that it was merged
+                with.
+
+        Returns:
+            Operator to the function that it ran when the change was begun, and the new one, whether or not it was
+            installed. Empty if the change was withdrawn before it was begun.
+
+        Raises:
+            PlanError: it is no change of this run.
+        """
+        return self._runner.queue.functions(self._id_of(change))
+
+    def changes_frame(self) -> Any:
+        """All changes of the run, in order of request.
+
+        Returns:
+            A pandas DataFrame with a row for each: ``change`` (its id), ``targets``, ``scheduler``, ``origin``,
+            ``outcome``, the times ``delay_ms``, ``plan_ms``, ``prepare_ms`` and ``commit_ms``, ``old_tuples`` and
+            ``error``.
+        """
+        return changes_frame(self.changes)
+
+    def marks(self) -> tuple[PlotMark, ...]:
+        """The times at which changes were requested and ended, for plots.
+
+        Returns:
+            The marks, oldest first.
+        """
+        return self._telemetry.marks()
+
+    def records(self) -> list[Record]:
+        """The trace so far.
+
+        Returns:
+            The description of the dataflow, then each worker's records in order.
+
+        Raises:
+            RunError: the run was not started with ``audit=True``.
+        """
+        return list(self._runner.trace())
+
+    def _id_of(self, change: Change | str) -> str:
+        """The id of a change of this run; ids alone are not unique among runs."""
+        known = {one.id: one for one in self.changes}
+        name = change.id if isinstance(change, Change) else change
+        if name not in known or (isinstance(change, Change) and known[name] is not change):
+            ids = ", ".join(known) or "none yet"
+            raise PlanError(f"{change!r} is no change of run {self.graph.name!r}; expected one of its changes: {ids}")
+        return name

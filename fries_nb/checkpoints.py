@@ -57,6 +57,24 @@ class Reading(msgspec.Struct, frozen=True):
     behind_ns: int | None = None
 
 
+class FeedbackCounts(msgspec.Struct, frozen=True):
+    """The feedback of a loop, as a worker of its head has counted it since it was started.
+
+    Attributes:
+        round: the largest round that a row has begun.
+        frames: number of frames that have come back.
+        rows: number of rows that have come back.
+        waiting: number of these rows that wait for the head.
+        spilled: number of their bytes that were moved to disk so far.
+    """
+
+    round: int = 0
+    frames: int = 0
+    rows: int = 0
+    waiting: int = 0
+    spilled: int = 0
+
+
 class LoggedFrame(msgspec.Struct, frozen=True):
     """A frame that was on a loop's feedback channel at a checkpoint's marker; the restored head takes it first.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fries_nb.checkpoints import Position, Reading
+from fries_nb.checkpoints import FeedbackCounts, Position, Reading
 from fries_nb.frames import (
     Action,
     ApplyDeferred,
@@ -33,8 +33,9 @@ from fries_nb.frames import (
 )  # fmt: skip
 
 __all__ = [
-    "Action", "ApplyDeferred", "Attempt", "BlockEntries", "ChannelId", "Commit", "Data", "End", "Frame", "Hold",
-    "Marker", "Move", "MoveSplits", "MovedBins", "MovedTimes", "Reconfigure", "Release", "Tag", "Watermark", "WorkerId",
+    "Action", "ApplyDeferred", "Attempt", "BlockEntries", "ChannelId", "Commit", "Data", "End", "FeedbackCounts",
+    "Frame", "Hold", "Marker", "Move", "MoveSplits", "MovedBins", "MovedTimes", "Reconfigure", "Release", "Tag",
+    "Watermark", "WorkerId",
 ]  # fmt: skip
 
 # ---- control, controller to worker
@@ -335,24 +336,6 @@ class Resumed(msgspec.Struct, frozen=True, tag=True):
     worker: WorkerId
 
 
-class FeedbackCounts(msgspec.Struct, frozen=True):
-    """The feedback of a loop, as a worker of its head has counted it since it was started.
-
-    Attributes:
-        round: the largest round that a row has begun.
-        frames: number of frames that have come back.
-        rows: number of rows that have come back.
-        waiting: number of these rows that wait for the head.
-        spilled: number of their bytes that were moved to disk so far.
-    """
-
-    round: int = 0
-    frames: int = 0
-    rows: int = 0
-    waiting: int = 0
-    spilled: int = 0
-
-
 class Report(msgspec.Struct, frozen=True, tag=True):
     """A worker's measurements since its last report.
 
@@ -368,6 +351,8 @@ class Report(msgspec.Struct, frozen=True, tag=True):
         feedback: the feedback of a loop, at its head.
         useful_ns, busy_ns: processor time of a chain, at its first operator; duration of its turns while it is slow.
         reading: how far a source's worker has read; ``None`` for others, and when all has been read.
+        turn_ns: duration of the worker's turns since the last report; operators of a chain share a worker.
+        blocked_ns: time since the last report in which the worker took no tuple, since its output waited for credit.
     """
 
     worker: WorkerId
@@ -383,6 +368,8 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     useful_ns: int = 0
     busy_ns: int = 0
     reading: Reading | None = None
+    turn_ns: int = 0
+    blocked_ns: int = 0
 
 
 class Chained(msgspec.Struct, frozen=True, tag=True):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ddsketch import DDSketch
 
@@ -49,6 +49,10 @@ class OperatorMetrics:
         held_bytes: bytes of tuples that a multi-version change sets aside until older tuples are processed, as last
             reported.
         held_peak: maximum of ``held_bytes`` of each worker, summed over the workers.
+        busy: share of time, 0 to 1, in which its workers were in their turns over the last three seconds, the mean over
+            its workers; a turn includes what its function waits for.
+        blocked: share of time in which they took no tuple, since their output waited for credit of its receivers
+            (Flink's back-pressure). Operators that run as a chain share a worker, and each has its shares.
     """
 
     processed: int = 0
@@ -57,6 +61,8 @@ class OperatorMetrics:
     queued_bytes: int = 0
     held_bytes: int = 0
     held_peak: int = 0
+    busy: float = 0.0
+    blocked: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -97,13 +103,39 @@ class MetricsSnapshot:
         return DataFrame(rows, index=names)
 
 
+class _Seen(NamedTuple):
+    """What a worker had reported by this time, in seconds of a monotonic clock."""
+
+    at_s: float
+    processed: int
+    turn_s: float = 0.0
+    blocked_s: float = 0.0
+
+    def since(self, first: _Seen) -> _Rates:
+        """The tuples per second and the shares of time since then; reports may arrive late."""
+        passed_s = self.at_s - first.at_s
+        if passed_s <= 0:
+            return _Rates()
+        turns_s, blocked_s = self.turn_s - first.turn_s, self.blocked_s - first.blocked_s
+        rate = (self.processed - first.processed) / passed_s
+        return _Rates(rate, min(1.0, turns_s / passed_s), min(1.0, blocked_s / passed_s))
+
+
+class _Rates(NamedTuple):
+    """Tuples per second, and shares of time as ``OperatorMetrics`` has them."""
+
+    rate: float = 0.0
+    busy: float = 0.0
+    blocked: float = 0.0
+
+
 class Metrics:
     """Collects reports on these operators; quantiles come from mergeable sketches (DDSketch, one percent error)."""
 
     def __init__(self, operators: Iterable[str] = ()) -> None:
         self._operators = tuple(operators)
         self._last: dict[WorkerId, Report] = {}
-        self._seen: dict[WorkerId, deque[tuple[float, int]]] = {}
+        self._seen: dict[WorkerId, deque[_Seen]] = {}
         self._held: dict[WorkerId, int] = {}
         self._gone: set[WorkerId] = set()
         self._processed_by_gone: Counter[str] = Counter()
@@ -117,10 +149,12 @@ class Metrics:
         self._last[report.worker] = report
         self._held[report.worker] = max(report.held, self._held.get(report.worker, 0))
         seen = self._seen.setdefault(report.worker, deque())
-        if seen and report.processed < seen[-1][1]:
+        if seen and report.processed < seen[-1].processed:
             seen.clear()  # the worker was restored, with the count of a checkpoint
-        seen.append((now_s, report.processed))
-        while seen[0][0] < now_s - WINDOW_S:
+        before = seen[-1] if seen else _Seen(now_s, 0)
+        times = before.turn_s + report.turn_ns / 1e9, before.blocked_s + report.blocked_ns / 1e9
+        seen.append(_Seen(now_s, report.processed, *times))
+        while len(seen) > 2 and seen[0].at_s < now_s - WINDOW_S:  # two remain of a worker that reports less often
             seen.popleft()
         if report.latency:
             sketch = DDSketch()
@@ -150,7 +184,7 @@ class Metrics:
 
     def worker_rates(self) -> dict[WorkerId, float]:
         """Worker to the tuples per second that it takes in, over the last three seconds."""
-        return {worker: self._rate(worker) for worker in list(self._last)}
+        return {worker: self._rates(worker).rate for worker in list(self._last)}
 
     @property
     def reports(self) -> tuple[Report, ...]:
@@ -171,24 +205,27 @@ class Metrics:
 
     def operators(self) -> dict[str, OperatorMetrics]:
         """Operator to its current measurements."""
-        names = dict.fromkeys([*self._operators, *self._processed_by_gone])
-        operators = {name: OperatorMetrics(self._processed_by_gone[name]) for name in names}
-        for worker, report in list(self._last.items()):
-            before = operators.get(worker.operator, OperatorMetrics())
-            operators[worker.operator] = OperatorMetrics(
-                before.processed + report.processed,
-                before.rate + self._rate(worker),
-                before.queued + report.queued_tuples,
-                before.queued_bytes + report.queued,
-                before.held_bytes + report.held,
-                before.held_peak + self._held[worker],
-            )
-        return operators
+        of = {name: list[WorkerId]() for name in [*self._operators, *self._processed_by_gone]}
+        for worker in self._last:
+            of.setdefault(worker.operator, []).append(worker)
+        return {name: self._operator(name, workers) for name, workers in of.items()}
 
-    def _rate(self, worker: WorkerId) -> float:
-        seen = list(self._seen[worker])
-        (first_s, first), (last_s, last) = seen[0], seen[-1]
-        return (last - first) / (last_s - first_s) if last_s > first_s else 0.0
+    def _operator(self, name: str, workers: list[WorkerId]) -> OperatorMetrics:
+        reports, rates = [self._last[worker] for worker in workers], [self._rates(worker) for worker in workers]
+        return OperatorMetrics(
+            processed=self._processed_by_gone[name] + sum(one.processed for one in reports),
+            rate=sum(one.rate for one in rates),
+            queued=sum(one.queued_tuples for one in reports),
+            queued_bytes=sum(one.queued for one in reports),
+            held_bytes=sum(one.held for one in reports),
+            held_peak=sum(self._held[worker] for worker in workers),
+            busy=sum(one.busy for one in rates) / max(1, len(rates)),
+            blocked=sum(one.blocked for one in rates) / max(1, len(rates)),
+        )
+
+    def _rates(self, worker: WorkerId) -> _Rates:
+        seen = self._seen[worker]
+        return seen[-1].since(seen[0])
 
 
 def _latency(sketch: DDSketch) -> Latency:

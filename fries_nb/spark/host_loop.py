@@ -164,6 +164,7 @@ class HostLoop:
         turns = self._turns
         try:
             busy, spent_ns = _turn(worker)
+            worker.worker.turn_ns += spent_ns
             if not busy and worker.buffers and turns.would_wait(worker):
                 turns.deadline.flushed(worker.flush())
         finally:
@@ -227,6 +228,7 @@ class HostLoop:
             turns.slow_turn_begins(worker)
             busy, processor_ns, took_ns = _measured_turn(worker)
             worker.worker.busy_ns += took_ns
+            worker.worker.turn_ns += took_ns
             worker.flush()
         return processor_ns, took_ns, busy
 

@@ -76,6 +76,7 @@ class ChainWork:
         outbox: its output; to be flushed when there is nothing more to do, or after some time.
         useful_ns, busy_ns: nanoseconds of a processor that it has used, and in which it was busy while its tuples were
             slow; counted by the shell, or 0.
+        turn_ns: duration of its turns since its last report; counted likewise.
         preparation: the input of dry runs.
         progress: see the arguments.
         came: sending operator to the schema of its last batch.
@@ -97,7 +98,7 @@ class ChainWork:
         for instance, needed in zip(instances, wiring.needed, strict=True):
             instance.written.needed = needed
         self.interrupt = InterruptFlag()
-        self.useful_ns = self.busy_ns = 0
+        self.useful_ns = self.busy_ns = self.turn_ns = 0
         self.ended = self.failed = self._held = self._stalled = self._in_hand = self._has_warned = False
         self.came: dict[str, pa.Schema] = {}
         self._clock, self._window, self._spill = clock, window, spill

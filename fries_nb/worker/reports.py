@@ -42,6 +42,8 @@ class WorkerReports:
         self._inbox = inbox
         self._clock = clock
         self._meter = LatencyMeter()
+        self._is_blocked = False
+        self._blocked_ns = self._since_ns = 0
 
     def measure(self, due: pa.Array) -> None:
         """Record the end-to-end latencies of tuples that reach a sink now.
@@ -52,13 +54,31 @@ class WorkerReports:
         due = due.to_numpy(zero_copy_only=False)
         self._meter.add((np.int64(self._clock()) - due) / 1e6)
 
+    def note_credit(self, is_blocked: bool) -> None:
+        """Record whether so much of the worker's output waits for credit that it takes no tuple."""
+        if is_blocked is not self._is_blocked:
+            self._count_blocked()
+            self._is_blocked = is_blocked
+
+    def _count_blocked(self) -> None:
+        """Count the time until now, if the worker is blocked."""
+        now_ns = self._clock()
+        if self._is_blocked:
+            self._blocked_ns += max(0, now_ns - self._since_ns)
+        self._since_ns = now_ns
+
+    def _take_blocked(self) -> int:
+        self._count_blocked()
+        taken, self._blocked_ns = self._blocked_ns, 0
+        return taken
+
     def widened(self, event: SinkWidened) -> None:
         """Record the columns of the worker's sink; an event for a sink of dead letters is ignored."""
         if event.worker == self._instances[0].worker and self._instances[0].operator.traits.is_sink:
             self.columns = event.columns
 
     def report(
-        self, executor: ChainExecutor, running: ChainExecutor, held: int, used_ns: tuple[int, int],
+        self, executor: ChainExecutor, running: ChainExecutor, held: int, used_ns: tuple[int, int, int],
         reading: Reading | None,
     ) -> list[Instruction]:  # fmt: skip
         """A report for each operator, and the audit's records since the last one.
@@ -67,12 +87,13 @@ class WorkerReports:
             executor: the executor of the chain.
             running: that of the current frame, which may be of the next version.
             held: maximum number of bytes of the next version that were set aside at a time (see ``versions``).
-            used_ns: processor time that the worker has used, and the duration of its turns if its tuples are slow.
+            used_ns: processor time that the worker has used, the duration of its turns if its tuples are slow, and
+                that of all turns since the last report.
             reading: how far the reader of a source is.
         """
         if self.written is not self._typed:
             self._typed, self._types = self.written, types_of(self.written)
-        latency, columns = self._meter.take(), self._new_columns()
+        latency, columns, blocked_ns = self._meter.take(), self._new_columns(), self._take_blocked()
         told: list[Instruction] = []
         for position, instance in enumerate(self._instances):
             first, last = not position, position == len(self._instances) - 1
@@ -89,8 +110,10 @@ class WorkerReports:
                         held if first else 0,
                         columns if last else b"",
                         self._inbox.feedback if first else None,
-                        *(used_ns if first else (0, 0)),
+                        *(used_ns[:2] if first else (0, 0)),
                         reading if first else None,
+                        used_ns[2],
+                        blocked_ns,
                     )
                 )
             )

@@ -121,7 +121,7 @@ class Worker(ChainWork):
             self._install(event.bins)
         else:
             held = self._versions.held()
-            used_ns = self.useful_ns, self.busy_ns
+            used_ns, self.turn_ns = (self.useful_ns, self.busy_ns, self.turn_ns), 0
             told = self.reports.report(self._executor, self._running, held, used_ns, event.reading)
             self._instructions += told
 
@@ -321,6 +321,7 @@ class Worker(ChainWork):
             self._instructions += map(TellController, self._unsettled)
             self._unsettled.clear()
         self._drop_lost()
+        self.reports.note_credit(self.outbox.full)
         taken, self._instructions = [*self._instructions, *self.outbox.sends()], []
         return [*taken, *Counted.of(self.outbox.changes.take())] if self.outbox.changes else taken
 

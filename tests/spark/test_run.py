@@ -117,8 +117,13 @@ def test_naive_mixes_versions_where_the_plan_says_it_may(started: Callable[..., 
     flow, numbers = counting()
     slow = numbers.map("A", first, workers=1).map("B", Slow(2.0), workers=1)
     slow.sink("out", fn.memory(), workers=1)
-    run = started(flow, hosts=1, audit=True, chaining=False)
+    run = started(flow, hosts=1, audit=True, chaining=False, budget=1)
     until(lambda: run.metrics().operators["B"].queued > 200, run)
+    run.set_rate("numbers", 20_000)
+    until(lambda: run.metrics().operators["A"].blocked > 0.5, run)
+    assert run.metrics().operators["B"].busy > 0.5 > run.metrics().operators["A"].busy
+    assert run.metrics().operators["B"].blocked < 0.1
+    run.set_rate("numbers", 2_000)
     assert not run.plan(["A", "B"]).covering.naive_safe
     result = run.reconfigure({"A": second, "B": Slow(0.0)}, scheduler="naive").result(PATIENCE_S)
     assert result.outcome == "done"

@@ -30,7 +30,7 @@ class Stub:
         self.due_ns: int | None = None
         self.buffers = self.is_ahead = self.awaits_credit = False
         interrupt = SimpleNamespace(raised=False)
-        self.worker = SimpleNamespace(interrupt=interrupt, slowness=Slowness(), useful_ns=0, busy_ns=0)
+        self.worker = SimpleNamespace(interrupt=interrupt, slowness=Slowness(), useful_ns=0, busy_ns=0, turn_ns=0)
         self.tuples = self.turns = 0
         self.held = threading.Semaphore(0)
         self.holds = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import cloudpickle
@@ -344,3 +345,29 @@ def test_an_interrupt_at_a_marker_comes_before_the_tuple_behind_it() -> None:
     bench.worker.interrupt.raised = False
     assert not bench.worker.run()
     assert bench.worker.instances[0].processed == 1
+
+
+def test_the_time_without_credit_is_reported_by_each_operator_of_the_chain() -> None:
+    """From the moment at which more than a window waits until it is sent, divided among the reports."""
+    bench = Bench(Operator("M", function=version(1)), Operator("N", function=version(2)), credit=100)
+    bench.worker.turn_ns = 700
+
+    def reported(at_ns: int) -> list[tuple[str, int, int]]:
+        bench.ticks = itertools.repeat(at_ns)
+        bench.said.clear()
+        bench.worker.handle(WorkerTick())
+        return [(one.worker.operator, one.blocked_ns, one.turn_ns) for one in bench.answers(Report)]
+
+    for at_ns in (1_000, 2_000):  # a frame that is larger than the window passes alone, the next one waits
+        bench.ticks = itertools.repeat(at_ns)
+        bench.arrive(0, data(*range(50)))
+        bench.run()
+    assert bench.worker.outbox.full
+    assert reported(5_000) == [("M", 3_000, 700), ("N", 3_000, 700)]
+    assert reported(9_000) == [("M", 4_000, 0), ("N", 4_000, 0)]
+    [channel] = bench.worker.wiring.edges[0].channels
+    bench.ticks = itertools.repeat(10_000)
+    bench.worker.handle(Granted(channel, bench.worker.outbox.outstanding))
+    bench.take()
+    assert reported(20_000) == [("M", 1_000, 0), ("N", 1_000, 0)]
+    assert reported(30_000) == [("M", 0, 0), ("N", 0, 0)]

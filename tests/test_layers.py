@@ -222,7 +222,6 @@ SHORT = {
     "fries_nb.spark.barrier_task": "the process of a host, which knows nothing of its protocol",
     "fries_nb.spark.class_archive": "Java's archive of classes, which a session uses and a command writes",
     "fries_nb.spark.daemon": "a program of its own, which Spark starts by its name",
-    "fries_nb.spark.driver_listener": "the callbacks of a driver, which another room implements",
     "fries_nb.spark.interrupt": "the handler of a signal, which belongs to the process and not to a run",
     "fries_nb.spark.package": "a public function, which no other module of the room uses",
     "fries_nb.storage.spill": "the only storage that ends with its process: the others survive it",

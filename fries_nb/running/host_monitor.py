@@ -10,7 +10,7 @@ from fries_nb.running.host_advice import HostProposal
 from fries_nb.running.region_runner import RegionRunner
 from fries_nb.running.rescales import Rescale
 from fries_nb.running.telemetry import Telemetry
-from fries_nb.running.worker_table import rates_by_host, worker_frame
+from fries_nb.running.worker_table import HostLoad, rates_by_host, worker_frame
 
 
 class HostMonitor:
@@ -65,6 +65,15 @@ class HostMonitor:
             Host to the tuples per second that its workers take in, over the last three seconds.
         """
         return rates_by_host(self.topology(), self._telemetry.worker_rates())
+
+    def host_loads(self) -> dict[int, HostLoad]:
+        """What each host uses, and what waits there, as last told (about once a second).
+
+        Returns:
+            Host to the processor time per time and the memory of its process, and the bytes in the input queues of its
+            workers; without hosts that have not told it yet.
+        """
+        return self._telemetry.loads(self.topology())
 
     def host_proposal(self) -> HostProposal | None:
         """Another number of hosts, if the operators' cost and the rates of the sources have asked for it three times.

@@ -13,7 +13,7 @@ from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.remedies import Remedies
 from fries_nb.running.rescales import Rescales
 from fries_nb.running.telemetry import Telemetry
-from fries_nb.transport.envelopes import Line
+from fries_nb.transport.envelopes import Line, ProcessUsage
 
 
 class Regions(Protocol):
@@ -91,6 +91,10 @@ class RegionListener:
     def heard(self, lines: tuple[Line, ...]) -> None:
         """Record printed lines."""
         self._runner.telemetry.hear(lines)
+
+    def used(self, host: int, usage: ProcessUsage) -> None:
+        """Record what the process of a host uses."""
+        self._runner.telemetry.used(host, usage)
 
     def checkpointed(self, event: said.CheckpointEnded) -> None:
         """Forward to ``Regions.checkpointed``."""

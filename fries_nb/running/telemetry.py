@@ -32,9 +32,10 @@ from fries_nb.progress.change_batch import CountChanges
 from fries_nb.report.markup import counted
 from fries_nb.running.constraint_states import ConstraintStates
 from fries_nb.running.locks import locked
+from fries_nb.running.worker_table import HostLoad, loads_by_host
 from fries_nb.storage.schemas import first_come
 from fries_nb.topology.running_chains import ChainChange, RunningChains
-from fries_nb.transport.envelopes import Line
+from fries_nb.transport.envelopes import Line, ProcessUsage
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,7 @@ class Telemetry:
         self.topologies: tuple[tuple[float, TopologyStatus], ...] = ()
         self._columns: dict[WorkerId, pa.Schema] = {}
         self.constraints = ConstraintStates(constraints)
+        self._usages: dict[int, ProcessUsage] = {}
         self._outstanding: tuple[int, CountChanges] | None = None
         self._frontiers: Frontiers | None = None  # of these; computed when someone asks
 
@@ -181,6 +183,16 @@ class Telemetry:
             self.lines_printed += 1
 
     @locked
+    def used(self, host: int, usage: ProcessUsage) -> None:
+        """Record what the process of a host uses."""
+        self._usages[host] = usage
+
+    @locked
+    def loads(self, status: TopologyStatus) -> dict[int, HostLoad]:
+        """Host to its load, for the hosts of a topology that have told what they use."""
+        return loads_by_host(status, self._usages, self._metrics.reports)
+
+    @locked
     def pause(self, event: OperatorPaused) -> None:
         """Record that workers of an operator are paused on a tuple, or have resumed."""
         others = {name: workers for name, workers in self.paused.items() if name != event.operator}
@@ -215,6 +227,7 @@ class Telemetry:
         self.paused, self.chains = {}, {}
         self._rechain(self.running_chains.restarted())
         self.constraints.forget()
+        self._usages.clear()
         self._outstanding = self._frontiers = None
 
     @locked
@@ -250,6 +263,7 @@ class Telemetry:
         self._history.mark(_mark_of(event.request), event.outcome, label, now_s)
         if event.outcome == "done":
             self.topologies += ((now_s, status),)
+            self._usages = {host: one for host, one in self._usages.items() if host in status.hosts_now}
             known = [one.worker for one in self._metrics.reports]
             self._metrics.depart(
                 worker for worker in known if worker.index >= len(status.workers.get(worker.operator, ()))

@@ -12,17 +12,36 @@ operator  worker  host  routed  bins  rate
        K       1     1    True   512   0.0
 >>> rates_by_host(status, {WorkerId("K", 0): 20.0, WorkerId("S", 0): 30.0})
 {0: 50.0, 1: 0.0}
+>>> loads_by_host(status, {0: ProcessUsage(0.5, 90)}, [Report(WorkerId("K", index), 8, 300) for index in (0, 1)])
+{0: HostLoad(cpu_share=0.5, rss_bytes=90, waiting_bytes=300)}
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fries_nb.controller.topology_status import TopologyStatus
-from fries_nb.messages import WorkerId
+from fries_nb.messages import Report, WorkerId
+from fries_nb.transport.envelopes import ProcessUsage
 
 _COLUMNS = ("operator", "worker", "host", "routed", "bins", "rate")
+
+
+@dataclass(frozen=True, slots=True)
+class HostLoad:
+    """What a host uses, and what waits there.
+
+    Attributes:
+        cpu_share: processor time of its process per time, over about the last second; 1.0 is one core.
+        rss_bytes: resident memory of its process in bytes.
+        waiting_bytes: bytes of tuples in the input queues of its workers.
+    """
+
+    cpu_share: float
+    rss_bytes: int
+    waiting_bytes: int
 
 
 def worker_frame(status: TopologyStatus, rates: Mapping[WorkerId, float]) -> Any:
@@ -54,10 +73,28 @@ def rates_by_host(status: TopologyStatus, rates: Mapping[WorkerId, float]) -> di
 
     Args:
         status: the topology.
-        rates: worker to tuples per second.
+        rates: worker to tuples per second, or to another measurement that can be added up.
     """
     found = dict.fromkeys(status.hosts_now, 0.0)
     for operator, placed in status.workers.items():
         for index, host in enumerate(placed):
             found[host] += rates.get(WorkerId(operator, index), 0.0)
     return found
+
+
+def loads_by_host(
+    status: TopologyStatus, usages: Mapping[int, ProcessUsage], reports: Iterable[Report]
+) -> dict[int, HostLoad]:
+    """Host to its load, without hosts that have not told it yet.
+
+    Args:
+        status: the topology.
+        usages: host to what its process uses.
+        reports: the last reports of workers.
+    """
+    waiting = {report.worker: float(report.queued) for report in reports}
+    return {
+        host: HostLoad(usages[host].cpu_share, usages[host].rss_bytes, int(queued))
+        for host, queued in rates_by_host(status, waiting).items()
+        if host in usages
+    }

@@ -46,6 +46,7 @@ from fries_nb.transport.envelopes import (
     Pointstamps,
     Printed,
     Probe,
+    ProcessUsage,
     Records,
     Refused,
     Said,
@@ -260,6 +261,8 @@ class Driver(threading.Thread):
             self._topology.configured(message)
         elif isinstance(message, Printed):
             self._listener.heard(message.lines)
+        elif isinstance(message, ProcessUsage):
+            self._listener.used(host, message)
         elif isinstance(message, Judged):
             self._listener.judged(message.verdicts)
         elif isinstance(message, Pointstamps):

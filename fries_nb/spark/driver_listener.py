@@ -7,7 +7,7 @@ from typing import Protocol
 from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.controller import events as said
 from fries_nb.progress.change_batch import CountChanges
-from fries_nb.transport.envelopes import Line
+from fries_nb.transport.envelopes import Line, ProcessUsage
 
 
 class Listener(Protocol):
@@ -51,6 +51,9 @@ class Listener(Protocol):
 
     def heard(self, lines: tuple[Line, ...]) -> None:
         """User functions have printed lines."""
+
+    def used(self, host: int, usage: ProcessUsage) -> None:
+        """A host has told what its process uses."""
 
     def judged(self, verdicts: tuple[ConstraintVerdict, ...]) -> None:
         """A host has judged the latency constraints that are allocated to it."""

@@ -41,6 +41,7 @@ from fries_nb.spark.frame_router import FrameRouter
 from fries_nb.spark.host_chains import HostChains
 from fries_nb.spark.host_loop import HostLoop
 from fries_nb.spark.host_progress import ProgressLink
+from fries_nb.spark.host_telemetry import HostTelemetry
 from fries_nb.spark.host_topology import HostTopology
 from fries_nb.spark.host_workers import build_workers
 from fries_nb.spark.hosted_worker import HostedWorker
@@ -60,7 +61,6 @@ from fries_nb.transport.envelopes import (
     Judged,
     Leave,
     Pointstamps,
-    Printed,
     Records,
     Refused,
     Said,
@@ -131,11 +131,11 @@ class Host:
         self._leaving: tuple[int, ...] = ()
         self._error = ""
         self._started = False
-        self._printer = printer
         self._payloads = PayloadReceiver()
         hosts, silence_s = region.options.hosts, region.options.silence_s
         make_room(hosts)
         self._links = HostLinks(region.keys, host, region.controller, interface, silence_s=silence_s, peers=hosts)
+        self._telemetry = HostTelemetry(printer, self._links.say)
         self._router = FrameRouter(self._links, region.topology.placement, self._loop_of)
         self._watch = ConstraintWatch(region, host, self._router.post, self._notify, self._judged, self._request_chain)
 
@@ -158,8 +158,7 @@ class Host:
             stuck = self._end_threads()
             if self._started and self._leaving:
                 self._progress.leave(self._leaving)
-            self._printer.end_lines()
-            self._tell_printed(TICK_S)
+            self._telemetry.end(TICK_S)
             self._links.say(Goodbye(self._error or self._reason))
             self._links.close(LINGER_MS, frames=bool(self._leaving))
         processed = {
@@ -192,7 +191,7 @@ class Host:
             self._watch.step(now)
             self._chains.advance()
             if now - ticked >= self._tick_s:
-                self._tell_printed(now - ticked)
+                self._telemetry.tell(now - ticked)
                 ticked = now
                 self._tick()
                 self._progress.check()
@@ -242,7 +241,7 @@ class Host:
         elif isinstance(message, (Leave, Refused)):
             self._reason = message.reason or "dismissed"
             self._leaving = message.leaving if isinstance(message, Leave) else ()
-            self._tell_printed(TICK_S)  # before blocked threads can delay the end beyond the driver's timeout
+            self._telemetry.tell_lines(TICK_S)  # before blocked threads can delay the end beyond the driver's timeout
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
         """Deliver a control message; a ``Prepare`` is processed even while its worker is busy with a slow tuple."""
@@ -320,10 +319,6 @@ class Host:
                 loop.post(hosted, WorkerTick())
         if not self._host and (counts := self._progress.counts()) is not None:
             self._links.say(Pointstamps(counts))
-
-    def _tell_printed(self, passed_s: float) -> None:
-        if lines := self._printer.take(passed_s):
-            self._links.say(Printed(lines))
 
     # ---- instructions, carried out in the workers' threads
 

@@ -76,6 +76,18 @@ class Printed(msgspec.Struct, frozen=True, tag=True):
     lines: tuple[Line, ...]
 
 
+class ProcessUsage(msgspec.Struct, frozen=True, tag=True):
+    """What the host's process uses, sent about once a second.
+
+    Attributes:
+        cpu_share: its processor time per time since the last message; 1.0 is one core.
+        rss_bytes: its resident memory in bytes.
+    """
+
+    cpu_share: float
+    rss_bytes: int
+
+
 class Took(msgspec.Struct, frozen=True, tag=True):
     """The host has received a ``Chunk``; the controller may send another one."""
 
@@ -98,7 +110,7 @@ class Configured(msgspec.Struct, frozen=True, tag=True):
     configurations: dict[str, Configuration]
 
 
-HostMessage = Hello | Goodbye | Said | Records | Printed | Took | Judged | Pointstamps | Configured
+HostMessage = Hello | Goodbye | Said | Records | Printed | Took | Judged | Pointstamps | Configured | ProcessUsage
 
 
 class FromHost(msgspec.Struct, frozen=True, array_like=True):

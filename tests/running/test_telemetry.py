@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import threading
 
+from fries_nb.checkpoints import Restoration
+from fries_nb.controller.events import Recover, RescaleEnded
+from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.graph import Graph, Kind, Operator
 from fries_nb.dataflow.regions import Region
-from fries_nb.messages import WorkerId
+from fries_nb.messages import Report, WorkerId
 from fries_nb.running.telemetry import Telemetry
+from fries_nb.running.worker_table import HostLoad
+from fries_nb.topology.topology import Topology
+from fries_nb.transport.envelopes import ProcessUsage
 
 
 class Slow:
@@ -40,3 +46,20 @@ def test_measurements_are_not_read_while_they_are_written(monkeypatch):
     report.reader.join()
     assert failures == []
     assert [snapshot.operators["FM"].processed for snapshot in report.found] == [7]
+
+
+def test_hosts_that_were_lost_or_have_left_have_no_load():
+    """Their last words would be taken for a load of today; what waits is counted at the host of its worker."""
+    graph = Graph("two", (Operator("FM", kind=Kind.MAP, workers=2),), ())
+    telemetry, topology = Telemetry(graph), Topology.dealt(graph, hosts=2)
+    both, one = TopologyStatus.of(topology, (0, 1)), TopologyStatus.of(Topology.dealt(graph, hosts=1), (0,))
+    for index, queued in enumerate((100, 23)):
+        telemetry.report(Region(graph), Report(WorkerId("FM", index), 7, queued))
+    telemetry.used(1, ProcessUsage(1.5, 4096))
+    assert telemetry.loads(both) == {1: HostLoad(1.5, 4096, 23)}
+    telemetry.used(0, ProcessUsage(0.5, 4096))
+    telemetry.rescale_ended(RescaleEnded("r1", "done", 1), 1, one)
+    assert telemetry.loads(one) == {0: HostLoad(0.5, 4096, 123)}
+    assert telemetry.loads(both) == {0: HostLoad(0.5, 4096, 100)}
+    telemetry.recovering(Recover(2, Restoration(None), "a host was lost", 1))
+    assert telemetry.loads(one) == {}

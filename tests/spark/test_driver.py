@@ -16,7 +16,7 @@ from fries_nb.spark.committer import Committer
 from fries_nb.spark.driver import Driver
 from fries_nb.spark.region_spec import Options, RegionSpec
 from fries_nb.transport.control import Gone, Heard
-from fries_nb.transport.envelopes import Goodbye, Hello, Line, Printed, Records, Said
+from fries_nb.transport.envelopes import Goodbye, Hello, Line, Printed, ProcessUsage, Records, Said
 from fries_nb.transport.sockets import make_keys
 
 WORKER = WorkerId("A", 0)
@@ -131,11 +131,12 @@ def test_an_attempt_that_is_over_is_heard_no_more() -> None:
                 Heard(b"a1", 1, 1, Said((late,))),
                 Heard(b"a1", 1, 1, Records(WORKER, (b"record",))),
                 Heard(b"a1", 1, 1, Printed((Line("A[0]", "late"),))),
+                Heard(b"a1", 1, 1, ProcessUsage(9.0, 9)),
                 Heard(b"a0", 0, 2, Gone()),
             ],
             [Heard(b"a1", 1, 0, Goodbye("the run starts again"))],
             [hello(b"b0", 0, 2), hello(b"b1", 1, 2)],
-            [Heard(b"a1", 1, 2, Gone()), Heard(b"b0", 0, 2, Said((new,)))],
+            [Heard(b"a1", 1, 2, Gone()), Heard(b"b1", 1, 2, ProcessUsage(0.5, 7)), Heard(b"b0", 0, 2, Said((new,)))],
             [Heard(b"b0", 0, 2, Goodbye()), Heard(b"b1", 1, 2, Goodbye())],
         ]
     )
@@ -148,6 +149,7 @@ def test_an_attempt_that_is_over_is_heard_no_more() -> None:
     ]  # fmt: skip
     assert list(driver.records) == []
     assert watch.heard_of("printed") == []
+    assert watch.heard_of("used") == [(1, ProcessUsage(0.5, 7))]
 
 
 @pytest.mark.parametrize("runs", [True, False])

@@ -94,6 +94,8 @@ def test_a_change_across_hosts_mixes_no_versions(started: Callable[..., Run], sc
     now = run.functions().values()
     assert [(one.function, one.version) for one in now] == [("second", result.change), ("lambda", result.change)]
     assert {one.at_s for one in run.marks() if one.kind == "done"} == {one.since_s for one in now}
+    until(lambda: len(run.host_loads()) == 2, run)
+    assert all(0 < one.cpu_share < 16 and one.rss_bytes > 1 << 24 for one in run.host_loads().values())
     [state] = run.explain().sources
     assert (state.reads, state.ended) == ("generated rows, 2,000 a second", False)
     assert sorted(state.places) == ["numbers[0]"]

@@ -30,7 +30,7 @@ from fries_nb.spark.output import output
 from fries_nb.spark.region_spec import Options
 from fries_nb.spark.staging import remove_scratch
 from fries_nb.trace import flow_of
-from fries_nb.transport.envelopes import Line
+from fries_nb.transport.envelopes import Line, ProcessUsage
 from fries_nb.transport.packing import unpack
 
 KEYS = 20
@@ -138,6 +138,9 @@ class Watch:
 
     def guard_ended(self, event: said.GuardEnded) -> None:
         """No change of these tests is under guard."""
+
+    def used(self, host: int, usage: ProcessUsage) -> None:
+        self._note("used", (host, usage))
 
     def outstanding(self, counts: CountChanges) -> None:
         """No frontier of these tests is looked at."""

@@ -164,7 +164,8 @@ def _trial(
     ended = f": {result.error}" if result.error else f" after {result.delay_ms:,.1f} ms"
     say(f"[{scheduler}] {result.outcome}{ended}; {len(verdict.mixed):,} source tuples met both configurations")
     row = _row(result, _waiting(before, change), before, after, verdict)
-    return SchedulerTrial(row, result.error, run.history(), run.marks(), verdict)
+    steps = run.replay(requested)
+    return SchedulerTrial(row, result.error, run.history(), run.marks(), verdict, result, steps)
 
 
 def _row(

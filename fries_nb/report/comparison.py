@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any
@@ -10,9 +10,12 @@ from typing import Any
 import pandas as pd
 
 from fries_nb.audit import Verdict
+from fries_nb.changes import ChangeResult
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.dataflow.graph import Graph
 from fries_nb.report.audit_section import verdict_parts
+from fries_nb.report.change_replay import ChangeReplay
+from fries_nb.report.change_rows import step_parts, time_parts
 from fries_nb.report.latency import latency_svg
 from fries_nb.report.markup import Column, Html, figure, joined, milliseconds, section, table, tag
 from fries_nb.report.overlay import OverlaidCurve, overlay_svg
@@ -64,13 +67,20 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class SchedulerTrial:
-    """One run: its row of the comparison, and the data behind it."""
+    """One run: its row of the comparison, and the data behind it.
+
+    Attributes:
+        result: the result of the change; ``None`` if it is not kept.
+        replay: the steps of the change; ``None`` if they are not kept.
+    """
 
     row: ComparisonRow
     error: str
     points: Sequence[Point]
     marks: Sequence[PlotMark]
     verdict: Verdict
+    result: ChangeResult | None = None
+    replay: ChangeReplay | None = None
 
 
 @dataclass(frozen=True)
@@ -147,10 +157,21 @@ def comparison_page(comparison: Comparison) -> str:
             section("What was done", tag("p", comparison.setting), schedulers(names)),
             section("The schedulers side by side", _overlay(trials), _table(trials)),
             section("The dataflow and the change", dag_parts(comparison.graph, comparison.plan)),
+            *_steps(trials),
             section("Latency before and after the change", *map(_latency, trials)),
             section("Audit", tag("p", JUDGE), *(_audit(comparison, trial) for trial in trials)),
         ],
     )
+
+
+def _steps(trials: Sequence[SchedulerTrial]) -> Iterator[Html]:
+    """The section on the steps of each change, if any are kept."""
+    parts: list[Html] = []
+    for trial in trials:
+        if trial.result is not None and trial.replay is not None:
+            parts += [tag("h3", _name(trial)), time_parts(trial.result), step_parts(trial.replay)]
+    if parts:
+        yield section("The change, step by step", *parts)
 
 
 def in_short(trials: Sequence[SchedulerTrial]) -> str:

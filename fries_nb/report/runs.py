@@ -17,6 +17,8 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import TraceError
 from fries_nb.report.audit_section import verdict_parts
 from fries_nb.report.buffer_steps import buffers_svg, bytes_text
+from fries_nb.report.change_replay import ChangeReplay
+from fries_nb.report.change_rows import change_parts
 from fries_nb.report.constraint_bars import CAUSES, constraint_svg, latency_text
 from fries_nb.report.displays import naive_targets
 from fries_nb.report.frontier_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, frontier_row, loop_row
@@ -43,6 +45,7 @@ _CHANGE_COLUMNS = (
     Column("Change"),
     Column("Operators"),
     Column("Scheduler"),
+    Column("Requested by"),
     Column("Outcome"),
     Column("Delay", number=True),
     Column("Prepare", number=True),
@@ -90,7 +93,8 @@ class Story:
 
     ``constraints`` are the latency constraints as last judged, ``judged`` their states over time; ``sizes`` are those
     of output buffers over time, ``chains`` the changes of chains; ``frontiers`` and ``loops`` as last reported;
-    ``topology`` has the hosts, ``topologies`` those before the first rescale and after each one.
+    ``topology`` has the hosts, ``topologies`` those before the first rescale and after each one; ``replays`` those of
+    the newest changes that have ended.
     """
 
     graph: Graph
@@ -111,6 +115,7 @@ class Story:
     loops: Sequence[LoopState] = ()
     topology: TopologyStatus | None = None
     topologies: Sequence[tuple[float, TopologyStatus]] = ()
+    replays: Sequence[ChangeReplay] = ()
 
 
 def run_page(story: Story) -> str:
@@ -126,7 +131,7 @@ def run_page(story: Story) -> str:
             section("Latency constraints", _constraints(story)),
             *_progress(story),
             *_hosts(story),
-            section("Changes", _changes(story.changes)),
+            section("Changes", _changes(story.changes, story.replays)),
             section("Operators", _operators(story.graph, story.snapshot)),
             section("Audit", _audit(story)),
         ],
@@ -207,7 +212,7 @@ def _element_row(state: ConstraintState, parts: LatencyParts) -> tuple[str, ...]
     return (parts.element, *figures, latency_text(parts.mean_ms), latency_text(parts.worst_ms), size)
 
 
-def _changes(changes: Sequence[Change]) -> Html:
+def _changes(changes: Sequence[Change], replays: Sequence[ChangeReplay]) -> Html:
     if not changes:
         return tag("p", "Nothing was changed.")
     rows, failures = [], []
@@ -217,17 +222,19 @@ def _changes(changes: Sequence[Change]) -> Html:
         if result is not None and result.error:
             why = tag("p", tag("b", f"{change.id} {result.outcome}: "), result.error, class_="bad")
             failures.append(joined([why, *_traceback(result.details)]))
+    by_id = {change.id: change for change in changes}
     used = tuple(dict.fromkeys(change.plan.scheduler for change in changes))
     return joined([
         table("All changes of the run, in order of request", _CHANGE_COLUMNS, rows),
         *failures,
+        *(change_parts(by_id[replay.change], replay, replay is replays[-1]) for replay in replays),
         terms(("delay", "prepare", "commit", "old tuples")),
         schedulers(used),
     ])  # fmt: skip
 
 
 def _change_row(change: Change, result: ChangeResult | None) -> tuple[str, ...]:
-    head = (change.id, ", ".join(sorted(change.plan.targets)), change.plan.scheduler)
+    head = (change.id, ", ".join(sorted(change.plan.targets)), change.plan.scheduler, change.origin)
     if result is None:
         return (*head, "under way", NONE, NONE, NONE, NONE)
     if result.outcome != "done":

@@ -10,9 +10,11 @@ from fries_nb.controller.history import PlotMark
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import targets_of
 from fries_nb.errors import PlanError
+from fries_nb.report.change_replay import ChangeReplay, operations_around
 from fries_nb.report.displays import DataflowPlan
 from fries_nb.running.operator_monitor import OperatorMonitor
 from fries_nb.running.run_frames import changes_frame
+from fries_nb.spark.region_spec import Options
 from fries_nb.trace import Record
 
 
@@ -24,6 +26,7 @@ class ChangeMonitor(OperatorMonitor):
     """
 
     graph: Graph
+    _options: Options
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -82,6 +85,26 @@ class ChangeMonitor(OperatorMonitor):
         """
         return self._runner.queue.functions(self._id_of(change))
 
+    def replay(self, change: Change | str) -> ChangeReplay:
+        """A change that has ended, step by step: messages, switches, and the way of its marker.
+
+        Args:
+            change: a change of this run, or its id.
+
+        Returns:
+            The steps, in words and pictures; with ``audit=True`` also the operations in the trace before and after each
+            switch, except for changes that were merged into a later one. A notebook shows pictures to step through.
+
+        Raises:
+            PlanError: it is no change of this run, or has not ended yet.
+        """
+        name = self._id_of(change)
+        [asked] = (one for one in self.changes if one.id == name)
+        if not asked.done:
+            raise PlanError(f"change {name} is still under way; expected one that has ended; its result() waits")
+        [replay] = self._replays([asked])
+        return replay
+
     def changes_frame(self) -> Any:
         """All changes of the run, in order of request.
 
@@ -110,6 +133,13 @@ class ChangeMonitor(OperatorMonitor):
             RunError: the run was not started with ``audit=True``.
         """
         return list(self._runner.trace())
+
+    def _replays(self, changes: Iterable[Change]) -> tuple[ChangeReplay, ...]:
+        """The replays of changes that have ended; the trace is read once."""
+        records = self.records() if self._options.audit else []
+        return tuple(
+            ChangeReplay.of(self.graph, one.plan, one.result(0), operations_around(records, one.id)) for one in changes
+        )
 
     def _id_of(self, change: Change | str) -> str:
         """The id of a change of this run; ids alone are not unique among runs."""

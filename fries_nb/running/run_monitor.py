@@ -27,7 +27,6 @@ from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.run_frames import history_frame
 from fries_nb.running.source_states import Explanation, source_states
 from fries_nb.running.telemetry import KeptCheckpoint, RecoveryTime
-from fries_nb.spark.region_spec import Options
 from fries_nb.transport.envelopes import Line
 
 
@@ -38,7 +37,6 @@ class RunMonitor(ChangeMonitor):
         graph: the dataflow, as declared and expanded.
     """
 
-    _options: Options
     _began_s: float
 
     @property
@@ -297,6 +295,7 @@ class RunMonitor(ChangeMonitor):
             loops=self.loops(),
             topology=self.topology(),
             topologies=self.topology_history(),
+            replays=self._replays([change for change in self.changes if change.done][-reporting.MOST_REPLAYS :]),
         )
         return write_page(path, run_page(story))
 

@@ -34,8 +34,10 @@ from fries_nb.report import (
     writable,
     write_page,
 )
+from fries_nb.report.change_replay import ChangeReplay
 from fries_nb.scheduling import SCHEDULERS, schedule
 from fries_nb.trace import ROW_BITS
+from fries_nb.workloads.fraud import MerchantModel
 
 GRAPH = Graph(
     "fraud & co",
@@ -119,6 +121,24 @@ def test_a_run_with_changes_that_were_done_failed_and_are_under_way():
     assert "Serializable: 4,000 source tuples and 1 change judged, none mixed." in page.texts
 
 
+def test_a_change_that_has_ended_is_told_in_detail():
+    """Where its time went, its functions before and after, and its steps; those of the newest are open."""
+    models = {"FM": (MerchantModel(), MerchantModel(window=10)), NASTY: (len, sorted)}
+    plan = schedule("fries", GRAPH, ["FM", NASTY])
+    one = Change("u1", plan, {}, 1.0, functions=lambda name: models)
+    gone = Change("u2", plan, {}, 1.0, functions=lambda name: {}[NASTY])
+    for each in (one, gone):
+        each.resolve(replace(DONE, change=each.id, components=(("FM", NASTY),)))
+    replays = [ChangeReplay.of(GRAPH, plan, each.result(0)) for each in (one, gone)]
+    page = stands_alone(run_page(replace(story(), changes=(one, gone), replays=replays)))
+    assert page.tags.count("svg") == 2 + 2 * (1 + len(replays[0].steps))
+    for said in ("prepare 2.5 ms", "commit 1.5 ms", "window: 5 -> 10", "Done 15.0 ms after the request."):
+        assert said in page.text
+    assert "The functions cannot be read from disk any more: KeyError" in page.text
+    assert page.text.count("in detail") == 2
+    assert page.text.count("user") == 2
+
+
 def test_a_run_that_failed_after_its_decision():
     """The run's own error leads."""
     failed = change(1, "fries", Outcome("u1", "fries", "failed", "host 1 was lost"))
@@ -171,13 +191,15 @@ def test_the_report_of_the_demonstration():
     """A plot for each scheduler, one table, the plan, the verdicts; a failed change has its error."""
     marks = (PlotMark(POINTS[8].at_s, "u1", "request", "FM, MC by fries"),)
     fries, epoch, naive = rows()
-    good = [SchedulerTrial(row, "", POINTS, marks, SERIALIZABLE) for row in (fries, epoch)]
+    plan, outcome = schedule("fries", GRAPH, ["FM"]), change(1, "fries", DONE).result(0)
+    steps = ChangeReplay.of(GRAPH, plan, outcome)
+    good = [SchedulerTrial(row, "", POINTS, marks, SERIALIZABLE, outcome, steps) for row in (fries, epoch)]
     trials = [*good, SchedulerTrial(naive, f"FM: {NASTY}", POINTS, (), MIXED)]
     text = comparison_page(compared(trials))
     page = stands_alone(text)
-    assert page.tags.count("svg") == 5 + 2
+    assert page.tags.count("svg") == 5 + 2 + 2 * (1 + len(steps.steps))
     names = ["Fries", "Epoch", "Naive"]
-    assert [heading for heading in page.headings if heading in names] == names * 2
+    assert [heading for heading in page.headings if heading in names] == [*names[:2], *names * 2]
     assert f"Naive: FM: {NASTY}" in page.texts
     assert any(said.startswith("FM, MC change together: the message goes to the head FM") for said in page.texts)
     assert "Fries took 16.3 ms, Epoch took 4,313 ms, Naive was aborted" in page.text

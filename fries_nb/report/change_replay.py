@@ -9,7 +9,7 @@ lines the edges that the marker has travelled; those of this step are labelled.
 >>> from fries_nb.scheduling import schedule
 >>> graph = Graph("f", tuple(map(Operator, ("S", "FM", "MC"))), (Edge("S", "FM"), Edge("FM", "MC")))
 >>> workers = {WorkerId(name, 0): WorkerOutcome(1.5) for name in ("FM", "MC")}
->>> result = ChangeResult("u1", "fries", "done", "", "", 0.2, 1.0, 0.9, 1.5, 0.0, (("FM", "MC"),), workers)
+>>> result = ChangeResult("u1", "fries", "done", "", "", 0.0, 1.0, 0.9, 1.5, 0.0, (("FM", "MC"),), workers)
 >>> replay = ChangeReplay.of(graph, schedule("fries", graph, ["FM", "MC"]), result)
 >>> replay
 1. The message leaves the controller for FM, past all queued tuples.

@@ -1,8 +1,8 @@
 """What a report shows of each change: where its time went, the difference of its functions, and its replay.
 
 The time is a bar of four parts, in a fixed order: ``waited`` (for tuples to flow, behind other changes, for a loop to
-empty), ``plan``, ``prepare`` and ``commit``. The line below names each part with its milliseconds, since a part of a
-bar may be too short to be seen.
+empty, for the rehearsal, for the decision on disk), ``plan``, ``prepare`` and ``commit``. The line below names each
+part with its milliseconds, since a part of a bar may be too short to be seen.
 
 >>> from fries_nb.controller.events import WorkerOutcome
 >>> result = ChangeResult("u1", "fries", "done", "", "", 2.0, 30.0, 8.0, 45.0, 0.0, (("FM",),), {})
@@ -17,7 +17,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from fries_nb.changes import Change, ChangeResult
 from fries_nb.report import theme
@@ -31,8 +31,8 @@ MOST_REPLAYS = 8
 WIDTH = 640.0
 """Width of the bar in a report, in pixels."""
 _PARTS = (
-    "From the request to the last switch: waited for tuples, other changes or a loop; made the plan; prepared the new "
-    "functions while the old ones worked; and committed, from the first message on."
+    "From the request to the last switch. Waited: for tuples or other changes, for the rehearsal, and for the decision "
+    "to be on disk. Prepare: the old functions work meanwhile. Commit: from the first message on."
 )
 _EDGE, _TOP, _BAR, _LETTER = 10.0, 10.0, 18.0, 6.6
 _SAMPLE, _GAP, _LINE = 16.0, 18.0, 18.0
@@ -103,7 +103,8 @@ def change_parts(change: Change, replay: ChangeReplay, is_open: bool) -> Html:
     """
     heading = tag("summary", tag("b", change.id), f": {change.label}, in detail")
     times, steps = time_parts(change.result(0)), step_parts(replay)
-    return tag("details", heading, times, *_functions(change), steps, **({"open": "open"} if is_open else {}))
+    functions = _functions(change, replay.graph.order)
+    return tag("details", heading, times, *functions, steps, **({"open": "open"} if is_open else {}))
 
 
 def time_parts(result: ChangeResult) -> Html:
@@ -116,17 +117,16 @@ def step_parts(replay: ChangeReplay) -> Html:
     return joined([tag("p", "Step by step:"), replay._repr_html_()])
 
 
-def _functions(change: Change) -> Iterator[Html]:
-    """The differences of the functions of a change, for which there is something to tell."""
+def _functions(change: Change, order: Sequence[str]) -> Iterator[Html]:
+    """The differences of the functions of a change, for which there is something to tell, in this order of operators."""
     try:
         found = changed_functions(change)
     except Exception as error:  # noqa: BLE001 (superseded functions are unpickled, which runs the user's code)
         why = f"{type(error).__name__}: {error}"
         yield tag("p", f"The functions cannot be read from disk any more: {why}", class_="note")
         return
-    texts = {name: function_diff(*both) for name, both in found.items()}
-    for name, text in texts.items():
-        if text:
+    for name in (name for name in order if name in found):
+        if text := function_diff(*found[name]):
             yield joined([tag("p", "The function of ", tag("b", name), ", before (-) and after (+):"), diff_html(text)])
 
 

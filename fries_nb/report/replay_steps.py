@@ -11,19 +11,19 @@ the dataflow first, ``restart`` takes a checkpoint, and ``naive`` sends no marke
 >>> from fries_nb.scheduling import schedule
 >>> graph = Graph("f", tuple(map(Operator, ("S", "FM", "MC"))), (Edge("S", "FM"), Edge("FM", "MC")))
 >>> workers = {WorkerId("FM", 0): WorkerOutcome(1.2, 3), WorkerId("MC", 0): WorkerOutcome(1.9, 12)}
->>> result = ChangeResult("u1", "fries", "done", "", "", 0.2, 1.0, 0.9, 1.9, 0.0, (("FM", "MC"),), workers)
+>>> result = ChangeResult("u1", "fries", "done", "", "", 0.2, 1.0, 0.9, 2.1, 0.0, (("FM", "MC"),), workers)
 >>> for step in replay_steps(graph, schedule("fries", graph, ["FM", "MC"]), result):
 ...     print(step.words)
 The message leaves the controller for FM, past all queued tuples.
-FM takes it between two tuples; FM switches 1.2 ms after the request, 3 tuples with the old function meanwhile.
-The marker from FM reaches MC; MC switches 1.9 ms after the request, 12 tuples with the old function meanwhile.
-Done 1.9 ms after the request.
+FM takes it between two tuples; FM switches 1.4 ms after the request, 3 tuples with the old function meanwhile.
+The marker from FM reaches MC; MC switches 2.1 ms after the request, 12 tuples with the old function meanwhile.
+Done 2.1 ms after the request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -31,6 +31,7 @@ from fries_nb.changes import ChangeResult
 from fries_nb.controller.events import WorkerOutcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.loops import loops_in
+from fries_nb.messages import WorkerId
 from fries_nb.report.markup import counted, milliseconds
 from fries_nb.scheduling import Plan
 from fries_nb.scheduling.marker_steps import Ends, MarkerStep, MarkerStepKind, marker_steps
@@ -165,10 +166,11 @@ class _Replay:
         """An operator takes the message, or the marker has come on all of its inputs."""
         [name] = step.operators
         switches = step.does in (StageAction.SWITCH, StageAction.TAG) and name in self.versions
-        workers = {worker.index: one for worker, one in self.result.per_worker.items() if worker.operator == name}
+        workers = {worker.index: one for worker, one in self._workers().items() if worker.operator == name}
         if switches and not all(one.ended for one in workers.values()):
             self._switch([name])
-            words = f"{_arrival(step)}; {_switch_words(name, step.does, workers.values(), self.counts.get(name))}."
+            switch = _switch_words(name, step.does, workers.values(), self._since, self.counts.get(name))
+            words = f"{_arrival(step)}; {switch}."
             self._add(ReplayKind.SWITCHED, (name,), step.edges, words, self._times().get(name))
             return
         if step.does is StageAction.TAG and not step.edges:
@@ -194,7 +196,7 @@ class _Replay:
             self._add(ReplayKind.SWITCHED, targets, (), words, self.result.delay_ms)
 
     def _end(self) -> None:
-        words = f"Done {milliseconds(self.result.delay_ms)} after the request."
+        words = f"Done {milliseconds(self.result.delay_ms)} {self._since}."
         self._add(ReplayKind.ENDED, (), (), words, self.result.delay_ms)
         if self.result.outcome == "rolled_back":
             self.versions = dict.fromkeys(self.versions, "old")
@@ -203,10 +205,20 @@ class _Replay:
 
     # ---- values
 
+    @property
+    def _since(self) -> str:
+        """From when times are counted."""
+        return "after tuples flowed" if self.result.waited_ms else "after the request"
+
+    def _workers(self) -> dict[WorkerId, WorkerOutcome]:
+        """The outcomes of the workers, with times that are counted as that of the change is: with planning."""
+        more = 0.0 if self.result.waited_ms else self.result.plan_ms
+        return {worker: replace(one, delay_ms=one.delay_ms + more) for worker, one in self.result.per_worker.items()}
+
     def _times(self) -> dict[str, float]:
-        """Target to the time at which the last of its workers switched, in milliseconds from the request."""
+        """Target to the time at which the last of its workers switched, in milliseconds."""
         times: dict[str, float] = {}
-        for worker, one in self.result.per_worker.items():
+        for worker, one in self._workers().items():
             if not one.ended:
                 times[str(worker.operator)] = max(times.get(str(worker.operator), 0.0), one.delay_ms)
         return times
@@ -270,12 +282,12 @@ def _arrival(step: MarkerStep) -> str:
 
 
 def _switch_words(
-    name: str, does: StageAction, workers: Collection[WorkerOutcome], counts: tuple[int, int] | None
+    name: str, does: StageAction, workers: Collection[WorkerOutcome], since: str, counts: tuple[int, int] | None
 ) -> str:
     """The switch of a target: when, and what it still processed with its old function."""
     live = [one for one in workers if not one.ended]
     times = list(dict.fromkeys(milliseconds(at) for at in sorted(one.delay_ms for one in live)))
-    when = f" {times[-1]} after the request" if times else ""
+    when = f" {times[-1]} {since}" if times else ""
     first = f" (its {counted(len(live), 'worker')} from {times[0]} on)" if len(times) > 1 else ""
     old = sum(one.old_tuples for one in live)
     meanwhile = f", {counted(old, 'tuple')} with the old function meanwhile" if live else ""

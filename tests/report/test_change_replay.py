@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -34,7 +35,7 @@ def ended(plan: Plan, delays: dict[str, tuple[float, ...]], outcome: str = "done
     }
     parts = tuple(tuple(sorted(part.operators)) for part in plan.covering.components)
     longest = max((delay for each in delays.values() for delay in each), default=0.0)
-    times = (0.1, 1.0, 2.0, longest, 0.0)
+    times = (0.5, 1.0, 2.0, longest + 0.5, 0.0)
     error = "" if outcome == "done" else "no"
     given_: dict[str, Any] = {"components": parts, "per_worker": workers} | more
     return ChangeResult("u1", plan.scheduler, outcome, error, "", *times, **given_)
@@ -83,7 +84,7 @@ def test_a_replay_obeys_its_laws(change: tuple[Graph, frozenset[str]], scheduler
     check_laws(graph, plan, steps)
     if scheduler == "naive":
         times = [step.at_ms or 0.0 for step in steps if step.kind is ReplayKind.SWITCHED]
-        assert times == sorted(max(each) for each in delays.values())
+        assert times == sorted(max(each) + 0.5 for each in delays.values())
 
 
 def lines(graph: Graph, scheduler: str, delays: dict[str, tuple[float, ...]], **more: Any) -> list[str]:
@@ -99,28 +100,28 @@ CHANGED = {"A": (1.0, 1.5), "B": (2.0,)}
 WORDS = {
     "fries": """
 The message leaves the controller for A, past all queued tuples.
-A takes it between two tuples; A switches 1.5 ms after the request (its 2 workers from 1.0 ms on), 1 tuple with the old
-The marker from A reaches B; B switches 2.0 ms after the request, 0 tuples with the old function meanwhile.
-Done 2.0 ms after the request.""",
+A takes it between two tuples; A switches 2.0 ms after the request (its 2 workers from 1.5 ms on), 1 tuple with the old
+The marker from A reaches B; B switches 2.5 ms after the request, 0 tuples with the old function meanwhile.
+Done 2.5 ms after the request.""",
     "epoch": """
 The message leaves the controller for S
 S takes it between two tuples, and sends a marker behind the tuples that it has sent.
 The marker passes R.
-The marker from R reaches A; A switches 1.5 ms
-The marker from A reaches B; B switches 2.0 ms
+The marker from R reaches A; A switches 2.0 ms
+The marker from A reaches B; B switches 2.5 ms
 The marker passes T.
 Done""",
     "naive": """
 Messages leave the controller for A and B, past all queued tuples.
-A takes it between two tuples; A switches 1.5 ms
-B takes it between two tuples; B switches 2.0 ms
+A takes it between two tuples; A switches 2.0 ms
+B takes it between two tuples; B switches 2.5 ms
 Done""",
     "multiversion": """
 The message leaves the controller for S
 S tags the tuples that it reads from now on as new: both versions run, by the tag of a tuple.
 The marker passes R.
-The marker from R reaches A; no tuple with the old tag is left there, and A drops its old function 1.5 ms
-The marker from A reaches B; no tuple with the old tag is left there, and B drops its old function 2.0 ms
+The marker from R reaches A; no tuple with the old tag is left there, and A drops its old function 2.0 ms
+The marker from A reaches B; no tuple with the old tag is left there, and B drops its old function 2.5 ms
 The marker passes T.
 Done""",
     "minibatch": """
@@ -129,8 +130,8 @@ S stops reading, and sends a marker behind the tuples that it has sent.
 The marker passes R → A → B → T.
 No tuple is on its way any more.
 Messages leave the controller for A and B
-A takes it between two tuples; A switches 1.5 ms
-B takes it between two tuples; B switches 2.0 ms
+A takes it between two tuples; A switches 2.0 ms
+B takes it between two tuples; B switches 2.5 ms
 A message leaves the controller for S: continue to read.
 S continues to read.
 Done""",
@@ -151,6 +152,15 @@ def test_the_words_say_what_the_scheduler_does(scheduler: str) -> None:
     found = lines(CHAIN, scheduler, CHANGED)
     assert len(found) == len(said)
     assert [line[: len(begin)] for line, begin in zip(found, said, strict=True)] == said
+
+
+def test_times_are_those_of_the_result() -> None:
+    """With planning from the request on, and from when tuples flowed if they did not yet."""
+    plan = schedule("fries", CHAIN, CHANGED)
+    result = replace(ended(plan, CHANGED), delay_ms=2.0, waited_ms=900.0)
+    *_, last, done = (step.words for step in replay_steps(CHAIN, plan, result))
+    assert "B switches 2.0 ms after tuples flowed, " in last
+    assert done == "Done 2.0 ms after tuples flowed."
 
 
 def test_both_versions_run_between_the_tags_and_the_marker() -> None:
@@ -199,7 +209,7 @@ def test_a_replay_is_shown_as_pictures_and_a_large_one_in_words() -> None:
     assert bundle["text/html"].count("<svg") == 4
     assert bundle["text/html"].count('data-state="marked"') == 2
     assert bundle["text/html"].count(">marker<") == 1
-    assert bundle["text/plain"].splitlines()[3] == "4. Done 2.0 ms after the request."
+    assert bundle["text/plain"].splitlines()[3] == "4. Done 2.5 ms after the request."
     long = drawn("S > " + " > ".join(f"O{number}" for number in range(80)) + " > T")
     for targets, drawings in ((["O3", "O4"], 4), ([f"O{number}" for number in range(80)], 0)):
         plan = schedule("fries", long, targets)

@@ -104,6 +104,9 @@ def test_a_change_across_hosts_mixes_no_versions(started: Callable[..., Run], sc
     assert run.explain().sources[0].ended
     [row] = run.changes_frame().to_dict("records")
     assert (row["targets"], row["outcome"], row["old_tuples"]) == ("A, B", "done", result.old_tuples)
+    replay = run.replay("u1")
+    assert [step.operators for step in replay.steps if step.kind == "switched"] == [("A",), ("B",)]
+    assert repr(replay).count("; the trace has ") == 2
     assert run.metrics().to_pandas()["processed"].to_dict() == {name: processed(run, name) for name in run.graph}
     assert len(run.history_frame()) == len(run.history()) > 0
     assert set(run.queues_frame()["operator"]) == set(run.graph)

@@ -32,7 +32,7 @@ CALM_S, SURGE_S = 2.0, 3.0
 SETTLING_S = 12.0
 """Seconds after the change within which the queues are worked off; then the run ends."""
 OLD_COST_MS, NEW_COST_MS = 4.0, 0.4
-BUFFER = 8 << 10
+BUFFER = 12 << 10
 """Bytes of an output buffer, which is sent when it is full: a good hundred payments from each worker of FM."""
 BUDGET = 64 << 20
 """Byte budget of a host: large enough for the surge to queue in front of FM."""

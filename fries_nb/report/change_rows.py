@@ -118,7 +118,7 @@ def step_parts(replay: ChangeReplay) -> Html:
 
 
 def _functions(change: Change, order: Sequence[str]) -> Iterator[Html]:
-    """The differences of the functions of a change, for which there is something to tell, in this order of operators."""
+    """The differences of the functions of a change, where there is something to tell, in this order of operators."""
     try:
         found = changed_functions(change)
     except Exception as error:  # noqa: BLE001 (superseded functions are unpickled, which runs the user's code)

@@ -112,6 +112,9 @@ def test_odd_and_large_objects_do_no_harm() -> None:
     lines = function_diff(old, new).splitlines()
     assert len(lines) == MOST_SHOWN + 1
     assert lines[-1].startswith("... and ")
+    text = 'def f(row):\n    """{}\n' + "".join(f"    {line}\n" for line in range(5_000)) + '    """\n'
+    old, new = (cell(f"<text {end}>", text.format(end))["f"] for end in "ab")
+    assert function_diff(old, new).splitlines()[-1] == "... of which the first 1,000 lines are compared"
     wide = [cell(f"<wide {end}>", f"def f(row):\n    return '{'x' * 1_000_000}{end}'\n")["f"] for end in "ab"]
     assert max(map(len, function_diff(*wide).splitlines())) == MOST_CHARS
 

@@ -62,7 +62,7 @@ class FriesConstraints(Magics):
             %fries_constrain FC FM --latency 300
             %fries_constrain payments->FC FC FC->FM --latency 80 --window 5 --on-violation tell
             %fries_constrain FC FM --latency 300 --on-violation propose --lighter small_models
-            %fries_constrain "my operator" -> FM --latency 80 --of fraud
+            %fries_constrain FM -> "my operator" --latency 80 --of fraud
             %fries_constrain
         """
         args = arguments(self.fries_constrain, spaced(line))

@@ -55,7 +55,7 @@ class FriesProgress(Magics):
         Examples::
 
             %fries_loops
-            %fries_loops checks
+            %fries_loops fraud
         """
         args = arguments(self.fries_loops, line)
         run = self._known.run(args.run)

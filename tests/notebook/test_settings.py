@@ -29,6 +29,10 @@ def test_what_holds_where_nothing_is_said_is_configured(shell: InteractiveShell,
         ("hosts = 0", "FriesMagics.hosts = 0; expected 1 or more"),
         ("lines = -1", "FriesMagics.lines = -1; expected 0 or more"),
         ("refresh = 0", "FriesMagics.refresh = 0.0; expected 0.1 or more"),
+        ("refresh = float('nan')", "FriesMagics.refresh = nan; expected 0.1 or more"),
+        ("workers = 0", "FriesMagics.workers = 0; expected 1 or more"),
+        ("guard = -1", "FriesMagics.guard = -1.0; expected 0 or more"),
+        ("guard = 'long'", "expected a float, not the str 'long'"),
         ("scheduler = 'epohc'", "did you mean 'epoch'?"),
     ],
 )
@@ -36,15 +40,34 @@ def test_a_wrong_setting_is_told_in_words(
     shell: InteractiveShell, caplog: pytest.LogCaptureFixture, setting: str, said: str
 ) -> None:
     """And changes nothing."""
+    name = f"FriesMagics.{setting.partition(' ')[0]}"
+    before = shell.run_line_magic("config", name)
     shell.run_line_magic("config", f"FriesMagics.{setting}")
     assert said in caplog.text
-    assert shell.run_line_magic("config", f"FriesMagics.{setting.partition(' ')[0]}") != 0
+    assert shell.run_line_magic("config", name) == before
 
 
-def test_a_setting_that_does_not_exist_is_told_with_a_close_match(shell: InteractiveShell) -> None:
+@pytest.mark.parametrize("typed", ["hots", "host"])
+def test_a_setting_that_does_not_exist_is_told_with_a_close_match(shell: InteractiveShell, typed: str) -> None:
     """traitlets says so itself."""
-    with pytest.warns(UserWarning, match="`hots` not recognized by `FriesMagics`.*Did you mean `hosts`"):
-        shell.run_line_magic("config", "FriesMagics.hots = 3")
+    with pytest.warns(UserWarning, match=f"`{typed}` not recognized by `FriesMagics`.*Did you mean `hosts`"):
+        shell.run_line_magic("config", f"FriesMagics.{typed} = 3")
+
+
+def test_all_settings_are_listed_with_their_meaning(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And with their present values; each says what it is for, in words and by the option that it is the default of."""
+    shell.run_line_magic("config", "FriesMagics.hosts = 3")
+    shell.run_line_magic("config", "FriesMagics")
+    listed = capsys.readouterr().out.split("FriesMagics.")[1:]
+    names = [text.partition("=")[0] for text in listed]
+    assert names == ["guard", "hosts", "lines", "refresh", "scheduler", "workers"]
+    for text in listed:
+        _, meaning, *_, current = text.strip().splitlines()
+        assert len(meaning.split()) > 5, text
+        assert current.strip().startswith("Current: "), text
+    assert "Current: 3" in listed[1]
 
 
 def test_a_wrong_setting_in_the_configuration_file_is_one_line(shell: InteractiveShell) -> None:

@@ -21,6 +21,7 @@ from fries_nb.dataflow.endpoints import Memory
 from fries_nb.dataflow.graph import Graph, check_runnable
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import DataflowError, RunError, unknown
+from fries_nb.long_calls import progress_of
 from fries_nb.report.comparison import SETTLED_MS, Comparison, ComparisonRow, SchedulerTrial
 from fries_nb.report.page import Place
 from fries_nb.run import BUDGET, Dataflow, Run
@@ -103,13 +104,15 @@ def compare(
     plans = [schedule(name, graph, updates) for name in schedulers]
     place = Place(time.time(), hosts, budget)
     trials = []
-    for name in schedulers:
-        with tempfile.TemporaryDirectory(prefix="fries-compare-") as directory:
-            run = flow.run(
-                spark, hosts, workers, audit=True, chaining=chaining, budget=budget, buffer_bytes=buffer_bytes,
-                checkpoint=directory if name == "restart" else "",
-            )  # fmt: skip
-            trials.append(_trial(run, change, name, load, say))
+    with progress_of(f"comparing {', '.join(schedulers)} in {graph.name!r}") as show:
+        for name in schedulers:
+            show(f"[{name}] starting")
+            with tempfile.TemporaryDirectory(prefix="fries-compare-") as directory:
+                run = flow.run(
+                    spark, hosts, workers, audit=True, chaining=chaining, budget=budget, buffer_bytes=buffer_bytes,
+                    checkpoint=directory if name == "restart" else "",
+                )  # fmt: skip
+                trials.append(_trial(run, change, name, load, lambda text: (show(text), say(text))))
     title = f"{graph.name}: one change under load, by {len(trials)} schedulers"
     return Comparison(title, _setting(graph, change, load), place, graph, plans[0], trials)
 

@@ -34,7 +34,7 @@ LAYERS = (
     ("frames",),
     ("dataflow", "progress"),
     ("transitions",),
-    ("errors", "deprecations"),
+    ("errors", "deprecations", "long_calls"),
 )
 # The pure value rooms of one layer that may know each other.
 SIDE_BY_SIDE = {

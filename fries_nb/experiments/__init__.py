@@ -29,6 +29,7 @@ from fries_nb.experiments.table4 import table4
 from fries_nb.experiments.table5 import table5
 from fries_nb.experiments.table6 import table6
 from fries_nb.experiments.table7 import table7
+from fries_nb.long_calls import progress_of
 
 __all__ = ["EXPERIMENTS", "Experiment", "Result", "ExperimentScale", "experiment"]
 
@@ -81,7 +82,9 @@ def experiment(name: str, scale: str = "minute") -> Result:
             f"no experiment {name!r}; expected one of {', '.join(EXPERIMENTS)}{close_match(name, EXPERIMENTS)}"
         )
     one = EXPERIMENTS[name]
-    return one.measure(scale_of(scale, {"minute": one.minute, "test": one.test}))
+    size = scale_of(scale, {"minute": one.minute, "test": one.test})
+    with progress_of(f"experiment {name} at scale {scale}: {one.title}"):
+        return one.measure(size)
 
 
 if not TYPE_CHECKING:  # a type checker is to miss what is missing

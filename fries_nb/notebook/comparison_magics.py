@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -14,7 +12,6 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from fries_nb.compared_runs import compare
 from fries_nb.notebook.cells import assigned, told_when_interrupted
 from fries_nb.notebook.known import Registry
-from fries_nb.notebook.magics import PROGRESS
 from fries_nb.notebook.options import arguments, shortened, unquoted
 from fries_nb.notebook.summaries import changeable, quoted
 from fries_nb.report import Comparison
@@ -71,7 +68,7 @@ class FriesComparing(Magics):
         with told_when_interrupted("the comparison has ended without a result; its run is stopped"):
             found = compare(
                 flow, change, args.schedulers.split(","), surge=surge, after=after, calm_s=args.calm,
-                surge_s=args.before, hosts=args.hosts, workers=args.workers, say=_say,
+                surge_s=args.before, hosts=args.hosts, workers=args.workers,
             )  # fmt: skip
         self.shell.user_ns[args.output] = found
         return found
@@ -87,8 +84,3 @@ def _rate(given: str) -> tuple[str, float]:
     if found is not None and float(found[2]) > 0:
         return unquoted(found[1]), float(found[2])
     raise UsageError(f"{shortened(given)}: expected {_RATE}, rows a second above 0, as in payments=400")
-
-
-def _say(text: str) -> None:
-    if os.environ.get(PROGRESS) != "0":
-        sys.stdout.write(f"{text}\n")

@@ -9,6 +9,7 @@ from fries_nb.errors import FriesError, RunError
 from fries_nb.notebook.cells import told_when_interrupted
 from fries_nb.notebook.statuses import in_the_way
 from fries_nb.notebook.summaries import quoted
+from fries_nb.report.markup import counted
 from fries_nb.run import Run
 
 _LOOK_S = 0.2
@@ -30,7 +31,8 @@ class Ending:
         self._run = run
         self._now = now
         self._refused: Exception | None = None
-        if run.resumable and not now and not drain:
+        self._suspends = run.resumable and not now and not drain
+        if self._suspends:
             threading.Thread(target=self._suspend, name="fries-suspend", daemon=True).start()
         else:
             run.request_stop(drain=not now)
@@ -39,6 +41,17 @@ class Ending:
     def trouble(self) -> str:
         """Why the run cannot be suspended; empty if it can. Its sources are paused meanwhile."""
         return f"{self._refused}; its sources are paused" if self._refused is not None else ""
+
+    @property
+    def progress(self) -> str:
+        """What the end of the run waits for, in a few words."""
+        what = f"stopping {self._run.graph.name!r}"
+        if self._now:
+            return f"{what}: its hosts end"
+        if self._suspends:
+            return f"{what}: its sources are paused, and a last checkpoint is taken"
+        waiting = sum(operator.queued for operator in self._run.metrics().operators.values())
+        return f"{what}: {counted(waiting, 'tuple')} {'waits' if waiting == 1 else 'wait'} to be processed"
 
     def wait(self, wait_s: float) -> None:
         """Wait until the run has ended.

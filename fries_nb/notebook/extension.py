@@ -5,6 +5,7 @@ Loading starts nothing and prints nothing; unloading affects neither runs nor th
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -14,6 +15,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets import TraitError
 
 from fries_nb.errors import RunError
+from fries_nb.long_calls import show_with
 from fries_nb.notebook.comparison_magics import FriesComparing
 from fries_nb.notebook.completion import completion
 from fries_nb.notebook.constraint_magics import FriesConstraints
@@ -22,6 +24,7 @@ from fries_nb.notebook.leftovers import Notes
 from fries_nb.notebook.magics import FriesMagics
 from fries_nb.notebook.options import shortened
 from fries_nb.notebook.progress_magics import FriesProgress
+from fries_nb.notebook.progress_output import shown_call
 from fries_nb.notebook.questions import FriesQuestions
 from fries_nb.notebook.rescale_magics import FriesRescaling
 from fries_nb.notebook.run_display import RunDisplay
@@ -42,6 +45,7 @@ def load(shell: InteractiveShell) -> None:
     others = (FriesConstraints(shell, known), FriesProgress(shell, known), FriesComparing(shell, known))
     magics = (doing, questions, rescaling, *others)
     shell.register_magics(*magics)
+    show_with(functools.partial(shown_call, shell))
     display = RunDisplay(shell, lambda: doing.refresh)
     _shown_as(shell).for_type(Run, display)
     if getattr(shell, "kernel", None) is not None:
@@ -84,6 +88,7 @@ def unload(shell: InteractiveShell) -> None:
     for kind in shell.magics_manager.magics.values():
         for name in [name for name in kind if name.startswith(PREFIX)]:
             del kind[name]
+    show_with(None)
     ours = (FriesMagics, FriesQuestions, FriesConstraints, FriesProgress, FriesRescaling, FriesComparing)
     shell.configurables[:] = [one for one in shell.configurables if not isinstance(one, ours)]
     _shown_as(shell).pop(Run, None)

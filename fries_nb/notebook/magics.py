@@ -7,10 +7,7 @@ without a stack. Errors are always raised, never printed, so that "Run All" stop
 from __future__ import annotations
 
 import functools
-import os
-import sys
 import threading
-import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,32 +18,25 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, 
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Float, Int, TraitError, Unicode, validate
 
-from fries_nb.changes import Change, ChangeResult
 from fries_nb.dataflow.graph import check_runnable
-from fries_nb.errors import ReconfigurationError, RunError, unknown
+from fries_nb.errors import RunError, unknown
 from fries_nb.notebook import summaries
 from fries_nb.notebook.assignments import evaluate, split_line
 from fries_nb.notebook.cell_outputs import DEFAULT_S, CellEcho, GuardNotice
-from fries_nb.notebook.cells import assigned, declare, told_when_interrupted, undone_on_error
+from fries_nb.notebook.cells import assigned, declare, undone_on_error
 from fries_nb.notebook.endings import Ending
 from fries_nb.notebook.known import OVER, Registry
 from fries_nb.notebook.leftovers import Notes
 from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, options
+from fries_nb.notebook.progress_output import ProgressOutput
 from fries_nb.notebook.starts import Start
-from fries_nb.notebook.statuses import in_the_way, why_failed
+from fries_nb.notebook.statuses import why_failed
 from fries_nb.notebook.summaries import Summary, changeable, quoted
+from fries_nb.notebook.waits import GLANCE_S, change_summary, wait_for_start
 from fries_nb.run import Dataflow, Run
 from fries_nb.scheduling import SCHEDULERS
 from fries_nb.spark import interrupt
 
-GLANCE_S = 2.0
-"""Seconds to wait for a change before its cell ends; the change continues in the background."""
-PATIENCE_S = 30.0
-"""Seconds to wait for the hosts of a run to join before its cell ends; they may still join later."""
-_LOOK_S = 0.2
-"""Seconds between two checks for a paused operator while waiting for a change."""
-PROGRESS = "FRIES_PROGRESS"
-"""Environment variable: with ``0`` the cell that waits for Spark prints no progress."""
 WAIT = argument("--wait", type=float, default=GLANCE_S, metavar="SECONDS", help="for the result (2); 0 never waits")
 OUTPUT = argument("-o", "--output", default="change", metavar="VARIABLE", help="that will hold the change (change)")
 
@@ -162,7 +152,7 @@ class FriesMagics(Magics):
         start = Start(flow.name, launch, functools.partial(self._started, args.output, echo))
         self._known.keep_start(start)
         if not args.noblock:
-            _refuse_failed(_wait_for(start), args.output)
+            _refuse_failed(wait_for_start(self.shell, start, args.hosts), args.output)
         workers = None if args.resume and "workers" not in args.given else args.workers
         return summaries.of_start(graph, args.hosts, workers, args.audit, args.output, replaced)
 
@@ -212,7 +202,7 @@ class FriesMagics(Magics):
         )
         names[args.output] = change
         GuardNotice(self.shell, change)
-        return _seen(run, change, args.wait, args.output)
+        return change_summary(self.shell, run, change, args.wait, args.output)
 
     @line_magic
     @magic_arguments()
@@ -235,7 +225,7 @@ class FriesMagics(Magics):
         run = self._known.run(args.run)
         change = run.rollback(args.scheduler)
         self.shell.user_ns[args.output] = change
-        return _seen(run, change, args.wait, args.output)
+        return change_summary(self.shell, run, change, args.wait, args.output)
 
     @line_magic
     @magic_arguments()
@@ -263,7 +253,8 @@ class FriesMagics(Magics):
         if args.now and args.drain:
             raise UsageError("--now leaves what was read, --drain processes it; expected one of them")
         ending = Ending(run, now=args.now, drain=args.drain)
-        ending.wait(args.wait)
+        with ProgressOutput(self.shell, lambda: ending.progress, button="Stop waiting"):
+            ending.wait(args.wait)
         _refuse_failed(run, self._known.variable(run))
         return summaries.of_end(name, run.state, run.uncommitted, run.resumable and not args.drain)
 
@@ -304,62 +295,6 @@ def _beginning(flow: Dataflow, args: Namespace, variables: Mapping[str, Any]) ->
     return functools.partial(flow.resume, args.checkpoint, workers=workers, key=key)
 
 
-def _wait_for(start: Start) -> Run:
-    """Wait until a run's data flows; print the progress if that takes a while. An interrupt cancels the start."""
-    try:
-        with told_when_interrupted(f"{start.flow!r} is not started; what has begun of it is stopped"):
-            try:
-                start.run(GLANCE_S)
-            except TimeoutError:
-                if start.under_way and os.environ.get(PROGRESS) != "0":
-                    words = f"starting {start.flow!r}; Spark takes some seconds the first time ...\n"
-                    sys.stdout.write(words)
-            run = start.run()
-            run.wait_flowing(PATIENCE_S)
-    except KeyboardInterrupt:
-        start.cancel()
-        raise
-    return run
-
-
 def _refuse_failed(run: Run, variable: str) -> None:
     if run.state == "failed":
         raise RunError(f"{run.graph.name!r} has failed: {why_failed(run, variable)}")
-
-
-def _seen(run: Run, change: Change, wait_s: float, variable: str) -> Summary:
-    """The summary of a change after waiting for its end for at most ``wait_s`` seconds.
-
-    Raises:
-        ReconfigurationError: the change was aborted, or the run failed meanwhile.
-    """
-    targets = sorted(change.plan.targets)
-    try:
-        with told_when_interrupted(f"the change of {', '.join(targets)} continues; {variable}.result(timeout=60)"):
-            result = _result(run, change, wait_s)
-    except TimeoutError:
-        if blocked_by := in_the_way(run, targets):
-            return summaries.of_change_that_waits(change, blocked_by, variable)
-        return summaries.of_change_under_way(change, wait_s, variable)
-    if result.outcome == "done":
-        return summaries.of_change(result)
-    more = f" (traceback: print({variable}.result().details))" if result.details else ""
-    paused = [name for name in in_the_way(run, targets) if result.error.startswith(f"{name} is paused")]
-    fix = f"; fix it alone, with %fries_reconfigure {quoted(paused[0])}=..." if paused else ""
-    raise ReconfigurationError(f"{', '.join(targets)} {result.outcome}: {result.error}{fix}{more}")
-
-
-def _result(run: Run, change: Change, wait_s: float) -> ChangeResult:
-    """Wait for the end of a change, unless an operator is paused, which can only be fixed in another cell.
-
-    Raises:
-        TimeoutError: the change has not ended.
-    """
-    until_s, patience_s = time.monotonic() + wait_s, min(wait_s, GLANCE_S)
-    while True:
-        try:
-            return change.result(timeout=patience_s)
-        except TimeoutError:
-            patience_s = min(until_s - time.monotonic(), _LOOK_S)
-            if patience_s <= 0 or in_the_way(run, change.plan.targets):
-                raise

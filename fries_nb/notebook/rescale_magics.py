@@ -12,11 +12,11 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from fries_nb.errors import ReconfigurationError
 from fries_nb.notebook.cells import told_when_interrupted
 from fries_nb.notebook.known import Registry
-from fries_nb.notebook.magics import GLANCE_S
 from fries_nb.notebook.options import arguments, shortened
 from fries_nb.notebook.rescale_view import RescaleView, outcome_line, progress_line
 from fries_nb.notebook.statuses import of_hosts
 from fries_nb.notebook.summaries import Summary
+from fries_nb.notebook.waits import GLANCE_S
 from fries_nb.report.markup import counted
 from fries_nb.run import Run
 from fries_nb.running.rescales import Rescale

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from fries_nb.report.markup import counted
 from fries_nb.run import Run
+from fries_nb.spark import session
 
 
 class Start:
@@ -35,6 +37,20 @@ class Start:
     def under_way(self) -> bool:
         """Whether the start has neither succeeded, failed nor been cancelled."""
         return self._thread.is_alive() and not self._cancelled
+
+    def progress(self, hosts: int) -> str:
+        """What the start is doing, in a few words.
+
+        Args:
+            hosts: the number of hosts that are to join.
+        """
+        what, run = f"starting {self.flow!r}", self._run
+        if run is None:
+            return f"{what}: {'Spark runs, the sources are prepared' if session.is_active() else 'Spark is starting'}"
+        joined = len(run.host_processes)
+        if joined < hosts:
+            return f"{what}: {joined} of {counted(hosts, 'host')} {'has' if joined == 1 else 'have'} joined"
+        return f"{what}: {'the host has' if hosts == 1 else f'all {hosts} hosts have'} joined, operators are opened"
 
     def run(self, timeout: float | None = None) -> Run:
         """Wait for the run.

@@ -231,6 +231,11 @@ def _ways_out(needed: int, free: int, total: int, local: bool, running: int = 0)
     return ", or ".join(ways)
 
 
+def is_active() -> bool:
+    """Whether Spark runs in this process already; without it, a first run starts it, which takes some seconds."""
+    return SparkContext._active_spark_context is not None
+
+
 def _active() -> SparkSession | None:
     """The active session of this process, from any thread; ``None`` if there is none that runs."""
     if SparkContext._active_spark_context is None and "SPARK_REMOTE" not in os.environ:

@@ -15,7 +15,7 @@ from run_setting import until
 from fries_nb.changes import Change
 from fries_nb.errors import ReconfigurationError
 from fries_nb.messages import Paused, WorkerId
-from fries_nb.notebook import magics
+from fries_nb.notebook import waits
 from fries_nb.notebook.statuses import status_line, troubles
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import RecoveryTime
@@ -51,15 +51,15 @@ def test_status_says_what_a_run_waits_for(shell: InteractiveShell, run: StandIn)
     assert troubles(run) == []  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("line", "waits"), [("MC=dict", "MC"), ("FM=dict MC=dict", "FM, MC")])
+@pytest.mark.parametrize(("line", "target"), [("MC=dict", "MC"), ("FM=dict MC=dict", "FM, MC")])
 def test_a_change_that_waits_for_a_fix_says_so(
-    shell: InteractiveShell, run: StandIn, monkeypatch: pytest.MonkeyPatch, line: str, waits: str
+    shell: InteractiveShell, run: StandIn, monkeypatch: pytest.MonkeyPatch, line: str, target: str
 ) -> None:
     """At once, however long the cell would wait: nobody can fix anything before it is over."""
-    monkeypatch.setattr(magics, "GLANCE_S", 0.01)
+    monkeypatch.setattr(waits, "GLANCE_S", 0.01)
     run.paused = PAUSED
     assert told(shell, f"%fries_reconfigure {line} --wait 3600").splitlines() == [
-        f"{waits}: waits, since {WHY}",
+        f"{target}: waits, since {WHY}",
         "Next: %fries_reconfigure FM=new_function -o fix, change.result(timeout=60)",
     ]
     assert not shell.user_ns["change"].done
@@ -85,7 +85,10 @@ def test_a_change_that_an_operator_in_its_way_has_aborted_says_how_to_fix_it(
 @pytest.mark.parametrize(
     ("cell", "waiting", "said"),
     [
-        ("%fries_reconfigure FM=dict", (Change, "result"), "the change of FM continues; change.result(timeout=60)"),
+        (
+            "%fries_reconfigure FM=dict", (Change, "result"),
+            "the change of FM is cancelled, unless it was decided before; change.result(timeout=60)",
+        ),
         (
             "%fries_stop",
             (StandIn, "wait"),

@@ -28,7 +28,7 @@ from fries_nb.dataflow.lighter import Lighter, check_lighter
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import RunError, see
 from fries_nb.messages import Paused, Report, WorkerId
-from fries_nb.notebook.magics import PROGRESS
+from fries_nb.notebook.progress_output import PROGRESS
 from fries_nb.planning import Prediction
 from fries_nb.run import Dataflow
 from fries_nb.running.constraint_states import ConstraintStates

@@ -267,7 +267,8 @@ class FriesMagics(Magics):
             raise UsageError(f"{flow!r} is running; %fries_stop {quoted(flow)} ends it, {instead} takes its place")
         for run in live:
             run.request_stop()
-            run.wait()
+            with ProgressOutput(self.shell, lambda: f"stopping the run of {flow!r} that is replaced"):
+                run.wait()
         missing = [run.uncommitted.facts for run in live if run.uncommitted is not None]
         return ": ".join(["its old run was stopped", *missing]) if live else ""
 

@@ -115,7 +115,7 @@ def of_plan(graph: Graph, plan: Plan) -> Summary:
     return Summary(
         "\n".join([words, *steps, sends, *foretold(plan)]),
         then,
-        {"text/html": tag("div", *parts), "image/svg+xml": plan_drawing(graph, plan)},
+        {"text/html": tag("div", *parts, style="overflow-wrap: anywhere"), "image/svg+xml": plan_drawing(graph, plan)},
     )
 
 

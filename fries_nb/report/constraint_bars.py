@@ -28,6 +28,7 @@ from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.report import theme
 from fries_nb.report.markup import milliseconds
 from fries_nb.report.scales import Scale
+from fries_nb.report.text_widths import all_fitted, fitted, text_width
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
 
 CAUSES = {"task": "task", "buffer": "output buffer", "transport": "transport and queue"}
@@ -35,6 +36,8 @@ CAUSES = {"task": "task", "buffer": "output buffer", "transport": "transport and
 _PAD, _LINE, _ROW, _BAR = 16.0, 17.0, 21.0, 12.0
 _FIGURES, _LABELS, _INDENT = 62.0, 190.0, 22.0
 _BOLD_LETTER, _LETTER, _MEAN_LETTER = 7.2, 6.3, 6.2
+_SIZE = 11.5
+"""Font size of all but the sequence, in pixels."""
 _FAR = 2.5
 """A limit above this multiple of the latencies is not drawn to scale."""
 _STATUS_CLASSES = {
@@ -50,7 +53,7 @@ _GLYPHS = {
 
 _LIGHT = {
     ".paper": f"fill: {theme.PAPER}",
-    "text": f"{FONT}; font-size: 11.5px; fill: {theme.SOFT}",
+    "text": f"{FONT}; font-size: {_SIZE:g}px; fill: {theme.SOFT}",
     ".sequence": f"font-size: 13px; font-weight: 600; fill: {theme.INK}",
     ".said, .name, .mean": f"fill: {theme.INK}",
     ".sum": "font-weight: 600",
@@ -88,12 +91,12 @@ class BarColumns:
 
     Attributes:
         bars: maps milliseconds to pixels.
-        letters: maximum number of letters of a name.
+        labels: width in pixels of the column of names.
         width: width of the drawing.
     """
 
     bars: Scale
-    letters: int
+    labels: float
     width: float
 
     @staticmethod
@@ -105,14 +108,14 @@ class BarColumns:
             width: width of the drawing in pixels.
         """
         names = [one.element for one in state.elements] + ["sequence"]
-        labels = min(_LABELS, width * 0.3, _LETTER * max(map(len, names)) + 22)
+        labels = min(_LABELS, width * 0.3, max(text_width(name, _SIZE, bold=True) for name in names) + 22)
         latencies = [sum(part.mean_ms for part in state.parts), state.worst_ms or 0.0]
         limit_ms = state.constraint.latency_ms
         values = [one for one in latencies if math.isfinite(one)]
         if len(values) < len(latencies) or limit_ms <= _FAR * max(values):
             values.append(limit_ms * 1.2)  # room for what is beyond
         bars = Scale.of(values, _PAD + labels, width - _PAD - 2 * _FIGURES - 8, logarithmic=False)
-        return BarColumns(bars, int((labels - 8) / _LETTER), width)
+        return BarColumns(bars, labels, width)
 
     def at(self, value: float) -> float:
         """The pixel of a latency; the right end for an infinite one."""
@@ -179,12 +182,12 @@ def _head(state: ConstraintState, width: float) -> tuple[str, float]:
     reasons = [line for line in (state.reason, chained_text(state), state.remedy) if line]
     reason = [line for text in reasons for line in _wrapped(text, letters)]
     y, drawn = 24.0, []
-    for line in named:
+    for line in all_fitted(named, width - 2 * _PAD, 13, bold=True):
         drawn.append(_text("sequence", _PAD, y, line))
         y += _LINE
     moved = f'transform="translate({number(_PAD + 7)} {number(y)})"'
     drawn.append(f'<path class="glyph {kind}" {moved} d="{_GLYPHS[kind]}"/>')
-    for place, line in enumerate([*figures, *reason]):
+    for place, line in enumerate(all_fitted([*figures, *reason], width - 2 * _PAD - _INDENT, _SIZE)):
         drawn.append(_text("said" if place < len(figures) else "why", _PAD + _INDENT, y + 4, line))
         y += _LINE
     return "".join(drawn), y + 4
@@ -251,7 +254,7 @@ def _stack(part: LatencyParts, offset: float, columns: BarColumns, y: float) -> 
 
 
 def _name(name: str, kind: str, columns: BarColumns, y: float) -> str:
-    shown = name if len(name) <= columns.letters else f"{name[: columns.letters - 1]}…"
+    shown = fitted(name, columns.labels - 8, _SIZE, bold="sum" in kind)
     return _text(kind, _PAD, y + _ROW / 2 + 4, shown, title=name)
 
 

@@ -20,8 +20,9 @@ from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.errors import DataflowError, unknown
 from fries_nb.report import theme
 from fries_nb.report.edge_paths import Box, EdgePath, Spot
-from fries_nb.report.layout import Layout, drawn, layout, shortened
+from fries_nb.report.layout import FACT_SIZE, NAME_SIZE, Layout, drawn, fact_of, kind_of, layout, shortened
 from fries_nb.report.loop_boxes import clusters, loop_boxes, loop_title
+from fries_nb.report.text_widths import fitted
 from fries_nb.report.theme import FONT, INK, ORANGE, PURPLE, SKY, escaped, number, themed
 
 Ends = tuple[str, str]
@@ -41,7 +42,7 @@ _SAID = {
 }
 _MARGIN = 14.0
 _LEGEND_WIDTH, _LEGEND_HEIGHT = 420.0, 30.0
-_SAMPLE = 22.0
+_SAMPLE, _LOOP_SIZE = 22.0, 11.0
 _IN_COLOUR = ", ".join(
     f'[data-state~="{state}"] .{text}' for state in ("mcs", "head", "target", "old", "new", "both")
     for text in ("name", "fact")
@@ -49,18 +50,19 @@ _IN_COLOUR = ", ".join(
 
 _LIGHT = {
     ".paper": f"fill: {theme.PAPER}",
-    "text": f"{FONT}; font-size: 13px; fill: {INK}",
+    "text": f"{FONT}; font-size: {NAME_SIZE:g}px; fill: {INK}",
     ".box": f"fill: {theme.BAND}; stroke: {theme.SOFT}; stroke-width: 1.2px",
     ".ring": f"fill: none; stroke: {INK}; stroke-width: 2px; visibility: hidden",
     ".name": "font-weight: 600; text-anchor: middle",
-    ".fact": f"font-size: 10.5px; fill: {theme.SOFT}; text-anchor: middle",
+    ".fact": f"font-size: {FACT_SIZE:g}px; fill: {theme.SOFT}; text-anchor: middle",
     ".line": f"fill: none; stroke: {theme.SOFT}; stroke-width: 1.3px",
     ".tip": f"fill: {theme.SOFT}; stroke: none",
     ".flow": f"font-size: 10.5px; fill: {INK}; text-anchor: middle; paint-order: stroke; stroke: {theme.PAPER}; "
     "stroke-width: 4px; stroke-linejoin: round",
     ".rule": f"stroke: {theme.LINE}; stroke-width: 1px",
     ".loop-box": f"fill: none; stroke: {theme.SOFT}; stroke-width: 1px; stroke-dasharray: 2 3",
-    ".loop-name": f"font-size: 11px; fill: {theme.SOFT}; paint-order: stroke; stroke: {theme.PAPER}; stroke-width: 4px",
+    ".loop-name": f"font-size: {_LOOP_SIZE:g}px; fill: {theme.SOFT}; paint-order: stroke; "
+    f"stroke: {theme.PAPER}; stroke-width: 4px",
     ".feedback .line": "stroke-dasharray: 6 4",
     ".key": f"font-size: 11px; fill: {theme.SOFT}",
     '[data-state~="mcs"] .box': f"fill: {SKY}; stroke: #20638c; stroke-width: 1.5px",
@@ -142,8 +144,11 @@ def dag_svg(
 
 
 def dag_png(graph: Graph, states: Mapping[str, str] = {}, labels: Mapping[Ends, str] = {}) -> bytes:
-    """The graph as a PNG drawn by Graphviz; empty if no usable Graphviz is installed."""
+    """The graph as a PNG drawn by Graphviz; empty if no usable Graphviz is installed, or if the graph is too large."""
     _refuse_unknown(graph, states, labels, {})
+    placed = layout(graph)
+    if placed.engine == "layers":
+        return b""
     ids = {name: f"n{index}" for index, name in enumerate(graph)}
     nodes = "".join(f"{ids[name]} [{_dot_attributes(name, states.get(name, ''))}];\n" for name in graph)
     edges = "".join(
@@ -154,7 +159,7 @@ def dag_png(graph: Graph, states: Mapping[str, str] = {}, labels: Mapping[Ends, 
     groups = loop_boxes(graph)
     grouped = clusters(groups, [_dot_text(loop_title(shortened(group.name), {})) for group in groups])
     source = (
-        f"digraph {{ rankdir={'LR' if layout(graph).rightward else 'TB'}; dpi=120; pad=0.15;\n"
+        f"digraph {{ rankdir={'LR' if placed.rightward else 'TB'}; dpi=120; pad=0.15;\n"
         'node [shape=box fontname="sans-serif" fontsize=12];\n'
         f'edge [fontname="sans-serif" fontsize=9 color="{theme.SOFT}"];\n{nodes}{grouped}{edges}}}'
     )
@@ -165,7 +170,7 @@ def operator_title(operator: Operator) -> str:
     """An operator's declaration in one line."""
     workers = f"{operator.workers} worker{'' if operator.workers == 1 else 's'}"
     keyed = f", keyed by {', '.join(operator.key)}" if operator.key else ""
-    return f"{operator.name}: {_kind(operator)}, {workers}{keyed}"
+    return f"{operator.name}: {kind_of(operator)}, {workers}{keyed}"
 
 
 def state_words(words: str) -> str:
@@ -254,7 +259,7 @@ def draw(
 
 def _node(operator: Operator, box: Box, state: str, title: str, fact: str) -> str:
     x, y = box.centre
-    facts = fact or f"{_kind(operator)} ×{operator.workers}"  # noqa: RUF001
+    facts = fitted(fact or fact_of(operator), box.width - 6, FACT_SIZE)
     heard = ", ".join(filter(None, [operator_title(operator), state_words(state)]))
     shape = f'x="{number(box.x)}" y="{number(box.y)}" width="{number(box.width)}" height="{number(box.height)}"'
     ring = (
@@ -278,8 +283,10 @@ def _loop(name: str, box: Box, title: str) -> str:
     shape = f'x="{number(box.x)}" y="{number(box.y)}" width="{number(box.width)}" height="{number(box.height)}"'
     return (
         f'<g class="loop" data-loop="{escaped(name)}" role="img" aria-label="{escaped(title)}">'
+        f"<title>{escaped(f'loop {name}')}</title>"
         f'<rect class="loop-box" {shape} rx="10"/>'
-        f'<text class="loop-name" x="{number(box.x + 9)}" y="{number(box.y + 15)}">{escaped(title)}</text></g>'
+        f'<text class="loop-name" x="{number(box.x + 9)}" y="{number(box.y + 15)}">'
+        f"{escaped(fitted(title, box.width - 14, _LOOP_SIZE))}</text></g>"
     )
 
 
@@ -331,11 +338,6 @@ def _sample(x: float, y: float, state: str, words: str) -> str:
         f'<g data-state="{state}"><rect class="ring" {ring}/><rect class="box" {shape}/></g>'
         f'<text class="key" x="{number(x + _SAMPLE + 8)}" y="{number(y + 4)}">{escaped(words)}</text>'
     )
-
-
-def _kind(operator: Operator) -> str:
-    is_known = operator.function is not None or not operator.traits.runs_user_code
-    return operator.kind.replace("_", " ") if is_known else "operator"
 
 
 def _dot_attributes(name: str, state: str) -> str:

@@ -28,6 +28,7 @@ from itertools import groupby
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.report import theme
 from fries_nb.report.markup import counted
+from fries_nb.report.text_widths import fitted
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
 from fries_nb.topology.partitioning import BINS
 
@@ -142,7 +143,7 @@ def hosts_svg(
         y += _ROW
     for name in list(status.tables)[:_MOST]:
         y += 8
-        parts.append(_text("name", _PAD, y + 12, f"bins of {name}"))
+        parts.append(_text("name", _PAD, y + 12, fitted(f"bins of {name}", width - 2 * _PAD, 11.5, bold=True)))
         y += _LINE
         for label, one in shown:
             if name in one.tables:

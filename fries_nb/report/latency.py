@@ -20,12 +20,14 @@ from fries_nb.controller.history import MarkKind, PlotMark, Point
 from fries_nb.report import theme
 from fries_nb.report.latency_bands import LatencyBand, bands_svg, finite_values
 from fries_nb.report.scales import Scale
+from fries_nb.report.text_widths import fitted, text_width
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
 
 _MOST_POINTS = 400
 _LEFT, _RIGHT, _LANE, _LANES = 64.0, 18.0, 17.0, 5
 _UPPER, _LOWER, _BETWEEN, _BELOW = 190.0, 84.0, 22.0, 42.0
-_LETTER = 6.1
+_SAID_SIZE, _LONGEST = 11.5, 400.0
+"""Font size of the words at a mark, and their longest line, in pixels."""
 MARK_COLOURS: dict[MarkKind, str] = {
     "request": ORANGE, "done": GREEN, "aborted": VERMILION, "rolled_back": VERMILION, "failed": VERMILION,
     "recovery": VERMILION, "checkpoint": GREY,
@@ -51,7 +53,8 @@ _LIGHT = {
     ".aborted, .failed, .rolled_back": f"stroke: {VERMILION}; stroke-dasharray: 2 3",
     ".recovery": f"stroke: {VERMILION}",
     ".checkpoint": f"stroke: {GREY}; stroke-dasharray: 1 3",
-    ".said": f"font-size: 11.5px; fill: {theme.INK}; paint-order: stroke; stroke: {theme.PAPER}; stroke-width: 3px",
+    ".said": f"font-size: {_SAID_SIZE:g}px; fill: {theme.INK}; paint-order: stroke; stroke: {theme.PAPER}; "
+    "stroke-width: 3px",
     ".lead": "stroke-width: 1px",
     ".empty": "font-size: 13px; text-anchor: middle",
 }
@@ -181,10 +184,11 @@ def laid_out(marks: Sequence[PlotMark], began: float, across: Scale, lanes: int 
     free = [math.inf] * lanes
     labels = []
     for at_s, words in sorted(said_of(marks, 60.0 / per_second), reverse=True):
-        words = words if len(words) <= 60 else words[:59] + "…"
+        words = fitted(words, min(_LONGEST, across.end - across.start), _SAID_SIZE)
+        wide = text_width(words, _SAID_SIZE)
         # To the right of the mark's line, but not beyond the end of the axis.
-        start = max(across.start, min(across.at(at_s - began), across.end - _LETTER * len(words)))
-        lane = next((lane for lane in range(lanes) if start + _LETTER * len(words) + 14 <= free[lane]), None)
+        start = max(across.start, min(across.at(at_s - began), across.end - wide))
+        lane = next((lane for lane in range(lanes) if start + wide + 14 <= free[lane]), None)
         if lane is not None:
             free[lane] = start
             begin_s = across.low + (start - across.start) / per_second

@@ -17,23 +17,28 @@ import shutil
 import subprocess
 import sys
 import threading
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.report.edge_paths import Box, EdgePath, Placed
 from fries_nb.report.layering import in_layers
 from fries_nb.report.loop_boxes import LoopBox, clusters, loop_boxes, with_loops
+from fries_nb.report.text_widths import ELLIPSIS, fitted, text_width
 
 NODE_HEIGHT = 42.0
-LONGEST_NAME = 26
-"""Longest name shown in the picture; longer names are cut there and complete in tooltips."""
-_LARGEST = 300
-"""Graphs with more operators are laid out in layers, since Graphviz would take minutes."""
+NAME_SIZE, FACT_SIZE = 13.0, 10.5
+"""Font sizes of an operator's name and of the line below it, in pixels."""
+LONGEST_NAME, WIDEST_NAME = 26, 250.0
+"""Most letters and pixels of a name shown in the picture; longer names are cut there and complete in tooltips."""
+_ROOM = 9.0
+"""Pixels at each side of a name."""
+_LARGEST = 600
+"""Graphs with more operators and edges are laid out in layers, since Graphviz would take seconds, or minutes. An edge
+with room for a label counts twice: it is one more node to Graphviz."""
 _POINTS = 72.0  # to Graphviz's inch
 _IN_TURN = threading.RLock()
 _ASK_PYGRAPHVIZ = """
@@ -84,7 +89,7 @@ def layout(graph: Graph, width: float = 900.0, labelled: bool = False) -> Layout
         width: available width in pixels. Streams flow to the right if that fits, else downward if that is narrower.
         labelled: whether to reserve space for labels of two short lines on the edges.
     """
-    sizes = tuple(node_width(operator.name) for operator in graph.operators)
+    sizes = tuple(map(node_width, graph.operators))
     number = {operator.name: index for index, operator in enumerate(graph.operators)}
     ends = [(number[edge.source], number[edge.to]) for edge in graph.edges if not edge.feedback]
     back = [(number[edge.source], number[edge.to]) for edge in graph.edges if edge.feedback]
@@ -98,32 +103,63 @@ def layout(graph: Graph, width: float = 900.0, labelled: bool = False) -> Layout
     return Layout(placed.width, placed.height, boxes, ways, loops, rightward, engine)
 
 
-def node_width(name: str) -> float:
-    """Width in pixels of the box of an operator with this name."""
-    return max(84.0, 26.0 + 7.6 * _columns(shortened(name)))
+def node_width(operator: Operator) -> float:
+    """Width in pixels of the box of an operator."""
+    name = text_width(shortened(operator.name), NAME_SIZE, bold=True)
+    return max(84.0, 2 * _ROOM + max(name, text_width(fact_of(operator), FACT_SIZE)))
+
+
+def fact_of(operator: Operator) -> str:
+    """The line below the name of an operator: its kind and its number of workers."""
+    return f"{kind_of(operator)} ×{operator.workers}"  # noqa: RUF001
+
+
+def kind_of(operator: Operator) -> str:
+    """The kind of an operator in words; of one without a function, as in a flow read from JSON, "operator"."""
+    is_known = operator.function is not None or not operator.traits.runs_user_code
+    return operator.kind.replace("_", " ") if is_known else "operator"
 
 
 def shortened(name: str) -> str:
     """The name as shown in the picture."""
     clean = "".join(letter if letter.isprintable() else " " for letter in name)
-    return clean if len(clean) <= LONGEST_NAME else clean[: LONGEST_NAME - 1] + "…"
-
-
-def _columns(text: str) -> int:
-    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+    clean = clean if len(clean) <= LONGEST_NAME else clean[: LONGEST_NAME - 1] + ELLIPSIS
+    return fitted(clean, WIDEST_NAME, NAME_SIZE, bold=True)
 
 
 @lru_cache(maxsize=64)
 def _best(drawing: _Drawing, width: float) -> tuple[str, Placed, bool]:
-    engine, placed = _place(drawing, True)
-    if placed.width <= width:
-        return engine, placed, True
+    least = _longest_path(drawing)
+    rightward = _place(drawing, True) if least <= width else None
+    if rightward is not None and rightward[1].width <= width:
+        return (*rightward, True)
     engine, downward = _place(drawing, False)
+    if downward.width <= least:
+        return engine, downward, False
+    engine, placed = rightward or _place(drawing, True)
     return (engine, downward, False) if downward.width < placed.width else (engine, placed, True)
 
 
+def _longest_path(drawing: _Drawing) -> float:
+    """Least width in pixels if streams flow to the right: that of the operators of the widest path."""
+    after: list[list[int]] = [[] for _ in drawing.sizes]
+    waiting = [0] * len(drawing.sizes)
+    for tail, head in drawing.edges:
+        after[tail].append(head)
+        waiting[head] += 1
+    reached = list(drawing.sizes)
+    ready = [place for place, count in enumerate(waiting) if not count]
+    for tail in ready:
+        for head in after[tail]:
+            reached[head] = max(reached[head], reached[tail] + drawing.sizes[head])
+            waiting[head] -= 1
+            if not waiting[head]:
+                ready.append(head)
+    return max(reached, default=0.0)
+
+
 def _place(drawing: _Drawing, rightward: bool) -> tuple[str, Placed]:
-    if len(drawing.sizes) <= _LARGEST:
+    if len(drawing.sizes) + len(drawing.edges) * (2 if drawing.labelled else 1) <= _LARGEST:
         source = _dot(drawing, rightward)
         for engine, draw in engines():
             try:
@@ -145,18 +181,23 @@ def engines() -> list[tuple[str, Asked]]:
 
 
 def drawn(source: str, form: str) -> bytes | None:
-    """The output of the first Graphviz engine that succeeds; ``None`` if none does.
+    """The output of the first Graphviz engine that succeeds; ``None`` if none does. Cached.
 
     Args:
         source: DOT source text.
         form: Graphviz's name of the output format.
     """
     with _IN_TURN:
-        for _, draw in engines():
-            try:
-                return draw(source, form)
-            except (OSError, ValueError, RuntimeError):
-                continue  # without the plug-in for this format
+        return _drawn(source, form, tuple(engines()))
+
+
+@lru_cache(maxsize=16)
+def _drawn(source: str, form: str, among: tuple[tuple[str, Asked], ...]) -> bytes | None:
+    for _, draw in among:
+        try:
+            return draw(source, form)
+        except (OSError, ValueError, RuntimeError):
+            continue  # without the plug-in for this format
     return None
 
 

@@ -29,7 +29,7 @@ STYLE = """\
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.55 system-ui, -apple-system, "Segoe UI",
   Roboto, "Liberation Sans", sans-serif; }
-main { max-width: 54rem; margin: 0 auto; padding: 1.5rem 1.25rem 3rem; }
+main { max-width: 54rem; margin: 0 auto; padding: 1.5rem 1.25rem 3rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.75rem; line-height: 1.2; margin: 0.5rem 0; }
 h2 { font-size: 1.25rem; margin: 2.25rem 0 0.5rem; padding-top: 0.75rem; border-top: 1px solid var(--line); }
 h3 { font-size: 1.05rem; margin: 1.5rem 0 0.25rem; }
@@ -42,7 +42,7 @@ dl { margin: 0.5rem 0; }
 dl > div { display: grid; grid-template-columns: 8rem 1fr; gap: 0 1rem; margin: 0.35rem 0; }
 dt { font-weight: 600; }
 dd { margin: 0; }
-.wide { overflow-x: auto; margin: 0.75rem 0; }
+.wide { overflow-x: auto; margin: 0.75rem 0; overflow-wrap: normal; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--soft); font-size: 0.9rem; padding: 0 0 0.35rem; }
 th, td { padding: 0.35rem 0.6rem; border-bottom: 1px solid var(--line); vertical-align: top; text-align: left; }

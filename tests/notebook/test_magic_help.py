@@ -27,9 +27,8 @@ class Combine:
 def pad_to_ten(state): return state
 def better(row): return row | {"better": True}
 class Count:
-    def initial_state(self): return 0
-    def process(self, row, state): return state + 1
-    def close(self, key, time, state): return {"n": state}
+    def process(self, row, state): state["n"] = state.get("n", 0) + 1
+    def close(self, key, time, state): return state
 small_models = fn.lighter({"FM": MerchantModel(window=1)})
 flow = fn.Dataflow("fraud")
 payments = flow.source("payments", fn.rate(10), time="timestamp")

@@ -27,12 +27,12 @@ import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from tokenize import TokenInfo
-from typing import Any
+from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
 from fries_nb.errors import DataflowError, FriesError, PlanError, close_match
-from fries_nb.notebook.options import shortened
+from fries_nb.notebook.options import marked, shortened
 
 PLACEHOLDER = "new_function"
 """Placeholder for the user's function in the suggested next step."""
@@ -117,7 +117,9 @@ def _value(operator: str, expression: str, names: dict[str, Any]) -> Any:
     except FriesError:
         raise
     except SyntaxError as error:
-        raise UsageError(f"{operator}={shortened(expression)} is not a Python expression: {error.msg}") from error
+        place = marked(error.text or expression, error.offset - 1) if error.offset else ""
+        got = f"{operator}={shortened(expression)}"
+        raise UsageError(f"{got} is not a Python expression: {error.msg}{place}") from error
     except NameError as error:
         hint = _meant(error.name, names) if error.name else ""
         raise UsageError(f"{operator}={shortened(expression)}: {error}{hint}") from error
@@ -142,15 +144,35 @@ class _Start:
 
 
 def _tokens(line: str) -> list[TokenInfo]:
+    """The tokens of a line.
+
+    Raises:
+        UsageError: a bracket or a quote has no counterpart; marks it.
+    """
+    tokens: list[TokenInfo] = []
+    opened: list[int] = []
     try:
-        tokens = list(tokenize.generate_tokens(io.StringIO(line).readline))
+        for token in tokenize.generate_tokens(io.StringIO(line).readline):
+            tokens.append(token)
+            column = token.start[1]
+            if token.type == tokenize.ERRORTOKEN and token.string[0] in "'\"":
+                raise UsageError(f"a quote is not closed in: {shortened(line)}{marked(line, column)}")
+            if token.string in ("(", "[", "{"):
+                opened.append(column)
+            elif token.string in (")", "]", "}"):
+                if not opened:
+                    _refuse_closed(line, column)
+                opened.pop()
     except (tokenize.TokenError, SyntaxError) as error:
-        more = any(line.count(closing) > line.count(opening) for opening, closing in ("()", "[]", "{}"))
-        what = "a bracket is closed that was not opened" if more else "a bracket or quote is not closed"
-        raise UsageError(f"{what} in: {shortened(line)}") from error
-    if any(token.type == tokenize.ERRORTOKEN and token.string[0] in "'\"" for token in tokens):
-        raise UsageError(f"a quote is not closed in: {shortened(line)}")
+        if not opened and any(line.count(closing) > line.count(opening) for opening, closing in ("()", "[]", "{}")):
+            _refuse_closed(line, len(line))
+        place = marked(line, opened[-1]) if opened else ""
+        raise UsageError(f"a bracket or quote is not closed in: {shortened(line)}{place}") from error
     return tokens
+
+
+def _refuse_closed(line: str, column: int) -> NoReturn:
+    raise UsageError(f"a bracket is closed that was not opened in: {shortened(line)}{marked(line, column)}")
 
 
 def _starts(line: str, tokens: list[TokenInfo], options: Collection[str]) -> Iterator[_Start]:

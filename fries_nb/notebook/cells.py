@@ -16,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 import fries_nb
 from fries_nb.dataflow.graph import check_runnable
 from fries_nb.errors import FriesError, close_match
-from fries_nb.notebook.options import shortened
+from fries_nb.notebook.options import marked
 from fries_nb.run import Dataflow
 
 _HOW = "begin with flow.source(name, fn.rate(1_000)) and end with stream.sink(name, fn.memory())"
@@ -166,8 +166,10 @@ def _compiled(shell: InteractiveShell, body: str, hint: str) -> _Compiled:
         code = compile(tree, file, "exec")
     except SyntaxError as error:
         where = f"line {error.lineno} of the cell: " if error.lineno else ""  # None if the source is not text
-        line = f": {shortened(error.text.strip())}" if error.text else ""
-        raise UsageError(f"{where}{error.msg}{line}") from error
+        text = (error.text or "").rstrip()
+        skipped = len(text) - len(text.lstrip())
+        place = marked(text.lstrip(), max(0, (error.offset or 1) - 1 - skipped)) if text else ""
+        raise UsageError(f"{where}{error.msg}{place}") from error
     if not tree.body:
         raise UsageError(f"the cell is empty; {hint}")
     symbols = symtable.symtable(source, file, "exec").get_symbols()

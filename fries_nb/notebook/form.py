@@ -166,4 +166,6 @@ class ChangeForm(ipywidgets.VBox):
 
     def _say(self, text: str, failed: bool = False) -> None:
         self._says_plan = False
-        self.result.value = said(text, failed)
+        words, indented, source = text.partition("\n    ") if failed else (text, "", "")
+        mark = f'<pre style="margin: 0">{html.escape(indented[1:] + source)}</pre>' if source else ""
+        self.result.value = said(words, failed) + mark

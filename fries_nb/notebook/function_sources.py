@@ -139,7 +139,8 @@ class OfferedFunctions:
 
     def field(self, operator: str) -> ipywidgets.Widget:
         """A drop-down list of the labels."""
-        return _laid_out(ipywidgets.Dropdown(options=[_NOTHING, *self._offer[operator]], index=0), operator)
+        options = [_NOTHING, *self._offer[operator]]
+        return _laid_out(ipywidgets.Dropdown(options=options, index=0, tooltip=f"new function of {operator}"), operator)
 
     def read(self, operator: str, field: ipywidgets.Widget) -> str:
         """The selected label, looked up by its index, since the page could send other labels."""

@@ -7,6 +7,7 @@ import os
 import re
 from argparse import Namespace
 from typing import Any
+from unicodedata import east_asian_width
 
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument, parse_argstring
@@ -23,6 +24,8 @@ NO_PRUNING = argument(
 
 
 _LONGEST = 200
+_AROUND, _INDENT = 60, "    "
+"""Letters shown before and after a mark, and the indentation of both lines."""
 _NUMBERS = {
     "wait": (0, "a number of seconds, 0 or more"),
     "guard": (0, "a number of seconds, 0 or more"),
@@ -89,6 +92,28 @@ def shortened(text: str) -> str:
     'cabcab ...'
     """
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+def marked(line: str, column: int) -> str:
+    """A line of source and, below it, a caret at a column, as Python shows it; begins with a line end.
+
+    Of a long line the part around the column is shown. Letters of double width have two columns above the caret.
+
+    Args:
+        line: the line.
+        column: index of the letter to mark; beyond the end of the line it marks the end.
+
+    >>> print("invalid syntax" + marked("FM=Model(x y)", 11))
+    invalid syntax
+        FM=Model(x y)
+                   ^
+    """
+    begin = max(0, min(column, len(line)) - _AROUND)
+    before, after = line[begin:column], line[column : column + _AROUND]
+    shown = f"{'... ' if begin else ''}{before}"
+    rest = " ..." if len(line) > column + _AROUND else ""
+    wide = sum(2 if east_asian_width(letter) in "WF" else 1 for letter in shown)
+    return f"\n{_INDENT}{shown}{after}{rest}\n{_INDENT}{' ' * wide}^"
 
 
 def _meant(magic: Any, got: str) -> str:

@@ -72,7 +72,7 @@ left.union("U", right.map("odd", dict)).sink("out", fn.memory())""",
         ("", "cell body is empty"),  # IPython says this itself
         ("\n# nothing yet\n", "the cell is empty; declare a dataflow in it: begin with flow.source("),
         ("x = 1", "declares no dataflow: begin with flow.source("),
-        ("x = 1\nx = = 2", "line 3 of the cell: invalid syntax: x = = 2"),
+        ("x = 1\nx = = 2", "line 3 of the cell: invalid syntax\n    x = = 2\n        ^"),
         ("return 1", "line 2 of the cell: 'return' outside function"),
         ("x = '\0'", "null bytes"),
         ("a, b = fn.Dataflow('a'), fn.Dataflow('b')", "one cell declares one dataflow; this one declares a, b"),

@@ -11,6 +11,8 @@ from notebook_shell import FRAUD, StandIn, refused, told
 
 from fries_nb.errors import RunError
 from fries_nb.notebook import known
+from fries_nb.notebook.form import ChangeForm
+from fries_nb.notebook.function_sources import TypedFunctions
 
 NAMES = ("a'b", 'say "hi"', "Kunde ä", "客户", "A=B", "--wait", "class")
 ODD = f"""%%fries_dataflow "it's mine"
@@ -62,6 +64,50 @@ def test_an_odd_line_is_told_what_was_likely_meant(
     assert said in str(error)
     assert stand_ins[0].asked == {}
     assert [run.state for run in stand_ins] == ["running"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "marked"),
+    [
+        ("%fries_reconfigure A=1 客户=Model(x y) --wait 1", ("Model(x y)", "      ^")),
+        ("%fries_reconfigure 客户=Model(window=10 --wait 1", ("客户=Model(window=10 --wait 1", "          ^")),
+        ("%fries_reconfigure 客户=Model(1))", ("客户=Model(1))", "             ^")),
+        ("%fries_plan 客户=Model('x)", ("客户=Model('x)", "           ^")),
+        ("%%fries_reconfigure\nif True:\n    客户 = = dict", ("客户 = = dict", "       ^")),
+        (f"%fries_reconfigure 客户={'x + ' * 90}= {'+ x' * 90}", ("... x + ", "... x + ")),
+    ],
+)
+def test_an_error_of_syntax_is_marked_at_its_column(
+    shell: InteractiveShell, stand_ins: list[StandIn], capsys: pytest.CaptureFixture[str], cell: str,
+    marked: tuple[str, str],
+) -> None:  # fmt: skip
+    """Below the line, in which letters of double width have two columns; of a long line the part around it is shown."""
+    told(shell, ODD)
+    told(shell, """%fries_run "it's mine" """)
+    first, line, mark = str(refused(shell, cell, capsys)).split("\n")
+    if "..." in marked[0]:
+        assert line.startswith(f"    {marked[0]}")
+        assert line.endswith(" ...")
+        assert (len(line), line[len(mark) - 1]) == (4 + 4 + 120 + 4, "=")
+    else:
+        assert (line, mark) == (f"    {marked[0]}", f"    {marked[1]}")
+    assert len(first) < 400
+
+
+def test_the_form_marks_an_error_of_syntax_in_a_font_of_one_width(
+    shell: InteractiveShell, stand_ins: list[StandIn]
+) -> None:
+    """Markup in it is only text."""
+    told(shell, FRAUD)
+    told(shell, "%fries_run")
+    form = ChangeForm(stand_ins[0], TypedFunctions(stand_ins[0].graph, {}), lambda plan: None)  # type: ignore[arg-type]
+    form.choose(["FM"])
+    form.functions["FM"].value = "dict(<b>)"
+    form.plan.click()
+    words, mark = form.result.value.split("<pre")
+    assert "is not a Python expression: invalid syntax" in words
+    assert mark.endswith(">    dict(&lt;b&gt;)\n         ^</pre>")
+    assert "<b>" not in form.result.value
 
 
 def test_a_path_may_begin_at_home(

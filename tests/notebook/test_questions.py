@@ -134,7 +134,7 @@ def MC(row):
         ("%%fries_reconfigure\nFN = 1", "the cell assigns no operator; give operators their new functions in it"),
         ("%%fries_reconfigure\nFN = 1", "did you mean 'FM'?"),
         ("%%fries_reconfigure\n# FM = 1", "the cell is empty; give operators"),
-        ("%%fries_reconfigure\nFM = = 1", "line 2 of the cell: invalid syntax: FM = = 1"),
+        ("%%fries_reconfigure\nFM = = 1", "line 2 of the cell: invalid syntax\n    FM = = 1\n         ^"),
         ("%%fries_reconfigure frod\nFM = dict", "did you mean 'fraud'?"),
         ("%%fries_reconfigure --shceduler\nFM = dict", "did you mean '--scheduler'?"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -87,6 +88,8 @@ def told(shell: InteractiveShell, cell: str) -> str:
 def refused(shell: InteractiveShell, cell: str, capsys: pytest.CaptureFixture[str]) -> BaseException:
     """The error of a cell, after a look at what IPython shows of it: one line, that on its page, and no result.
 
+    An error of syntax has two lines more: that of the source, and a mark in it.
+
     How a start gets on is not shown meanwhile, which on a busy machine takes long enough for a line of its own.
     """
     capsys.readouterr()
@@ -97,6 +100,7 @@ def refused(shell: InteractiveShell, cell: str, capsys: pytest.CaptureFixture[st
     assert result.error_in_exec is not None, result.result
     assert result.result is None
     _, *page = shown.strip().splitlines()
+    page = page[2 * bool(re.search(r"\n +\^$", str(result.error_in_exec))) :]
     assert page == list(filter(None, [see(result.error_in_exec)])), shown
     assert str(result.error_in_exec) in shown
     return result.error_in_exec

@@ -35,7 +35,7 @@ VOILAS_OWN = re.compile(
     r"|https://cdnjs\.cloudflare\.com/ajax/libs/(font-awesome|mathjax)/"
 )
 QUICKSTART = {"FM": "fn.Update(MerchantModel(window=10), state=pad_to_ten)", "MC": "Combine([0.4, 0.4, 0.2])"}
-OFFER = "{" + ", ".join(f"{name!r}: {{'better': {function}}}" for name, function in QUICKSTART.items()) + "}"
+OFFERED = {"FM": "fast", "MC": "merchants first"}
 expect.set_options(timeout=PATIENCE_MS)
 
 
@@ -99,33 +99,36 @@ def test_the_quickstart_in_notebook_7(served: Jupyter, program: BrowserContext, 
         assert here.errors == []
 
 
-def test_a_run_in_voila(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:
-    """Voila runs a notebook whole and shows what it shows: here the quickstart, up to the run, in its dark theme.
+def test_two_visitors_of_the_app_in_voila(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:
+    """Voila runs the notebook for each: two kernels, two Sparks, two live views; what one changes, no other sees.
 
-    That of the page holds for pictures too, whatever the system has. Visitors choose what the author offers.
+    The dark theme of the page holds for pictures too, whatever the system has. Visitors choose what the author offers.
     """
-    notebook = stored("00_quickstart.ipynb")
-    run = next(index for index, cell in enumerate(notebook.cells) if cell.source.startswith("%fries_run"))
-    start, _, _ = notebook.cells[run].source.rpartition("\n")
-    added = (start, f"fn.show(run, offer={OFFER})", "%fries_plan FM MC")
-    notebook.cells = [*notebook.cells[:run], *map(nbformat.v4.new_code_cell, added)]
+    notebook = stored("10_dashboard_app.ipynb")
+    notebook.cells.append(nbformat.v4.new_code_cell("%fries_plan FM MC"))
     nbformat.write(notebook, served.directory / "watch.ipynb")
-    with shown(program, tmp_path) as here:
-        page = here.page
-        page.goto(f"{served.address('voila/render/watch.ipynb')}&theme=dark")
-        view = page.locator("body")
-        until_points_move(page)
-        select_operators(view, QUICKSTART)
-        expect(view.locator(".fries-live").get_by_role("textbox")).to_have_count(0)
-        for operator in QUICKSTART:
-            view.get_by_label(operator, exact=True).and_(view.get_by_role("combobox")).select_option("better")
-        apply(view)
-        until_the_change_is_seen(page)
-        in_both_widths(page, view, tmp_path, "changed")
-        assert view.locator("svg .paper").last.evaluate("one => getComputedStyle(one).fill") == "rgb(21, 25, 30)"
-        until_stopped(view)
-        assert [address for address in here.abroad if not VOILAS_OWN.match(address)] == []
-        assert here.errors == []
+    assert program.browser
+    elsewhere = program.browser.new_context(viewport={"width": WIDE, "height": 900})
+    with shown(program, tmp_path) as first, shown(elsewhere, tmp_path) as second:
+        for visitor in (first, second):
+            visitor.page.goto(f"{served.address('voila/render/watch.ipynb')}&theme=dark", wait_until="commit")
+        for visitor in (first, second):
+            until_points_move(visitor.page)
+            expect(visitor.page.locator(".fries-live").get_by_role("textbox")).to_have_count(0)
+        choose_functions(first.page.locator("body"), OFFERED)
+        until_the_change_is_seen(first.page)
+        in_both_widths(first.page, first.page.locator("body"), tmp_path, "changed")
+        paper = first.page.locator("svg .paper").last
+        assert paper.evaluate("one => getComputedStyle(one).fill") == "rgb(21, 25, 30)"
+        assert second.page.evaluate(f"({SHOWN})('marks').at.length") == 0
+        choose_functions(second.page.locator("body"), {"MC": "customers first"})
+        until_stopped(first.page.locator("body"))
+        until_points_move(second.page)
+        second.page.wait_for_function(f"({SHOWN})('labels').words.some(words => words.startsWith('MC by fries'))")
+        assert first.page.evaluate(f"({SHOWN})('marks').at.length") == 2
+        for visitor in (first, second):
+            assert [address for address in visitor.abroad if not VOILAS_OWN.match(address)] == []
+            assert visitor.errors == []
 
 
 def last_point(page: Page) -> float:
@@ -144,6 +147,14 @@ def replace_by_clicks(view: Locator, functions: dict[str, str]) -> None:
     select_operators(view, functions)
     for operator, function in functions.items():
         view.get_by_label(operator, exact=True).and_(view.get_by_role("textbox")).fill(function)
+    apply(view)
+
+
+def choose_functions(view: Locator, functions: dict[str, str]) -> None:
+    """Choose operators in the picture, plan, choose a function for each by its label, apply."""
+    select_operators(view, functions)
+    for operator, label in functions.items():
+        view.get_by_label(operator, exact=True).and_(view.get_by_role("combobox")).select_option(label)
     apply(view)
 
 

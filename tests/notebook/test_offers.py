@@ -120,6 +120,7 @@ def test_voila_never_takes_text(run: StandIn, monkeypatch: pytest.MonkeyPatch) -
     """Its visitors are not the author."""
     assert isinstance(functions_for(run.graph, {}, None), TypedFunctions)
     assert isinstance(functions_for(run.graph, {}, {"FM": {"same": plain}}), OfferedFunctions)
+    assert isinstance(functions_for(run.graph, {}, {}), OfferedFunctions)  # only for looking
     monkeypatch.setenv("SERVER_SOFTWARE", "voila/0.5.13")
     assert isinstance(functions_for(run.graph, {}, None), OfferedFunctions)
 

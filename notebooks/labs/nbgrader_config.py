@@ -8,3 +8,5 @@ c.CourseDirectory.ignore = [".ipynb_checkpoints", "__pycache__", "nbgrader_confi
 # An open answer stays `None`, and its check says so: a cell that raises would stop "Run All" before it.
 c.ClearSolutions.code_stub = {"python": "# your answer"}
 c.ClearSolutions.text_stub = "Your answer."
+# A cell may start Spark on a busy server, and wait for a run: nbgrader's own 30 s would cost a solved lab its points.
+c.Execute.timeout = 300

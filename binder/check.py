@@ -27,7 +27,8 @@ def main() -> int:
     """Run the notebooks, and print the memory that each has taken at its peak."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("notebooks", nargs="*", type=Path, help="all of notebooks/ and notebooks/labs/ if left out")
-    found = parser.parse_args().notebooks or sorted((ROOT / "notebooks").rglob("*.ipynb"))
+    asked = parser.parse_args().notebooks or sorted((ROOT / "notebooks").rglob("*.ipynb"))
+    found = [path.resolve() for path in asked]
     failed = [path for path in found if not _fits(path)]
     print(f"{len(found) - len(failed)} of {len(found)} notebooks ran within {LIMIT_MIB} MiB")
     return 1 if failed else 0

@@ -16,6 +16,7 @@ import traitlets
 from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState
 from fries_nb.errors import FriesError
 from fries_nb.notebook.panels import DrawnPanel
+from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.summaries import of_change
 from fries_nb.notebook.widgets import answer_in_subshell, said
 from fries_nb.report.buffer_steps import buffers_svg
@@ -50,6 +51,11 @@ class ConstraintPanel(DrawnPanel):
             judged: the constraints over time, which give the drawing of buffers its time axis.
         """
         self.draw(states, lambda width: _drawn(states, sizes, chains, judged, width))
+
+    def update(self, moment: RunMoment) -> None:
+        """Show a moment of the run."""
+        run = moment.run
+        self.show(run.constraints(), run.buffer_history(), run.chain_history(), run.constraint_history())
 
     def __repr__(self) -> str:
         return f"ConstraintPanel({'; '.join(f'{one.constraint.sequence} {in_figures(one)}' for one in self._facts)})"
@@ -95,6 +101,10 @@ class ProposalList(ipywidgets.VBox):
         if shown != self._shown:
             self._shown, self._proposals = shown, tuple(proposals)  # kept, so that no id is used again
             self._rows.children = [self._row(one) if one.outcome == OPEN else _accepted_row(one) for one in proposals]
+
+    def update(self, moment: RunMoment) -> None:
+        """Show a moment of the run; once it has ended, nothing is proposed."""
+        self.show(() if moment.over else moment.run.proposals())
 
     def _row(self, proposal: Proposal) -> ipywidgets.Widget:
         heading = f"Proposed for {proposal.constraint.sequence}: {proposal.what},"

@@ -23,7 +23,7 @@ function sayingWhatWaits(model, el, place) {
   const ask = (event) => {
     const view = el.closest(".fries-live") ?? el;
     if (event.type === "keydown" && event.key !== "Enter" && event.key !== " ") return;
-    if (asked !== undefined || !view.contains(event.target) || !event.target.closest("button, g.node")) return;
+    if (asked !== undefined || !view.contains(event.target) || !event.target.closest("button, g.node") || event.target.closest(".fries-dag-tools")) return;
     model.send({ event: "ping" });
     asked = setTimeout(() => { place.textContent = "The kernel is busy: this click takes effect after the cell."; }, PATIENCE_MS);
   };
@@ -40,8 +40,72 @@ function sayingWhatWaits(model, el, place) {
   };
 }
 
+// Buttons that size the picture: fitted to the width it has, by steps, or to the whole screen.
+function sizing(el, host, tools) {
+  let zoom = 0; // times its own size; 0 is fitted
+  const picture = () => host.querySelector("svg");
+  const size = () => {
+    const svg = picture();
+    if (!svg) return;
+    svg.style.width = zoom ? `${zoom * svg.viewBox.baseVal.width}px` : "";
+    svg.style.maxWidth = zoom ? "none" : "";
+  };
+  const by = (factor) => () => {
+    const svg = picture();
+    const now = zoom || svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+    zoom = Math.min(8, Math.max(0.1, now * factor));
+    size();
+  };
+  const fit = () => {
+    zoom = 0;
+    size();
+  };
+  const whole = async () => {
+    if (document.fullscreenElement) await document.exitFullscreen();
+    else await el.requestFullscreen();
+  };
+  const buttons = { "\u2212": ["Smaller", by(1 / 1.25)], "+": ["Larger", by(1.25)], Fit: ["Fit the width", fit] };
+  if (document.fullscreenEnabled) buttons["Full screen"] = ["Show the dataflow on the whole screen", whole];
+  tools.replaceChildren(...Object.entries(buttons).map(([words, [title, clicked]]) => {
+    const button = document.createElement("button");
+    [button.type, button.textContent, button.title] = ["button", words, title];
+    button.setAttribute("aria-label", title);
+    button.addEventListener("click", clicked);
+    return button;
+  }));
+  const turned = () => {
+    const last = tools.lastChild;
+    if (document.fullscreenEnabled) last.textContent = document.fullscreenElement === el ? "Leave full screen" : "Full screen";
+    fit();
+  };
+  el.addEventListener("fullscreenchange", turned);
+  return size;
+}
+
+// Strips at the lower edge of each box: from the left how busy its operator is, from the right how long it is held back.
+function stripped(node) {
+  const box = node.querySelector(".box");
+  const [x, y, width, height] = ["x", "y", "width", "height"].map((name) => Number(box.getAttribute(name)));
+  const room = width - 12;
+  for (const [name, length] of [["busy", 0], ["blocked", 0], ["track", room]]) {
+    const strip = document.createElementNS(node.namespaceURI, "rect");
+    strip.setAttribute("class", `strip ${name}`);
+    for (const [key, value] of Object.entries({ x: x + 6, y: y + height - 5, width: length, height: 3.5, rx: 1.5 }))
+      strip.setAttribute(key, value);
+    box.after(strip);
+  }
+  return (busy, blocked) => {
+    node.querySelector(".track").style.visibility = busy || blocked ? "" : "hidden";
+    const [most, rest] = [Math.min(1, busy) * room, Math.min(1, blocked) * room];
+    node.querySelector(".busy").setAttribute("width", most);
+    node.querySelector(".blocked").setAttribute("width", rest);
+    node.querySelector(".blocked").setAttribute("x", x + 6 + room - rest);
+  };
+}
+
 function render({ model, el }) {
-  const [host, legend, note, waits] = ["fries-dag", "fries-dag-legend", "fries-dag-note", "fries-dag-waits"].map((name) => {
+  const names = ["fries-dag-tools", "fries-dag", "fries-dag-legend", "fries-dag-note", "fries-dag-waits"];
+  const [tools, host, legend, note, waits] = names.map((name) => {
     const part = document.createElement("div");
     part.className = name;
     return part;
@@ -50,8 +114,10 @@ function render({ model, el }) {
   note.append(document.createElement("div"));
   el.classList.add("fries-dag-view");
   waits.setAttribute("role", "status");
-  el.replaceChildren(host, legend, note, waits);
+  el.replaceChildren(tools, host, legend, note, waits);
   const end = sayingWhatWaits(model, el, waits);
+  const size = sizing(el, host, tools);
+  let strips = new Map();
   const nodes = () => host.querySelectorAll("g.node");
 
   const paint = () => {
@@ -72,6 +138,24 @@ function render({ model, el }) {
     }
   };
 
+  // Markers that pass edges now: a dot for each, which goes along its edge once.
+  const travel = () => {
+    host.querySelectorAll(".travelling").forEach((dot) => dot.remove());
+    for (const number of model.get("travelling")) {
+      const line = host.querySelector(`g.edge[data-edge="${number}"] .line`);
+      const dot = document.createElementNS(line.namespaceURI, "circle");
+      const way = document.createElementNS(line.namespaceURI, "animateMotion");
+      dot.setAttribute("class", "travelling");
+      dot.setAttribute("r", 6);
+      const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+      for (const [key, value] of Object.entries({ dur: still ? "1ms" : "1s", begin: "indefinite", fill: "freeze", path: line.getAttribute("d") }))
+        way.setAttribute(key, value);
+      dot.append(way);
+      line.parentNode.append(dot);
+      way.beginElement();
+    }
+  };
+
   // The titles of loops, once the rounds that rows have gone are known.
   const count = () => {
     const titles = model.get("loops");
@@ -83,17 +167,36 @@ function render({ model, el }) {
     }
   };
 
-  const explain = () => { legend.replaceChildren(...Object.entries(model.get("legend")).map(sampled)); };
-
+  // How busy the operators are, and which of them are paused on a tuple.
   const load = () => {
+    const [loads, paused] = [model.get("loads"), model.get("paused")];
+    for (const [name, show] of strips) show(...(loads[name] ?? [0, 0]));
+    for (const node of nodes()) node.classList.toggle("paused", paused.includes(node.dataset.operator));
+  };
+
+  const explain = () => {
+    const entries = Object.entries(model.get("legend")).map(sampled);
+    if (Object.keys(model.get("loads")).length) {
+      const entry = document.createElement("span");
+      entry.innerHTML = '<i class="busy"></i>busy<i class="blocked"></i>back-pressured';
+      entries.push(entry);
+    }
+    legend.replaceChildren(...entries);
+  };
+
+  const draw = () => {
     const picture = new DOMParser().parseFromString(model.get("svg"), "image/svg+xml").documentElement;
     host.replaceChildren(document.importNode(picture, true));
     for (const node of nodes()) {
       node.setAttribute("tabindex", "0");
       node.setAttribute("role", "button");
     }
+    strips = new Map([...nodes()].map((node) => [node.dataset.operator, stripped(node)]));
     paint();
     count();
+    load();
+    travel();
+    size();
   };
 
   const pick = (event) => {
@@ -119,18 +222,16 @@ function render({ model, el }) {
   host.addEventListener("pointerleave", quiet);
   host.addEventListener("focusout", quiet);
   const painted = "change:state change:labels change:titles change:selected change:marked";
-  model.on("change:svg", load);
-  model.on(painted, paint);
-  model.on("change:legend", explain);
-  model.on("change:loops", count);
-  load();
+  const heard = [
+    ["change:svg", draw], [painted, paint], ["change:legend change:loads", explain], ["change:loops", count],
+    ["change:loads change:paused", load], ["change:travelling", travel],
+  ];
+  for (const [events, hear] of heard) model.on(events, hear);
+  draw();
   explain();
   return () => {
     end();
-    model.off("change:svg", load);
-    model.off(painted, paint);
-    model.off("change:legend", explain);
-    model.off("change:loops", count);
+    for (const [events, hear] of heard) model.off(events, hear);
   };
 }
 export default { render };

@@ -1,43 +1,46 @@
-"""The live view of a run: status, dataflow, latency, throughput, constraints, progress, hosts; a form for changes.
+"""The live view of a run: its dataflow, latency and throughput, a form for changes, and a tab for each other panel.
 
-Each view has one thread, which publishes the current state a few times per second and ends with the run or when the
-view is closed. Widgets always receive a complete state, so a lost message or a view that opens late needs no recovery.
+A panel is a widget and a function that shows a moment of the run in it. One thread updates all panels a few times per
+second; it ends with the run, or when the view is closed. Panels always receive a complete state, so a lost message or a
+view that opens late needs no recovery; and one that fails says so in its own place, while the others go on.
 """
 
 from __future__ import annotations
 
-import html
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ipywidgets
 
-from fries_nb.controller.metrics import MetricsSnapshot
+from fries_nb.notebook.change_panel import ChangePanel
 from fries_nb.notebook.constraint_panel import ConstraintPanel, ProposalList
-from fries_nb.notebook.endings import Ending
+from fries_nb.notebook.dag_panel import DagPanel
 from fries_nb.notebook.form import ChangeForm
 from fries_nb.notebook.function_sources import FunctionSource
 from fries_nb.notebook.host_panel import HostPanel, HostProposalRow
-from fries_nb.notebook.known import OVER
-from fries_nb.notebook.panels import ProgressPanel
-from fries_nb.notebook.plots import LatencyPlot
+from fries_nb.notebook.operator_panel import OperatorPanel
+from fries_nb.notebook.panels import PanelFrame, ProgressPanel
+from fries_nb.notebook.plots import LatencyPanel
+from fries_nb.notebook.run_moment import RunMoment
+from fries_nb.notebook.save_panel import SavePanel
 from fries_nb.notebook.static_pictures import LIVE
-from fries_nb.notebook.statuses import status_line
-from fries_nb.notebook.widgets import DagView, answer_in_subshell
+from fries_nb.notebook.status_bar import StatusBar
+from fries_nb.notebook.widgets import answer_in_subshell
 from fries_nb.run import Run
-from fries_nb.scheduling import Plan
 
-STOP, STOP_NOW = "Stop", "Stop now"
 PERIOD_S = 0.2
 """Default number of seconds between two updates."""
+REPORT_S = 0.25
+"""Seconds for which measurements are not read again: hosts report about four times a second."""
 
 
 class RunView(ipywidgets.VBox):
     """The live view of one run.
 
-    Its widgets are ``status``, ``stop``, ``dag``, ``latency``, ``progress``, ``constraints``, ``proposals``, ``hosts``,
-    ``host_proposal`` and ``form``.
+    Its widgets are ``status``, ``stop``, ``dag``, ``latency``, ``form``, ``proposals``, ``host_proposal`` and, in tabs,
+    ``operators``, ``changes``, ``hosts``, ``progress``, ``constraints`` and ``save``.
 
     It does not show what operators print; the cell that started the run does (``cell_outputs.CellEcho``).
 
@@ -60,39 +63,60 @@ class RunView(ipywidgets.VBox):
         self._renew = renew
         self._period_s = period_s
         self._closed = threading.Event()
-        self._over = False
-        self._changes_shown = self._changes_ended = 0
-        self._plotted: tuple[float, int, float] | None = None
-        self.status = ipywidgets.HTML()
-        self.status.layout.flex = "1 1 auto"
-        self.stop = ipywidgets.Button(description=STOP, tooltip="Commit all that was read, then end; Spark stays")
-        self.stop.layout.flex = "0 0 80px"
-        self._ending: Ending | None = None
-        self._stops_now = False
-        self.stop.on_click(self._stopped)
-        self.dag = DagView(run.graph)
-        self.latency = LatencyPlot()
-        self.progress = ProgressPanel()
-        self.constraints = ConstraintPanel()
-        self.proposals = ProposalList(self._show_plan)
-        self.hosts, self.host_proposal = HostPanel(), HostProposalRow(run)
-        self.form = ChangeForm(run, source, self._show_plan)
+        self._ended = 0
+        self._measured_s = -REPORT_S
+        self._moment = RunMoment(run)
+        self._bar = StatusBar(run, period_s)
+        self.status, self.stop = self._bar.status, self._bar.stop
+        pictures = DagPanel(run)
+        self.dag = pictures.view
+        plots = LatencyPanel()
+        self.latency = plots.plot
+        self.form = ChangeForm(run, source, pictures.show_plan)
         self.dag.observe(lambda change: self.form.choose(change["new"]), names="selected")
-        pictures = ipywidgets.HBox([self.dag, self.latency])
-        pictures.layout.flex_flow = "row wrap-reverse"  # side by side; on narrow pages the plot is on top
-        top = ipywidgets.HBox([self.status, self.stop])
-        offers = [self.proposals, self.hosts, self.host_proposal]
-        super().__init__([top, pictures, self.progress, self.constraints, *offers, self.form])
+        self.proposals, self.host_proposal = ProposalList(pictures.show_plan), HostProposalRow(run)
+        self.operators, self.changes, self.save = OperatorPanel(), ChangePanel(run, pictures), SavePanel(run)
+        self.progress, self.constraints, self.hosts = ProgressPanel(), ConstraintPanel(), HostPanel()
+        kept = PanelFrame("The static picture", ipywidgets.VBox(), self._keep)
+        bar = PanelFrame("The status", self._bar, self._bar.update)
+        dag = PanelFrame("The dataflow", self.dag, pictures.update, "0 1 auto")
+        plot = PanelFrame("The plot", self.latency, plots.update, "1 1 320px")
+        offers, tabs = self._offers(), self._in_tabs()
+        self._frames = (kept, bar, dag, plot, *offers, *tabs)  # the picture is there before a view shows the end
+        self.tabs = ipywidgets.Tab(children=tabs, titles=[frame.name for frame in tabs], selected_index=0)
+        # On narrow pages the plot is on top.
+        side_by_side = ipywidgets.HBox([dag, plot], layout=ipywidgets.Layout(flex_flow="row wrap-reverse"))
+        super().__init__([bar, side_by_side, self.changes.bar, self.form, *offers, self.tabs, kept])
         self.add_class(LIVE)
         answer_in_subshell(self)
         self._update()
-        self._thread = threading.Thread(target=self._publish, name="fries-view", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._publish, name="fries-view", daemon=True).start()
+
+    def _offers(self) -> list[PanelFrame]:
+        return [
+            PanelFrame("The proposals", self.proposals, self.proposals.update),
+            PanelFrame("The proposed number of hosts", self.host_proposal, self.host_proposal.update),
+        ]
+
+    def _in_tabs(self) -> list[PanelFrame]:
+        return [
+            PanelFrame("Operators", self.operators, self.operators.update),
+            PanelFrame("Changes", self.changes, self.changes.update),
+            PanelFrame("Hosts", self.hosts, self.hosts.update),
+            PanelFrame("Times and loops", self.progress, self.progress.update),
+            PanelFrame("Constraints", self.constraints, self.constraints.update),
+            PanelFrame("Save", self.save, lambda moment: None),
+        ]
 
     @property
     def is_open(self) -> bool:
         """Whether the view has not been closed."""
         return not self._closed.is_set()
+
+    @property
+    def frames(self) -> Sequence[PanelFrame]:
+        """The frames of all panels."""
+        return self._frames
 
     def mime_bundle(self) -> dict[str, Any]:
         """The MIME bundle of the view alone; the static picture is a separate output."""
@@ -106,64 +130,23 @@ class RunView(ipywidgets.VBox):
     def _publish(self) -> None:
         over = False
         while not over and not self._closed.wait(self._period_s()):
-            over = self._run.state in OVER  # read before the update, so that the last update shows the end
-            try:
-                ended = sum(change.done for change in self._run.changes) + len(self._run.topology_history())
-                if over or ended > self._changes_ended:
-                    self._changes_ended = ended
-                    self._renew(self._run)
-            finally:
-                self._update()
+            over = self._update()
 
-    def _update(self) -> None:
-        snapshot = self._run.metrics()
-        self._show_status(snapshot)
-        self.dag.show_metrics(MetricsSnapshot() if self._run.state in OVER else snapshot)
-        loops = self._run.loops()
-        self.dag.show_rounds({loop.name: loop.rounds for loop in loops})
-        self.progress.show(self._run.frontiers(), loops)
-        changes = self._run.changes
-        if len(changes) > self._changes_shown:
-            self._changes_shown = len(changes)
-            self._show_plan(None)
-        rates = {} if self._run.state in OVER else self._run.host_rates()
-        self.hosts.show(self._run.topology(), rates, self._run.topology_history())
-        self.host_proposal.show(None if self._run.state in OVER else self._run.host_proposal())
-        self.proposals.show(() if self._run.state in OVER else self._run.proposals())
-        points, marks, judged = self._run.history(), self._run.marks(), self._run.constraint_history()
-        sizes, chains = self._run.buffer_history(), self._run.chain_history()
-        self.constraints.show(self._run.constraints(), sizes, chains, judged)
-        plotted = (points[-1].at_s if points else 0.0, len(marks), judged[-1].at_s if judged else 0.0)
-        if plotted != self._plotted:
-            self._plotted = plotted
-            self.latency.show(points, marks, judged)
+    def _update(self) -> bool:
+        """Update all panels; returns whether the run has ended."""
+        now_s, moment = time.monotonic(), RunMoment(self._run, self._moment)
+        if moment.over or now_s - self._measured_s >= REPORT_S:
+            self._measured_s, moment = now_s, RunMoment(self._run)
+        self._moment = moment
+        for frame in self._frames:
+            frame.update(moment)
+        if moment.over:
+            self.form.end()
+        return moment.over
 
-    def _show_plan(self, plan: Plan | None) -> None:
-        """Draw a plan that the user requested; with ``None`` the last change, if there is one."""
-        changes = self._run.changes
-        if plan is not None:
-            self.dag.show_plan(plan)
-        elif changes:
-            self.dag.show_plan(changes[-1].plan)
-        else:
-            self.dag.clear()
-
-    def _show_status(self, snapshot: MetricsSnapshot) -> None:
-        trouble = self._ending.trouble if self._ending is not None and self._run.state not in OVER else ""
-        line = html.escape(" · ".join(filter(None, [status_line(self._run, snapshot), trouble])))
-        text = f'<div role="status" style="line-height: 1.4; padding: 4px 0">{line}</div>'
-        if text != self.status.value:
-            self.status.value = text
-        if self._run.state in OVER:
-            if not self._over:
-                self._over = self.stop.disabled = True
-                self.form.end()
-        elif self._ending is not None and not self._stops_now and self.stop.disabled:
-            self.stop.description, self.stop.tooltip = STOP_NOW, "End at once, without the tuples that still wait"
-            self.stop.disabled = False
-
-    def _stopped(self, _: object) -> None:
-        """End the run with a drain, or at once if the button says so by the time of the click."""
-        self._stops_now = self.stop.description == STOP_NOW
-        self.stop.disabled = True
-        self._ending = Ending(self._run, now=self._stops_now)
+    def _keep(self, moment: RunMoment) -> None:
+        """Renew the static picture if a change or a rescale has ended, or the run has."""
+        ended = sum(change.done for change in moment.changes) + len(moment.run.topology_history())
+        if moment.over or ended > self._ended:
+            self._ended = ended
+            self._renew(self._run)

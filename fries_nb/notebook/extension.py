@@ -19,6 +19,7 @@ from fries_nb.long_calls import show_with
 from fries_nb.notebook.comparison_magics import FriesComparing
 from fries_nb.notebook.completion import completion
 from fries_nb.notebook.constraint_magics import FriesConstraints
+from fries_nb.notebook.dashboard_magics import FriesDashboard
 from fries_nb.notebook.known import Registry
 from fries_nb.notebook.leftovers import Notes
 from fries_nb.notebook.magics import FriesMagics
@@ -42,11 +43,14 @@ def load(shell: InteractiveShell) -> None:
         raise UsageError(f"fries_nb cannot be loaded: {error}") from error
     questions = FriesQuestions(shell, known, notes, doing)
     rescaling = FriesRescaling(shell, known, lambda: doing.refresh)
-    others = (FriesConstraints(shell, known), FriesProgress(shell, known), FriesComparing(shell, known))
+    display = RunDisplay(shell, lambda: doing.refresh)
+    others = (
+        FriesConstraints(shell, known), FriesProgress(shell, known), FriesComparing(shell, known),
+        FriesDashboard(shell, known, functools.partial(_display, shell, display)),
+    )  # fmt: skip
     magics = (doing, questions, rescaling, *others)
     shell.register_magics(*magics)
     show_with(functools.partial(shown_call, shell))
-    display = RunDisplay(shell, lambda: doing.refresh)
     _shown_as(shell).for_type(Run, display)
     if getattr(shell, "kernel", None) is not None:
         _shown_by(shell).for_type(Run, display.show)
@@ -64,7 +68,11 @@ def show(run: Any, offer: Any) -> None:
         raise RunError(f"fn.show(run) shows what flow.run() returned; got {shortened(repr(run))}")
     if f"{PREFIX}run" not in shell.magics_manager.magics["line"]:
         shell.run_line_magic("load_ext", "fries_nb")
-    display = _shown_as(shell).for_type(Run)
+    _display(shell, _shown_as(shell).for_type(Run), run, offer)
+
+
+def _display(shell: InteractiveShell, display: Any, run: Run, offer: Any) -> None:
+    """Show a run in the cell that is being executed: live where there is a kernel."""
     if getattr(shell, "kernel", None) is not None:
         display.show(run, offer)
     else:
@@ -89,7 +97,9 @@ def unload(shell: InteractiveShell) -> None:
         for name in [name for name in kind if name.startswith(PREFIX)]:
             del kind[name]
     show_with(None)
-    ours = (FriesMagics, FriesQuestions, FriesConstraints, FriesProgress, FriesRescaling, FriesComparing)
+    ours = (
+        FriesMagics, FriesQuestions, FriesConstraints, FriesProgress, FriesRescaling, FriesComparing, FriesDashboard
+    )  # fmt: skip
     shell.configurables[:] = [one for one in shell.configurables if not isinstance(one, ours)]
     _shown_as(shell).pop(Run, None)
     _shown_by(shell).pop(Run, None)

@@ -16,6 +16,7 @@ from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.errors import FriesError
 from fries_nb.notebook.panels import DrawnPanel
 from fries_nb.notebook.rescale_view import outcome_line
+from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.widgets import answer_in_subshell, said
 from fries_nb.report.host_rows import before_now, hosts_svg, read_aloud
 from fries_nb.report.markup import counted
@@ -44,6 +45,10 @@ class HostPanel(DrawnPanel):
         rounded = {host: two_digits(rate) for host, rate in rates.items()}
         before = before_now(topologies) if status.is_idle else []
         self.draw((status, rounded, len(topologies)), partial(_drawn, status, rounded, before))
+
+    def update(self, moment: RunMoment) -> None:
+        """Show a moment of the run."""
+        self.show(moment.run.topology(), moment.host_rates, moment.run.topology_history())
 
     def __repr__(self) -> str:
         return f"HostPanel({read_aloud(*self._facts[:2]) if self._facts else ''})"
@@ -80,6 +85,10 @@ class HostProposalRow(ipywidgets.VBox):
             self.accept.description = f"Rescale to {counted(proposal.hosts, 'host')}"
             self.accept.disabled = False
         self.children = [self.result] if proposal is None else [self._row, self.result]
+
+    def update(self, moment: RunMoment) -> None:
+        """Show a moment of the run; once it has ended, nothing is proposed."""
+        self.show(None if moment.over else moment.run.host_proposal())
 
     def _accepted(self, _: object) -> None:
         proposal = self._proposal

@@ -1,4 +1,7 @@
-"""Panels of the live view that are drawings: made in Python for several widths, shown by one script.
+"""Panels of the live view: the frame of each, and those that are drawings.
+
+A panel that cannot be updated says so in its frame, and the others go on. Drawings are made in Python for several
+widths and shown by one script.
 
 The page shows the widest drawing that fits; so the panel without a kernel is the same drawing. Nothing is sent while
 nothing changes.
@@ -6,6 +9,7 @@ nothing changes.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,16 +17,63 @@ from pathlib import Path
 from typing import Any
 
 import anywidget
+import ipywidgets
 import traitlets
 
 from fries_nb.controller.frontiers import OperatorFrontier
 from fries_nb.controller.loop_states import LoopState
+from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.static_pictures import stacked
+from fries_nb.notebook.widgets import said
 from fries_nb.report.frontier_rows import frontier_row, progress_svgs
 
 WIDTHS = (360.0, 540.0, 760.0)
 """Widths of the drawings in pixels."""
+_LOG = logging.getLogger("fries_nb")
 _HERE = Path(__file__).parent
+
+
+class PanelFrame(ipywidgets.VBox):
+    """A panel and, below it, the error of its last update if there was one.
+
+    The error is logged with its traceback, once, until the panel can be updated again.
+
+    Args:
+        name: name of the panel, for messages and as the title of its tab.
+        panel: the widget.
+        update: shows a moment of the run in it; called from one thread.
+        flex: its share of a row, as in CSS.
+
+    Attributes:
+        error: the error, as shown; empty without one.
+    """
+
+    def __init__(
+        self, name: str, panel: ipywidgets.Widget, update: Callable[[RunMoment], None], flex: str = "0 0 auto"
+    ) -> None:
+        self.name = name
+        self.error = ipywidgets.HTML()
+        self._panel = panel
+        self._update = update
+        super().__init__([panel])
+        self.layout.flex = flex
+        self.layout.min_width = "0"
+
+    def update(self, moment: RunMoment) -> None:
+        """Show a moment of the run."""
+        try:
+            self._update(moment)
+        except Exception as error:  # noqa: BLE001 - shown in the panel's place, and logged
+            self._fail(error)
+        else:
+            if self.error.value:
+                self.error.value, self.children = "", [self._panel]
+
+    def _fail(self, error: Exception) -> None:
+        text = said(f"{self.name} cannot be shown: {type(error).__name__}: {error}", failed=True)
+        if text != self.error.value:
+            _LOG.error("the panel %s of a live view cannot be updated", self.name, exc_info=error)
+            self.error.value, self.children = text, [self._panel, self.error]
 
 
 class DrawnPanel(anywidget.AnyWidget):
@@ -70,6 +121,10 @@ class ProgressPanel(DrawnPanel):
         facts = (tuple(frontiers), tuple(loops))
         if any(facts) or any(self._facts):
             self.draw(facts, partial(progress_svgs, *facts))
+
+    def update(self, moment: RunMoment) -> None:
+        """Show a moment of the run."""
+        self.show(moment.frontiers, moment.loops)
 
     def __repr__(self) -> str:
         frontiers, loops = self._facts or ((), ())

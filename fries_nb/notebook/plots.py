@@ -34,6 +34,7 @@ from bokeh.plotting import figure
 
 from fries_nb.constraints.judgements import ConstraintPoint
 from fries_nb.controller.history import PlotMark, Point
+from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.report.latency import MARK_COLOURS, laid_out, latency_svg, thinned
 from fries_nb.report.latency_bands import LatencyBand, bands_of, finite_values, names_of, outline
 from fries_nb.report.scales import Scale
@@ -116,6 +117,22 @@ class LatencyPlot(anywidget.AnyWidget):
         picture = latency_svg(self._points, self._marks, bands_of(self._judged))
         still = {"image/svg+xml": picture, "text/plain": repr(self)}
         return {**data, **still}, metadata
+
+
+class LatencyPanel:
+    """Shows moments of a run in a plot, which is sent to the page only when there is something new."""
+
+    def __init__(self) -> None:
+        self.plot = LatencyPlot()
+        self._shown: tuple[float, int, float] | None = None
+
+    def update(self, moment: RunMoment) -> None:
+        """Show a moment of the run."""
+        points, marks, judged = moment.run.history(), moment.run.marks(), moment.run.constraint_history()
+        shown = (points[-1].at_s if points else 0.0, len(marks), judged[-1].at_s if judged else 0.0)
+        if shown != self._shown:
+            self._shown = shown
+            self.plot.show(points, marks, judged)
 
 
 def window(

@@ -18,7 +18,7 @@ from fries_nb.report.plan_section import Shown, plan_svg
 from fries_nb.run import Run
 
 __all__ = [
-    "LIVE", "ONE_OF_TWO", "Layout", "Shown", "dag_png", "dag_svg", "edge_labels", "latency_svg", "layout", "plan_svg",
+    "LIVE", "ONE_OF_TWO", "EdgeLabels", "Layout", "Shown", "dag_png", "dag_svg", "latency_svg", "layout", "plan_svg",
     "run_svg", "stacked",
 ]  # fmt: skip
 
@@ -51,15 +51,30 @@ def run_svg(run: Run) -> str:
     return stacked(dataflow, latency, *progress, *map(constraint_svg, run.constraints()), *buffers, hosts)
 
 
-def edge_labels(graph: Graph, snapshot: MetricsSnapshot) -> dict[Ends, str]:
+class EdgeLabels:
     """For each edge its rate and, below it, the length of the queue in front of its receiver.
 
     Workers count the tuples that they take in. The rate of one of several edges into an operator is therefore known
     only if the sender passes on every tuple; and the receiver's queue is shown once, marked Σ, at the first of its
-    edges.
+    edges. Where the figures of each edge come from is found once, since a live view asks for the labels many times.
+
+    Args:
+        graph: the dataflow.
     """
-    return {(edge.source, edge.to): f"{_rate(graph, snapshot, edge)}\n{_queue(graph, snapshot, edge)}"
-            for edge in graph.edges}  # fmt: skip
+
+    def __init__(self, graph: Graph) -> None:
+        self._edges = [
+            ((edge.source, edge.to), _counted_at(graph, edge), *_queue_of(graph, edge)) for edge in graph.edges
+        ]
+
+    def of(self, snapshot: MetricsSnapshot) -> dict[Ends, str]:
+        """The labels of these measurements."""
+        seen, labels = snapshot.operators, {}
+        for ends, counted_at, receiver, mark in self._edges:
+            rate = f"{short(seen[counted_at].rate)}/s" if counted_at in seen else ""
+            queue = f"{mark}{short(seen[receiver].queued)} queued" if receiver in seen else ""
+            labels[ends] = f"{rate}\n{queue}"
+        return labels
 
 
 def short(value: float) -> str:
@@ -74,21 +89,18 @@ def short(value: float) -> str:
     return f"{value:.0f}"
 
 
-def _rate(graph: Graph, snapshot: MetricsSnapshot, edge: Edge) -> str:
+def _counted_at(graph: Graph, edge: Edge) -> str:
+    """The operator whose tuples are those of this edge; empty if there is none."""
     tail = graph.by_name[edge.source]
     traits, is_only = tail.traits, len(graph.out_edges(tail.name)) == 1
     one_for_one = traits.execution is Execution.PASS or traits.returns is Returns.ROW
     passes_on = traits.copies or (one_for_one and tail.emits is Emits.ONE_TO_ONE and is_only)
     if len(graph.in_edges(edge.to)) == 1:
-        counted = snapshot.operators.get(edge.to)
-    else:
-        counted = snapshot.operators.get(edge.source) if passes_on else None
-    return f"{short(counted.rate)}/s" if counted else ""
+        return edge.to
+    return edge.source if passes_on else ""
 
 
-def _queue(graph: Graph, snapshot: MetricsSnapshot, edge: Edge) -> str:
-    entering = graph.in_edges(edge.to)
-    seen = snapshot.operators.get(edge.to)
-    if seen is None or entering[0] != edge:
-        return ""
-    return f"{'Σ ' if len(entering) > 1 else ''}{short(seen.queued)} queued"
+def _queue_of(graph: Graph, edge: Edge) -> tuple[str, str]:
+    """The operator whose queue is shown at this edge, empty if none is, and what is put before the length."""
+    first, *others = graph.in_edges(edge.to)
+    return (edge.to if first == edge else "", "Σ " if others else "")

@@ -17,8 +17,9 @@ from fries_nb.changes import Change, ChangeResult
 from fries_nb.commands.plan import as_dict, in_words
 from fries_nb.dataflow.graph import Edge, Graph
 from fries_nb.planning.counter_example import counter_example
+from fries_nb.report.dag import dag_svg
 from fries_nb.report.example_section import example_lines
-from fries_nb.report.markup import tag
+from fries_nb.report.markup import inline, tag
 from fries_nb.report.plan_section import foretold, plan_drawing, plan_parts
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.scheduling import Plan
@@ -63,7 +64,10 @@ def of_definition(graph: Graph, replaced: str) -> Summary:
     if len(lines) > _LINES:
         lines = [*lines[:_LINES], f"... and {len(lines) - _LINES} more paths"]
     text = f"{head}: {lines[0]}" if len(lines) == 1 else f"{head}:\n" + textwrap.indent("\n".join(lines), "  ")
-    return Summary(f"{text}\n{facts}", f"%fries_run {quoted(graph.name)} --hosts 2 --workers 2")
+    text, then, picture = f"{text}\n{facts}", f"%fries_run {quoted(graph.name)} --hosts 2 --workers 2", dag_svg(graph)
+    # Words and picture are one output, since JupyterLab shows only the richest of several.
+    shown = tag("div", inline(picture), tag("pre", text), tag("p", "Next: ", tag("code", then)))
+    return Summary(text, then, {"text/html": shown, "image/svg+xml": picture})
 
 
 def of_start(

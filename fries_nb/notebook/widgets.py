@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import html
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import traitlets
 
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph
-from fries_nb.notebook.static_pictures import Shown, dag_png, dag_svg, edge_labels
+from fries_nb.notebook.static_pictures import EdgeLabels, Shown, dag_png, dag_svg
 from fries_nb.report.dag import Ends, draw, operator_title
 from fries_nb.report.layout import layout, shortened
 from fries_nb.report.loop_boxes import loop_title
@@ -54,6 +54,9 @@ class DagView(anywidget.AnyWidget):
     marked: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
     legend = traitlets.Dict().tag(sync=True)
     loops = traitlets.Dict().tag(sync=True)
+    travelling: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    loads = traitlets.Dict().tag(sync=True)
+    paused: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
     selected: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
     def __init__(self, graph: Graph, width: float = 460.0) -> None:
@@ -61,6 +64,8 @@ class DagView(anywidget.AnyWidget):
         self._edges: dict[Ends, str] = {(edge.source, edge.to): str(index) for index, edge in enumerate(graph.edges)}
         self._shown = Shown()
         self._flows: dict[Ends, str] = {}
+        self._flow_labels = EdgeLabels(graph)
+        self._facts: Mapping[str, str] = {}
         self._rounds: Mapping[str, str] = {}
         self._width = width
         self._one_at_a_time = threading.Lock()
@@ -77,11 +82,26 @@ class DagView(anywidget.AnyWidget):
         self._show(Shown())
 
     def show_metrics(self, snapshot: MetricsSnapshot) -> None:
-        """Show rates and queue lengths at the edges."""
-        flows = edge_labels(self._graph, snapshot)
-        with self._one_at_a_time:
+        """Show rates and queue lengths at the edges, and how busy and how back-pressured each operator is."""
+        flows = self._flow_labels.of(snapshot)
+        loads = {name: [_stepped(one.busy), _stepped(one.blocked)] for name, one in snapshot.operators.items()}
+        with self._one_at_a_time, self.hold_sync():
             self._flows = flows
             self.labels = {self._edges[ends]: label for ends, label in flows.items()}
+            self.loads = {name: load for name, load in loads.items() if any(load)}
+
+    def show_facts(self, facts: Mapping[str, str], paused: Iterable[str] = ()) -> None:
+        """Show what operators run now.
+
+        Args:
+            facts: operator to a line of its tooltip.
+            paused: the operators that are paused on a tuple.
+        """
+        with self._one_at_a_time, self.hold_sync():
+            if facts != self._facts:
+                self._facts = facts
+                self.titles = self._told(self._shown)
+            self.paused = sorted(paused)
 
     def show_rounds(self, rounds: Mapping[str, str]) -> None:
         """Show how often rows have gone round each loop.
@@ -93,18 +113,33 @@ class DagView(anywidget.AnyWidget):
             self._rounds = rounds
             self.loops = {name: loop_title(shortened(name), {shortened(name): words}) for name, words in rounds.items()}
 
-    def _show(self, shown: Shown) -> None:
+    def show_states(
+        self, states: Mapping[str, str], marked: Iterable[Ends] = (), travelling: Iterable[Ends] = ()
+    ) -> None:
+        """Show operators in these states, in place of a plan.
+
+        Args:
+            states: operator to its states, keys of ``dag.STATES``.
+            marked: edges that markers have passed.
+            travelling: edges that markers pass now; seen as dots that travel along them, once.
+        """
+        self._show(Shown(dict(states), {}, frozenset(marked)), travelling)
+
+    def _show(self, shown: Shown, travelling: Iterable[Ends] = ()) -> None:
         with self._one_at_a_time, self.hold_sync():
             self._shown = shown
             self.state = dict(shown.states)
             self.titles = self._told(shown)
             self.legend = shown.legend
             self.marked = [number for ends, number in self._edges.items() if ends in shown.marked]
+            self.travelling = [self._edges[ends] for ends in travelling]
 
     def _told(self, shown: Shown) -> dict[str, str]:
         return {
-            operator.name: "\n".join(filter(None, [operator_title(operator), shown.titles.get(operator.name, "")]))
-            for operator in self._graph.operators
+            one.name: "\n".join(
+                filter(None, [operator_title(one), self._facts.get(one.name, ""), shown.titles.get(one.name, "")])
+            )
+            for one in self._graph.operators
         }
 
     def _answer(self, _: object, content: Any, __: object) -> None:
@@ -130,6 +165,11 @@ class DagView(anywidget.AnyWidget):
         if png := dag_png(self._graph, shown.states, flows):
             still["image/png"] = base64.b64encode(png).decode()
         return {**data, **still}, metadata
+
+
+def _stepped(share: float) -> float:
+    """A share in steps of 2 %, so that the page is not told of changes too small to be seen."""
+    return round(share * 50) / 50
 
 
 def said(text: str, failed: bool = False) -> str:

@@ -103,7 +103,7 @@ def change_parts(change: Change, replay: ChangeReplay, is_open: bool) -> Html:
     """
     heading = tag("summary", tag("b", change.id), f": {change.label}, in detail")
     times, steps = time_parts(change.result(0)), step_parts(replay)
-    functions = _functions(change, replay.graph.order)
+    functions = function_parts(change, replay.graph.order)
     return tag("details", heading, times, *functions, steps, **({"open": "open"} if is_open else {}))
 
 
@@ -117,7 +117,7 @@ def step_parts(replay: ChangeReplay) -> Html:
     return joined([tag("p", "Step by step:"), replay._repr_html_()])
 
 
-def _functions(change: Change, order: Sequence[str]) -> Iterator[Html]:
+def function_parts(change: Change, order: Sequence[str]) -> Iterator[Html]:
     """The differences of the functions of a change, where there is something to tell, in this order of operators."""
     try:
         found = changed_functions(change)

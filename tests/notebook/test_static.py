@@ -15,7 +15,7 @@ from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.metrics import MetricsSnapshot, OperatorMetrics
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator
 from fries_nb.errors import DataflowError
-from fries_nb.notebook.static_pictures import Shown, dag_png, dag_svg, edge_labels, latency_svg, layout, plan_svg
+from fries_nb.notebook.static_pictures import EdgeLabels, Shown, dag_png, dag_svg, latency_svg, layout, plan_svg
 from fries_nb.report.latency import laid_out, thinned
 from fries_nb.report.scales import Scale
 from fries_nb.scheduling import schedule
@@ -195,13 +195,13 @@ def test_rates_and_queues_stand_at_edges():
     graph = Graph("u", operators, (Edge("A", "B"), Edge("A", "C"), Edge("B", "U"), Edge("C", "U")))
     seen = {name: OperatorMetrics(9, rate, queued) for name, rate, queued in
             (("A", 9_000.0, 0), ("B", 4_512.0, 3), ("C", 10.0, 1_500), ("U", 4_600.0, 7))}  # fmt: skip
-    assert edge_labels(graph, MetricsSnapshot(seen)) == {
+    assert EdgeLabels(graph).of(MetricsSnapshot(seen)) == {
         ("A", "B"): "4.5k/s\n3 queued",
         ("A", "C"): "10/s\n1.5k queued",
         ("B", "U"): "4.5k/s\nΣ 7 queued",
         ("C", "U"): "\n",
     }
-    assert set(edge_labels(graph, MetricsSnapshot()).values()) == {"\n"}
+    assert set(EdgeLabels(graph).of(MetricsSnapshot()).values()) == {"\n"}
 
 
 def test_layouts_from_several_threads():

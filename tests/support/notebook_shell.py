@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from pandas import DataFrame
 from traitlets.config import Config
 
 from fries_nb.audit import Verdict, judge
@@ -31,12 +33,15 @@ from fries_nb.errors import RunError, see
 from fries_nb.messages import Paused, Report, WorkerId
 from fries_nb.notebook.progress_output import PROGRESS
 from fries_nb.planning import Prediction
+from fries_nb.report.change_replay import ChangeReplay
 from fries_nb.run import Dataflow
 from fries_nb.running.constraint_states import ConstraintStates
+from fries_nb.running.function_versions import RunningFunction
 from fries_nb.running.host_advice import HostProposal
 from fries_nb.running.proposals import Proposal
 from fries_nb.running.rescales import Rescale, RescaleResult
 from fries_nb.running.run_end import UncommittedCheck
+from fries_nb.running.run_frames import changes_frame, history_frame, queues_frame
 from fries_nb.running.source_states import Explanation, source_states
 from fries_nb.running.telemetry import RecoveryTime
 from fries_nb.scheduling import Plan, schedule
@@ -134,7 +139,7 @@ class StandIn:
         self.host_processes: dict[int, int] = {}
         self.lines: tuple[Line, ...] = ()
         self.details = ""
-        self.reported = Metrics(graph.by_name)
+        self.reported, self.reporting = Metrics(graph.by_name), threading.Lock()
         self.paused: dict[str, tuple[Paused, ...]] = {}
         self.recoveries: tuple[RecoveryTime, ...] = ()
         self.prediction: Prediction | None = None
@@ -172,7 +177,8 @@ class StandIn:
         check_updates(self.graph, updates)
         plan = schedule(scheduler, self.graph, updates, pruning)
         self.asked, self.guard = change, guard
-        asked = Change(f"u{len(self.changes) + 1}", plan, updates, 1.0)
+        pairs = {name: (self.graph.operator(name).function, one.function) for name, one in updates.items()}
+        asked = Change(f"u{len(self.changes) + 1}", plan, updates, 1.0, functions=lambda _: pairs)
         if self.outcome is not None:
             error = "" if self.outcome == "done" else self.why_aborted
             parts = tuple(tuple(sorted(part.operators)) for part in plan.covering.components)
@@ -184,19 +190,21 @@ class StandIn:
         """It flows from the first."""
         return True
 
-    def rollback(self, scheduler: str = "fries") -> Change:
+    def rollback(self, scheduler: str = "fries", change: Change | None = None) -> Change:
         """The first functions again."""
-        last = self.changes[-1].updates
+        last = (change or self.changes[-1]).updates
         return self.reconfigure({name: self.graph.operator(name).function for name in last}, scheduler)
 
     def hear(self, operator: str, processed: int, milliseconds: float, now_s: float) -> None:
         """What its first worker of an operator would have reported."""
         report = Report(WorkerId(operator, 0), processed, 0, latency=((milliseconds, 1),))
-        self.reported.add(report, now_s)
+        with self.reporting:
+            self.reported.add(report, now_s)
 
     def metrics(self) -> MetricsSnapshot:
         """Of what was reported."""
-        return self.reported.snapshot()
+        with self.reporting:
+            return self.reported.snapshot()
 
     def history(self) -> tuple[Point, ...]:
         """Two points."""
@@ -255,7 +263,8 @@ class StandIn:
 
     def topology(self) -> TopologyStatus:
         """As told, or else of two hosts."""
-        return self.placed or TopologyStatus.of(Topology.dealt(self.graph, 2), (0, 1))
+        self.placed = self.placed or TopologyStatus.of(Topology.dealt(self.graph, 2), (0, 1))
+        return self.placed
 
     def topology_history(self) -> tuple[tuple[float, TopologyStatus], ...]:
         """As told."""
@@ -282,6 +291,34 @@ class StandIn:
         """A rescale is cancelled."""
         assert isinstance(event, RescaleCancelled)
         self.rescaling.resolve(RescaleResult("aborted", 2, "it was cancelled; nothing changed"))
+
+    def history_frame(self) -> Any:
+        """As of a run."""
+        return history_frame(self.history())
+
+    def queues_frame(self) -> Any:
+        """Without points."""
+        return queues_frame(())
+
+    def changes_frame(self) -> Any:
+        """As of a run."""
+        return changes_frame(self.changes)
+
+    def constraints_frame(self) -> Any:
+        """Without rows."""
+        return DataFrame(columns=["sequence", "limit_ms"])
+
+    def functions(self) -> dict[str, RunningFunction]:
+        """What was declared."""
+        return {one.name: RunningFunction(one.name, "Score(1)", "", 100.0) for one in self.graph.operators}
+
+    def revertible(self, change: Change) -> str:
+        """The last one is."""
+        return "" if change is self.changes[-1] else f"change {self.changes[-1].id} is later"
+
+    def replay(self, change: Change) -> ChangeReplay:
+        """Of its plan, without times."""
+        return ChangeReplay.of(self.graph, change.plan, change.result(0))
 
     def printed(self) -> tuple[Line, ...]:
         """As told."""

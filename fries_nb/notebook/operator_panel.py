@@ -1,0 +1,71 @@
+"""The panel of operators: what runs now at each of them, since when, and how busy it is."""
+
+from __future__ import annotations
+
+from time import localtime, strftime
+
+from fries_nb.controller.metrics import OperatorMetrics
+from fries_nb.notebook.run_moment import RunMoment
+from fries_nb.notebook.table_view import TableView
+from fries_nb.running.function_versions import RunningFunction
+
+_COLUMNS = (
+    "operator", "function", "version", "since", "#workers", "#busy", "#back-pressured", "#tuples/s", "#queued", "state"
+)  # fmt: skip
+
+
+class OperatorPanel(TableView):
+    """A row for each operator.
+
+    Its function and the change that installed it, the share of time in which its workers are busy and in which a full
+    output holds them back, its rate, and its queue.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("Operators", _COLUMNS)
+        self._shown: tuple[object, ...] = ()
+
+    def update(self, moment: RunMoment) -> None:
+        """Show a moment of the run, if something has changed."""
+        functions, paused, state = moment.run.functions(), moment.run.paused, moment.run.state
+        shown = (functions, tuple(paused), state, moment.flowing, moment.run.topology())
+        if shown == self._shown:
+            return
+        self._shown = shown
+        metrics, counts = moment.flowing.operators, moment.run.topology().workers
+        self.fill({
+            one.name: (
+                one.name,
+                *_running(functions.get(one.name)),
+                str(len(counts.get(one.name, ())) or one.workers),
+                *_measured(metrics.get(one.name)),
+                "paused" if one.name in paused else state,
+            )
+            for one in moment.run.graph.operators
+        })  # fmt: skip
+
+
+def clock_time(at_s: float) -> str:
+    """A time of day, here, for seconds since the Unix epoch."""
+    return strftime("%H:%M:%S", localtime(at_s))
+
+
+def share(part: float) -> str:
+    """A share of time in percent.
+
+    >>> share(0.0), share(0.004), share(0.62)
+    ('0 %', '< 1 %', '62 %')
+    """
+    return "< 1 %" if 0 < part < 0.005 else f"{100 * part:.0f} %"
+
+
+def _running(function: RunningFunction | None) -> tuple[str, str, str]:
+    if function is None:
+        return "", "", ""
+    return function.function, function.version or "initial", clock_time(function.since_s)
+
+
+def _measured(metrics: OperatorMetrics | None) -> tuple[str, str, str, str]:
+    if metrics is None:
+        return "", "", "", ""
+    return share(metrics.busy), share(metrics.blocked), f"{metrics.rate:,.0f}", f"{metrics.queued:,}"

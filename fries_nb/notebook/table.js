@@ -1,0 +1,86 @@
+// Shows a table. Rows are known by their keys: of what is there, only the texts that differ change.
+function render({ model, el }) {
+  const [table, head, body] = ["table", "thead", "tbody"].map((name) => document.createElement(name));
+  const caption = document.createElement("caption");
+  const empty = document.createElement("p");
+  el.classList.add("fries-table");
+  el.setAttribute("role", "region");
+  el.tabIndex = 0; // it scrolls, so the keyboard must reach it
+  table.append(caption, head, body);
+  el.replaceChildren(table, empty);
+
+  const isNumber = (place) => model.get("columns")[place]?.startsWith("#");
+  const heading = () => {
+    caption.textContent = model.get("caption");
+    el.setAttribute("aria-label", model.get("caption"));
+    const cells = model.get("columns").map((name, place) => {
+      const cell = document.createElement("th");
+      cell.scope = "col";
+      cell.className = isNumber(place) ? "number" : "";
+      cell.textContent = name.replace(/^#/, "");
+      return cell;
+    });
+    const row = document.createElement("tr");
+    row.append(...cells);
+    head.replaceChildren(row);
+  };
+
+  const made = (key, count) => {
+    const row = document.createElement("tr");
+    row.dataset.key = key;
+    if (model.get("selectable")) row.tabIndex = 0;
+    for (let place = 0; place < count; place += 1) {
+      const cell = document.createElement(place ? "td" : "th");
+      if (!place) cell.scope = "row";
+      cell.className = isNumber(place) ? "number" : "";
+      row.append(cell);
+    }
+    return row;
+  };
+
+  const choose = () => {
+    for (const row of body.rows) {
+      if (model.get("selectable")) row.setAttribute("aria-selected", String(row.dataset.key === model.get("selected")));
+    }
+  };
+
+  const fill = () => {
+    const rows = JSON.parse(model.get("rows"));
+    const there = new Map([...body.rows].map((row) => [row.dataset.key, row]));
+    rows.forEach(([key, ...cells], place) => {
+      const row = there.get(key) ?? made(key, cells.length);
+      there.delete(key);
+      cells.forEach((text, index) => {
+        const cell = row.cells[index];
+        if (cell.textContent !== text) cell.textContent = cell.title = text;
+      });
+      if (body.rows[place] !== row) body.insertBefore(row, body.rows[place] ?? null);
+    });
+    there.forEach((row) => row.remove());
+    table.hidden = !rows.length;
+    empty.textContent = rows.length ? "" : model.get("empty");
+    choose();
+  };
+
+  const pick = (event) => {
+    const row = event.target.closest?.("tbody tr");
+    if (!row || !model.get("selectable")) return;
+    if (event.type === "keydown" && event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    event.stopPropagation(); // Jupyter has uses of its own for Enter
+    model.set("selected", row.dataset.key === model.get("selected") ? "" : row.dataset.key);
+    model.save_changes();
+  };
+
+  body.addEventListener("click", pick);
+  body.addEventListener("keydown", pick);
+  model.on("change:rows", fill);
+  model.on("change:selected", choose);
+  heading();
+  fill();
+  return () => {
+    model.off("change:rows", fill);
+    model.off("change:selected", choose);
+  };
+}
+export default { render };

@@ -1,0 +1,223 @@
+"""The panels of the live view: what each shows of a moment, and what happens when one of them fails."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from notebook_shell import StandIn, replace_runs, told
+from patience import PATIENCE_S, until
+
+from fries_nb.changes import Change
+from fries_nb.errors import PlanError
+from fries_nb.notebook.change_lines import why_waits
+from fries_nb.notebook.dashboard import RunView
+from fries_nb.notebook.function_sources import TypedFunctions
+from fries_nb.notebook.run_moment import RunMoment
+from fries_nb.notebook.save_panel import FORMATS, FRAMES, PICTURES, SavePanel, file_of
+from fries_nb.notebook.status_bar import NEWS_S, StatusLine
+from fries_nb.notebook.status_bar import PATIENCE_S as SILENCE_S
+
+pytestmark = pytest.mark.usefixtures("with_fraud")
+
+
+@pytest.fixture
+def run(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """A stand-in that runs."""
+    started = replace_runs(monkeypatch)
+    told(shell, "%fries_run")
+    return started[0]
+
+
+@pytest.fixture
+def view(run: StandIn) -> Iterator[RunView]:
+    """A view of the run that is updated often."""
+    view = RunView(run, TypedFunctions(run.graph, {}), period_s=lambda: 0.01)  # type: ignore[arg-type]
+    yield view
+    view.close()
+    joined("fries-view", "fries-revert")
+
+
+def joined(*names: str) -> None:
+    """Wait for our threads of these names."""
+    for thread in threading.enumerate():
+        if thread.name in names:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
+
+
+def rows(table: Any) -> list[list[str]]:
+    """The rows of a table, keys first."""
+    return json.loads(table.rows)
+
+
+def test_a_panel_that_fails_says_so_in_its_place_and_the_others_go_on(
+    view: RunView, run: StandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its error goes away as soon as it can be updated again; it is logged once, with its traceback."""
+
+    def broken() -> Any:
+        raise RuntimeError("no <hosts>")
+
+    hosts = next(frame for frame in view.frames if frame.name == "Hosts")
+    monkeypatch.setattr(run, "host_rates", broken)
+    until(lambda: "Hosts cannot be shown: RuntimeError: no &lt;hosts&gt;" in hosts.error.value)
+    assert hosts.error in hosts.children
+    run.hear("out", 0, 4.0, 1.0)
+    run.hear("out", 100, 4.0, 2.0)
+    until(lambda: "100 tuples/s" in view.status.value)
+    until(lambda: any(row[8] == "100" for row in rows(view.operators)))
+    monkeypatch.undo()
+    until(lambda: hosts.error.value == "")
+    assert hosts.error not in hosts.children
+    logged = [record for record in caplog.records if record.exc_info]
+    assert ["Hosts" in record.getMessage() for record in logged] == [True]
+
+
+def test_a_moment_that_cannot_be_read_does_not_end_the_view(
+    view: RunView, run: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each panel that needs it says so, and the form still works."""
+
+    def broken() -> Any:
+        raise OSError("gone")
+
+    monkeypatch.setattr(run, "metrics", broken)
+    until(lambda: sum("OSError: gone" in frame.error.value for frame in view.frames) == 3)
+    view.dag.selected = ["FM"]
+    view.form.plan.click()
+    assert "nothing has changed yet" in view.form.result.value
+    monkeypatch.undo()
+    until(lambda: all(frame.error.value == "" for frame in view.frames))
+
+
+def test_operators_say_what_runs_now(view: RunView, run: StandIn) -> None:
+    """In the table, and in the tooltips of the picture."""
+    until(lambda: len(rows(view.operators)) == 4)
+    fm = next(row for row in rows(view.operators) if row[0] == "FM")
+    assert fm[2:4] == ["Score(1)", "initial"]
+    assert fm[5:] == ["2", "0 %", "0 %", "0", "0", "running"]
+    assert "runs Score(1) (initial) since" in view.dag.titles["FM"]
+
+
+def test_news_of_the_kernel_are_sent_about_once_a_second() -> None:
+    """However often the view is updated; the page waits longer for a view that is updated seldom."""
+    now = [0.0]
+    status = StatusLine(lambda: now[0])
+    for _ in range(50):
+        now[0] += NEWS_S / 10
+        status.live(NEWS_S / 10)
+    assert status.news == pytest.approx(5, abs=1)
+    assert status.patience_ms == SILENCE_S * 1000
+    status.live(60.0)
+    assert status.patience_ms == 180_000
+
+
+def test_changes_are_listed_with_the_newest_selected(view: RunView, run: StandIn, shell: InteractiveShell) -> None:
+    """With what has changed, and buttons for what can be done with it."""
+    assert rows(view.changes.table) == []
+    run.reconfigure({"MC": dict})
+    until(lambda: view.changes.table.selected == "u1")
+    run.reconfigure({"FM": shell.user_ns["Score"](2)}, scheduler="epoch")
+    until(lambda: view.changes.table.selected == "u2")
+    assert [row[1:4] for row in rows(view.changes.table)] == [["u2", "FM", "epoch"], ["u1", "MC", "fries"]]
+    until(lambda: not view.changes.revert.disabled)
+    assert "The function of <b>FM</b>, before (-) and after (+):" in view.changes.details.value
+    view.changes.table.selected = "u1"
+    assert view.changes.revert.disabled
+    assert view.changes.revert.tooltip == "change u2 is later"
+    assert view.changes.cancel.disabled
+
+
+def test_revert_undoes_the_selected_change_in_another(view: RunView, run: StandIn) -> None:
+    """And what it is refused for is said below."""
+    run.reconfigure({"FM": dict})
+    until(lambda: not view.changes.revert.disabled and view.changes.table.selected == "u1")
+    view.changes.revert.click()
+    joined("fries-revert")
+    assert set(run.asked) == {"FM"}
+    until(lambda: view.changes.table.selected == "u2")
+    assert "done by fries" in view.changes.result.value
+
+    def refuse(**_: Any) -> Change:
+        raise PlanError("its state has no way <back>")
+
+    run.rollback = refuse  # type: ignore[method-assign]
+    until(lambda: not view.changes.revert.disabled)
+    view.changes.revert.click()
+    joined("fries-revert")
+    assert "no way &lt;back&gt;" in view.changes.result.value
+
+
+def test_a_change_that_waits_says_why_and_can_be_cancelled(view: RunView, run: StandIn) -> None:
+    """Until it was decided."""
+    run.outcome = None
+    cancelled: list[str] = []
+    change = run.reconfigure({"FM": dict})
+    change._cancel = cancelled.append
+    until(lambda: "It waits for the first tuples" in view.changes.details.value)
+    assert not view.changes.cancel.disabled
+    assert view.changes.replay.disabled
+    view.changes.cancel.click()
+    assert cancelled == ["u1"]
+    second = run.reconfigure({"MC": dict})
+    assert "It waits for change u1 of FM" in why_waits(RunMoment(run), second)  # type: ignore[arg-type]
+    run.hear("out", 9, 4.0, 1.0)
+    assert "being prepared" in why_waits(RunMoment(run), change)  # type: ignore[arg-type]
+    run.state = "recovering"
+    assert why_waits(RunMoment(run), change) == "The run is recovering."  # type: ignore[arg-type]
+
+
+def test_a_change_is_replayed_in_the_picture(view: RunView, run: StandIn) -> None:
+    """Step by step; at the end the picture shows the last plan again."""
+    run.reconfigure({"FM": dict, "MC": dict})
+    until(lambda: not view.changes.replay.disabled)
+    view.changes.replay.click()
+    bar = view.changes.bar
+    assert bar.is_open
+    assert "1 of 4: The message leaves the controller for FM" in bar.words.value
+    assert view.dag.state["FM"] == "old here"
+    bar.play.value = 2
+    assert (view.dag.state["MC"], view.dag.travelling) == ("old here", ["1"])  # the stand-in says of no worker when
+    bar.shut.click()
+    assert not bar.is_open
+    assert "target" in view.dag.state["FM"]
+    assert view.dag.travelling == []
+
+
+def test_every_file_can_be_saved(run: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data reads back as what the run says, and a picture is SVG, of which the browser makes PNG."""
+    run.reconfigure({"FM": dict})
+    for name in FRAMES:
+        for kind in FORMATS:
+            data = io.BytesIO(file_of(run, name, kind))  # type: ignore[arg-type]
+            frame = pd.read_csv(data) if kind == "csv" else pd.read_parquet(data)
+            assert len(frame) == len(FRAMES[name](run))  # type: ignore[arg-type]
+    for name in PICTURES:
+        assert file_of(run, name, "png").startswith(b"<svg")  # type: ignore[arg-type]
+    sent: list[Any] = []
+    panel = SavePanel(run)  # type: ignore[arg-type]
+    monkeypatch.setattr(panel, "send", lambda content, buffers=None: sent.append((content, buffers)))
+    for what in ("changes", "secrets"):
+        panel._handle_custom_msg({"event": "save", "what": what, "kind": "csv"}, [])
+        joined("fries-save")
+    (file, [data]), (failed, _) = sent
+    assert (file["name"], file["type"]) == ("fraud changes.csv", "text/csv")
+    assert data.startswith(b"change,")
+    assert (failed["event"], failed["what"]) == ("failed", "secrets")
+
+
+def test_the_dashboard_is_shown_by_its_magic(shell: InteractiveShell, run: StandIn) -> None:
+    """As the run itself is; without a kernel its picture."""
+    with pytest.MonkeyPatch.context() as patch:
+        shown: list[Any] = []
+        patch.setattr(shell.display_pub, "publish", lambda data, **_: shown.append(data))
+        assert told(shell, "%fries_dashboard fraud") == "None"
+    assert shown[0]["text/plain"].startswith("fraud: running")
+    assert "<svg" in shown[0]["image/svg+xml"]

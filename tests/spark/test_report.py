@@ -31,7 +31,8 @@ def test_a_run_writes_its_report_while_it_runs_and_afterwards(spark: SparkSessio
     page = stands_alone(Path(run.report(str(path))).read_text(encoding="utf-8"))
     assert page.headings[1:] == [*SECTIONS[:3], "Hosts", *SECTIONS[3:]]
     assert "The run was stopped." in page.text
-    assert page.tags.count("svg") == 3
+    assert page.tags.count("svg") == 3 + 1 + len(run.replay("u1").steps)
+    assert "window: 5 -> 10" in page.text
     assert f"{result.old_tuples:,}" in page.texts
     assert any(said.startswith("Serializable: ") for said in page.texts)
     request, done = run.marks()

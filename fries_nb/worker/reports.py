@@ -30,6 +30,7 @@ class WorkerReports:
     Attributes:
         written: the schema of the last batch that left the chain.
         columns: all columns of a sink; reported when they have changed.
+        is_blocked: what was noted last; see ``note_credit``.
         withholds_trace: whether reports contain no records of the audit, since those of a checkpoint are not complete.
     """
 
@@ -42,7 +43,7 @@ class WorkerReports:
         self._inbox = inbox
         self._clock = clock
         self._meter = LatencyMeter()
-        self._is_blocked = False
+        self.is_blocked = False
         self._blocked_ns = self._since_ns = 0
 
     def measure(self, due: pa.Array) -> None:
@@ -55,15 +56,14 @@ class WorkerReports:
         self._meter.add((np.int64(self._clock()) - due) / 1e6)
 
     def note_credit(self, is_blocked: bool) -> None:
-        """Record whether so much of the worker's output waits for credit that it takes no tuple."""
-        if is_blocked is not self._is_blocked:
-            self._count_blocked()
-            self._is_blocked = is_blocked
+        """Record that so much of the worker's output waits for credit that it takes no tuple, or no longer does."""
+        self._count_blocked()
+        self.is_blocked = is_blocked
 
     def _count_blocked(self) -> None:
         """Count the time until now, if the worker is blocked."""
         now_ns = self._clock()
-        if self._is_blocked:
+        if self.is_blocked:
             self._blocked_ns += max(0, now_ns - self._since_ns)
         self._since_ns = now_ns
 

@@ -321,7 +321,8 @@ class Worker(ChainWork):
             self._instructions += map(TellController, self._unsettled)
             self._unsettled.clear()
         self._drop_lost()
-        self.reports.note_credit(self.outbox.full)
+        if (full := self.outbox.full) is not self.reports.is_blocked:
+            self.reports.note_credit(full)
         taken, self._instructions = [*self._instructions, *self.outbox.sends()], []
         return [*taken, *Counted.of(self.outbox.changes.take())] if self.outbox.changes else taken
 

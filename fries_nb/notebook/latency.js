@@ -125,9 +125,16 @@ async function draw(model, box, signal) {
     for (const one of keys) one.visible = shown.bands.xs.length > 0;
     for (const source of sources) if (shown[source.name]) source.data = shown[source.name];
   };
+  // A run that has ended sends no more, but the reader may still choose another theme.
+  const themes = new MutationObserver(paint);
+  themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
+  const setting = matchMedia("(prefers-color-scheme: dark)");
+  setting.addEventListener("change", paint);
   model.on("change:window", paint);
   paint();
   return () => {
+    themes.disconnect();
+    setting.removeEventListener("change", paint);
     model.off("change:window", paint);
     (views.clear ?? view.remove)?.call(views.clear ? views : view);
   };

@@ -72,7 +72,8 @@ class PanelFrame(ipywidgets.VBox):
     def _fail(self, error: Exception) -> None:
         text = said(f"{self.name} cannot be shown: {type(error).__name__}: {error}", failed=True)
         if text != self.error.value:
-            _LOG.error("the panel %s of a live view cannot be updated", self.name, exc_info=error)
+            # Not as an error: without a configured log that would be printed into the cell.
+            _LOG.info("the panel %s of a live view cannot be updated", self.name, exc_info=error)
             self.error.value, self.children = text, [self._panel, self.error]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -65,6 +66,7 @@ def test_a_panel_that_fails_says_so_in_its_place_and_the_others_go_on(
     def broken() -> Any:
         raise RuntimeError("no <hosts>")
 
+    caplog.set_level(logging.INFO, "fries_nb")
     hosts = next(frame for frame in view.frames if frame.name == "Hosts")
     monkeypatch.setattr(run, "host_rates", broken)
     until(lambda: "Hosts cannot be shown: RuntimeError: no &lt;hosts&gt;" in hosts.error.value)

@@ -1,15 +1,17 @@
 """One line in a running cell that says what the cell waits for, and for how long already.
 
 It appears when the wait has lasted more than a second, is updated in place, and is gone when the wait is over. In a
-notebook it has a button that cancels; as clicks are answered beside the running cell where the front end has subshells,
-and the kernel's interrupt does the same elsewhere. In a terminal the line is rewritten; in other output, as in that of
-a program whose output is a file, each step is a line of its own.
+notebook it has a button that cancels: where the front end has subshells, clicks are answered beside the running cell;
+elsewhere there is the kernel's interrupt. Programs that execute notebooks get plain text, since they keep the state of
+each widget, also of closed ones. In a terminal the line is rewritten; in other output, as in that of a program whose
+output is a file, each step is a line of its own.
 """
 
 from __future__ import annotations
 
 import _thread
 import contextvars
+import html
 import os
 import signal
 import sys
@@ -108,7 +110,8 @@ class ProgressOutput:
 
     def _new_line(self) -> _Line:
         if _has_kernel(self._shell):
-            return _NotebookLine(CellOutput(self._shell), self._button, self.click)
+            output = CellOutput(self._shell)
+            return _NotebookLine(output, self._button, self.click) if _has_user(self._shell) else _ExecutedLine(output)
         return _TerminalLine() if sys.stdout.isatty() else _PrintedLine()
 
 
@@ -134,10 +137,8 @@ class _NotebookLine:
         answer_in_subshell(self._box)
 
     def show(self, words: str, time_passed: str) -> None:
-        from fries_nb.notebook.widgets import said
-
         text = f"{words}, {time_passed}"
-        self._html.value = said(text)
+        self._html.value = f'<div role="timer" style="line-height: 1.8">{html.escape(text)}</div>'
         if not self._created:
             self._created = True
             self._output.create({_WIDGET: self._box.get_view_spec(), "text/plain": text})
@@ -152,6 +153,22 @@ class _NotebookLine:
     def _clicked(button: ipywidgets.Button, click: Callable[[], None]) -> None:
         button.disabled = True
         click()
+
+
+class _ExecutedLine:
+    """The line as text in the output of a cell that no user looks at."""
+
+    def __init__(self, output: CellOutput) -> None:
+        self._output = output
+        self._created = False
+
+    def show(self, words: str, time_passed: str) -> None:
+        put = self._output.replace if self._created else self._output.create
+        self._created = True
+        put({"text/plain": f"{words}, {time_passed}"})
+
+    def remove(self) -> None:
+        self._output.replace({"text/plain": ""})
 
 
 class _TerminalLine:
@@ -199,6 +216,11 @@ def shown_call(shell: InteractiveShell, what: str) -> Iterator[Say]:
 
 def _has_kernel(shell: InteractiveShell) -> bool:
     return getattr(shell, "kernel", None) is not None
+
+
+def _has_user(shell: InteractiveShell) -> bool:
+    """Whether a front end that can ask its user for input sent the cell; nbclient does not."""
+    return bool(getattr(shell.kernel, "_allow_stdin", False))  # type: ignore[attr-defined]  # a kernel's shell
 
 
 def _interrupt() -> None:

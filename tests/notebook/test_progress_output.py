@@ -6,9 +6,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
@@ -161,6 +163,23 @@ def test_a_terminal_rewrites_its_line_and_other_output_has_a_line_a_step(
     assert capsys.readouterr().out == "a step\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     assert isinstance(ProgressOutput(shell, str)._new_line(), progress_output._TerminalLine)
+
+
+def test_a_program_that_executes_a_notebook_gets_text_and_no_widget(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nbclient would keep the state of a widget in the notebook, also when it is closed."""
+    pages = CapturingDisplayPublisher()
+    monkeypatch.setattr(shell, "display_pub", pages)
+    monkeypatch.setattr(shell, "kernel", SimpleNamespace(_allow_stdin=False), raising=False)
+    line = ProgressOutput(shell, str)._new_line()
+    line.show("one", "1 s")
+    line.show("two", "2 s")
+    line.remove()
+    assert [(page["data"], page["update"]) for page in pages.outputs] == [
+        ({"text/plain": "one, 1 s"}, False), ({"text/plain": "two, 2 s"}, True), ({"text/plain": ""}, True),
+    ]  # fmt: skip
+    assert len({page["transient"]["display_id"] for page in pages.outputs}) == 1
 
 
 WAITING = """

@@ -334,7 +334,7 @@ def test_every_button_of_the_dashboard(served: Jupyter, program: BrowserContext,
         every_file(page, view)
         run_cell(page, "# broken")
         view.locator(".lm-TabBar-tab", has_text="Hosts").click()
-        expect(view.get_by_role("alert")).to_have_text("Hosts cannot be shown: RuntimeError: no hosts")
+        expect(view.get_by_text("Hosts cannot be shown: RuntimeError: no hosts")).to_be_visible()
         view.locator(".lm-TabBar-tab", has_text="Changes").click()
         expect(view.get_by_text("Its functions are being prepared")).to_be_visible()
         view.get_by_role("button", name="Cancel").click()

@@ -20,6 +20,7 @@ comparing 2 schedulers: epoch: surge
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -50,7 +51,8 @@ def progress_of(what: str) -> Iterator[Say]:
     Yields:
         A function that is called with each step.
     """
-    if not _displays or _shown:
+    # A cell is executed by the main thread; calls in other threads are part of something that is shown already.
+    if not _displays or _shown or threading.current_thread() is not threading.main_thread():
         yield lambda step: None
         return
     _shown.append(what)

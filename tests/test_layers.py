@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -59,6 +60,7 @@ RIVALS = ("fries_nb.experiments.bench.rivals", "fries_nb.experiments.rivals")
 BAD_WORDS = {"manager", "handler", "context", "helper", "helpers", "util", "utils"}
 
 
+@functools.cache
 def permitted() -> dict[str, set[str]]:
     """For each room, the rooms of the package that it may import ("fries_nb" stands for the public names)."""
     allowed = {
@@ -93,6 +95,12 @@ def room_of(module: str) -> str:
     return parts[1] if len(parts) > 1 else parts[0]
 
 
+@functools.cache
+def parsed(source: str) -> ast.Module:
+    """The syntax tree of a module; several rules ask for it."""
+    return ast.parse(source)
+
+
 def imports_of(tree: ast.Module, package: str) -> Iterator[str]:
     """Dotted names of all that a module imports, at whatever depth; relative ones are made absolute."""
     for node in ast.walk(tree):
@@ -117,7 +125,7 @@ def imported_room(name: str) -> str:
 def broken_imports(module: str, source: str, package: str | None = None) -> list[str]:
     """What a module imports against the rules, in words."""
     room, found = room_of(module), []
-    for name in imports_of(ast.parse(source), package or module.rpartition(".")[0] or module):
+    for name in imports_of(parsed(source), package or module.rpartition(".")[0] or module):
         top = name.split(".")[0]
         if top == "fries_nb" and imported_room(name) not in permitted()[room]:
             found.append(f"{module}: {room} must not import {imported_room(name)} ({name})")
@@ -134,7 +142,7 @@ def chance_or_clock(module: str, source: str) -> list[str]:
     """Chance and clock that need no import of their own: numpy.random, os.urandom, datetime.now."""
     if room_of(module) not in CORE:
         return []
-    attributes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute))
+    attributes = (node for node in ast.walk(parsed(source)) if isinstance(node, ast.Attribute))
     return [
         f"{module}:{node.lineno}: the core must not use .{node.attr}"
         for node in attributes
@@ -146,7 +154,7 @@ def chance_or_clock(module: str, source: str) -> list[str]:
 def too_long(module: str, source: str) -> list[str]:
     """Files of 400 lines and functions of 40 (the docstring apart: an example is not length), in words."""
     found = [f"{module}: {lines} lines"] if (lines := len(source.splitlines())) >= 400 else []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if ast.get_docstring(node) is not None:
@@ -164,7 +172,7 @@ def words(name: str) -> set[str]:
 def bad_names(module: str, source: str) -> list[str]:
     """Modules, classes and functions called by a word that says nothing."""
     kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    names = [module.split(".")[-1], *(node.name for node in ast.walk(ast.parse(source)) if isinstance(node, kinds))]
+    names = [module.split(".")[-1], *(node.name for node in ast.walk(parsed(source)) if isinstance(node, kinds))]
     return [f"{module}: {name}" for name in names if words(name) & BAD_WORDS]
 
 
@@ -191,7 +199,7 @@ def names_by_module() -> dict[str, list[str]]:
     for module, path in modules():
         if not path.stem.startswith("__"):
             found.setdefault(path.stem, []).append(module)
-        classes = (node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef))
+        classes = (node.name for node in parsed(path.read_text()).body if isinstance(node, ast.ClassDef))
         for name in classes:
             if not name.startswith("_"):
                 found.setdefault(name, []).append(module)

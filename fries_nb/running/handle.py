@@ -18,6 +18,7 @@ from fries_nb.dataflow.own_endpoints import check_readable
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import as_updates
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
+from fries_nb.long_calls import progress_of
 from fries_nb.running.region_runner import RegionRunner
 from fries_nb.running.rescales import Rescale
 from fries_nb.running.rollbacks import functions_of
@@ -86,7 +87,8 @@ class Run(RunMonitor):
             RunError: the run has ended, or the checkpoint was aborted; includes the reason.
             TimeoutError: it is not complete in time; it continues.
         """
-        return self._runner.checkpoint(timeout)
+        with progress_of(f"taking a checkpoint of {self.graph.name!r}"):
+            return self._runner.checkpoint(timeout)
 
     # ---- changes
 

@@ -70,6 +70,8 @@ class RecoveryTime:
     seconds: float | None = None
 
 
+EVENTS_KEPT = 1_000
+"""Number of checkpoints, and of recoveries, that are kept besides the last one."""
 CHAINS_KEPT = 1_000
 """Maximum number of changes of chains that are kept."""
 PRINTED = 1_000
@@ -215,14 +217,16 @@ class Telemetry:
         """Record a checkpoint that has ended; aborted ones are ignored."""
         if not event.reason:
             now_s = time.time()
-            self.checkpoints += (KeptCheckpoint(event.epoch, now_s, region + 1),)
+            kept = KeptCheckpoint(event.epoch, now_s, region + 1)
+            self.checkpoints = (*self.checkpoints[-EVENTS_KEPT:], kept)
             self._history.mark(f"c{event.epoch}", "checkpoint", f"checkpoint {event.epoch}", now_s)
 
     @locked
     def recovering(self, event: Recover) -> None:
         """Record that the hosts are being restarted."""
         now_s, checkpoint = time.time(), event.restoration.checkpoint
-        self.recoveries += (RecoveryTime(event.reason, now_s, checkpoint.epoch if checkpoint else 0),)
+        recovery = RecoveryTime(event.reason, now_s, checkpoint.epoch if checkpoint else 0)
+        self.recoveries = (*self.recoveries[-EVENTS_KEPT:], recovery)
         self._history.mark(f"r{len(self.recoveries)}", "recovery", event.reason, now_s)
         self.paused, self.chains = {}, {}
         self._rechain(self.running_chains.restarted())

@@ -1,0 +1,109 @@
+"""What the browser test of the dashboard does with its buttons, one theme after the other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from browser_setting import run_cell
+from playwright.sync_api import Locator, Page, expect
+
+LOADED = """# loaded
+from fries_nb.controller.metrics import Latency, MetricsSnapshot, OperatorMetrics
+of = OperatorMetrics(100, 1_000.0, 50, 5_000, busy=0.9, blocked=0.1)
+StandIn.metrics = lambda self: MetricsSnapshot(dict.fromkeys(self.graph.by_name, of), Latency(9, 4.0, 9.0))
+change = run.reconfigure({"FM": Score(), "MC": dict})
+"""
+BROKEN = """# broken
+def broken(self): raise RuntimeError("no hosts")
+StandIn.host_rates = broken
+run.outcome = None
+change = run.reconfigure({"FM": dict})
+"""
+ENDED = "# ended\nimport os; os._exit(1)"
+# Whether the plot's line of p50 has this colour.
+LINES = """colour => (globalThis.Bokeh?.documents ?? []).flatMap(one => [...one._all_models.values()])
+  .some(one => one.type === "Line" && one.line_color?.value === colour)"""
+
+
+def trouble(page: Page, view: Locator, pictures: Path) -> None:
+    """A panel that fails, a change that waits, and a kernel that has died."""
+    run_cell(page, "# broken")
+    view.locator(".lm-TabBar-tab", has_text="Hosts").click()
+    expect(view.get_by_text("Hosts cannot be shown: RuntimeError: no hosts")).to_be_visible()
+    view.locator(".lm-TabBar-tab", has_text="Changes").click()
+    expect(view.get_by_text("Its functions are being prepared")).to_be_visible()
+    view.get_by_role("button", name="Cancel").click()
+    expect(view.get_by_text("change u3: it is cancelled")).to_be_visible()
+    page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text="# ended")).click()
+    page.keyboard.press("Shift+Enter")
+    expect(view.get_by_role("alert").filter(has_text="No news from the kernel since")).to_be_visible()
+    expect(view.get_by_text("fraud: running")).to_be_hidden()
+    page.screenshot(path=pictures / "silent.png")
+
+
+def sizes_of_the_picture(page: Page, view: Locator) -> None:
+    """It is as large as asked for, and fits what it has at first and at last."""
+    picture = view.locator(".fries-dag svg")
+
+    def width() -> float:
+        return float(picture.evaluate("one => one.getBoundingClientRect().width"))
+
+    first = width()
+    view.get_by_role("button", name="Larger").click()
+    assert width() == pytest.approx(1.25 * first, rel=0.01)
+    for _ in range(2):
+        view.get_by_role("button", name="Smaller").click()
+    assert width() == pytest.approx(0.8 * first, rel=0.01)
+    view.get_by_role("button", name="Fit the width").click()
+    assert width() == pytest.approx(first, rel=0.01)
+    whole = view.get_by_role("button", name="on the whole screen")
+    whole.click()
+    expect(whole).to_have_text("Leave full screen")
+    assert width() > 1.5 * first
+    whole.click()
+    expect(whole).to_have_text("Full screen")
+
+
+def in_both_themes(page: Page, view: Locator, pictures: Path) -> None:
+    """Keep screenshots in both widths and themes; nothing is wider than the view."""
+    for theme in ("Light", "Dark"):
+        page.keyboard.press("Control+Shift+C")  # the palette of commands
+        page.keyboard.type(f"Use Theme: JupyterLab {theme}", delay=5)
+        page.keyboard.press("Enter")
+        expect(page.locator("body")).to_have_attribute("data-jp-theme-light", str(theme == "Light").lower())
+        page.wait_for_function(LINES, arg={"Light": "#0072B2", "Dark": "#56B4E9"}[theme])
+        for width in (1280, 800):
+            page.set_viewport_size({"width": width, "height": 900})
+            for tab in ("Operators", "Save", "Changes"):
+                view.locator(".lm-TabBar-tab", has_text=tab).click()
+                view.get_by_role("button", name="Stop", exact=True).evaluate("one => one.scrollIntoView()")
+                page.screenshot(path=pictures / f"{tab}-{width}-{theme}.png")
+                wide = "one => one.scrollWidth > one.clientWidth + 1"
+                assert not view.locator(".fries-live").evaluate(wide), (tab, width, theme)
+
+
+def replay_by_keyboard(page: Page, view: Locator) -> None:
+    """A marker travels along its edge; the picture shows the plan again afterwards."""
+    view.get_by_role("button", name="Replay").click()
+    expect(view.get_by_text("1 of 4: The message leaves the controller for FM")).to_be_visible()
+    expect(view.get_by_text("4 of 4: ")).to_be_visible()
+    view.get_by_role("slider").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(view.get_by_text("3 of 4: ")).to_be_visible()
+    expect(view.locator('.fries-dag g.edge[data-edge="1"] .travelling')).to_have_count(1)
+    view.get_by_role("button", name="Close").click()
+    expect(view.locator(".travelling")).to_have_count(0)
+    expect(view.locator('.fries-dag g.node[data-operator="FM"]')).to_have_attribute("data-state", re.compile("target"))
+
+
+def every_file(page: Page, view: Locator) -> None:
+    """Each button saves its file, with the name and the kind that it says."""
+    view.locator(".lm-TabBar-tab", has_text="Save").click()
+    beginnings = {"csv": b"change,", "parquet": b"PAR1", "svg": b"<svg", "png": b"\x89PNG"}
+    for what, kind in (("changes", "csv"), ("changes", "parquet"), ("dataflow", "svg"), ("whole view", "png")):
+        with page.expect_download() as saving:
+            view.get_by_role("button", name=f"Save {what} as {kind.upper()}").click()
+        assert saving.value.suggested_filename == f"fraud {what}.{kind}"
+        assert saving.value.path().read_bytes().startswith(beginnings[kind])

@@ -156,7 +156,7 @@ def test_nothing_that_a_hostile_page_sends_is_evaluated(tmp_path: Path) -> None:
         client.wait_for_ready(timeout=PATIENCE_S)
         execute(client, SHOW)
         for show, names, evaluated in OFFERS:
-            execute(client, f"import os; run = flow.run(workers=2); {show}")
+            execute(client, f"import os, ipywidgets; ipywidgets.Widget.close_all(); run = flow.run(workers=2); {show}")
             attack(client, update({"selected": ["FM"]}))
             attack(client, *(update({name: expression}) for name in names))
             attack(client, update({"_options_labels": ["", expression]}), update({"index": 1}))

@@ -36,23 +36,23 @@ def why_waits(moment: RunMoment, change: Change) -> str:
         change: a change that is under way.
 
     Returns:
-        The first reason that is known, as a sentence.
+        The first reason that is known, in words.
     """
     run, targets = moment.run, sorted(change.plan.targets)
     if run.state != "running":
-        return f"The run is {run.state}."
+        return f"the run is {run.state}"
     if blocked := in_the_way(run, targets):
-        return f"It waits, since {next(iter(blocked.values()))}."
+        return f"it waits, since {next(iter(blocked.values()))}"
     for earlier in moment.changes:
         if earlier is change:
             break
         if not earlier.done:
-            return f"It waits for change {earlier.id} of {', '.join(sorted(earlier.plan.targets))}, which is under way."
+            return f"it waits for change {earlier.id} of {', '.join(sorted(earlier.plan.targets))}, which is under way"
     for loop in moment.loops:
         if loop.change == change.id:
-            return f"It waits until the loop {loop.name} is empty: {loop.waiting:,} rows wait there, {loop.phase}."
-    if not run.topology().is_idle:
-        return "It waits for the rescale that is under way."
+            return f"it waits until the loop {loop.name} is empty: {loop.waiting:,} rows wait there, {loop.phase}"
+    if not moment.topology.is_idle:
+        return "it waits for the rescale that is under way"
     if not any(one.processed for one in moment.last.operators.values()):
-        return "It waits for the first tuples, on which it is rehearsed."
-    return "Its functions are being prepared, or its markers are on their way."
+        return "it waits for the first tuples, on which it is rehearsed"
+    return "its functions are being prepared, or its markers are on their way"

@@ -81,7 +81,7 @@ class ChangePanel(ipywidgets.VBox):
         self._shown = shown
         self.revert.disabled, self.revert.tooltip = bool(refused), refused or "Change its operators back"
         self.cancel.disabled, self.replay.disabled = change.done, outcome != "done"
-        self.details.value = said(waits) if waits else self._facts(change)
+        self.details.value = said(f"{change.id}: {waits}") if waits else self._facts(change)
         self.children = [self.table, self._buttons, self.result, self.details]
 
     def _facts(self, change: Change) -> str:

@@ -19,7 +19,7 @@ from fries_nb.notebook.constraint_panel import ConstraintPanel, ProposalList
 from fries_nb.notebook.dag_panel import DagPanel
 from fries_nb.notebook.form import ChangeForm
 from fries_nb.notebook.function_sources import FunctionSource
-from fries_nb.notebook.host_panel import HostPanel, HostProposalRow
+from fries_nb.notebook.host_panel import HostLoadTable, HostPanel, HostProposalRow
 from fries_nb.notebook.operator_panel import OperatorPanel
 from fries_nb.notebook.panels import PanelFrame, ProgressPanel
 from fries_nb.notebook.plots import LatencyPanel
@@ -40,7 +40,7 @@ class RunView(ipywidgets.VBox):
     """The live view of one run.
 
     Its widgets are ``status``, ``stop``, ``dag``, ``latency``, ``form``, ``proposals``, ``host_proposal`` and, in tabs,
-    ``operators``, ``changes``, ``hosts``, ``progress``, ``constraints`` and ``save``.
+    ``operators``, ``changes``, ``hosts``, ``host_loads``, ``progress``, ``constraints`` and ``save``.
 
     It does not show what operators print; the cell that started the run does (``cell_outputs.CellEcho``).
 
@@ -63,8 +63,7 @@ class RunView(ipywidgets.VBox):
         self._renew = renew
         self._period_s = period_s
         self._closed = threading.Event()
-        self._ended = 0
-        self._measured_s = -REPORT_S
+        self._ended, self._measured_s = 0, -REPORT_S
         self._moment = RunMoment(run)
         self._bar = StatusBar(run, period_s)
         self.status, self.stop = self._bar.status, self._bar.stop
@@ -76,7 +75,8 @@ class RunView(ipywidgets.VBox):
         self.dag.observe(lambda change: self.form.choose(change["new"]), names="selected")
         self.proposals, self.host_proposal = ProposalList(pictures.show_plan), HostProposalRow(run)
         self.operators, self.changes, self.save = OperatorPanel(), ChangePanel(run, pictures), SavePanel(run)
-        self.progress, self.constraints, self.hosts = ProgressPanel(), ConstraintPanel(), HostPanel()
+        self.progress, self.constraints = ProgressPanel(), ConstraintPanel()
+        self.hosts, self.host_loads = HostPanel(), HostLoadTable()
         kept = PanelFrame("The static picture", ipywidgets.VBox(), self._keep)
         bar = PanelFrame("The status", self._bar, self._bar.update)
         dag = PanelFrame("The dataflow", self.dag, pictures.update, "0 1 auto")
@@ -102,11 +102,15 @@ class RunView(ipywidgets.VBox):
         return [
             PanelFrame("Operators", self.operators, self.operators.update),
             PanelFrame("Changes", self.changes, self.changes.update),
-            PanelFrame("Hosts", self.hosts, self.hosts.update),
+            PanelFrame("Hosts", ipywidgets.VBox([self.hosts, self.host_loads]), self._update_hosts),
             PanelFrame("Times and loops", self.progress, self.progress.update),
             PanelFrame("Constraints", self.constraints, self.constraints.update),
             PanelFrame("Save", self.save, lambda moment: None),
         ]
+
+    def _update_hosts(self, moment: RunMoment) -> None:
+        self.hosts.update(moment)
+        self.host_loads.update(moment)
 
     @property
     def is_open(self) -> bool:

@@ -6,6 +6,7 @@ Accepting a proposal works in a thread, since the kernel handles further message
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -17,11 +18,13 @@ from fries_nb.errors import FriesError
 from fries_nb.notebook.panels import DrawnPanel
 from fries_nb.notebook.rescale_view import outcome_line
 from fries_nb.notebook.run_moment import RunMoment
+from fries_nb.notebook.table_view import TableView
 from fries_nb.notebook.widgets import answer_in_subshell, said
-from fries_nb.report.host_rows import before_now, hosts_svg, read_aloud
+from fries_nb.report.host_rows import before_now, bytes_of, hosts_svg, read_aloud
 from fries_nb.report.markup import counted
 from fries_nb.run import Run
 from fries_nb.running.host_advice import HostProposal
+from fries_nb.running.worker_table import HostLoad
 
 
 class HostPanel(DrawnPanel):
@@ -48,10 +51,26 @@ class HostPanel(DrawnPanel):
 
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run."""
-        self.show(moment.run.topology(), moment.host_rates, moment.run.topology_history())
+        self.show(moment.topology, moment.host_rates, moment.run.topology_history())
 
     def __repr__(self) -> str:
         return f"HostPanel({read_aloud(*self._facts[:2]) if self._facts else ''})"
+
+
+class HostLoadTable(TableView):
+    """The load of each host: workers, rate, processor, memory, and the bytes that wait in front of its workers."""
+
+    def __init__(self) -> None:
+        super().__init__("Load of hosts", ("host", "#workers", "#tuples/s", "#CPU", "#memory", "#waiting"))
+
+    def update(self, moment: RunMoment) -> None:
+        """Show a moment of the run; once it has ended, hosts have no load."""
+        placed = Counter(host for hosts in moment.topology.workers.values() for host in hosts)
+        loads, rates = {} if moment.over else moment.run.host_loads(), moment.host_rates
+        self.fill({
+            str(host): (str(host), str(placed[host]), f"{rates.get(host, 0.0):,.0f}", *_load(loads.get(host)))
+            for host in moment.topology.hosts_now
+        })  # fmt: skip
 
 
 class HostProposalRow(ipywidgets.VBox):
@@ -113,6 +132,13 @@ def two_digits(rate: float) -> float:
     (1200.0, 0.0, 7.4)
     """
     return float(f"{rate:.2g}")
+
+
+def _load(load: HostLoad | None) -> tuple[str, str, str]:
+    """The cells of a host's processor, memory and waiting bytes; empty before its first message."""
+    if load is None:
+        return "", "", ""
+    return f"{100 * load.cpu_share:.0f} %", bytes_of(load.rss_bytes), bytes_of(load.waiting_bytes)
 
 
 def _drawn(

@@ -28,11 +28,11 @@ class OperatorPanel(TableView):
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run, if something has changed."""
         functions, paused, state = moment.run.functions(), moment.run.paused, moment.run.state
-        shown = (functions, tuple(paused), state, moment.flowing, moment.run.topology())
+        shown = (functions, tuple(paused), state, moment.flowing, moment.topology)
         if shown == self._shown:
             return
         self._shown = shown
-        metrics, counts = moment.flowing.operators, moment.run.topology().workers
+        metrics, counts = moment.flowing.operators, moment.topology.workers
         self.fill({
             one.name: (
                 one.name,

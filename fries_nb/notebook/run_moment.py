@@ -20,6 +20,7 @@ from fries_nb.changes import Change
 from fries_nb.controller.frontiers import OperatorFrontier
 from fries_nb.controller.loop_states import LoopState
 from fries_nb.controller.metrics import MetricsSnapshot
+from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.notebook.known import OVER
 from fries_nb.run import Run
 
@@ -65,6 +66,11 @@ class RunMoment:
     def frontiers(self) -> Sequence[OperatorFrontier]:
         """The frontiers."""
         return self.run.frontiers()
+
+    @cached_property
+    def topology(self) -> TopologyStatus:
+        """The hosts and their workers."""
+        return self.run.topology()
 
     @cached_property
     def host_rates(self) -> Mapping[int, float]:

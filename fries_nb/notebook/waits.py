@@ -10,11 +10,12 @@ from fries_nb.changes import Change, ChangeResult
 from fries_nb.errors import ReconfigurationError
 from fries_nb.notebook import summaries
 from fries_nb.notebook.cells import told_when_interrupted
+from fries_nb.notebook.change_lines import why_waits
 from fries_nb.notebook.progress_output import ProgressOutput
+from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.starts import Start
 from fries_nb.notebook.statuses import in_the_way
 from fries_nb.notebook.summaries import Summary, quoted
-from fries_nb.report.markup import counted
 from fries_nb.run import Run
 
 GLANCE_S = 2.0
@@ -93,17 +94,9 @@ def change_progress(run: Run, change: Change) -> str:
     """What a change that is under way waits for, as far as the driver knows.
 
     Returns:
-        Words such as "changing FM: it waits for 1 earlier change".
+        Words such as "changing FM: its functions are being prepared, or its markers are on their way".
     """
-    targets = sorted(change.plan.targets)
-    what = f"changing {', '.join(targets)}"
-    before = [one for one in run.changes if not one.done and one.requested_s < change.requested_s]
-    if run.state != "running":
-        return f"{what}: the run is {run.state}"
-    if before:
-        return f"{what}: it waits for {counted(len(before), 'earlier change')}"
-    workers = sum(len(run.topology().workers.get(name, ())) for name in targets)
-    return f"{what}: prepared and switched in {counted(workers, 'worker')}, while rows flow"
+    return f"changing {', '.join(sorted(change.plan.targets))}: {why_waits(RunMoment(run), change)}"
 
 
 def _result(run: Run, change: Change, wait_s: float) -> ChangeResult:

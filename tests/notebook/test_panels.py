@@ -24,6 +24,7 @@ from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.save_panel import FORMATS, FRAMES, PICTURES, SavePanel, file_of
 from fries_nb.notebook.status_bar import NEWS_S, StatusLine
 from fries_nb.notebook.status_bar import PATIENCE_S as SILENCE_S
+from fries_nb.report.host_rows import bytes_of
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
 
@@ -108,6 +109,16 @@ def test_operators_say_what_runs_now(view: RunView, run: StandIn) -> None:
     assert "runs Score(1) (initial) since" in view.dag.titles["FM"]
 
 
+def test_hosts_say_how_loaded_they_are(view: RunView, run: StandIn) -> None:
+    """Those whose first message has come; a run that has ended has no load."""
+    until(lambda: len(rows(view.host_loads)) == 2)
+    first, second = rows(view.host_loads)
+    assert first[3:6] == ["0", "50 %", bytes_of(200_000_000)]
+    assert second[4:] == ["", "", ""]
+    run.state = "finished"
+    until(lambda: rows(view.host_loads)[0][4] == "")
+
+
 def test_news_of_the_kernel_are_sent_about_once_a_second() -> None:
     """However often the view is updated; the page waits longer for a view that is updated seldom."""
     now = [0.0]
@@ -163,17 +174,17 @@ def test_a_change_that_waits_says_why_and_can_be_cancelled(view: RunView, run: S
     cancelled: list[str] = []
     change = run.reconfigure({"FM": dict})
     change._cancel = cancelled.append
-    until(lambda: "It waits for the first tuples" in view.changes.details.value)
+    until(lambda: "it waits for the first tuples" in view.changes.details.value)
     assert not view.changes.cancel.disabled
     assert view.changes.replay.disabled
     view.changes.cancel.click()
     assert cancelled == ["u1"]
     second = run.reconfigure({"MC": dict})
-    assert "It waits for change u1 of FM" in why_waits(RunMoment(run), second)  # type: ignore[arg-type]
+    assert "it waits for change u1 of FM" in why_waits(RunMoment(run), second)  # type: ignore[arg-type]
     run.hear("out", 9, 4.0, 1.0)
     assert "being prepared" in why_waits(RunMoment(run), change)  # type: ignore[arg-type]
     run.state = "recovering"
-    assert why_waits(RunMoment(run), change) == "The run is recovering."  # type: ignore[arg-type]
+    assert why_waits(RunMoment(run), change) == "the run is recovering"  # type: ignore[arg-type]
 
 
 def test_a_change_is_replayed_in_the_picture(view: RunView, run: StandIn) -> None:

@@ -108,7 +108,7 @@ def test_a_change_that_takes_long_is_cancelled_by_a_click(
     clicking.join(PATIENCE_S)
     assert type(result.error_in_exec) is ReconfigurationError
     assert str(result.error_in_exec) == "FM aborted: it was cancelled; nothing changed"
-    assert line.words[-1] == "changing FM: prepared and switched in 2 workers, while rows flow"
+    assert line.words[-1] == "changing FM: it waits for the first tuples, on which it is rehearsed"
     monkeypatch.setattr(outputs[-1], "_cancel", pytest.fail)
     outputs[-1].click()
     told(shell, "%fries_reconfigure FM=dict --wait 0")

@@ -33,7 +33,7 @@ def trouble(page: Page, view: Locator, pictures: Path) -> None:
     view.locator(".lm-TabBar-tab", has_text="Hosts").click()
     expect(view.get_by_text("Hosts cannot be shown: RuntimeError: no hosts")).to_be_visible()
     view.locator(".lm-TabBar-tab", has_text="Changes").click()
-    expect(view.get_by_text("Its functions are being prepared")).to_be_visible()
+    expect(view.get_by_text("its functions are being prepared")).to_be_visible()
     view.get_by_role("button", name="Cancel").click()
     expect(view.get_by_text("change u3: it is cancelled")).to_be_visible()
     page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text="# ended")).click()

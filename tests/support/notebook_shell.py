@@ -44,6 +44,7 @@ from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.run_frames import changes_frame, history_frame, queues_frame
 from fries_nb.running.source_states import Explanation, source_states
 from fries_nb.running.telemetry import RecoveryTime
+from fries_nb.running.worker_table import HostLoad
 from fries_nb.scheduling import Plan, schedule
 from fries_nb.topology.running_chains import ChainChange
 from fries_nb.topology.topology import Topology
@@ -273,6 +274,10 @@ class StandIn:
     def host_rates(self) -> dict[int, float]:
         """None flows."""
         return dict.fromkeys(self.topology().hosts, 0.0)
+
+    def host_loads(self) -> dict[int, HostLoad]:
+        """Of the first one."""
+        return {0: HostLoad(0.5, 200_000_000, 0)}
 
     def host_proposal(self) -> HostProposal | None:
         """As told."""

@@ -4,6 +4,9 @@ One flow runs in a real kernel. It is shown, with all widgets, and hidden, in tu
 first at full speed, for throughput, then at 1,000 tuples per second, for the kernel's CPU. By then the plot has its
 maximum number of points. Rows and CPU time of the first second after each switch are excluded.
 
+Then a flow of 200 operators is shown and hidden in turn, with ten updates a second; all of its figures change all the
+time.
+
 Throughput depends on the wall clock, so other load on the machine disturbs it, often more than the display does. Tuples
 per second of processor time are equivalent on an idle machine, and more stable.
 """
@@ -43,6 +46,15 @@ START = f"%fries_run fraud --hosts {HOSTS} --workers {HOSTS}\n"
 SHOW = "run"
 HIDE = "ipywidgets.Widget.close_all()"
 STOP = "%fries_stop fraud"
+WIDE, UPDATE_S = 200, 0.1
+WIDE_FLOW = f"""
+flow = fn.Dataflow("wide")
+stream = flow.source("rows", fn.rate({RATE}))
+for number in range({WIDE} - 2):
+    stream = stream.map(f"operator {{number}}", lambda row: row)
+stream.sink("out", fn.memory())
+"""
+WIDE_START = f"%config FriesMagics.refresh = {UPDATE_S}\n%fries_run wide --hosts {HOSTS} --workers {HOSTS}\n"
 POINTS = "print(json.dumps([run.state, [(point.at_s, point.rate) for point in run.history()]]))"
 
 
@@ -99,6 +111,7 @@ def display(scale: float, runs: int) -> BenchReport:
         list(notebook.heard(WARM_S))
         steady = _by_turns(notebook, look_s, runs)
         notebook.run(STOP)
+        wide = _wide(notebook, look_s, runs)
     throughput = compared([look.rate for look in flat_out], "tuples/s")
     per_cpu_s = compared([look.per_cpu_s for look in flat_out], "tuples a second of CPU, of all processes")
     cpu = compared([look.cpu for look in steady], f"% of a core at {RATE:,} tuples/s")
@@ -106,7 +119,11 @@ def display(scale: float, runs: int) -> BenchReport:
         Target("throughput, shown against not shown", throughput.ratio_median, 0.97, unit="times"),
         Target("from %fries_run to the first point, Spark up", median(firsts), 6.0, at_least=False, unit="s"),
         Target("kernel CPU of the display", added(cpu), 5.0, at_least=False, unit="% of a core"),
-    )
+        Target(
+            f"kernel CPU, {WIDE} operators, {1 / UPDATE_S:g} updates/s", added(wide), 5.0, at_least=False,
+            unit="% of a core",
+        ),
+    )  # fmt: skip
     facts = {
         "first points, s": [round(seconds, 2) for seconds in firsts],
         "looked at each, s": look_s,
@@ -115,7 +132,16 @@ def display(scale: float, runs: int) -> BenchReport:
         "kernel CPU, flat out, shown, %": median(look.cpu for look in flat_out[::2]),
         "kernel CPU, flat out, not shown, %": median(look.cpu for look in flat_out[1::2]),
     }
-    return BenchReport("display", scale, (throughput, per_cpu_s, cpu), targets, facts, CREDIT_BYTES)
+    return BenchReport("display", scale, (throughput, per_cpu_s, cpu, wide), targets, facts, CREDIT_BYTES)
+
+
+def _wide(notebook: Kernel, look_s: float, runs: int) -> PairedResult:
+    """The kernel's CPU use with the wide flow, shown and hidden in turn."""
+    notebook.run(WIDE_FLOW + WIDE_START)
+    list(notebook.heard(WARM_S))
+    looks = _by_turns(notebook, look_s, runs)
+    notebook.run("%fries_stop wide --now")
+    return compared([look.cpu for look in looks], f"% of a core with {WIDE} operators")
 
 
 def compared(figures: Sequence[float], unit: str) -> PairedResult:

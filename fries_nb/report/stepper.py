@@ -16,7 +16,10 @@ from collections.abc import Sequence
 
 from fries_nb.report.markup import Html, tag
 
-_BUTTON = "border: 1px solid currentColor; border-radius: 4px; padding: 3px 8px; text-align: center; cursor: pointer"
+_BUTTON = (
+    "border: 1px solid currentColor; border-radius: 4px; padding: 3px 8px; text-align: center; cursor: pointer; "
+    "white-space: nowrap"
+)
 _BACK, _ON = 'content: "\\2039\\00a0 Previous"', 'content: "Next\\00a0 \\203a"'
 _END = f"grid-row: 1; {_BUTTON}; cursor: default; opacity: 0.4"
 _HIDDEN = "position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap"
@@ -26,7 +29,7 @@ STYLE = f"""\
 .fries-steps section > p {{ margin: 4px 0 8px; }}
 .fries-steps svg {{ display: block; max-width: 100%; height: auto; }}
 @supports selector(:has(+ a)) {{ @media not print {{
-.fries-steps {{ position: relative; display: grid; grid-template-columns: 6rem 7rem 6rem 1fr; gap: 8px 6px;
+.fries-steps {{ position: relative; display: grid; grid-template-columns: max-content 7rem max-content 1fr; gap: 8px 6px;
   align-items: center; margin: 8px 0; line-height: 1.4; }}
 .fries-steps > label {{ {_HIDDEN} }}
 .fries-steps > label > input {{ position: absolute; opacity: 0; margin: 0; pointer-events: none; }}

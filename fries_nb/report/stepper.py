@@ -29,8 +29,8 @@ STYLE = f"""\
 .fries-steps section > p {{ margin: 4px 0 8px; }}
 .fries-steps svg {{ display: block; max-width: 100%; height: auto; }}
 @supports selector(:has(+ a)) {{ @media not print {{
-.fries-steps {{ position: relative; display: grid; grid-template-columns: max-content 7rem max-content 1fr; gap: 8px 6px;
-  align-items: center; margin: 8px 0; line-height: 1.4; }}
+.fries-steps {{ position: relative; display: grid; gap: 8px 6px;
+  grid-template-columns: max-content 7rem max-content 1fr; align-items: center; margin: 8px 0; line-height: 1.4; }}
 .fries-steps > label {{ {_HIDDEN} }}
 .fries-steps > label > input {{ position: absolute; opacity: 0; margin: 0; pointer-events: none; }}
 .fries-steps > {_CURRENT}, .fries-steps > {_PREVIOUS}, .fries-steps > {_NEXT} {{

@@ -64,13 +64,13 @@ class SavePanel(anywidget.AnyWidget):
 
     def _serve(self, what: str, kind: str) -> None:
         try:
-            data = file_of(self._run, what, kind)
+            data, content = file_of(self._run, what, kind), _TYPES[kind]
         except Exception as error:  # noqa: BLE001 - shown beside the button
             self.send({"event": "failed", "what": what, "error": f"{type(error).__name__}: {error}"})
             return
         name = f"{self._run.graph.name} {what}.{kind}"
         # A browser makes PNG of SVG itself; Graphviz, which could, is not on every machine.
-        self.send({"event": "file", "what": what, "name": name, "type": _TYPES[kind]}, buffers=[data])
+        self.send({"event": "file", "what": what, "name": name, "type": content}, buffers=[data])
 
 
 def file_of(run: Run, what: str, kind: str) -> bytes:

@@ -217,13 +217,14 @@ def test_every_file_can_be_saved(run: StandIn, monkeypatch: pytest.MonkeyPatch) 
     sent: list[Any] = []
     panel = SavePanel(run)  # type: ignore[arg-type]
     monkeypatch.setattr(panel, "send", lambda content, buffers=None: sent.append((content, buffers)))
-    for what in ("changes", "secrets"):
-        panel._handle_custom_msg({"event": "save", "what": what, "kind": "csv"}, [])
+    for what, kind in (("changes", "csv"), ("secrets", "csv"), ("dataflow", "exe")):
+        panel._handle_custom_msg({"event": "save", "what": what, "kind": kind}, [])
         joined("fries-save")
-    (file, [data]), (failed, _) = sent
+    (file, [data]), (failed, _), (unknown, _) = sent
     assert (file["name"], file["type"]) == ("fraud changes.csv", "text/csv")
     assert data.startswith(b"change,")
     assert (failed["event"], failed["what"]) == ("failed", "secrets")
+    assert (unknown["event"], unknown["what"]) == ("failed", "dataflow")
 
 
 def test_the_dashboard_is_shown_by_its_magic(shell: InteractiveShell, run: StandIn) -> None:

@@ -32,6 +32,7 @@ from fries_nb.run import Run
 
 PERIOD_S = 0.2
 """Default number of seconds between two updates."""
+_OPERATORS, _HOSTS = 0, 2
 REPORT_S = 0.25
 """Seconds for which measurements are not read again: hosts report about four times a second."""
 
@@ -59,9 +60,7 @@ class RunView(ipywidgets.VBox):
         renew: Callable[[Run], None] = lambda run: None,
         period_s: Callable[[], float] = lambda: PERIOD_S,
     ) -> None:
-        self._run = run
-        self._renew = renew
-        self._period_s = period_s
+        self._run, self._renew, self._period_s = run, renew, period_s
         self._closed = threading.Event()
         self._ended, self._measured_s = 0, -REPORT_S
         self._moment = RunMoment(run)
@@ -81,9 +80,10 @@ class RunView(ipywidgets.VBox):
         bar = PanelFrame("The status", self._bar, self._bar.update)
         dag = PanelFrame("The dataflow", self.dag, pictures.update, "0 1 auto")
         plot = PanelFrame("The plot", self.latency, plots.update, "1 1 320px")
-        offers, tabs = self._offers(), self._in_tabs()
-        self._frames = (kept, bar, dag, plot, *offers, *tabs)  # the picture is there before a view shows the end
-        self.tabs = ipywidgets.Tab(children=tabs, titles=[frame.name for frame in tabs], selected_index=0)
+        offers, self._tabs = self._offers(), self._in_tabs()
+        self._frames = (kept, bar, dag, plot, *offers, *self._tabs)  # the picture is there before a view shows the end
+        self.tabs = ipywidgets.Tab(self._tabs, titles=[frame.name for frame in self._tabs], selected_index=_OPERATORS)
+        self.tabs.observe(lambda change: self._update_tab(change["new"]), names="selected_index")
         # On narrow pages the plot is on top.
         side_by_side = ipywidgets.HBox([dag, plot], layout=ipywidgets.Layout(flex_flow="row wrap-reverse"))
         super().__init__([bar, side_by_side, self.changes.bar, self.form, *offers, self.tabs, kept])
@@ -100,7 +100,7 @@ class RunView(ipywidgets.VBox):
 
     def _in_tabs(self) -> list[PanelFrame]:
         return [
-            PanelFrame("Operators", self.operators, self.operators.update),
+            PanelFrame("Operators", self.operators, self._update_operators),
             PanelFrame("Changes", self.changes, self.changes.update),
             PanelFrame("Hosts", ipywidgets.VBox([self.hosts, self.host_loads]), self._update_hosts),
             PanelFrame("Times and loops", self.progress, self.progress.update),
@@ -108,9 +108,19 @@ class RunView(ipywidgets.VBox):
             PanelFrame("Save", self.save, lambda moment: None),
         ]
 
+    def _update_operators(self, moment: RunMoment) -> None:
+        if self.tabs.selected_index == _OPERATORS:  # a table of hundreds of rows costs as much as all else
+            self.operators.update(moment)
+
     def _update_hosts(self, moment: RunMoment) -> None:
         self.hosts.update(moment)
-        self.host_loads.update(moment)
+        if self.tabs.selected_index == _HOSTS:
+            self.host_loads.update(moment)
+
+    def _update_tab(self, index: int | None) -> None:
+        """Show what a tab has missed while it was hidden."""
+        if index is not None:
+            self._tabs[index].update(self._moment)
 
     @property
     def is_open(self) -> bool:

@@ -66,7 +66,7 @@ class HostLoadTable(TableView):
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run; once it has ended, hosts have no load."""
         placed = Counter(host for hosts in moment.topology.workers.values() for host in hosts)
-        loads, rates = {} if moment.over else moment.run.host_loads(), moment.host_rates
+        loads, rates = moment.host_loads, moment.host_rates
         self.fill({
             str(host): (str(host), str(placed[host]), f"{rates.get(host, 0.0):,.0f}", *_load(loads.get(host)))
             for host in moment.topology.hosts_now

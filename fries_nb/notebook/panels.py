@@ -41,7 +41,7 @@ class PanelFrame(ipywidgets.VBox):
     Args:
         name: name of the panel, for messages and as the title of its tab.
         panel: the widget.
-        update: shows a moment of the run in it; called from one thread.
+        update: shows a moment of the run in it; called by one thread at a time.
         flex: its share of a row, as in CSS.
 
     Attributes:
@@ -55,19 +55,21 @@ class PanelFrame(ipywidgets.VBox):
         self.error = ipywidgets.HTML()
         self._panel = panel
         self._update = update
+        self._one_at_a_time = threading.Lock()
         super().__init__([panel])
         self.layout.flex = flex
         self.layout.min_width = "0"
 
     def update(self, moment: RunMoment) -> None:
-        """Show a moment of the run."""
-        try:
-            self._update(moment)
-        except Exception as error:  # noqa: BLE001 - shown in the panel's place, and logged
-            self._fail(error)
-        else:
-            if self.error.value:
-                self.error.value, self.children = "", [self._panel]
+        """Show a moment of the run; may be called from any thread."""
+        with self._one_at_a_time:
+            try:
+                self._update(moment)
+            except Exception as error:  # noqa: BLE001 - shown in the panel's place, and logged
+                self._fail(error)
+            else:
+                if self.error.value:
+                    self.error.value, self.children = "", [self._panel]
 
     def _fail(self, error: Exception) -> None:
         text = said(f"{self.name} cannot be shown: {type(error).__name__}: {error}", failed=True)

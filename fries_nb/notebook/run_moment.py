@@ -23,6 +23,10 @@ from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.notebook.known import OVER
 from fries_nb.run import Run
+from fries_nb.running.worker_table import HostLoad
+
+_MEASURED = ("last", "flowing", "topology", "host_rates", "host_loads")
+"""Parts that hosts report, and that take long to read for hundreds of workers."""
 
 
 class RunMoment:
@@ -40,12 +44,13 @@ class RunMoment:
     def __init__(self, run: Run, before: RunMoment | None = None) -> None:
         self.run = run
         self.over = run.state in OVER
-        self._before = None if before is None else vars(before).get("last")
+        if before is not None:
+            vars(self).update({name: vars(before)[name] for name in _MEASURED if name in vars(before)})
 
     @cached_property
     def last(self) -> MetricsSnapshot:
         """The measurements, the last ones of a run that has ended."""
-        return self._before or self.run.metrics()
+        return self.run.metrics()
 
     @cached_property
     def flowing(self) -> MetricsSnapshot:
@@ -66,6 +71,11 @@ class RunMoment:
     def frontiers(self) -> Sequence[OperatorFrontier]:
         """The frontiers."""
         return self.run.frontiers()
+
+    @cached_property
+    def host_loads(self) -> Mapping[int, HostLoad]:
+        """Host to what its process uses; empty once the run has ended."""
+        return {} if self.over else self.run.host_loads()
 
     @cached_property
     def topology(self) -> TopologyStatus:

@@ -87,12 +87,14 @@ def in_both_themes(page: Page, view: Locator, pictures: Path) -> None:
 def replay_by_keyboard(page: Page, view: Locator) -> None:
     """A marker travels along its edge; the picture shows the plan again afterwards."""
     view.get_by_role("button", name="Replay").click()
-    expect(view.get_by_text("1 of 4: The message leaves the controller for FM")).to_be_visible()
-    expect(view.get_by_text("4 of 4: ")).to_be_visible()
+    expect(view.get_by_text("4 of 4: ")).to_be_visible()  # it plays by itself, each step for a moment
     view.get_by_role("slider").focus()
     page.keyboard.press("ArrowLeft")
     expect(view.get_by_text("3 of 4: ")).to_be_visible()
     expect(view.locator('.fries-dag g.edge[data-edge="1"] .travelling')).to_have_count(1)
+    for _ in range(2):
+        page.keyboard.press("ArrowLeft")
+    expect(view.get_by_text("1 of 4: The message leaves the controller for FM")).to_be_visible()
     view.get_by_role("button", name="Close").click()
     expect(view.locator(".travelling")).to_have_count(0)
     expect(view.locator('.fries-dag g.node[data-operator="FM"]')).to_have_attribute("data-state", re.compile("target"))

@@ -78,11 +78,11 @@ class ChangePanel(ipywidgets.VBox):
         shown = (change, outcome, waits, refused)
         if shown == self._shown:
             return
-        self._shown = shown
         self.revert.disabled, self.revert.tooltip = bool(refused), refused or "Change its operators back"
         self.cancel.disabled, self.replay.disabled = change.done, outcome != "done"
         self.details.value = said(f"{change.id}: {waits}") if waits else self._facts(change)
         self.children = [self.table, self._buttons, self.result, self.details]
+        self._shown = shown  # not before, since an update that failed is made again
 
     def _facts(self, change: Change) -> str:
         """Where the time of a change went, or why it had no effect; and the differences of its functions."""

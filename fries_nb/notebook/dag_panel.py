@@ -30,14 +30,14 @@ class DagPanel:
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run, and the plan of a change that was requested since the last one."""
         if moment.flowing is not self._measured:
-            self._measured = moment.flowing
             self.view.show_metrics(moment.flowing)
+            self._measured = moment.flowing
         self.view.show_rounds({loop.name: loop.rounds for loop in moment.loops})
         running = moment.run.functions(), sorted(moment.run.paused)
         if running != self._running:
-            self._running = running
             functions, paused = running
             self.view.show_facts({name: _running_line(one) for name, one in functions.items()}, paused)
+            self._running = running
         if len(moment.changes) > self._changes_shown:
             self._changes_shown = len(moment.changes)
             self.show_plan(None)

@@ -1,8 +1,9 @@
 """The live view of a run: its dataflow, latency and throughput, a form for changes, and a tab for each other panel.
 
 A panel is a widget and a function that shows a moment of the run in it. One thread updates all panels a few times per
-second; it ends with the run, or when the view is closed. Panels always receive a complete state, so a lost message or a
-view that opens late needs no recovery; and one that fails says so in its own place, while the others go on.
+second, except those in tabs that are not shown; it ends with the run, or when the view is closed. Panels always receive
+a complete state, so a lost message or a view that opens late needs no recovery; and one that fails says so in its own
+place, while the others go on.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ from fries_nb.run import Run
 
 PERIOD_S = 0.2
 """Default number of seconds between two updates."""
-_OPERATORS, _HOSTS = 0, 2
 REPORT_S = 0.25
 """Seconds for which measurements are not read again: hosts report about four times a second."""
 
@@ -81,8 +81,8 @@ class RunView(ipywidgets.VBox):
         dag = PanelFrame("The dataflow", self.dag, pictures.update, "0 1 auto")
         plot = PanelFrame("The plot", self.latency, plots.update, "1 1 320px")
         offers, self._tabs = self._offers(), self._in_tabs()
-        self._frames = (kept, bar, dag, plot, *offers, *self._tabs)  # the picture is there before a view shows the end
-        self.tabs = ipywidgets.Tab(self._tabs, titles=[frame.name for frame in self._tabs], selected_index=_OPERATORS)
+        self._shown = (kept, bar, dag, plot, *offers)  # the picture is there before a view shows the end
+        self.tabs = ipywidgets.Tab(self._tabs, titles=[frame.name for frame in self._tabs], selected_index=0)
         self.tabs.observe(lambda change: self._update_tab(change["new"]), names="selected_index")
         # On narrow pages the plot is on top.
         side_by_side = ipywidgets.HBox([dag, plot], layout=ipywidgets.Layout(flex_flow="row wrap-reverse"))
@@ -100,22 +100,18 @@ class RunView(ipywidgets.VBox):
 
     def _in_tabs(self) -> list[PanelFrame]:
         return [
-            PanelFrame("Operators", self.operators, self._update_operators),
-            PanelFrame("Changes", self.changes, self.changes.update),
+            PanelFrame("Operators", self.operators, self.operators.update),
+            # Also while it is hidden: a new change ends a replay, which is shown beside the picture.
+            PanelFrame("Changes", self.changes, self.changes.update, while_hidden=True),
             PanelFrame("Hosts", ipywidgets.VBox([self.hosts, self.host_loads]), self._update_hosts),
             PanelFrame("Times and loops", self.progress, self.progress.update),
             PanelFrame("Constraints", self.constraints, self.constraints.update),
             PanelFrame("Save", self.save, lambda moment: None),
         ]
 
-    def _update_operators(self, moment: RunMoment) -> None:
-        if self.tabs.selected_index == _OPERATORS:  # a table of hundreds of rows costs as much as all else
-            self.operators.update(moment)
-
     def _update_hosts(self, moment: RunMoment) -> None:
         self.hosts.update(moment)
-        if self.tabs.selected_index == _HOSTS:
-            self.host_loads.update(moment)
+        self.host_loads.update(moment)
 
     def _update_tab(self, index: int | None) -> None:
         """Show what a tab has missed while it was hidden."""
@@ -130,7 +126,7 @@ class RunView(ipywidgets.VBox):
     @property
     def frames(self) -> Sequence[PanelFrame]:
         """The frames of all panels."""
-        return self._frames
+        return (*self._shown, *self._tabs)
 
     def mime_bundle(self) -> dict[str, Any]:
         """The MIME bundle of the view alone; the static picture is a separate output."""
@@ -147,13 +143,15 @@ class RunView(ipywidgets.VBox):
             over = self._update()
 
     def _update(self) -> bool:
-        """Update all panels; returns whether the run has ended."""
+        """Update all panels that are shown; returns whether the run has ended."""
         now_s, moment = time.monotonic(), RunMoment(self._run, self._moment)
         if moment.over or now_s - self._measured_s >= REPORT_S:
             self._measured_s, moment = now_s, RunMoment(self._run)
         self._moment = moment
-        for frame in self._frames:
-            frame.update(moment)
+        hidden = {frame for place, frame in enumerate(self._tabs) if place != self.tabs.selected_index}
+        for frame in self.frames:
+            if frame.while_hidden or frame not in hidden:
+                frame.update(moment)
         if moment.over:
             self.form.end()
         return moment.over

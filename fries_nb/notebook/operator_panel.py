@@ -31,7 +31,6 @@ class OperatorPanel(TableView):
         shown = (functions, tuple(paused), state, moment.flowing, moment.topology)
         if shown == self._shown:
             return
-        self._shown = shown
         metrics, counts = moment.flowing.operators, moment.topology.workers
         self.fill({
             one.name: (
@@ -43,6 +42,7 @@ class OperatorPanel(TableView):
             )
             for one in moment.run.graph.operators
         })  # fmt: skip
+        self._shown = shown  # not before, since an update that failed is made again
 
 
 def clock_time(at_s: float) -> str:

@@ -43,15 +43,18 @@ class PanelFrame(ipywidgets.VBox):
         panel: the widget.
         update: shows a moment of the run in it; called by one thread at a time.
         flex: its share of a row, as in CSS.
+        while_hidden: whether it is updated while it is in a tab that is not shown.
 
     Attributes:
         error: the error, as shown; empty without one.
     """
 
     def __init__(
-        self, name: str, panel: ipywidgets.Widget, update: Callable[[RunMoment], None], flex: str = "0 0 auto"
-    ) -> None:
+        self, name: str, panel: ipywidgets.Widget, update: Callable[[RunMoment], None], flex: str = "0 0 auto",
+        while_hidden: bool = False,
+    ) -> None:  # fmt: skip
         self.name = name
+        self.while_hidden = while_hidden
         self.error = ipywidgets.HTML()
         self._panel = panel
         self._update = update

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fries_nb.changes import Change, ChangeResult
 from fries_nb.report import theme
 from fries_nb.report.change_replay import ChangeReplay
-from fries_nb.report.function_diff import changed_functions, diff_html, function_diff
+from fries_nb.report.function_diff import diff_html, function_diff
 from fries_nb.report.markup import Html, figure, joined, milliseconds, tag
 from fries_nb.report.theme import FONT, GREEN, GREY, ORANGE, SKY, escaped, number, themed
 
@@ -120,7 +120,7 @@ def step_parts(replay: ChangeReplay) -> Html:
 def function_parts(change: Change, order: Sequence[str]) -> Iterator[Html]:
     """The differences of the functions of a change, where there is something to tell, in this order of operators."""
     try:
-        found = changed_functions(change)
+        found = change.functions()
     except Exception as error:  # noqa: BLE001 (superseded functions are unpickled, which runs the user's code)
         why = f"{type(error).__name__}: {error}"
         yield tag("p", f"The functions cannot be read from disk any more: {why}", class_="note")

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from fries_nb.changes import Change, FunctionPairs
 from fries_nb.dataflow.operators import BatchFunction
 from fries_nb.dataflow.windowing import WindowFunction
 from fries_nb.report import theme
@@ -88,18 +87,6 @@ def function_diff(before: Any, after: Any) -> str:
     if len(lines) > MOST_SHOWN:
         lines[MOST_SHOWN:] = [f"... and {counted(len(lines) - MOST_SHOWN, 'more line')}"]
     return "\n".join(line if len(line) <= MOST_CHARS else f"{line[: MOST_CHARS - 3]}..." for line in lines)
-
-
-def changed_functions(change: Change) -> FunctionPairs:
-    """The functions that a change replaces, and its new ones.
-
-    Args:
-        change: a change of a run; superseded functions are read from disk.
-
-    Returns:
-        Operator to its function before and after; see ``Run.function_changes``.
-    """
-    return change.functions()
 
 
 def diff_html(text: str) -> Html:

@@ -122,17 +122,24 @@ def function_text(function: Any) -> str:
     >>> function_text(Fraction(1, 3)), function_text(object())
     ('Fraction(1, 3)', 'object')
     """
+    try:
+        return _bounded(_text(function))
+    except Exception:  # noqa: BLE001 - whatever attributes and repr of the user's object raise must not end the run
+        return _bounded(type(function).__name__)
+
+
+def _text(function: Any) -> str:
     if isinstance(function, WindowFunction | BatchFunction):
-        return function_text(function.function)
+        return _text(function.function)
     if isinstance(function, functools.partial):
-        return _bounded(f"partial of {function_text(function.func)}")
+        return f"partial of {_text(function.func)}"
     if isinstance(function, JoinTable):
-        return function_text(function.data)
+        return _text(function.data)
     if isinstance(function, str | CatalogTable | Query):
-        return _bounded(str(function))
+        return str(function)
     if inspect.isroutine(function):
-        return _bounded(function.__name__.strip("<>"))
-    return _bounded(_object_text(function))
+        return function.__name__.strip("<>")
+    return _object_text(function)
 
 
 def _object_text(given: Any) -> str:
@@ -140,10 +147,7 @@ def _object_text(given: Any) -> str:
     if is_dataclass(given):
         return _called(kind.__name__, {one.name: getattr(given, one.name, None) for one in fields(given) if one.init})
     if kind.__repr__ is not object.__repr__ and not hasattr(given, "columns"):  # a table's repr shows its rows
-        try:
-            return repr(given)
-        except Exception:  # noqa: BLE001 - a failure of the user's repr must not end the run; the class says enough
-            return str(kind.__name__)
+        return repr(given)
     code, values = getattr(kind.__init__, "__code__", None), getattr(given, "__dict__", {})
     names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount] if code is not None else ()
     known = {name: values[name] for name in names if name in values}

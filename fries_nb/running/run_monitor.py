@@ -244,7 +244,6 @@ class RunMonitor(ChangeMonitor):
         """
         return self._telemetry.printed()
 
-
     @property
     def host_processes(self) -> dict[int, int]:
         """Host index to the process id on its machine, for the hosts that have joined."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import ipywidgets
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
+from notebook_shell import FRAUD, StandIn, ipython, replace_runs, show_tab, told
 from patience import PATIENCE_S, until
 from verdicts import verdict_on
 
@@ -120,6 +120,7 @@ def started(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> StandIn
 def test_a_view_follows_the_constraints(run: StandIn) -> None:
     """One that is declared while it is open appears, and each judgement moves panel and band."""
     view = RunView(run, TypedFunctions(run.graph, {}), period_s=lambda: 0.01)  # type: ignore[arg-type]
+    show_tab(view, "Constraints")
     assert view.constraints.drawings == {}
     constraint = run.constrain(["FM", "MC"], 60.0, 15.0, "tell")
     until(lambda: "not yet judged" in str(view.constraints.drawings))
@@ -144,6 +145,7 @@ def test_the_picture_of_a_run_has_its_constraints(run: StandIn) -> None:
 def test_the_panel_shows_buffers_and_chains_as_they_change(run: StandIn) -> None:
     """Live, in each width, and in the picture for saved notebooks."""
     view = RunView(run, TypedFunctions(run.graph, {}), period_s=lambda: 0.01)  # type: ignore[arg-type]
+    show_tab(view, "Constraints")
     constraint = run.constrain(["FM", "MC"], 60.0, 15.0, "tell")
     for second, size in enumerate((32_768, 11_933)):
         run.judged.judge([verdict_on(constraint, 100.0 + second, buffer_bytes=size)])
@@ -256,6 +258,7 @@ def test_an_equal_proposal_after_a_withdrawn_one_has_its_own_button(run: StandIn
 def test_a_view_shows_proposals_until_the_run_ends(run: StandIn) -> None:
     """Nothing can be changed any more then."""
     view = RunView(run, TypedFunctions(run.graph, {}), period_s=lambda: 0.01)  # type: ignore[arg-type]
+    show_tab(view, "Constraints")
     assert buttons(view.proposals) == []
     run.proposed = (proposal_of(run, lambda: run.reconfigure({"FM": dict})),)
     until(lambda: len(buttons(view.proposals)) == 1)

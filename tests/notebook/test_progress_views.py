@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_shell import FRAUD, StandIn, refused, told
+from notebook_shell import FRAUD, StandIn, refused, show_tab, told
 from patience import PATIENCE_S, until
 
 from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
@@ -56,6 +56,7 @@ def test_a_view_follows_times_and_loops(shell: InteractiveShell, stand_ins: list
     told(shell, "%fries_run")
     [run] = stand_ins
     view = RunView(run, TypedFunctions(run.graph, {}), period_s=lambda: 0.01)  # type: ignore[arg-type]
+    show_tab(view, "Times and loops")
     assert (view.progress.drawings, view.dag.loops) == ({}, {})
     run.gone_round = (LOOP,)
     until(lambda: view.dag.loops == {"Checks": "loop Checks: 7 rounds"})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_shell import StandIn, refused, told
+from notebook_shell import StandIn, refused, show_tab, told
 from patience import PATIENCE_S, until
 
 from fries_nb.errors import ReconfigurationError
@@ -179,6 +179,7 @@ def test_a_view_follows_hosts_and_bins(run: StandIn) -> None:
     )
     before = run.topology()
     run.placed = replace(before, hosts=(0,), wanted=2, phase="balancing", bins_left=9)
+    show_tab(view, "Hosts")
     until(lambda: "from 1 to 2 hosts: balancing, 9 bins left" in str(view.hosts.drawings))
     run.placed, run.topologies = before, ((100.0, replace(before, hosts=(0,))), (103.0, before))
     until(lambda: bool(drawn) and ">1 host<" in drawn[-1])

@@ -115,6 +115,16 @@ class Shown(Scorer):
         return f"Shown\n  at {self.secret}"
 
 
+class Wrapper:
+    """It hands on all attributes that it has not, and fails on unknown ones, as wrappers of models do."""
+
+    def __repr__(self) -> str:
+        return "anything"
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -136,3 +146,8 @@ def test_a_function_is_told_as_its_user_knows_it(given: Any, text: str) -> None:
     """By its name, or its class with arguments; never long, and never by an error of the user's own text."""
     assert function_text(given) == text
     assert len(function_text(given)) <= TEXT_LENGTH
+
+
+def test_an_object_whose_attributes_raise_is_its_class() -> None:
+    """A run of it must start."""
+    assert function_text(Wrapper()) == "Wrapper"

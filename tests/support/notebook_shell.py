@@ -112,6 +112,11 @@ def refused(shell: InteractiveShell, cell: str, capsys: pytest.CaptureFixture[st
     return result.error_in_exec
 
 
+def show_tab(view: Any, name: str) -> None:
+    """Click a tab of a live view."""
+    view.tabs.selected_index = view.tabs.titles.index(name)
+
+
 def replace_runs(patch: pytest.MonkeyPatch) -> list[StandIn]:
     """Lets flows start stand-ins in place of runs, and collects them."""
     started: list[StandIn] = []

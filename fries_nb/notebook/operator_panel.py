@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from time import localtime, strftime
 
 from fries_nb.controller.metrics import OperatorMetrics
@@ -28,7 +29,7 @@ class OperatorPanel(TableView):
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run, if something has changed."""
         functions, paused, state = moment.run.functions(), moment.run.paused, moment.run.state
-        shown = (functions, tuple(paused), state, moment.flowing, moment.topology)
+        shown = (functions, tuple(paused), state, moment.flowing, moment.topology.epoch)
         if shown == self._shown:
             return
         metrics, counts = moment.flowing.operators, moment.topology.workers
@@ -45,6 +46,7 @@ class OperatorPanel(TableView):
         self._shown = shown  # not before, since an update that failed is made again
 
 
+@lru_cache(maxsize=1024)
 def clock_time(at_s: float) -> str:
     """A time of day, here, for seconds since the Unix epoch."""
     return strftime("%H:%M:%S", localtime(at_s))

@@ -26,6 +26,7 @@ class ReplayBar(ipywidgets.VBox):
         self._view = view
         self._ended = ended
         self._steps: Sequence[ReplayStep] = ()
+        self._last = 0
         self.play = ipywidgets.Play(min=0, interval=STEP_MS, show_repeat=False)
         self.slider = ipywidgets.IntSlider(min=0, description="Step", readout=False)
         self.slider.layout.flex = "1 1 200px"
@@ -47,7 +48,7 @@ class ReplayBar(ipywidgets.VBox):
 
     def begin(self, replay: ChangeReplay) -> None:
         """Show a replay from its first step on, playing."""
-        self._steps = replay.steps
+        self._steps, self._last = replay.steps, 0
         self.play.max = self.slider.max = len(self._steps) - 1
         self.play.value = 0
         self.children = [self._row, self.words]
@@ -64,6 +65,9 @@ class ReplayBar(ipywidgets.VBox):
     def _show(self, number: int) -> None:
         if not self._steps:
             return  # a message that came after the end
+        if number < self._last or number + 1 == len(self._steps):
+            self.play.playing = False  # else the page would go on from a step to which the reader has gone back
+        self._last = number
         step = self._steps[number]
         self.words.value = said(f"{number + 1} of {len(self._steps)}: {step.words}")
         self._view.show_states(step.states, step.travelled, step.edges)

@@ -34,10 +34,13 @@ class ChangePanel(ipywidgets.VBox):
     Args:
         run: the run.
         pictures: the panel of the dataflow, in which a change is replayed.
+        changes: whether the page may change an operator; it reverts and cancels no change of others.
     """
 
-    def __init__(self, run: Run, pictures: DagPanel) -> None:
-        self._run = run
+    def __init__(
+        self, run: Run, pictures: DagPanel, changes: Callable[[str], bool] = lambda operator: True
+    ) -> None:
+        self._run, self._changes = run, changes
         self._known: Mapping[str, Change] = {}
         self._shown: tuple[object, ...] = ()
         self._one_at_a_time = threading.Lock()  # the user selects in one thread, a new change is shown in another
@@ -73,16 +76,25 @@ class ChangePanel(ipywidgets.VBox):
             self._shown, self.children = (), [self.table]
             return
         waits = "" if change.done else why_waits(moment, change)
-        refused = self._run.revertible(change) if change.done and not moment.over else "the run has ended"
+        refused = self._refused(change) or ("" if change.done and not moment.over else "the run has ended")
         outcome = change.result(0).outcome if change.done else ""
         shown = (change, outcome, waits, refused)
         if shown == self._shown:
             return
         self.revert.disabled, self.revert.tooltip = bool(refused), refused or "Change its operators back"
-        self.cancel.disabled, self.replay.disabled = change.done, outcome != "done"
+        self.cancel.disabled, self.replay.disabled = change.done or bool(self._fixed(change)), outcome != "done"
         self.details.value = said(f"{change.id}: {waits}") if waits else self._facts(change)
         self.children = [self.table, self._buttons, self.result, self.details]
         self._shown = shown  # not before, since an update that failed is made again
+
+    def _fixed(self, change: Change) -> str:
+        """Why the page may not undo a change, as a message; empty if it may."""
+        fixed = [name for name in sorted(change.plan.targets) if not self._changes(name)]
+        return f"this page does not change {', '.join(fixed)}" if fixed else ""
+
+    def _refused(self, change: Change) -> str:
+        """Why a change cannot be reverted, as a message; empty if it can."""
+        return self._fixed(change) or (self._run.revertible(change) if change.done else "")
 
     def _facts(self, change: Change) -> str:
         """Where the time of a change went, or why it had no effect; and the differences of its functions."""
@@ -101,6 +113,9 @@ class ChangePanel(ipywidgets.VBox):
             clicked(change)
 
     def _reverted(self, change: Change) -> None:
+        if fixed := self._fixed(change):  # a button that is disabled in the page is no protection
+            self.result.value = said(fixed, failed=True)
+            return
         self.revert.disabled = True
         self.result.value = said("under way ...")
         threading.Thread(target=self._revert, args=[change], name="fries-revert", daemon=True).start()
@@ -116,6 +131,9 @@ class ChangePanel(ipywidgets.VBox):
         self._shown = ()
 
     def _cancelled(self, change: Change) -> None:
+        if fixed := self._fixed(change):
+            self.result.value = said(fixed, failed=True)
+            return
         change.cancel()
         self.result.value = said(f"change {change.id}: it is cancelled, unless it was decided already")
 

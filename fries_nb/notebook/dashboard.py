@@ -64,7 +64,7 @@ class RunView(ipywidgets.VBox):
         self._closed = threading.Event()
         self._ended, self._measured_s = 0, -REPORT_S
         self._moment = RunMoment(run)
-        self._bar = StatusBar(run, period_s)
+        self._bar = StatusBar(run, period_s, stops=not source.reads_only)
         self.status, self.stop = self._bar.status, self._bar.stop
         pictures = DagPanel(run)
         self.dag = pictures.view
@@ -73,14 +73,15 @@ class RunView(ipywidgets.VBox):
         self.form = ChangeForm(run, source, pictures.show_plan)
         self.dag.observe(lambda change: self.form.choose(change["new"]), names="selected")
         self.proposals, self.host_proposal = ProposalList(pictures.show_plan), HostProposalRow(run)
-        self.operators, self.changes, self.save = OperatorPanel(), ChangePanel(run, pictures), SavePanel(run)
+        self.operators, self.changes = OperatorPanel(), ChangePanel(run, pictures, source.has)
+        self.save = SavePanel(run)
         self.progress, self.constraints = ProgressPanel(), ConstraintPanel()
         self.hosts, self.host_loads = HostPanel(), HostLoadTable()
         kept = PanelFrame("The static picture", ipywidgets.VBox(), self._keep)
         bar = PanelFrame("The status", self._bar, self._bar.update)
         dag = PanelFrame("The dataflow", self.dag, pictures.update, "0 1 auto")
         plot = PanelFrame("The plot", self.latency, plots.update, "1 1 320px")
-        offers, self._tabs = self._offers(), self._in_tabs()
+        offers, self._tabs = [] if source.reads_only else self._offers(), self._in_tabs()
         self._shown = (kept, bar, dag, plot, *offers)  # the picture is there before a view shows the end
         self.tabs = ipywidgets.Tab(self._tabs, titles=[frame.name for frame in self._tabs], selected_index=0)
         self.tabs.observe(lambda change: self._update_tab(change["new"]), names="selected_index")

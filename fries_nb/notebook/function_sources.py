@@ -34,9 +34,11 @@ class FunctionSource(Protocol):
 
     Attributes:
         hint: text shown while no operator is selected.
+        reads_only: whether the page is for looking only: it changes nothing, and does not end the run.
     """
 
     hint: str
+    reads_only: bool
 
     def has(self, operator: str) -> bool:
         """Whether this source has functions for the operator."""
@@ -75,6 +77,7 @@ class TypedFunctions:
 
     def __init__(self, graph: Graph, names: dict[str, Any]) -> None:
         self.hint = HINT if changeable(graph) else "No operator here runs a function that could change."
+        self.reads_only = False
         self._graph = graph
         self._names = names
 
@@ -123,6 +126,7 @@ class OfferedFunctions:
             for function in functions.values():
                 check_updates(graph, as_updates({operator: function}))
         names = ", ".join(name for name in graph if self._offer.get(name))
+        self.reads_only = not names
         self.hint = (
             f"To change {names}, click them in the picture. {_FREE_TEXT_IS_OFF}"
             if names

@@ -71,9 +71,10 @@ class StatusBar(ipywidgets.HBox):
     Args:
         run: the run.
         period_s: returns the number of seconds until the next update.
+        stops: whether the page may end the run; otherwise it has no button.
     """
 
-    def __init__(self, run: Run, period_s: Callable[[], float]) -> None:
+    def __init__(self, run: Run, period_s: Callable[[], float], stops: bool = True) -> None:
         self._run = run
         self._period_s = period_s
         self._ending: Ending | None = None
@@ -81,8 +82,9 @@ class StatusBar(ipywidgets.HBox):
         self.status = StatusLine()
         self.stop = ipywidgets.Button(description=STOP, tooltip="Commit all that was read, then end; Spark stays")
         self.stop.layout.flex = "0 0 80px"
-        self.stop.on_click(self._stopped)
-        super().__init__([self.status, self.stop])
+        if stops:
+            self.stop.on_click(self._stopped)
+        super().__init__([self.status, self.stop] if stops else [self.status])
 
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from browser_setting import PATIENCE_MS, Jupyter, chromium, jupyter, opened, run_cell, saved, shown
+from dashboard_clicks import every_file, every_tab, replay, revert, sizes_of_the_picture
 from notebook_files import NOTEBOOKS, stored
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
@@ -34,7 +35,10 @@ VOILAS_OWN = re.compile(
     r"https://cdn\.jsdelivr\.net/npm/(@fortawesome/fontawesome-free|font-awesome)@[^?]*\.css"
     r"|https://cdnjs\.cloudflare\.com/ajax/libs/(font-awesome|mathjax)/"
 )
-QUICKSTART = {"FM": "fn.Update(MerchantModel(window=10), state=pad_to_ten)", "MC": "Combine([0.4, 0.4, 0.2])"}
+QUICKSTART = {
+    "FM": "fn.Update(MerchantModel(window=10), state=pad_to_ten, back=keep_five)",
+    "MC": "Combine([0.4, 0.4, 0.2])",
+}
 OFFERED = {"FM": "fast", "MC": "merchants first"}
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -93,6 +97,7 @@ def test_the_quickstart_in_notebook_7(served: Jupyter, program: BrowserContext, 
         replace_by_clicks(view, QUICKSTART)
         until_the_change_is_seen(page)
         in_both_widths(page, view, tmp_path, "changed")
+        every_button(page, view)
         expect(run_cell(page, "%fries_audit")).to_contain_text("'fraud' is serializable")
         until_stopped(view)
         assert here.abroad == []
@@ -118,6 +123,7 @@ def test_two_visitors_of_the_app_in_voila(served: Jupyter, program: BrowserConte
         choose_functions(first.page.locator("body"), OFFERED)
         until_the_change_is_seen(first.page)
         in_both_widths(first.page, first.page.locator("body"), tmp_path, "changed")
+        every_button(first.page, first.page.locator("body"))
         paper = first.page.locator("svg .paper").last
         assert paper.evaluate("one => getComputedStyle(one).fill") == "rgb(21, 25, 30)"
         assert second.page.evaluate(f"({SHOWN})('marks').at.length") == 0
@@ -125,10 +131,19 @@ def test_two_visitors_of_the_app_in_voila(served: Jupyter, program: BrowserConte
         until_stopped(first.page.locator("body"))
         until_points_move(second.page)
         second.page.wait_for_function(f"({SHOWN})('labels').words.some(words => words.startsWith('MC by fries'))")
-        assert first.page.evaluate(f"({SHOWN})('marks').at.length") == 2
+        assert first.page.evaluate(f"({SHOWN})('marks').at.length") == 4  # its change and the way back
         for visitor in (first, second):
             assert [address for address in visitor.abroad if not VOILAS_OWN.match(address)] == []
             assert visitor.errors == []
+
+
+def every_button(page: Page, view: Locator) -> None:
+    """Click all that a view has besides its form, and see what each does."""
+    sizes_of_the_picture(page, view)
+    every_tab(view)
+    replay(view)
+    revert(view)
+    every_file(page, view)
 
 
 def last_point(page: Page) -> float:

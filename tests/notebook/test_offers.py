@@ -15,6 +15,7 @@ from patience import PATIENCE_S
 
 import fries_nb as fn
 from fries_nb.errors import DataflowError, PlanError, RunError
+from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import ChangeForm
 from fries_nb.notebook.function_sources import OfferedFunctions, TypedFunctions, functions_for
 
@@ -93,6 +94,28 @@ def test_without_an_offer_a_page_changes_nothing(run: StandIn) -> None:
     assert form._rows.children == ()
     assert "None is offered here; the author can, by fn.show(run, offer={...})" in form._hint.value
     assert form.apply.disabled
+
+
+def test_a_page_for_looking_ends_and_undoes_nothing(run: StandIn) -> None:
+    """It has no Stop and no proposals; a page that sends clicks all the same reverts nothing that it may not change."""
+    run.reconfigure({"FM": plain, "MC": plain})
+    run.outcome = None
+    waiting = run.reconfigure({"FM": plain})
+    for offer, refused in (({}, "FM"), ({"MC": {"same": plain}}, "FM")):
+        view = RunView(run, OfferedFunctions(run.graph, offer))  # type: ignore[arg-type]
+        assert (view.stop in view._bar.children) is bool(offer)
+        assert (view.proposals in [frame.children[0] for frame in view.frames]) is bool(offer)
+        assert view.changes.revert.disabled
+        assert view.changes.cancel.disabled
+        for button in (view.changes.cancel, view.changes.revert, *([] if offer else [view.stop])):
+            button.disabled = False
+            button.click()
+            if button is not view.stop:
+                assert f"this page does not change {refused}" in view.changes.result.value
+        view.close()
+    assert not waiting.done
+    assert run.changes[-1] is waiting
+    assert run.state == "running"
 
 
 @pytest.mark.parametrize(

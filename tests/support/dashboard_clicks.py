@@ -88,16 +88,45 @@ def replay_by_keyboard(page: Page, view: Locator) -> None:
     """A marker travels along its edge; the picture shows the plan again afterwards."""
     view.get_by_role("button", name="Replay").click()
     expect(view.get_by_text("4 of 4: ")).to_be_visible()  # it plays by itself, each step for a moment
+    expect(view.locator(".widget-play .fa-play")).to_be_visible()  # and has ended, so that it stays where it is put
     view.get_by_role("slider").focus()
     page.keyboard.press("ArrowLeft")
     expect(view.get_by_text("3 of 4: ")).to_be_visible()
     expect(view.locator('.fries-dag g.edge[data-edge="1"] .travelling')).to_have_count(1)
-    for _ in range(2):
-        page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    expect(view.get_by_text("2 of 4: ")).to_be_visible()
+    page.keyboard.press("ArrowLeft")
     expect(view.get_by_text("1 of 4: The message leaves the controller for FM")).to_be_visible()
     view.get_by_role("button", name="Close").click()
     expect(view.locator(".travelling")).to_have_count(0)
     expect(view.locator('.fries-dag g.node[data-operator="FM"]')).to_have_attribute("data-state", re.compile("target"))
+
+
+def every_tab(view: Locator) -> None:
+    """Each shows what it has of a run without times, loops and constraints."""
+    for tab, seen in (
+        ("Hosts", '.fries-table[aria-label="Load of hosts"] tbody tr'),
+        ("Operators", '.fries-table[aria-label="Operators"] tbody tr >> text=FM'),
+        ("Times and loops", ""), ("Constraints", ""), ("Changes", '.fries-table[aria-label="Changes"] tbody tr'),
+    ):  # fmt: skip
+        view.locator(".lm-TabBar-tab", has_text=tab).click()
+        if seen:
+            expect(view.locator(seen).first).to_be_visible()
+
+
+def replay(view: Locator) -> None:
+    """It plays the selected change to its end, and is closed."""
+    view.get_by_role("button", name="Replay").click()
+    expect(view.get_by_text(re.compile(r"\b(\d+) of \1: "))).to_be_visible()
+    view.get_by_role("button", name="Close").click()
+    expect(view.get_by_role("button", name="Close")).to_have_count(0)
+
+
+def revert(view: Locator) -> None:
+    """The selected change is undone by another one."""
+    view.get_by_role("button", name="Revert").click()
+    done = view.locator('.fries-table[aria-label="Changes"] tbody tr', has_text="done")
+    expect(done).to_have_count(2)
 
 
 def every_file(page: Page, view: Locator) -> None:

@@ -76,13 +76,14 @@ class ChangePanel(ipywidgets.VBox):
             self._shown, self.children = (), [self.table]
             return
         waits = "" if change.done else why_waits(moment, change)
-        refused = self._refused(change) or ("" if change.done and not moment.over else "the run has ended")
+        fixed = self._fixed(change)
+        refused = fixed or (self._run.revertible(change) if change.done and not moment.over else "the run has ended")
         outcome = change.result(0).outcome if change.done else ""
         shown = (change, outcome, waits, refused)
         if shown == self._shown:
             return
         self.revert.disabled, self.revert.tooltip = bool(refused), refused or "Change its operators back"
-        self.cancel.disabled, self.replay.disabled = change.done or bool(self._fixed(change)), outcome != "done"
+        self.cancel.disabled, self.replay.disabled = change.done or bool(fixed), outcome != "done"
         self.details.value = said(f"{change.id}: {waits}") if waits else self._facts(change)
         self.children = [self.table, self._buttons, self.result, self.details]
         self._shown = shown  # not before, since an update that failed is made again
@@ -91,10 +92,6 @@ class ChangePanel(ipywidgets.VBox):
         """Why the page may not undo a change, as a message; empty if it may."""
         fixed = [name for name in sorted(change.plan.targets) if not self._changes(name)]
         return f"this page does not change {', '.join(fixed)}" if fixed else ""
-
-    def _refused(self, change: Change) -> str:
-        """Why a change cannot be reverted, as a message; empty if it can."""
-        return self._fixed(change) or (self._run.revertible(change) if change.done else "")
 
     def _facts(self, change: Change) -> str:
         """Where the time of a change went, or why it had no effect; and the differences of its functions."""

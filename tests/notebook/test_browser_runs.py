@@ -138,7 +138,7 @@ def test_two_visitors_of_the_app_in_voila(served: Jupyter, program: BrowserConte
 
 
 def every_button(page: Page, view: Locator) -> None:
-    """Click all that a view has besides its form, and see what each does."""
+    """Click the buttons for sizes, tabs, replay, revert and files, and see what each does."""
     sizes_of_the_picture(page, view)
     every_tab(view)
     replay(view)

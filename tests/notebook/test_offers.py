@@ -112,6 +112,7 @@ def test_a_page_for_looking_ends_and_undoes_nothing(run: StandIn) -> None:
             button.click()
             if button is not view.stop:
                 assert f"this page does not change {refused}" in view.changes.result.value
+        assert view._bar._ending is None
         view.close()
     assert not waiting.done
     assert run.changes[-1] is waiting

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from recovery_setting import Trial, trial
 from run_setting import until
@@ -33,7 +34,7 @@ class Tag:
         return {**row, "pid": os.getpid(), "version": self.version}
 
 
-def dealing(count: int | None = COUNT, rate: float | None = 3_000) -> Graph:
+def dealing(count: int | None = COUNT, rate: float | None = 600) -> Graph:
     """A source with one worker deals its rows in turn to two workers, each with a sink of its own."""
     flow = fn.Dataflow("dealing")
     flow.source("numbers", fn.rate(rate, count=count)).map("A", Tag()).sink("out", fn.memory())
@@ -77,18 +78,18 @@ class Spending:
 def test_customers_move_to_new_hosts_and_back(spark: SparkSession, tmp_path: Path, at_once: int | None) -> None:
     """From one host to three and back to one, with a change in between; every payment is counted once, in order."""
     flow = fn.Dataflow("spending")
-    payments = flow.source("payments", fn.rate(4_000, row=lambda value: {"value": value, "customer": value % 997}))
+    payments = flow.source("payments", fn.rate(1_500, row=lambda value: {"value": value, "customer": value % 997}))
     payments.map("count", Spending(), key="customer").map("tag", Tag()).sink("counted", fn.memory())
     run = flow.run(spark, hosts=1, workers=1, audit=True, checkpoint=str(tmp_path / "c"))
     try:
-        wait_for_more(run, "counted", 2_000)
-        assert run.rescale(3, at_once).result(timeout=60).outcome == "done"
+        wait_for_more(run, "counted", 1_500)
+        assert run.rescale(3, at_once).result(timeout=PATIENCE_S).outcome == "done"
         assert {owner: len(bins) for owner, bins in run.topology().bins("count").items()} == {0: 342, 1: 341, 2: 341}
-        assert run.reconfigure({"count": Spending()}).result(timeout=60).outcome == "done"
-        wait_for_more(run, "counted", 2_000)
-        assert run.rescale(1, at_once).result(timeout=60).outcome == "done"
+        assert run.reconfigure({"count": Spending()}).result(timeout=PATIENCE_S).outcome == "done"
+        wait_for_more(run, "counted", 1_500)
+        assert run.rescale(1, at_once).result(timeout=PATIENCE_S).outcome == "done"
         assert run.topology().hosts == (0,)
-        wait_for_more(run, "counted", 2_000)
+        wait_for_more(run, "counted", 1_500)
         run.stop(drain=True)
     finally:
         run.stop()
@@ -108,18 +109,19 @@ def check(run: Trial, count: int = COUNT) -> list[dict[str, Any]]:
 def test_a_host_joins_takes_part_and_leaves(spark: SparkSession, tmp_path: Path) -> None:
     """Its workers get their share of the rows and changed functions; then the run goes on without it."""
     with trial(dealing(), spark, str(tmp_path / "c"), hosts=1) as run:
-        run.wait_for("A", 200)
+        run.wait_for("A", 100)
         assert run.outcome(run.change({"A": Tag(2)})).outcome == "done"
         ended = rescale(run, 2)
         assert (ended.outcome, ended.hosts, ended.error) == ("done", 2, "")
         joined = run.pids[1]
-        wait_for(run, "A[2]", 200)
+        wait_for(run, "A[2]", 50)
         assert run.outcome(run.change({"A": Tag(3)})).outcome == "done"
         run.watch.until_said("checkpoint", 2)
-        wait_for(run, "A[2]", 500)
+        wait_for(run, "A[2]", 150)
         ended = rescale(run, 1)
         assert (ended.outcome, ended.hosts, ended.error) == ("done", 1, "")
         assert run.pids.keys() == {0}
+        run.hurry()
         assert run.end(drain=False) == ("finished", "")
         rows = check(run)
         versions = {row["version"] for row in rows if row["pid"] == joined}
@@ -133,7 +135,7 @@ def test_a_new_host_that_is_killed_early_leaves_the_others_undisturbed(
 ) -> None:
     """Before the others have heard of it, or while they adopt the topology with its workers; without a checkpoint."""
     with trial(dealing(), spark, hosts=1) as run:
-        run.wait_for("A", 200)
+        run.wait_for("A", 100)
         topology = run.launched.driver._topology
         method = "_change" if moment == "started" else "configured"
         carry_out = getattr(topology, method)
@@ -149,6 +151,7 @@ def test_a_new_host_that_is_killed_early_leaves_the_others_undisturbed(
         assert "host 1 was lost" in ended.error
         monkeypatch.setattr(topology, method, carry_out)
         assert rescale(run, 2).outcome == "done"
+        run.hurry()
         assert run.end(drain=False) == ("finished", "")
         pids = {row["pid"] for row in check(run)}
         assert len(pids) == 2
@@ -157,18 +160,19 @@ def test_a_new_host_that_is_killed_early_leaves_the_others_undisturbed(
 def test_a_member_that_is_killed_is_recovered_from_or_fails_the_run(spark: SparkSession, tmp_path: Path) -> None:
     """With checkpoints all rows come out once, from as many hosts; without, the run says which host was lost."""
     with trial(dealing(), spark, str(tmp_path / "c"), hosts=1) as run:
-        run.wait_for("A", 200)
+        run.wait_for("A", 100)
         assert rescale(run, 2).outcome == "done"
-        wait_for(run, "A[2]", 200)
+        wait_for(run, "A[2]", 50)
         run.watch.until_said("checkpoint", len(run.watch.heard_of("checkpoint")) + 1)
         run.kill(1)
         run.watch.until_said("recovered")
         assert len(run.pids) == 2
+        run.hurry()
         assert run.end(drain=False) == ("finished", "")
         check(run)
         assert run.audit().serializable
     with trial(dealing(None), spark, hosts=1) as run:
-        run.wait_for("A", 200)
+        run.wait_for("A", 100)
         assert rescale(run, 2).outcome == "done"
         run.kill(1)
         run.watch.until_said("over")
@@ -180,20 +184,20 @@ def test_a_member_that_is_killed_is_recovered_from_or_fails_the_run(spark: Spark
 def test_payments_are_rescaled_by_the_run(spark: SparkSession) -> None:
     """A third worker gets every third payment: of rows 0, 1, 2, ... the one dealt third goes to worker 2."""
     flow = fn.Dataflow("payments")
-    payments = flow.source("payments", fn.rate(3_000, row=lambda value: {"amount": value % 100}))
+    payments = flow.source("payments", fn.rate(1_000, row=lambda value: {"amount": value % 100}))
     payments.map("FD", Tag()).sink("scored", fn.memory())
     run = flow.run(spark, hosts=2, workers=2, audit=True)
     try:
-        ended = run.rescale(hosts=3).result(timeout=60)
+        ended = run.rescale(hosts=3).result(timeout=PATIENCE_S)
         assert (ended.outcome, ended.hosts, ended.error) == ("done", 3, "")
         joined = run.host_processes[2]
-        wait_for_more(run, "scored", 3_000)
+        wait_for_more(run, "scored", 1_000)
         with pytest.raises(SessionError, match=r"7 more hosts need 9 free slots and Spark \(local\[\d+\]\) has \d+ of"):
             run.rescale(10)
         with pytest.raises(PlanError, match="hosts=0; expected a whole number from 1 up"):
             run.rescale(0)
         fewer, more = run.rescale(1), run.rescale(3)  # requests are carried out in order
-        assert (fewer.result(timeout=60).outcome, more.result(timeout=60).outcome) == ("done", "done")
+        assert (fewer.result(timeout=PATIENCE_S).outcome, more.result(timeout=PATIENCE_S).outcome) == ("done", "done")
         wait_for_more(run, "scored", 600)
         run.stop(drain=True)
     finally:

@@ -29,6 +29,8 @@ COUNT = 16_000
 SHARES = {"A": 2, "C": 2, "B": 2, "out": 2}
 SLOW = 50
 """Bins a step: eleven steps, or so."""
+RATE = 800
+"""Rows a second: the marker of each step waits behind all rows of an operator that cannot keep up."""
 
 
 def request(run: Trial, hosts: int, shares: dict[str, int], at_once: int = 0) -> said.RescaleEnded:
@@ -58,7 +60,7 @@ def test_an_owner_that_is_killed_while_state_moves(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int
 ) -> None:
     """State is restored where the rows of its keys go; a second request is done."""
-    with trial(counting(None), spark, str(tmp_path / "c"), hosts=1) as run:
+    with trial(counting(None, RATE), spark, str(tmp_path / "c"), hosts=1) as run:
         run.watch.until_said("checkpoint")
         driver = run.launched.driver
         monkeypatch.setattr(driver, "_tell", at_move(4, lambda: run.kill(victim), driver._tell))
@@ -121,7 +123,7 @@ def test_a_kill_while_progress_is_bootstrapped(
         run.watch.until_said("recovered")
         ended = request(run, 3, {"W": 1, "out": 1})
         assert (ended.outcome, ended.error) == ("done", "")
-        run.launched.driver.post(said.RateRequested("numbers", 100_000))  # no earlier: it is to grow before it ends
+        run.hurry()  # no earlier: it is to grow before it ends
         assert run.end(drain=False) == ("finished", "")
         sums: Counter[tuple[int, int]] = Counter()
         for value in range(COUNT):
@@ -139,7 +141,7 @@ DRIVER = textwrap.dedent(
     from fries_nb.spark.session import start_or_find
 
     lease = start_or_find(hosts=3)
-    with trial(counting(None), lease.spark, sys.argv[1], hosts=1) as run:
+    with trial(counting(None, 800), lease.spark, sys.argv[1], hosts=1) as run:
         run.watch.until_said("checkpoint")
         driver, moves = run.launched.driver, set()
         tell = driver._tell
@@ -170,7 +172,7 @@ def test_a_driver_that_is_killed_while_state_moves(spark: SparkSession, tmp_path
     assert driver.stdout.readline() == "moving\n"
     driver.send_signal(signal.SIGKILL)
     driver.communicate()
-    with trial(counting(None), spark, path, hosts=2, resumed=True) as run:
+    with trial(counting(None, RATE), spark, path, hosts=2, resumed=True) as run:
         run.wait_for("C", 100)
         assert run.end() == ("finished", "")
         rows = run.rows()

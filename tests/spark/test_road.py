@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 REHEARSAL = {"operators/dry_run.py", "operators/recent.py"}
 """A worker keeps some recent tuples for the rehearsal of a change; that is no part of the road."""
+LONG_SLICES = {"operators/inner_loop.py"}
+"""On a machine that is slow, tuples wait for each other: long slices pass it instead, as ARCHITECTURE.md says."""
 
 
 class Traced:
@@ -68,7 +70,7 @@ def test_a_tuple_on_spark_passes_the_files_that_are_listed(spark: SparkSession, 
     listed = roads.listed("The road of a tuple") | roads.listed("The road of a tuple", shell=True)
 
     def passed() -> set[str]:
-        return {line for file in traces.iterdir() for line in file.read_text().splitlines()} - REHEARSAL
+        return {line for file in traces.iterdir() for line in file.read_text().splitlines()} - REHEARSAL - LONG_SLICES
 
     with ended_runs() as runs:
         run = flow.run(spark=spark, hosts=2, workers=2)

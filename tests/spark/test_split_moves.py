@@ -14,13 +14,15 @@ from fries_nb.controller import events as said
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import AdoptSplits, Control, WorkerId
 
-COUNT = 40_000
+COUNT = 20_000
+RATE = 200
+"""Rows a second at first: the source must not end before its workers have come and gone."""
 
 
 def reading(workers: int, count: int = COUNT) -> Graph:
     """Rows of twenty keys from a source with so many workers, numbered within each key."""
     flow = fn.Dataflow("reading")
-    source = fn.rate(3_000, count=count, row=lambda value: {"key": value % KEYS})
+    source = fn.rate(RATE, count=count, row=lambda value: {"key": value % KEYS})
     rows = flow.source("numbers", source, workers=None)
     counted = rows.map("C", Count(), key="key")
     counted.map("A", lambda row: {**row, "marked_by": row["counted_by"]}).sink("out", fn.memory())
@@ -39,7 +41,7 @@ def rescale(run: Trial, hosts: int) -> said.RescaleEnded:
 
 def finish(run: Trial, splits: int) -> None:
     """Read the rest at once, and compare what came out with the plain reference, tuple by tuple."""
-    run.launched.driver.post(said.RateRequested("numbers", 100_000))
+    run.hurry()
     assert run.end(drain=False) == ("finished", "")
     rows = sorted(run.rows(), key=lambda row: int(row["value"]))
     check_counted(rows, COUNT)
@@ -59,14 +61,14 @@ def wait_for(run: Trial, worker: str, tuples: int) -> None:
 def test_a_source_goes_to_one_host_and_back_under_load(spark: SparkSession, tmp_path: Path) -> None:
     """Amid checkpoints; the splits are read on where they were given up."""
     with trial(reading(2), spark, str(tmp_path / "c"), hosts=2) as run:
-        wait_for(run, "numbers[1]", 500)
+        wait_for(run, "numbers[1]", 50)
         ended = rescale(run, 1)
         assert (ended.outcome, ended.hosts, ended.error) == ("done", 1, "")
-        wait_for(run, "numbers[0]", run.watch.processed["numbers[0]"] + 500)
+        wait_for(run, "numbers[0]", run.watch.processed["numbers[0]"] + 50)
         run.watch.processed.pop("numbers[1]")
         ended = rescale(run, 2)
         assert (ended.outcome, ended.hosts, ended.error) == ("done", 2, "")
-        wait_for(run, "numbers[1]", 300)
+        wait_for(run, "numbers[1]", 50)
         finish(run, splits=32)
 
 
@@ -87,5 +89,5 @@ def test_one_source_becomes_three_and_a_newcomer_is_killed_before_it_has_its_spl
         assert rescale(run, 3).outcome == "done"
         run.watch.until_said("recovered")
         for newcomer in ("numbers[1]", "numbers[2]"):
-            wait_for(run, newcomer, 100)
+            wait_for(run, newcomer, 20)
         finish(run, splits=16)

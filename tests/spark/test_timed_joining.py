@@ -8,13 +8,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from run_setting import until
 
 import fries_nb as fn
 
 KEYS = 97
-SIZE = 1_000
+SIZE = 250
 
 
 class Spent:
@@ -37,7 +38,7 @@ class Spent:
         return {"customer": key, "end": time, "count": state[0], "sum": state[1], "pid": os.getpid()}
 
 
-def spending(rate: float = 4_000) -> fn.Dataflow:
+def spending(rate: float = 1_000) -> fn.Dataflow:
     """Payments whose time is their number, in windows by customer."""
     flow = fn.Dataflow("spending")
     row = lambda value: {"value": value, "customer": value % KEYS}  # noqa: E731
@@ -76,12 +77,12 @@ def test_windows_move_to_a_second_host_and_back(spark: SparkSession) -> None:
     run = spending().run(spark, hosts=1, workers=1, audit=True)
     try:
         wait_for_windows(run, KEYS)
-        assert run.rescale(2).result(timeout=60).outcome == "done"
+        assert run.rescale(2).result(timeout=PATIENCE_S).outcome == "done"
         assert {owner: len(bins) for owner, bins in run.topology().bins("W").items()} == {0: 512, 1: 512}
         joined = run.host_processes[1]
-        assert run.reconfigure({"W": Spent(2)}).result(timeout=60).outcome == "done"
+        assert run.reconfigure({"W": Spent(2)}).result(timeout=PATIENCE_S).outcome == "done"
         wait_for_windows(run, 3 * KEYS)
-        assert run.rescale(1).result(timeout=60).outcome == "done"
+        assert run.rescale(1).result(timeout=PATIENCE_S).outcome == "done"
         wait_for_windows(run, 2 * KEYS)
         run.stop(drain=True)
     finally:
@@ -95,12 +96,12 @@ def test_a_kill_after_the_join_is_recovered_from(spark: SparkSession, tmp_path: 
     run = spending().run(spark, hosts=1, workers=1, audit=True, checkpoint=str(tmp_path / "c"))
     try:
         wait_for_windows(run, KEYS)
-        assert run.rescale(2).result(timeout=60).outcome == "done"
+        assert run.rescale(2).result(timeout=PATIENCE_S).outcome == "done"
         wait_for_windows(run, KEYS)
         os.kill(run.host_processes[1], signal.SIGKILL)
         until(lambda: run.recoveries, run)
         wait_for_windows(run, 2 * KEYS)
-        assert run.rescale(1).result(timeout=60).outcome == "done"
+        assert run.rescale(1).result(timeout=PATIENCE_S).outcome == "done"
         wait_for_windows(run, KEYS)
         run.stop(drain=True)
     finally:

@@ -215,6 +215,10 @@ class Trial:
         outcome: said.Outcome = found[0]
         return outcome
 
+    def hurry(self) -> None:
+        """Let the source read the rest at once: until then a slow machine has its time, and is not overloaded."""
+        self.launched.driver.post(said.RateRequested("numbers", 100_000))
+
     def end(self, drain: bool = True) -> tuple[str, str]:
         """Drain and wait for the end; returns state and error."""
         if drain:

@@ -27,8 +27,8 @@ from playwright.sync_api import Locator, Page  # noqa: E402
 TARGET = ROOT / "docs" / "dashboard.gif"
 FRAME_MS, LAST_MS = 450, 4_000
 WIDTH, COLOURS = 720, 64
-CELLS = ("import time", "--scheduler epoch", "--wait 30")
-"""Beginnings of the cells that let payments queue up, change operators by Epoch, and by Fries."""
+CELLS = ("import time", "--scheduler epoch", "[0.5, 0.3, 0.2]", "FM = MerchantModel(window=10)")
+"""Parts of the cells that let payments queue up, change operators by Epoch and by Fries, and dissolve the queue."""
 
 
 def main() -> None:

@@ -194,8 +194,7 @@ class Controller:
             return [*steps, *self._life.recover(f"change {self._changes.restarting!r} starts the run again", now_ns)]
         is_due = self._epochs.due(now_ns)
         steps += self._life.commit(is_due and isinstance(event, events.Tick), now_ns)
-        steps += self._life.move(is_due and self._life.may_commit, now_ns)
-        steps += self._life.loops.advance(yields=is_due and self._life.may_commit)
+        steps += self._life.take_turns(is_due, now_ns)
         if not self._workers.live():
             steps += self._life.finish(now_ns)
         return steps + keep

@@ -223,11 +223,24 @@ class Lifecycle:
         """End the sources of which no split is left; none ends while splits are handed over."""
         return [] if self.split_moves.is_moving else self.sources.end()
 
-    def move(self, yields: bool, now_ns: int) -> list[Instruction]:
+    def take_turns(self, is_due: bool, now_ns: int) -> list[Instruction]:
+        """Begin or end a step of moves, or an attempt at a loop.
+
+        A commit that is due comes between two of them, and one of them between two commits: where a commit takes longer
+        than its interval, the next one is always due.
+
+        Args:
+            is_due: whether the commit interval has passed.
+            now_ns: the current time.
+        """
+        yields = is_due and self.may_commit and not self.lane.committed_last
+        return [*self._advance_moves(yields, now_ns), *self.loops.advance(yields)]
+
+    def _advance_moves(self, yields: bool, now_ns: int) -> list[Instruction]:
         """Begin or end a step of moves of splits or bins, which excludes all other actions.
 
         Args:
-            yields: whether a commit is due, which comes first.
+            yields: whether a commit comes first.
             now_ns: the current time.
         """
         free = self.checkpoints.phase is CommitPhase.IDLE and not self.paused.operators

@@ -138,7 +138,6 @@ class LoopAttempts:
         self._lane = lane
         self.loops = {name: Loop(name, (Send(name, self._inside(name)),)) for name in workers.graph.heads}
         self._turns = deque(self.loops)
-        self._was_last = False  # whether no other action has had the lane since the last attempt
         self.lost()
 
     def _inside(self, head: str) -> frozenset[str]:
@@ -191,13 +190,10 @@ class LoopAttempts:
         """Judge the attempt that has retired, and start the next one if no marker is in flight.
 
         Args:
-            yields: whether a commit is due. It then comes between two attempts, of which one would otherwise follow the
-                other at once while rows go round, and an attempt between two commits.
+            yields: whether a commit comes first.
         """
-        if not self._lane.attempts and self._lane.busy:
-            self._was_last = False
         judged = self._judge()
-        return judged if yields and self._was_last else [*judged, *self._start()]
+        return judged if yields else [*judged, *self._start()]
 
     def _judge(self) -> list[Tell]:
         empty = [name for name, loop in self.loops.items() if loop.judge(self._lane)]
@@ -210,6 +206,5 @@ class LoopAttempts:
             self._turns.rotate(-1)  # none waits for another one that takes many attempts
             loop = self.loops[self._turns[0]]
             if loop.phase is LoopPhase.READY:
-                self._was_last = True
                 return loop.start(self._workers, self._lane)
         return []

@@ -71,12 +71,14 @@ class MarkerCoordinator:
 
     Attributes:
         issued: the last marker id, 0 before the first.
+        committed_last: whether the action that was started last is a commit.
         installed_bytes: size of the state that moves of bins have installed so far.
         installed_ns: nanoseconds in which the state of the last move was pickled and unpickled, at the slowest owner.
     """
 
     def __init__(self, workers: Workers) -> None:
         self.issued = self.installed_bytes = self.installed_ns = 0
+        self.committed_last = False
         self._workers = workers
         self._journey: _Journey | None = None
         self._bypass: _Journey | None = None
@@ -143,6 +145,7 @@ class MarkerCoordinator:
         self._journey, tells = self._set_out(sends, action)
         self._journey.installing.update(installing)
         self.installed_ns = 0
+        self.committed_last = isinstance(action, Commit)
         self._retire()
         return tells
 

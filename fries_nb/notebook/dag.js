@@ -130,7 +130,7 @@ function render({ model, el }) {
       const title = node.querySelector("title");
       if (title.textContent !== titles[name]) title.textContent = titles[name] ?? name;
     }
-    const [marked, labels] = [new Set(model.get("marked")), model.get("labels")];
+    const [marked, labels] = [new Set(model.get("marked")), JSON.parse(model.get("labels"))];
     for (const edge of host.querySelectorAll("g.edge")) {
       edge.dataset.state = marked.has(edge.dataset.edge) ? "marked" : "";
       const lines = (labels[edge.dataset.edge] ?? "").split("\n");
@@ -169,14 +169,14 @@ function render({ model, el }) {
 
   // How busy the operators are, and which of them are paused on a tuple.
   const load = () => {
-    const [loads, paused] = [model.get("loads"), model.get("paused")];
+    const [loads, paused] = [JSON.parse(model.get("loads")), model.get("paused")];
     for (const [name, show] of strips) show(...(loads[name] ?? [0, 0]));
     for (const node of nodes()) node.classList.toggle("paused", paused.includes(node.dataset.operator));
   };
 
   const explain = () => {
     const entries = Object.entries(model.get("legend")).map(sampled);
-    if (Object.keys(model.get("loads")).length) {
+    if (model.get("loads") !== "{}") {
       const entry = document.createElement("span");
       entry.innerHTML = '<i class="busy"></i>busy<i class="blocked"></i>back-pressured';
       entries.push(entry);

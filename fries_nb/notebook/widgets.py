@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import html
+import json
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -33,6 +34,10 @@ from fries_nb.scheduling import Plan
 _HERE = Path(__file__).parent
 
 
+def _as_json(value: object, _: ipywidgets.Widget) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 class DagView(anywidget.AnyWidget):
     """A dataflow whose operators can be selected.
 
@@ -49,13 +54,14 @@ class DagView(anywidget.AnyWidget):
     svg = traitlets.Unicode().tag(sync=True)
     state = traitlets.Dict().tag(sync=True)
     titles = traitlets.Dict().tag(sync=True)
-    # Edges are keyed by their index in the graph, as text, since names may contain any separator.
-    labels = traitlets.Dict().tag(sync=True)
+    # Edges are keyed by their index in the graph, as text, since names may contain any separator. What changes with
+    # every measurement is sent as JSON text: ipywidgets searches dicts for buffers, which takes longer than all else.
+    labels = traitlets.Dict().tag(sync=True, to_json=_as_json)
     marked: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
     legend = traitlets.Dict().tag(sync=True)
     loops = traitlets.Dict().tag(sync=True)
     travelling: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    loads = traitlets.Dict().tag(sync=True)
+    loads = traitlets.Dict().tag(sync=True, to_json=_as_json)
     paused: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
     selected: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
 

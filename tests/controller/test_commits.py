@@ -5,12 +5,23 @@ from __future__ import annotations
 import pytest
 from controller_setting import FM_ALONE, FM_BY_EPOCH, FRAUD, Desk, markers, only, told
 
-from fries_nb.controller.events import CommitFiles, DismissHosts, DrainRequested, Journal, RunEnded, StopRequested, Tick
+from fries_nb.controller.events import (
+    BinsRequested,
+    CommitFiles,
+    DismissHosts,
+    DrainRequested,
+    Journal,
+    RunEnded,
+    StopRequested,
+    Tell,
+    Tick,
+)
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Cancel, Commit, Done, Drain, Ended, Fcm, Reconfigure, WorkerId
+from fries_nb.messages import Cancel, Commit, Done, Drain, Ended, Fcm, Installed, Move, Reconfigure, WorkerId
 from fries_nb.scheduling.stages import Send
+from fries_nb.topology.routing_table import RoutingTable
 
 EVERYTHING = tuple(FRAUD.by_name)
 BUT_SINK = EVERYTHING[:-1]
@@ -25,6 +36,23 @@ def test_the_first_tick_after_the_interval_starts_a_commit():
     (marker,) = markers(started)
     assert (marker.id, marker.scope, marker.action) == (1, frozenset(EVERYTHING), Commit(1))
     assert desk.hear(Tick(), after_ms=500) == []
+
+
+def test_commits_that_take_longer_than_their_interval_leave_every_other_turn_to_a_move_of_bins():
+    """Then one is always due: it comes between two steps, and a step between two commits."""
+    desk = Desk(commit_ms=100)
+    desk.hear(Tick(), after_ms=100)
+    desk.hear(BinsRequested({"FM": RoutingTable.even(1)}, at_once=200))
+    turns = [Commit]
+    for _ in range(7):
+        desk.hear(Tick(), after_ms=150)
+        [marker] = desk.controller.on_the_way
+        said = desk.done(marker, *(EVERYTHING if turns[-1] is Commit else ("FC", "FM", "MC")))
+        if turns[-1] is Move:
+            said += desk.answer(Installed(marker, WorkerId("FM", 0)))
+        said += desk.hear(Tick())
+        turns += [type(one.control.marker.action) for one in only(said, Tell)[:1]]
+    assert turns == [Commit, Move, Commit, Move, Commit, Move, Commit, Commit]  # the three moves of 512 bins
 
 
 def test_files_are_committed_when_the_marker_has_retired():

@@ -153,8 +153,10 @@ def test_nothing_else_begins_while_workers_adopt_a_topology_and_it_waits_for_wha
     assert desk.hear(Tick(), after_ms=20) == []
     desk.adopt(2, OLD + NEW)
     desk.adopt(3, OLD + NEW)
+    assert desk.hear(Tick()) == []  # a commit is due, but the last action was one: it is the turn of the moves
+    desk.move()
     commit = desk.hear(Tick())[0].control.marker
-    assert isinstance(commit.action, Commit)  # which is due, and goes before the moves of bins
+    assert isinstance(commit.action, Commit)  # it goes before the second step
     for worker in OLD + NEW:
         desk.answer(Done(commit.id, worker))
     desk.move()

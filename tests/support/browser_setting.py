@@ -186,8 +186,8 @@ def opened(page: Page, served: Jupyter, way: str, notebook: str) -> None:
 
 
 def run_cell(page: Page, beginning: str) -> Locator:
-    """Run the one cell that holds this text, wait until it has run, and give it."""
-    cell = page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text=beginning))
+    """Run the first cell that holds this text, wait until it has run, and give it."""
+    cell = page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text=beginning)).first
     cell.locator(".cm-content").click()
     page.keyboard.press("Shift+Enter")
     cell.locator(".jp-InputPrompt", has_text=re.compile(r"\[\d+\]")).wait_for()

@@ -15,7 +15,7 @@ The receivers align the marker, so the order of a key's rows holds downstream to
 the new one makes.
 
 A step excludes changes, commits and changes of the topology, from its FCMs until the state is installed; but all of
-them together do not: what waits comes between two steps. The marker of an operator that is paused on a tuple waits for
+them together do not: what waits comes between two steps, and a step between two commits. The marker of an operator that is paused on a tuple waits for
 the operator's fix. The next step also waits for the ends of guards, since a rollback must find states where the change
 left them.
 

@@ -136,6 +136,8 @@ class TraceFlow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
         resumed: whether the run was resumed from a checkpoint of an earlier one, whose trace is not included.
         finished: whether every worker has ended.
         one_to_one: the loops that are declared so.
+        before: the changes that this checkpoint includes. All tuples of the trace come after them; only workers that the
+            earlier run did not have record them.
     """
 
     workers: dict[str, int]
@@ -143,6 +145,7 @@ class TraceFlow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     resumed: bool = False
     finished: bool = False
     one_to_one: tuple[OneToOne, ...] = ()
+    before: tuple[str | int, ...] = ()
 
 
 class EarlierRecords(msgspec.Struct, frozen=True):
@@ -201,7 +204,9 @@ def earlier_records(records: Iterable[WorkerRecord]) -> EarlierRecords:
     return EarlierRecords(counts.as_tuple, tuple(updated))
 
 
-def flow_of(graph: Graph, resumed: bool = False, finished: bool = False) -> TraceFlow:
+def flow_of(
+    graph: Graph, resumed: bool = False, finished: bool = False, before: tuple[str | int, ...] = ()
+) -> TraceFlow:
     """The description of a graph for its traces."""
     links = tuple(
         Link(edge.source, edge.to, edge.branch, graph.operator(edge.to).workers if _broadcasts(edge) else 1)
@@ -209,7 +214,7 @@ def flow_of(graph: Graph, resumed: bool = False, finished: bool = False) -> Trac
     )
     loops = tuple(_one_to_one(graph, graph.operator(head)) for head in graph.heads)
     declared = tuple(one for one in loops if graph.operator(one.loop).emits is Emits.ONE_TO_ONE)
-    return TraceFlow({one.name: one.workers for one in graph.operators}, links, resumed, finished, declared)
+    return TraceFlow({one.name: one.workers for one in graph.operators}, links, resumed, finished, declared, before)
 
 
 def _one_to_one(graph: Graph, head: Operator) -> OneToOne:

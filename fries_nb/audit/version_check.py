@@ -12,6 +12,9 @@ An update may be ordered *ahead* of another one of the same operator; a worker t
 (Thomas write rule: its effect is overwritten already). A version that contains the other update therefore contains the
 skipped one as well.
 
+The changes *before* the trace of a resumed run, which its first checkpoint includes, are left out: all tuples of the
+trace follow them, but only workers that the earlier run did not have record them.
+
 Transactions that met the same versions are equivalent, so they are grouped while reading: a group is a state of a
 finite automaton, with one dictionary look-up for each operation.
 
@@ -26,10 +29,11 @@ finite automaton, with one dictionary look-up for each operation.
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import product
 from typing import NamedTuple
 
 from fries_nb.errors import TraceError
-from fries_nb.trace import Ran, RanMany, Record, Updated
+from fries_nb.trace import Ran, RanMany, Record, TraceFlow, Updated
 
 Id = str | int
 
@@ -58,6 +62,7 @@ class Sightings:
         self._step_at: dict[tuple[str, int], _Step] = {}
         self._last_update: dict[tuple[str, int], Id] = {}
         self._skipped: defaultdict[tuple[str, Id], set[Id]] = defaultdict(set)
+        self._before: set[tuple[str, Id]] = set()
 
     def add(self, record: Record) -> None:
         """Process the next record. Each worker's records must be in order; those of different workers may interleave.
@@ -73,7 +78,9 @@ class Sightings:
                 step = self._step(operator, worker)
                 for transaction in transactions:
                     group_of[transaction] = step[group_of.get(transaction, 0)]
-            case Updated(update, operator, worker, before):
+            case TraceFlow():
+                self._before.update(product(record.workers, record.before))
+            case Updated(update, operator, worker, before) if (operator, update) not in self._before:
                 self._switch(update, operator, worker)
                 if before:
                     self._skipped[operator, before].add(update)

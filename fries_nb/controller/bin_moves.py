@@ -15,9 +15,9 @@ The receivers align the marker, so the order of a key's rows holds downstream to
 the new one makes.
 
 A step excludes changes, commits and changes of the topology, from its FCMs until the state is installed; but all of
-them together do not: what waits comes between two steps, and a step between two commits. The marker of an operator that is paused on a tuple waits for
-the operator's fix. The next step also waits for the ends of guards, since a rollback must find states where the change
-left them.
+them together do not: what waits comes between two steps, and a step between two commits. The marker of an operator that
+is paused on a tuple waits for the operator's fix. The next step also waits for the ends of guards, since a rollback
+must find states where the change left them.
 
 A step moves at most ``at_once`` bins. By default the first one moves ``FIRST_BINS``, and each later one at most twice
 as many as the one before, and as many as are pickled and unpickled in ``STEP_MS``. Where rows wait longer by themselves

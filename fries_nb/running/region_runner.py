@@ -264,7 +264,7 @@ class RegionRunner:
         if not self.options.audit:
             raise RunError("this run keeps no trace; start it with audit=True")
         parts = [
-            Part(region, one.driver.records, one.resumed, one.driver.has_finished, one.driver.workers)
+            Part(region, one.driver.records, one.resumed, one.before, one.driver.has_finished, one.driver.workers)
             for region, one in zip(self._regions, list(self.launched), strict=False)
         ]
         return RunTrace(tuple(parts))

@@ -24,6 +24,7 @@ class Part:
         region: the region.
         packed: the records of its workers, packed.
         resumed: whether it was resumed from a checkpoint of an earlier run, whose trace is not included.
+        before: the changes that this checkpoint includes.
         finished: whether all of its workers have ended.
         workers: operator to the largest number of workers that it has had, where hosts have joined.
     """
@@ -31,6 +32,7 @@ class Part:
     region: Region
     packed: Iterable[Packed]
     resumed: bool
+    before: tuple[str, ...]
     finished: bool
     workers: Mapping[str, int] = field(default_factory=dict)
 
@@ -48,7 +50,7 @@ class RunTrace:
     def __iter__(self) -> Iterator[Record]:
         for number, part in enumerate(self.parts):
             named = _namer(number, part.region)
-            flow = flow_of(part.region.graph, part.resumed, part.finished)
+            flow = flow_of(part.region.graph, part.resumed, part.finished, part.before)
             yield _flow(named, msgspec.structs.replace(flow, workers={**flow.workers, **part.workers}))
             for packed in part.packed:
                 yield in_region(number, named, unpack(packed))

@@ -74,6 +74,12 @@ class Launched:
         """Whether it was resumed from a checkpoint of an earlier run."""
         return self.place.restoration.checkpoint is not None
 
+    @property
+    def before(self) -> tuple[str, ...]:
+        """The changes that this checkpoint includes; empty without one."""
+        checkpoint = self.place.restoration.checkpoint
+        return () if checkpoint is None else checkpoint.decided
+
     def payload(self, operator: Operator, update: Update) -> bytes:
         """Pickle an update for the operator's workers; a join's new table is staged.
 

@@ -147,6 +147,8 @@ class Store:
     def resume(self) -> None:
         """Continue with another driver, which does not have the trace that the killed one kept in memory."""
         self._resumed = {place: len(records) for place, records in self._trace.items()}
+        checkpoint = self.restoration().checkpoint
+        self.before = () if checkpoint is None else checkpoint.decided
 
     def resumed(self) -> list[WorkerRecord]:
         """The trace that the current driver has."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fries_nb.audit import Mixed, judge
 from fries_nb.errors import TraceError
-from fries_nb.trace import Ran, RanMany, Record, Updated
+from fries_nb.trace import Ran, RanMany, Record, TraceFlow, Updated, Wrote
 
 
 def schedule(text: str) -> list[Record]:
@@ -216,3 +216,17 @@ def precedes(names: list[str], earlier: str, later: str) -> bool:
     if later[0] == "u" and later not in names:
         return True
     return later in names[names.index(earlier) :]
+
+
+@pytest.mark.parametrize(("before", "mixed"), [(("u1",), 0), ((), 1)])
+def test_all_tuples_of_a_resumed_run_follow_the_changes_of_its_checkpoint(before: tuple[str, ...], mixed: int) -> None:
+    """With one more worker, FC[1], which records what the others have recorded in the trace of the killed driver."""
+    records = [
+        TraceFlow({"FC": 2, "FM": 1}, (), resumed=True, before=before),
+        *(Wrote("FC", 0, 3, 1, 0, "u1"), Updated("u2", "FC", 0), Wrote("FC", 0, 3, 2, 0, "u2")),
+        *(Updated("u1", "FC", 1), Updated("u2", "FC", 1), Ran("t", "FC", 1, "u2"), Wrote("FC", 1, 1, 2, 0, "u2")),
+        *(Wrote("FM", 0, 5, 1, 0, "u1"), Updated("u2", "FM", 0), Ran("t", "FM", 0, "u2")),
+        Wrote("FM", 0, 6, 2, 0, "u2"),
+    ]
+    verdict = judge(records, [("u1", "FM")] if mixed else [])
+    assert (verdict.serializable, len(verdict.mixed)) == (not mixed, mixed)

@@ -180,7 +180,7 @@ def passes_the_audit_of_a_resumed_run(played):
     """So does the trace of the driver that has resumed the run, which lacks what the dead one had in memory."""
     cluster = played.cluster
     if "the driver was killed" in cluster.recoveries and not has_grown(played):
-        flow = flow_of(cluster.graph, resumed=True, finished=cluster.state == "finished")
+        flow = flow_of(cluster.graph, True, cluster.state == "finished", cluster.store.before)
         _never_mixes(played, [flow, *cluster.store.resumed()])
 
 

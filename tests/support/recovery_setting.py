@@ -240,7 +240,9 @@ class Trial:
             for target in targets
             if any(one.change == change and one.outcome != "aborted" for one in self.watch.heard_of("resolved"))
         ]
-        flow = flow_of(self.graph, self.launched.resumed, self.launched.driver.has_finished)
+        flow = flow_of(
+            self.graph, self.launched.resumed, self.launched.driver.has_finished, self.launched.before
+        )
         flow = replace(flow, workers=flow.workers | self.launched.driver.workers)
         return judge([flow, *map(unpack, self.launched.driver.records)], updates)
 

@@ -136,8 +136,8 @@ class TraceFlow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
         resumed: whether the run was resumed from a checkpoint of an earlier one, whose trace is not included.
         finished: whether every worker has ended.
         one_to_one: the loops that are declared so.
-        before: the changes that this checkpoint includes. All tuples of the trace come after them; only workers that the
-            earlier run did not have record them.
+        before: the changes that this checkpoint includes. All tuples of the trace come after them; only workers that
+            the earlier run did not have record them.
     """
 
     workers: dict[str, int]

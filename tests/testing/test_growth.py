@@ -31,7 +31,7 @@ from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.outbox import Outbox
 
-RUNS = 56
+RUNS = 40
 CHUNKS = 8
 DRAWS = {"changed": draw_scenario, "killed": draw_troubled, "keyed": draw_focused}
 

@@ -24,7 +24,7 @@ from fries_nb.testing.stamp_functions import (
 )
 from fries_nb.worker.worker import Worker
 
-SEEDS = 25 * SOAK
+SEEDS = 16 * SOAK
 
 
 def _refuse_state(state):

@@ -40,7 +40,7 @@ from fries_nb.testing.scenarios import MOST_STEPS, draw_guarded, play
 from fries_nb.testing.stamp_functions import stamps
 from fries_nb.worker import snapshot
 
-RUNS = 104
+RUNS = 64
 CHUNKS = 8
 
 

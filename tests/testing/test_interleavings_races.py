@@ -20,7 +20,7 @@ from fries_nb.testing.network import LaneKind, SeededNetwork
 from fries_nb.testing.scenarios import draw_scenario, play
 from fries_nb.testing.stamp_functions import Mark, stamps
 
-SEEDS = 40 * SOAK
+SEEDS = 24 * SOAK
 
 
 def _two_sources():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from interleaving_checks import SOAK, try_seed
 
-RUNS = 200
+RUNS = 120
 CHUNKS = 20
 
 

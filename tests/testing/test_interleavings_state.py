@@ -17,7 +17,7 @@ from fries_nb.testing import Cluster
 from fries_nb.workloads.fraud import CustomerModel, MerchantModel, fraud_change, fraud_flow, keep_five
 from fries_nb.workloads.reference import replay_fraud
 
-SEEDS = 40 * SOAK
+SEEDS = 24 * SOAK
 
 
 def payments(seed, count=120):

@@ -21,7 +21,7 @@ from fries_nb.testing.growing import draw_reshaped
 from fries_nb.testing.hosts import Hosts
 from fries_nb.testing.scenarios import draw_troubled, play
 
-RUNS = 100
+RUNS = 60
 CHUNKS = 20
 
 

@@ -21,7 +21,7 @@ from fries_nb.worker import chaining
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.versions import Versions
 
-RUNS = 32
+RUNS = 24
 CHUNKS = 4
 
 

@@ -20,7 +20,7 @@ from fries_nb.testing.scenarios import play
 from fries_nb.testing.store import Store
 from fries_nb.topology.topology import Topology
 
-RUNS = 80
+RUNS = 48
 CHUNKS = 4
 
 
@@ -96,7 +96,7 @@ def test_hosts_do_join_and_leave():
     wanted = (
         "grown", "shrunk", "aborted", "lost early", "cancelled", "joined again", "recovered", "changed", "readers came",
     )  # fmt: skip
-    assert lacking(RUNS, wanted, lambda seed: met.update(_met(seed)), met, least=2) == {}
+    assert lacking(80, wanted, lambda seed: met.update(_met(seed)), met, least=2) == {}
 
 
 def _clear_nothing(topology, leaving=()):

@@ -23,7 +23,7 @@ from fries_nb.testing.stamp_functions import Mark
 from fries_nb.worker import marker_actions
 from fries_nb.worker.events import GiveUpSplits
 
-RUNS = 60
+RUNS = 42
 CHUNKS = 6
 
 
@@ -73,7 +73,7 @@ def test_splits_do_move_and_source_workers_come_and_go(monkeypatch):
 
     monkeypatch.setattr(Supply, "obey", obey)
     wanted = ("begun", "ended", "grown", "shrunk", "recovered", "changed")
-    assert lacking(RUNS, wanted, count, met, least=5) == {}
+    assert lacking(60, wanted, count, met, least=5) == {}
 
 
 def reading(workers=2, **settings) -> RescalingCluster:

@@ -16,7 +16,7 @@ from fries_nb.testing.seeded_member import SeededMember
 from fries_nb.worker.rota import Rota
 from fries_nb.worker.turns import Turns
 
-RUNS, CHUNKS = 20, 4
+RUNS, CHUNKS = 12, 4
 FIRST = range(20)
 
 

@@ -9,12 +9,16 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 import pytest
+from nbconvert import HTMLExporter
+from nbformat import NotebookNode
 from notebook_files import NOTEBOOKS, executed, said, stored
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from fries_nb.workloads.payments import payments_path
 
+VS_CODE = {"text/html", "image/svg+xml", "image/png", "text/plain"}
+"""Types of output that VS Code shows without a kernel, of those that we have."""
 README = NOTEBOOKS.parent / "README.md"
 BINDER = NOTEBOOKS.parent / "binder"
 NAMES = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
@@ -36,9 +40,15 @@ def test_notebooks_are_kept_without_what_they_showed(name: str):
     assert any(cell.cell_type == "markdown" for cell in notebook.cells[:1])
 
 
-def test_the_quickstart_replaces_an_operator(tmp_path: Path):
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory: pytest.TempPathFactory) -> NotebookNode:
+    """The quickstart from top to bottom, with its outputs."""
+    return executed("00_quickstart.ipynb", tmp_path_factory.mktemp("quickstart"))
+
+
+def test_the_quickstart_replaces_an_operator(quickstart: NotebookNode):
     """Changed by Epoch behind a queue and by Fries past it, rightly; by naive, which mixes hundreds. Nothing in red."""
-    notebook = executed("00_quickstart.ipynb", tmp_path)
+    notebook = quickstart
     assert re.search(r"predicted delay .+ along FM → MC \(epoch: .+\)", said(notebook, "%fries_plan"))
     changes = re.findall(r"done by (\w+) in ([\d,.]+) ms", said(notebook, "%%fries_reconfigure"))
     assert [name for name, _ in changes] == ["epoch", "fries", "naive", "fries"]
@@ -52,6 +62,16 @@ def test_the_quickstart_replaces_an_operator(tmp_path: Path):
     mixed = re.search(r"not serializable [^~]+ and ([\d,]+) more", wrong)
     assert mixed
     assert int(mixed[1].replace(",", "")) > 100
+
+
+def test_a_saved_quickstart_is_shown_by_viewers(quickstart: NotebookNode):
+    """All pictures by nbconvert, as nbviewer does; VS Code takes one type of each output, but for the live view."""
+    page, _ = HTMLExporter(template_name="classic").from_notebook_node(quickstart)
+    assert page.count('class="fries-dag-svg') >= 5
+    assert "by naive: done in" in page
+    outputs = [output.data for cell in quickstart.cells for output in cell.get("outputs", []) if "data" in output]
+    live = [set(data) for data in outputs if not VS_CODE & set(data)]
+    assert live == [{"application/vnd.jupyter.widget-view+json"}]
 
 
 def test_the_hot_replacement_goes_as_told(tmp_path: Path):

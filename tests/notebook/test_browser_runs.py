@@ -131,7 +131,8 @@ def test_two_visitors_of_the_app_in_voila(served: Jupyter, program: BrowserConte
         until_stopped(first.page.locator("body"))
         until_points_move(second.page)
         second.page.wait_for_function(f"({SHOWN})('labels').words.some(words => words.startsWith('MC by fries'))")
-        assert first.page.evaluate(f"({SHOWN})('marks').at.length") == 4  # its change and the way back
+        # Its change and the way back, in the status: on a slow machine they have left the three minutes of the plot.
+        expect(first.page.locator("body")).to_contain_text("changes: 2 done")
         for visitor in (first, second):
             assert [address for address in visitor.abroad if not VOILAS_OWN.match(address)] == []
             assert visitor.errors == []

@@ -25,7 +25,7 @@ from browser_setting import chromium, jupyter, opened, run_cell, shown  # noqa: 
 from playwright.sync_api import Locator, Page  # noqa: E402
 
 TARGET = ROOT / "docs" / "dashboard.gif"
-FRAME_MS, LAST_MS = 450, 4_000
+FRAME_MS, LAST_MS = 900, 4_000
 WIDTH, COLOURS = 720, 64
 CELLS = ("import time", "--scheduler epoch", "[0.5, 0.3, 0.2]", "FM = MerchantModel(window=10)")
 """Parts of the cells that let payments queue up, change operators by Epoch and by Fries, and dissolve the queue."""

@@ -256,7 +256,7 @@ class Lifecycle:
     @property
     def may_commit(self) -> bool:
         """Whether nothing prevents a commit from starting."""
-        return self.checkpoints.may_begin and not self.paused.operators
+        return self.checkpoints.may_begin and not self.paused.operators and not self.changes.is_draining
 
     def commit(self, due: bool, now_ns: int) -> list[Instruction]:
         """Start a commit or checkpoint if one is due or requested and nothing prevents it.
@@ -266,8 +266,6 @@ class Lifecycle:
             now_ns: the current time.
         """
         if not (due or self.checkpoints.wanted) or not self.may_commit:
-            return []
-        if self.changes.is_draining:
             return []
         return self.checkpoints.begin(now_ns, self.recovers or self.checkpoints.wanted)
 

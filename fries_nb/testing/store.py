@@ -36,6 +36,7 @@ class Store:
         decided: decisions, in order.
         committed: (commit number, parts by sink), in order.
         sinks: sinks, and dead letters, by operator.
+        before: the changes that the checkpoint includes from which the last driver has resumed the run.
     """
 
     def __init__(self) -> None:
@@ -47,6 +48,7 @@ class Store:
         self._files: dict[str, bytes] = {}
         self._trace: defaultdict[Place, list[WorkerRecord]] = defaultdict(list)
         self._noted: defaultdict[int, dict[Place, int]] = defaultdict(dict)
+        self.before: tuple[str, ...] = ()
         self._resumed: dict[Place, int] = {}
         self._left: set[WorkerId] = set()
 

@@ -49,15 +49,15 @@ class Experiment:
 
 
 EXPERIMENTS: Mapping[str, Experiment] = {
-    "figure13": Experiment(figure13, minute=0.08, test=0.01),
-    "figure14": Experiment(figure14, minute=0.06, test=0.01),
+    "figure13": Experiment(figure13, minute=0.1, test=0.01),
+    "figure14": Experiment(figure14, minute=0.1, test=0.01),
     "figure15": Experiment(figure15, minute=0.06, test=0.005),
     "figure16": Experiment(figure16, minute=0.6, test=0.02),
     "figure17": Experiment(figure17, minute=0.1, test=0.01),
     "nephele2": Experiment(nephele2, minute=0.05, test=0.004),
     "nephele7": Experiment(nephele7, minute=0.08, test=0.004),
     "rescaling": Experiment(rescaling, minute=0.05, test=0.005),
-    "table4": Experiment(table4, minute=0.05, test=0.0025),
+    "table4": Experiment(table4, minute=0.05, test=0.0005),
     "table5": Experiment(table5, minute=0.05, test=0.0008),
     "table6": Experiment(table6, minute=0.02, test=0.0025),
     "table7": Experiment(table7, minute=1.0, test=1.0),

@@ -37,7 +37,7 @@ PAPER = {
 
 def figure13(scale: ExperimentScale) -> Result:
     """Figure 13: latency of W1 through two surges, without a change, by Epoch and by Fries."""
-    workers = scale.workers(least=4)
+    workers = scale.workers()
     rows, curves, marks = list[Row](), list[Row](), list[Row]()
     with session() as spark:
         for scheduler in PAPER:

@@ -15,8 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 import fries_nb as fn
 from fries_nb.experiments.measuring import PATIENCE_S, changed, fill, pause_until, running, session
 from fries_nb.experiments.printed_tables import Result, Row
@@ -59,13 +57,13 @@ def _payment(value: int) -> Mapping[str, Any]:
 
 def figure14(scale: ExperimentScale) -> Result:
     """Figure 14: tuples processed in vain after the source's version has risen, by scheduler."""
-    workers, period_s = scale.workers(least=4), scale.seconds(PERIOD_S, LEAST_PERIOD_S)
+    workers, period_s = scale.workers(), scale.seconds(PERIOD_S, LEAST_PERIOD_S)
     rows, curves = list[Row](), list[Row]()
     with session() as spark:
         for scheduler, paper in PAPER.items():
-            invalid = _invalid(spark, scheduler, workers, period_s)
+            invalid, valid = _processed(spark, scheduler, workers, period_s)
             curves += [{"scheduler": scheduler, "at_s": at_s, "invalid": n + 1} for n, at_s in enumerate(invalid)]
-            rows.append({"scheduler": scheduler, "invalid": len(invalid), "paper": paper})
+            rows.append({"scheduler": scheduler, "invalid": len(invalid), "valid": len(valid), "paper": paper})
     most = rows[0]["invalid"] or 1
     shares = [{"of none": row["invalid"] / most, "paper of none": row["paper"] / PAPER["none"]} for row in rows]
     table = tuple({**row, **share} for row, share in zip(rows, shares, strict=True))
@@ -76,8 +74,8 @@ def figure14(scale: ExperimentScale) -> Result:
     return Result("figure14", "invalid tuples over time", scale.of_paper, parameters, table, tuple(curves))
 
 
-def _invalid(spark: Any, scheduler: str, workers: int, period_s: float) -> list[float]:
-    """One run of six periods: the times at which invalid payments were processed, in seconds from its start."""
+def _processed(spark: Any, scheduler: str, workers: int, period_s: float) -> tuple[list[float], list[float]]:
+    """One run of six periods: when invalid payments and when valid ones were processed, in seconds from its start."""
     pace, period_ns = workers * 1000 / COST_MS, int(period_s * 1e9)
     flow = fn.Dataflow("W1")
     payments = flow.source("Src", fn.rate(pace, row=_payment), workers=1)
@@ -93,9 +91,9 @@ def _invalid(spark: Any, scheduler: str, workers: int, period_s: float) -> list[
         _pause_to(began_s + PERIODS * period_s)
         run.stop(drain=True, timeout=PATIENCE_S)
         found = run.output().select("due", "at", "invalid").toPandas()
-    in_vain = found["invalid"] & (found["due"] >= began_s * 1e9)
-    at_s = np.sort(found["at"][in_vain].to_numpy()) / 1e9 - began_s
-    return [float(one) for one in at_s if one <= PERIODS * period_s]
+    found["at_s"] = found["at"] / 1e9 - began_s
+    found = found[(found["due"] >= began_s * 1e9) & (found["at_s"] <= PERIODS * period_s)].sort_values("at_s")
+    return found["at_s"][found["invalid"]].tolist(), found["at_s"][~found["invalid"]].tolist()
 
 
 def _next_period(run: Run, period_s: float) -> tuple[int, float]:

@@ -95,12 +95,16 @@ def test_figure_13_has_curves_changes_and_an_outside_row(found: Found) -> None:
 
 
 def test_figure_14_counts_what_was_processed_in_vain(found: Found) -> None:
-    """Without a change all is invalid after the first rise: more than with either scheduler."""
+    """Without a change all is invalid after the first rise: more of what is processed than with either scheduler.
+
+    Shares are compared, since a busy machine processes fewer payments in one run than in another.
+    """
     result = found["figure14"]
-    invalid = {name: row["invalid"] for name, row in by(result, "scheduler").items()}
-    assert invalid["none"] > invalid["epoch"] > 0
-    assert invalid["none"] > invalid["fries"] > 0
-    assert len(result["curves"]) == sum(invalid.values())
+    rows = by(result, "scheduler")
+    in_vain = {name: row["invalid"] / (row["invalid"] + row["valid"]) for name, row in rows.items()}
+    assert in_vain["none"] > in_vain["epoch"] > 0
+    assert in_vain["none"] > in_vain["fries"] > 0
+    assert len(result["curves"]) == sum(row["invalid"] for row in rows.values())
 
 
 @pytest.mark.parametrize(

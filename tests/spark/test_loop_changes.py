@@ -24,8 +24,8 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import PlanError
 from fries_nb.testing.drawn_loops import Advance, CountRows
 
-ROWS = 4_000
-RATE = 300.0
+ROWS = 1_200
+RATE = 75.0
 
 
 def slow_nested() -> Graph:

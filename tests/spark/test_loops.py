@@ -32,7 +32,7 @@ from fries_nb.run import Run
 from fries_nb.workloads.edges import generated, karate
 from fries_nb.workloads.graphs import DAMPING, components_flow, labels, pagerank_flow, ranks
 
-ROWS = 1_000
+ROWS = 300
 MEMORY_PART = 0.5
 
 

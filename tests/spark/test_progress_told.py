@@ -46,7 +46,7 @@ class Reminder:
 def test_times_advance_while_a_timed_function_is_called(started: Callable[..., Run]) -> None:
     """They are datetimes, never go back, and end as None; all payments of a day are told at its end."""
     flow = fn.Dataflow("reminded")
-    rows = flow.source("pay", fn.replay(payments_path(), rate=30_000), time="TX_DATETIME")
+    rows = flow.source("pay", fn.replay(payments_path(), rate=6_000), time="TX_DATETIME")
     rows.map("Remind", Reminder(), key="CUSTOMER_ID").sink("out", fn.memory())
     run = started(flow, hosts=2, workers=2)
     told: list[datetime] = []

@@ -61,17 +61,26 @@ class FilesPassed:
     def __init__(self, kinds: tuple[type, ...]) -> None:
         self.kinds = kinds
         self.found: set[str] = set()
+        self._files: dict[str, str] = {}
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        path = Path(code.co_filename)
-        if event != "call" or PACKAGE not in path.parents or code.co_name.startswith("<"):
+        if event != "call" or code.co_name.startswith("<"):
             return
-        file = path.relative_to(PACKAGE)
-        if file.parts[0] != "testing" and file.as_posix() not in self.found:
+        file = self._files.get(code.co_filename)
+        if file is None:  # a path is looked at once, since hosts make many calls
+            file = self._files[code.co_filename] = self._file_of(Path(code.co_filename))
+        if file and file not in self.found:
             names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
             if any(carries(frame.f_locals.get(name), self.kinds) for name in names if name != "self"):
-                self.found.add(file.as_posix())
+                self.found.add(file)
+
+    def _file_of(self, path: Path) -> str:
+        """A file of the package, relative to it; empty for other files."""
+        if PACKAGE not in path.parents:
+            return ""
+        file = path.relative_to(PACKAGE)
+        return "" if file.parts[0] == "testing" else file.as_posix()
 
 
 @contextmanager

@@ -23,7 +23,6 @@ from fries_nb.testing.network import LaneKind
 from fries_nb.worker.watermarks import frontier_at
 from fries_nb.worker.worker import Worker
 
-
 Place = tuple[WorkerId, bool, int]
 """A worker, whether rows are in front of it (otherwise behind), and their version."""
 

@@ -185,9 +185,9 @@ BROKEN = {
 
 
 SHOWN = {
-    "cut torn": 22, "record overtaken": 44, "the dead heard": 44, "never resolved": 3, "fix behind the change": 47,
-    "a guard that does not end": 63, "a guard that no failure concerns": 165, "a rollback as a fix": 237,
-    "waits for nothing": 50,
+    "the ended not told": 34, "ends do not count": 132, "cut torn": 22, "record overtaken": 44, "the dead heard": 44,
+    "never resolved": 3, "fix behind the change": 47, "a guard that does not end": 63, "waits for nothing": 50,
+    "a guard that no failure concerns": 165, "a rollback as a fix": 237,
 }  # fmt: skip
 
 

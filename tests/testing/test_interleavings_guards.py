@@ -69,7 +69,7 @@ def test_what_fails_under_guard_is_rolled_back_and_everything_is_whole(chunk):
 def test_what_fails_under_guard_is_rolled_back_while_chains_are_fused_and_split():
     """Where a tuple is tried again by the workers that share it then, which the paused one names."""
     met: Counter[str] = Counter()
-    for seed in (*range(40 * SOAK), 90):
+    for seed in (*range(24 * SOAK), 90):
         cluster = try_guarded(seed, RechainingCluster).cluster
         met["chains"] += sum(not answer.error for answer in cluster.chained)
         met["paused"] += sum("is paused on a tuple" in answer.error for answer in cluster.chained)
@@ -278,7 +278,7 @@ def replaced_under_guard(seed, scheduler, checkpoints=False):
 def test_a_change_that_replaces_what_is_under_guard_comes_in_time(scheduler, checkpoints):
     """The bad function fails while the change back is on its way: that is met in front of the tuple, or before it."""
     met = Counter()
-    for seed in range(150 * SOAK):
+    for seed in range(90 * SOAK):
         cluster, is_whole = replaced_under_guard(seed, scheduler, checkpoints)
         assert cluster.state == "finished", f"seed {seed}: {cluster.error}"
         assert is_whole, f"seed {seed}"

@@ -256,8 +256,9 @@ class Workers:
 
     def live(self, operators: Iterable[str] | None = None) -> list[WorkerId]:
         """The workers of these operators (``None``: of all) that have not ended."""
-        names = self.graph.by_name if operators is None else operators
-        return [worker for worker in self.of(names) if worker not in self.ended]
+        if operators is None:
+            return [worker for workers in self._of.values() for worker in workers if worker not in self.ended]
+        return [worker for worker in self.of(operators) if worker not in self.ended]
 
     def check(self, worker: WorkerId) -> None:
         """Raise a ProtocolError unless the run has or had this worker."""
@@ -276,6 +277,6 @@ class Workers:
 
     def _ordered(self, operators: Iterable[str]) -> list[str]:
         wanted = set(operators)
-        for name in wanted:
+        for name in wanted - self._of.keys():
             self.graph.operator(name)
         return [name for name in self._of if name in wanted]

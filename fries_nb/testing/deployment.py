@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import cloudpickle
 
@@ -14,6 +15,7 @@ from fries_nb.dataflow.endpoints import Sink
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.traits import Holds
 from fries_nb.messages import WorkerId
+from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.testing.faults import Fate
 from fries_nb.testing.readers import Rows, plans_of
 from fries_nb.testing.store import Store
@@ -39,6 +41,11 @@ class Deployment:
     fate: Fate
     watermarks: Watermarks | None = None
 
+    @cached_property
+    def progress(self) -> ProgressGraph | Watermarks | None:
+        """How workers learn what can still arrive."""
+        return progress_of(self.graph, self.watermarks)
+
     def reshaped(self) -> Deployment:
         """The settings with which a dead driver's run is resumed."""
         return replace(self, graph=self.fate.reshaped(self.graph), chaining=self.chaining ^ self.fate.rechains())
@@ -59,7 +66,7 @@ class Deployment:
             window=self.window,
             clock=self.clock,
             audit=self.audit,
-            progress=progress_of(self.graph, self.watermarks),
+            progress=self.progress,
         )
 
     def _snapshot(

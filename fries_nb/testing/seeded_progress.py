@@ -20,7 +20,7 @@ from fries_nb.progress.exchange import HostProgress, ProgressFrame, ProgressStat
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.testing.network import LaneKind
 from fries_nb.testing.progress_lanes import ProgressLanes
-from fries_nb.topology.progress_locations import audience, listeners, progress_of
+from fries_nb.topology.progress_locations import audience, listeners
 from fries_nb.topology.topology import Topology
 from fries_nb.worker.events import FrontierAdvanced
 from fries_nb.worker.worker import Worker
@@ -58,7 +58,7 @@ class SeededProgress:
         self._members = set(range(plan.hosts))
         self._audience: Mapping[str, tuple[str, ...]] = {}
         self._lanes = ProgressLanes(hosts.network)
-        self._graph = progress_of(plan.graph, plan.watermarks)
+        self._graph = plan.progress
         self._listeners = listeners(plan.graph)
         if isinstance(self._graph, ProgressGraph):
             self._audience, members = audience(plan.graph), range(plan.hosts)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
 from fries_nb.dataflow.traits import ColumnsOut
@@ -84,7 +85,7 @@ class Wiring:
     feedback: frozenset[str] = frozenset()
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def id(self) -> WorkerId:
         """The worker's id, which has the name of its first operator."""
         return WorkerId(self.chain[0].name, self.index)

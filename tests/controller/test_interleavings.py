@@ -16,12 +16,13 @@ from controller_endings import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from soak import SOAK
 
 from fries_nb.controller.events import Answered, HostLost, StopRequested
 from fries_nb.messages import Failed
 
 SEEDS = st.integers(0, 2**32)
-MANY = settings(max_examples=200, deadline=None, derandomize=True)
+MANY = settings(max_examples=100 * SOAK, deadline=None, derandomize=True)
 LAWS = [ends_well, ends_well_after_losses, rests_well, recovers_well, is_mended, survives_everything]
 LAWS += [is_rolled_back, is_rolled_back_after_losses]
 

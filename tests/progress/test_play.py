@@ -6,7 +6,7 @@ import pytest
 from progress_mutants import MUTANTS
 from progress_observer import below
 from progress_played import Play
-from soak import SOAK
+from soak import SOAK, first_tried
 
 from fries_nb.progress.change_batch import CountChange, GraphLocation
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
@@ -15,6 +15,10 @@ from fries_nb.progress.tracker import Tracker
 SEEDS = 200 * SOAK
 MOST_SEEDS = 400
 """Number of seeds within which every mutant is caught."""
+SHOWN = {
+    "meet": 12, "what moves stays counted where it was": 14, "frames before the view are dropped": 25,
+    "a view is given before all have admitted the newcomer": 25, "a host that leaves keeps what waits to itself": 98,
+}  # fmt: skip
 
 
 def test_every_law_holds_in_every_play():
@@ -40,7 +44,7 @@ def test_every_rule_is_needed(name, monkeypatch):
             monkeypatch.setattr(f"{owner}.{attribute}", instead)
         else:
             monkeypatch.setattr(owner, attribute, instead)
-    assert any(caught(seed) for seed in range(MOST_SEEDS))
+    assert any(caught(seed) for seed in first_tried(SHOWN.get(name, 0), MOST_SEEDS))
 
 
 def nested_frontier():

@@ -240,10 +240,17 @@ class Crowd:
                     continue
                 if worker in self.stuck and marker not in self.told[worker]:
                     continue
-                inside = [sender for sender in self.senders[worker] if sender.operator in marker.scope]
-                come = marker in self.told[worker] or any(marker.id in self.applied[sender] for sender in inside)
-                if come and all(marker.id in self.applied[sender] or sender in self.ended for sender in inside):
-                    found.append((worker, marker))
+                come = marker in self.told[worker]
+                for sender in self.senders[worker]:
+                    if sender.operator not in marker.scope:
+                        continue
+                    if marker.id in self.applied[sender]:
+                        come = True
+                    elif sender not in self.ended:
+                        break
+                else:
+                    if come:
+                        found.append((worker, marker))
         return found
 
     def may_end(self, worker: WorkerId) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from functools import cache
+from operator import le
 
 from hypothesis import Phase, given, settings
 from hypothesis.strategies import data
@@ -78,7 +79,11 @@ class Observer:
 
 def below(frontier, time) -> bool:
     """Whether an element of a frontier is, component by component, at most the time."""
-    return any(all(a <= b for a, b in zip(element, time, strict=True)) for element in frontier)
+    for element in frontier:
+        assert len(element) == len(time)
+        if all(map(le, element, time)):
+            return True
+    return False
 
 
 def least_of(times) -> set:

@@ -119,14 +119,17 @@ class Play:
         """Safety, and that no frontier goes back."""
         held = set(self.held())
         self.rows = sum(bool(location.to) for location, _ in held)
+        arriving: dict = {}  # operator to what can arrive there, each time with one of what it comes of
+        for place in held:
+            for listener, images in self.observer.images(*place).items():
+                arriving.setdefault(listener, {}).update(dict.fromkeys(images, place))
         for host, progress in self.lanes.hosts.items():
             self._check_announced(host, progress)
             for listener in progress.listeners:
                 frontier = progress.frontier(listener).elements
-                for location, time in held:
-                    for image in self.observer.images(location, time).get(listener, ()):
-                        if not below(frontier, image):
-                            self.broken = self.broken or f"unsafe: {listener} at {host} is past {location} {time}"
+                for image, (location, time) in arriving.get(listener, {}).items():
+                    if not below(frontier, image):
+                        self.broken = self.broken or f"unsafe: {listener} at {host} is past {location} {time}"
                 before = self.last.get((host, listener))
                 if before is not None and not all(below(before, element) for element in frontier):
                     self.broken = self.broken or f"back: {listener} at {host}"

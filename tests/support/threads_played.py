@@ -60,7 +60,8 @@ class WatchedThreads(ThreadedCluster):
         passed_ns = self.clock() - began_ns if passes else 0
         if self.hosts.started:
             for member in self.hosts.members():
-                self._watch(member, self.hosts.loop_of(member), passed_ns)
+                if member.mailbox or member in self.waits:
+                    self._watch(member, self.hosts.loop_of(member), passed_ns)
         return took
 
     def _watch(self, member, loop, passed_ns):

@@ -269,7 +269,10 @@ BROKEN = {
 }
 
 
-SHOWN = {"a worker that has ended does not end its new channels": 80}
+SHOWN = {
+    "something else is under way": 5, "a channel goes before its end": 9, "channels that are gone are not ended": 9,
+    "a worker that has ended does not end its new channels": 80,
+}
 
 
 @pytest.mark.parametrize("name", BROKEN)

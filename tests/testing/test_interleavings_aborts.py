@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from controller_endings import ask_only_the_living
 from interleaving_checks import SOAK, caught
+from soak import first_tried
 
 import fries_nb as fn
 from fries_nb.controller.change_steps import Changes
@@ -98,7 +99,7 @@ def test_a_change_that_cannot_be_prepared_changes_nothing(what):
 def test_a_build_that_keeps_what_was_aborted_is_caught(monkeypatch, name, replacement):
     """Broken builds: the check for leftovers fails for some seed."""
     monkeypatch.setattr(Instance, name, replacement)
-    assert caught(range(300), attempt=lambda seed: _abort(seed, *BAD["one of two"])) is not None
+    assert caught(first_tried(5, 300), attempt=lambda seed: _abort(seed, *BAD["one of two"])) is not None
 
 
 # ---- where a target has ended

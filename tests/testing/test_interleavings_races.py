@@ -5,19 +5,15 @@ Random runs meet all of it too; here each meeting is brought about on purpose, a
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
-from interleaving_checks import SOAK, lacking
+from interleaving_checks import SOAK
 
 import fries_nb as fn
 from fries_nb.audit import judge
 from fries_nb.controller.events import Answered
-from fries_nb.messages import Cancel, Report, WorkerId
+from fries_nb.messages import Report, WorkerId
 from fries_nb.testing import Cluster, figures
 from fries_nb.testing.drawn_flows import source_rows
-from fries_nb.testing.network import LaneKind, SeededNetwork
-from fries_nb.testing.scenarios import draw_scenario, play
 from fries_nb.testing.stamp_functions import Mark, stamps
 
 SEEDS = 24 * SOAK
@@ -121,35 +117,6 @@ def test_an_end_may_fall_into_a_change(drain, scheduler):
         assert sorted(shown) == list(range(len(shown))), f"seed {seed}: what is committed is no prefix"
         assert {fm == mc for _, fm, mc in shown.values()} <= {True}, f"seed {seed}"
         assert judge(cluster.records()).serializable, f"seed {seed}"
-
-
-def test_random_runs_meet_what_they_are_for(monkeypatch):
-    """A count over some of the random runs: none of the laws is kept for want of a case."""
-    met: Counter[str] = Counter()
-
-    def take(network, lane, original=SeededNetwork.take):
-        what = original(network, lane)
-        if lane[0] is LaneKind.CONTROL and isinstance(what[1], Cancel):
-            met["cancelled"] += 1
-        return what
-
-    monkeypatch.setattr(SeededNetwork, "take", take)
-    wanted = ("fries done", "epoch done", "naive done", "aborted", "failed", "cancelled", "several components",
-              "a longer path", "some had ended", "several epochs", "stopped", "queued")  # fmt: skip
-    assert lacking(100, wanted, lambda seed: _count(play(draw_scenario(seed)), met), met, least=3) == {}
-
-
-def _count(played, met):
-    outcomes = list(played.cluster.outcomes.values())
-    for outcome in outcomes:
-        done = outcome.outcome == "done"
-        met[f"{outcome.scheduler} done" if done else outcome.outcome] += 1
-        met["several components"] += done and len(outcome.components) > 1
-        met["a longer path"] += done and any(len(component) > 2 for component in outcome.components)
-        met["some had ended"] += done and any(how.ended for how in outcome.per_worker.values())
-    met["several epochs"] += len(played.cluster.epochs) > 1
-    met["stopped"] += played.cluster.state == "stopped"
-    met["queued"] += sum(outcome.outcome == "done" for outcome in outcomes) > 1
 
 
 def test_a_stop_knows_how_many_tuples_are_not_in_the_output():

@@ -8,6 +8,7 @@ operators of one version, every change whole or absent.
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 import pytest
 from interleaving_checks import SOAK, lacking, try_focused, try_pausing, try_seed, try_troubled
@@ -19,7 +20,6 @@ from fries_nb.testing import Cluster, figures
 from fries_nb.testing.drawn_flows import source_rows
 from fries_nb.testing.growing import draw_reshaped
 from fries_nb.testing.hosts import Hosts
-from fries_nb.testing.scenarios import draw_troubled, play
 
 RUNS = 60
 CHUNKS = 20
@@ -30,7 +30,7 @@ def test_every_promise_holds_whatever_is_killed(chunk):
     """The same laws as without faults, and those of recovery."""
     size = RUNS * SOAK // CHUNKS
     for seed in range(chunk * size, (chunk + 1) * size):
-        try_troubled(seed)
+        _met(seed)
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS // 2))
@@ -46,27 +46,30 @@ def test_every_promise_holds_of_a_run_resumed_in_another_shape(chunk):
     """With chains or without them, at other numbers of workers: the state of a key is where its rows go."""
     size = RUNS * SOAK // CHUNKS
     for seed in range(chunk * size, (chunk + 1) * size):
-        try_seed(seed, draw_reshaped)
+        _shape(seed)
+
+
+@cache
+def _shape(seed):
+    """What a seed has met, with all laws checked; once, for both tests that ask for it."""
+    met, played = Counter[str](), try_seed(seed, draw_reshaped)
+    records, workers = played.cluster.store.records, played.cluster.workers.values()
+    met["workers"] += any(one.snapshots and one.workers != records[-1].workers for one in records)
+    chained = any(len(worker.instances) > 1 for worker in workers)
+    met["chains"] += chained and not played.scenario.cluster["chaining"]
+    return met
 
 
 def test_resumed_runs_take_other_shapes():
     """From a checkpoint with state, and to other chains."""
     met: Counter[str] = Counter()
-
-    def count(seed):
-        played = play(draw_reshaped(seed))
-        records, workers = played.cluster.store.records, played.cluster.workers.values()
-        met["workers"] += any(one.snapshots and one.workers != records[-1].workers for one in records)
-        chained = any(len(worker.instances) > 1 for worker in workers)
-        met["chains"] += chained and not played.scenario.cluster["chaining"]
-
-    assert lacking(120, ("workers", "chains"), count, met, least=3) == {}
+    assert lacking(120, ("workers", "chains"), lambda seed: met.update(_shape(seed)), met, least=3) == {}
 
 
 @pytest.mark.parametrize("chunk", range(4))
 def test_a_tuple_that_pauses_its_operator_within_a_change_of_several_ends_no_run(chunk):
     """Its operator is fixed in the version that took the tuple; the change goes on behind it."""
-    for seed in range(chunk * 25 * SOAK, (chunk + 1) * 25 * SOAK):
+    for seed in range(chunk * 15 * SOAK, (chunk + 1) * 15 * SOAK):
         played = try_pausing(seed)
         assert played.cluster.state == "finished", f"seed {seed}: {played.cluster.error}"
 
@@ -107,10 +110,13 @@ def test_troubled_runs_meet_what_they_are_for():
     wanted = (*(f"{name} done" for name in schedulers), "host killed", "driver killed", "starts the run again",
               "decided, then lost", "decided, then orphaned", "records", "mended", "dead letters",
               "full disk")  # fmt: skip
-    assert lacking(200, wanted, lambda seed: _count(play(draw_troubled(seed)), met), met) == {}
+    assert lacking(200, wanted, lambda seed: met.update(_met(seed)), met) == {}
 
 
-def _count(played, met):
+@cache
+def _met(seed):
+    """What a seed has met, with all laws checked; once, for both tests that ask for it."""
+    met, played = Counter[str](), try_troubled(seed)
     cluster = played.cluster
     for outcome in cluster.outcomes.values():
         met[f"{outcome.scheduler} {outcome.outcome}"] += 1
@@ -126,3 +132,4 @@ def _count(played, met):
     met["mended"] += sum(not wish.at for wish in played.changes.values())
     met["dead letters"] += any(cluster.rows(name) for name in played.scenario.letters)
     met["full disk"] += any("no space" in ended.reason for ended in cluster.ended)
+    return met

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import cache
 
 import pyarrow as pa
 import pytest
@@ -48,22 +49,26 @@ def test_every_promise_holds_while_bins_move(chunk):
     """With growth and shrinking, changes by any scheduler, checkpoints, and kills: the same laws, and order by key."""
     size = RUNS * SOAK // CHUNKS
     for seed in range(chunk * size, (chunk + 1) * size):
-        try_rescaled(seed)
+        _met(seed)
+
+
+@cache
+def _met(seed):
+    """What a seed has met, with all laws checked; once, for both tests that ask for it."""
+    met, cluster = Counter[str](), try_rescaled(seed).cluster
+    met["moved"] += sum(not moved.reason for moved in cluster.moved)
+    met["kept"] += sum(bool(moved.reason) for moved in cluster.moved)
+    met["adopted"] += len(cluster.adopted)
+    met["recovered"] += bool(cluster.recoveries and cluster.moved)
+    met["changed"] += any(one.outcome == "done" for one in cluster.outcomes.values())
+    return met
 
 
 def test_bins_do_move_and_workers_come_and_go():
     """No law is kept for want of a case."""
     met: Counter[str] = Counter()
-
-    def count(seed):
-        cluster = try_rescaled(seed).cluster
-        met["moved"] += sum(not moved.reason for moved in cluster.moved)
-        met["kept"] += sum(bool(moved.reason) for moved in cluster.moved)
-        met["adopted"] += len(cluster.adopted)
-        met["recovered"] += bool(cluster.recoveries and cluster.moved)
-        met["changed"] += any(one.outcome == "done" for one in cluster.outcomes.values())
-
-    assert lacking(84, ("moved", "adopted", "recovered", "changed"), count, met, least=3) == {}
+    wanted = ("moved", "adopted", "recovered", "changed")
+    assert lacking(84, wanted, lambda seed: met.update(_met(seed)), met, least=3) == {}
 
 
 def joined(workers, key=None) -> RescalingCluster:
@@ -186,7 +191,11 @@ BROKEN = {
 }  # fmt: skip
 
 
-SHOWN = {"the table is swapped before the flush": 78, "a new channel is not awaited": 276}
+SHOWN = {
+    "the table is swapped before the flush": 78, "rows are released behind later ones": 34,
+    "an End passes rows that are held": 7, "state is hashed otherwise than rows": 11,
+    "a new channel is not awaited": 276, "rows are released before all markers": 7,
+}
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -52,7 +52,8 @@ class OperatorMetrics:
         busy: share of time, 0 to 1, in which its workers were in their turns over the last three seconds, the mean over
             its workers; a turn includes what its function waits for.
         blocked: share of time in which they took no tuple, since their output waited for credit of its receivers
-            (Flink's back-pressure). Operators that run as a chain share a worker, and each has its shares.
+            (Flink's back-pressure). Operators that run as a chain (``Run.chains``) are measured as a whole: each has
+            the shares of the chain.
     """
 
     processed: int = 0

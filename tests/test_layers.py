@@ -225,8 +225,6 @@ SHORT = {
     "fries_nb.experiments.figure15": "a file for each figure and table",
     "fries_nb.experiments.table5": "a file for each figure and table",
     "fries_nb.experiments.table7": "a file for each figure and table",
-    "fries_nb.notebook.change_lines": "words on changes, without a widget",
-    "fries_nb.notebook.dag_panel": "a file for each panel",
     "fries_nb.notebook.dashboard_magics": "a file for the magics of each theme",
     "fries_nb.notebook.table_view": "a widget that several panels share",
     "fries_nb.running.locks": "a decorator that several classes of the room share",

@@ -37,7 +37,7 @@ from fries_nb.controller.lifecycle import Lifecycle
 from fries_nb.controller.loop_attempts import Loop
 from fries_nb.controller.schema_checks import with_columns
 from fries_nb.controller.split_moves import NO_SPLITS
-from fries_nb.controller.states import ChangeState, RunState
+from fries_nb.controller.states import ChangeProgress, ChangeState, RunState
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
@@ -134,6 +134,11 @@ class Controller:
     def changes(self) -> dict[str, ChangeState]:
         """Change id to state, in order of request."""
         return {change: transaction.state for change, transaction in self._changes.known.items()}
+
+    def progress_of(self, change: str) -> ChangeProgress | None:
+        """How far a change is; ``None`` if it is unknown or has ended. May be called from any thread."""
+        known = self._changes.known.get(change)
+        return known.progress if known is not None and known.open else None
 
     @property
     def on_the_way(self) -> tuple[int, ...]:
@@ -261,13 +266,10 @@ class Controller:
     ) -> list[events.Instruction]:
         if 0 < event.incarnation < self.incarnation:
             return []
-        match event:
-            case events.Answered():
-                return self._answered(event.answer, now_ns)
-            case events.HostLost():
-                return self._life.lost(event.host, event.reason, now_ns)
-            case events.HostLeft():
-                return self._life.lost(event.host, "it left before the run was over", now_ns)
+        if isinstance(event, events.Answered):
+            return self._answered(event.answer, now_ns)
+        reason = event.reason if isinstance(event, events.HostLost) else "it left before the run was over"
+        return self._life.lost(event.host, reason, now_ns)
 
     # ---- answers of workers
 
@@ -350,10 +352,7 @@ class Controller:
         actions = self._lane.end(ended.worker)
         counted = any(isinstance(action, Commit) for action in actions)
         self._epochs.hand_in(ended.worker.operator, ended.files, behind_cut=commits and not counted)
-        said: list[events.Instruction] = []
-        for action in actions:
-            said += self._acknowledged(action, ended.worker, None, now_ns)
-        return said
+        return [one for action in actions for one in self._acknowledged(action, ended.worker, None, now_ns)]
 
     def _acknowledged(
         self, action: Action, worker: WorkerId, done: Done | None, now_ns: int

@@ -366,12 +366,11 @@ class Joining:
     @property
     def status(self) -> TopologyStatus:
         """The hosts, workers and bins now, and what the request does; may be called from any thread."""
-        topology = self.topology.with_tables(dict(self._bin_moves.tables))
         is_idle = self.phase is RescalePhase.IDLE
         wanted = self._count if is_idle else self._request.hosts
         moves = self._bin_moves
         return TopologyStatus.of(
-            topology, self._membership.hosts, self.phase, wanted, moves.left, moves.moved_bytes
+            self.topology, self._membership.hosts, self.phase, wanted, moves.left, moves.moved_bytes, dict(moves.tables)
         )
 
     @property

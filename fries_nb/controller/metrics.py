@@ -52,7 +52,8 @@ class OperatorMetrics:
         busy: share of time, 0 to 1, in which its workers were in their turns over the last three seconds, the mean over
             its workers; a turn includes what its function waits for.
         blocked: share of time in which they took no tuple, since their output waited for credit of its receivers
-            (Flink's back-pressure). Operators that run as a chain share a worker, and each has its shares.
+            (Flink's back-pressure). Operators that run as a chain (``Run.chains``) are measured as a whole: each has
+            the shares of the chain.
     """
 
     processed: int = 0
@@ -111,22 +112,9 @@ class _Seen(NamedTuple):
     turn_s: float = 0.0
     blocked_s: float = 0.0
 
-    def since(self, first: _Seen) -> _Rates:
-        """The tuples per second and the shares of time since then; reports may arrive late."""
-        passed_s = self.at_s - first.at_s
-        if passed_s <= 0:
-            return _Rates()
-        turns_s, blocked_s = self.turn_s - first.turn_s, self.blocked_s - first.blocked_s
-        rate = (self.processed - first.processed) / passed_s
-        return _Rates(rate, min(1.0, turns_s / passed_s), min(1.0, blocked_s / passed_s))
 
-
-class _Rates(NamedTuple):
-    """Tuples per second, and shares of time as ``OperatorMetrics`` has them."""
-
-    rate: float = 0.0
-    busy: float = 0.0
-    blocked: float = 0.0
+_Rates = tuple[float, float, float]
+"""Tuples per second, and the busy and blocked shares of time as ``OperatorMetrics`` has them."""
 
 
 class Metrics:
@@ -184,7 +172,7 @@ class Metrics:
 
     def worker_rates(self) -> dict[WorkerId, float]:
         """Worker to the tuples per second that it takes in, over the last three seconds."""
-        return {worker: self._rates(worker).rate for worker in list(self._last)}
+        return {worker: self._rates(worker)[0] for worker in list(self._last)}
 
     @property
     def reports(self) -> tuple[Report, ...]:
@@ -220,15 +208,21 @@ class Metrics:
             queued_bytes += report.queued
             held += report.held
             peak += self._held[worker]
-            rate += rates.rate
-            busy += rates.busy
-            blocked += rates.blocked
+            rate += rates[0]
+            busy += rates[1]
+            blocked += rates[2]
         count = max(1, len(workers))
         return OperatorMetrics(processed, rate, queued, queued_bytes, held, peak, busy / count, blocked / count)
 
     def _rates(self, worker: WorkerId) -> _Rates:
+        """The rates of a worker over the window; reports may arrive late."""
         seen = self._seen[worker]
-        return seen[-1].since(seen[0])
+        (began_s, before, turns_s, blocked_s), (at_s, processed, turns, blocked) = seen[0], seen[-1]
+        passed_s = at_s - began_s
+        if passed_s <= 0:
+            return 0.0, 0.0, 0.0
+        busy, held = (turns - turns_s) / passed_s, (blocked - blocked_s) / passed_s
+        return (processed - before) / passed_s, min(1.0, busy), min(1.0, held)
 
 
 def _latency(sketch: DDSketch) -> Latency:

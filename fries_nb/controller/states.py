@@ -16,6 +16,7 @@ fries_nb.errors.ProtocolError: change 'u1' is requested and cannot be done; next
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -66,6 +67,30 @@ class ChangeState(StrEnum):
     DONE = "done"
     ABORTED = "aborted"
     FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class ChangeProgress:
+    """How far a change is.
+
+    Attributes:
+        state: its state.
+        workers: number of workers of its targets.
+        prepared: number of these that have prepared it.
+        rehearses: whether all have, and it is being rehearsed.
+        switched: number of workers that have switched, or had ended before.
+    """
+
+    state: ChangeState
+    workers: int
+    prepared: int = 0
+    rehearses: bool = False
+    switched: int = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether it is being prepared, or is decided."""
+        return self.state is not ChangeState.REQUESTED
 
 
 class CommitPhase(StrEnum):

@@ -10,11 +10,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from fries_nb.controller.states import RescalePhase
-from fries_nb.topology.expansion import workers_of
 from fries_nb.topology.routing_table import RoutingTable
 from fries_nb.topology.topology import Topology
 
@@ -54,23 +55,30 @@ class TopologyStatus:
         wanted: int = 0,
         bins_left: int = 0,
         moved_bytes: int = 0,
+        tables: Mapping[str, RoutingTable] | None = None,
     ) -> TopologyStatus:
         """The status of a topology.
 
         Args:
-            topology: the topology, with the current tables.
+            topology: the topology.
             hosts: indices of the hosts that take part.
             phase: the phase of a rescale.
             wanted: the number of hosts that it is to lead to.
             bins_left: number of bins that are still to be moved.
             moved_bytes: size of the state that has been moved.
+            tables: the routing tables now, in place of the topology's.
         """
-        graph = topology.graph
-        workers = {name: tuple(topology.host_of(one) for one in workers_of(graph, name)) for name in graph.by_name}
-        routed = {name: topology.routed(name) for name in graph.by_name}
-        tables = {name: topology.table(name) for name in graph.keyed}
+        known, routed = topology.tables if tables is None else tables, topology.routed_counts
         return cls(
-            hosts, wanted or len(hosts), phase.value, workers, routed, tables, bins_left, topology.epoch, moved_bytes
+            hosts,
+            wanted or len(hosts),
+            phase.value,
+            topology.hosts_of_workers,
+            routed,
+            {name: known.get(name) or RoutingTable.even(routed[name]) for name in topology.graph.keyed},
+            bins_left,
+            topology.epoch,
+            moved_bytes,
         )
 
     @property
@@ -78,11 +86,15 @@ class TopologyStatus:
         """Whether no rescale is under way."""
         return self.phase == RescalePhase.IDLE.value
 
-    @property
+    @cached_property
+    def worker_counts(self) -> Mapping[int, int]:
+        """Host to the number of its workers, for hosts that have any."""
+        return Counter(host for placed in self.workers.values() for host in placed)
+
+    @cached_property
     def hosts_now(self) -> tuple[int, ...]:
         """The hosts that take part, and those that join and have workers already."""
-        found = {host for placed in self.workers.values() for host in placed}
-        return tuple(sorted(found.union(self.hosts)))
+        return tuple(sorted({*self.worker_counts, *self.hosts}))
 
     def bins(self, operator: str) -> dict[int, tuple[int, ...]]:
         """The bins of a keyed operator by the index of the worker that owns them.

@@ -15,7 +15,7 @@ import networkx as nx
 
 from fries_nb.controller.events import ChangeRequested, Guard, Outcome, WorkerOutcome
 from fries_nb.controller.guards import Watch
-from fries_nb.controller.states import CHANGE_MOVES, ChangeState
+from fries_nb.controller.states import CHANGE_MOVES, ChangeProgress, ChangeState
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Limit, Tuples
 from fries_nb.dataflow.updates import Update
@@ -81,12 +81,19 @@ class Transaction:
         self._entered_ns = self._requested_ns = now_ns
         self._preparing_ns = self._prepared_ns = self._sent_ns = self._last_ns = now_ns
         self._per_worker: dict[WorkerId, WorkerOutcome] = {}
-        self._answered: set[WorkerId] = set()
+        self._answered: set[WorkerId] = set()  # those that have prepared it
 
     @property
     def open(self) -> bool:
         """Whether the change has not ended."""
         return bool(CHANGE_MOVES[self.state])
+
+    @property
+    def progress(self) -> ChangeProgress:
+        """How far it is; may be called from any thread."""
+        prepared, all_of = len(self._answered), len(self.targets)
+        rehearses = self.state is ChangeState.PREPARING and prepared == all_of and bool(self.pending_acks)
+        return ChangeProgress(self.state, all_of, prepared, rehearses, len(self._per_worker))
 
     @property
     def stages_left(self) -> bool:
@@ -243,6 +250,7 @@ class Transaction:
         done = state is ChangeState.DONE
         plan = self.request.plan
         self.request = ChangeRequested(self.request.change, plan, {}, self.request.rehearse, self.request.transforms)
+        rehearsal = in_words(self.rehearsed, plan.targets) if self.request.rehearse else "not rehearsed, as requested"
         return Outcome(
             change=self.request.change,
             scheduler=plan.scheduler,
@@ -256,13 +264,8 @@ class Transaction:
             components=self.components,
             per_worker=dict(self._per_worker),
             before=self.before,
-            rehearsal=self._rehearsal() if done else "",
+            rehearsal=rehearsal if done else "",
         )
-
-    def _rehearsal(self) -> str:
-        if not self.request.rehearse:
-            return "not rehearsed, as requested"
-        return in_words(self.rehearsed, self.request.plan.targets)
 
 
 # ---- requests
@@ -385,15 +388,11 @@ def in_words(rehearsed: Rehearsed | None, targets: Iterable[str]) -> str:
     'rehearsed on 3 recent tuples through FM; only types were checked for J, which no tuple reached'
     """
     if rehearsed is None or not rehearsed.tuples:
-        return f"not rehearsed, since there was no recent tuple that {_listed(targets)} processed without an error"
+        return f"not rehearsed, since there was no recent tuple that {names(targets)} processed without an error"
     count = "a recent tuple" if rehearsed.tuples == 1 else f"{rehearsed.tuples} recent tuples"
-    words = f"rehearsed on {count} through {_listed({*rehearsed.tried, *rehearsed.arriving})}"
+    words = f"rehearsed on {count} through {names({*rehearsed.tried, *rehearsed.arriving})}"
     if rehearsed.spared:
-        words += f"; {_listed(rehearsed.spared)} did not run, since the types of the input are unchanged"
+        words += f"; {names(rehearsed.spared)} did not run, since the types of the input are unchanged"
     if rehearsed.unreached:
-        words += f"; only types were checked for {_listed(rehearsed.unreached)}, which no tuple reached"
+        words += f"; only types were checked for {names(rehearsed.unreached)}, which no tuple reached"
     return words
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))

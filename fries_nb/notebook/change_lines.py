@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fries_nb.changes import Change
 from fries_nb.notebook.operator_panel import clock_time
 from fries_nb.notebook.run_moment import RunMoment
-from fries_nb.notebook.statuses import in_the_way
+from fries_nb.notebook.statuses import in_the_way, progress_text
 from fries_nb.report.markup import milliseconds
 
 COLUMNS = (
@@ -43,16 +43,19 @@ def why_waits(moment: RunMoment, change: Change) -> str:
         return f"the run is {run.state}"
     if blocked := in_the_way(run, targets):
         return f"it waits, since {next(iter(blocked.values()))}"
+    for loop in moment.loops:
+        if loop.change == change.id:
+            return f"it waits until the loop {loop.name} is empty: {loop.waiting:,} rows wait there, {loop.phase}"
+    progress = run.change_progress(change)
+    if progress is not None and progress.begun and (progress.prepared < progress.workers or moment.topology.is_idle):
+        return progress_text(progress)
     for earlier in moment.changes:
         if earlier is change:
             break
         if not earlier.done:
             return f"it waits for change {earlier.id} of {', '.join(sorted(earlier.plan.targets))}, which is under way"
-    for loop in moment.loops:
-        if loop.change == change.id:
-            return f"it waits until the loop {loop.name} is empty: {loop.waiting:,} rows wait there, {loop.phase}"
     if not moment.topology.is_idle:
         return "it waits for the rescale that is under way"
     if not any(one.processed for one in moment.last.operators.values()):
         return "it waits for the first tuples, on which it is rehearsed"
-    return "its functions are being prepared, or its markers are on their way"
+    return "it is about to be prepared"

@@ -35,6 +35,10 @@ PERIOD_S = 0.2
 """Default number of seconds between two updates."""
 REPORT_S = 0.25
 """Seconds for which measurements are not read again: hosts report about four times a second."""
+SHARE = 0.03
+"""Share of a processor that showing measurements may take; those of very wide dataflows are shown less often."""
+SELDOM_S = 1.0
+"""Most seconds for which measurements are not read again, however long showing them takes."""
 
 
 class RunView(ipywidgets.VBox):
@@ -62,7 +66,7 @@ class RunView(ipywidgets.VBox):
     ) -> None:
         self._run, self._renew, self._period_s = run, renew, period_s
         self._closed = threading.Event()
-        self._ended, self._measured_s = 0, -REPORT_S
+        self._ended, self._due_s = 0, 0.0
         self._moment = RunMoment(run)
         self._bar = StatusBar(run, period_s, stops=not source.reads_only)
         self.status, self.stop = self._bar.status, self._bar.stop
@@ -91,6 +95,7 @@ class RunView(ipywidgets.VBox):
         self.add_class(LIVE)
         answer_in_subshell(self)
         self._update()
+        self._due_s = 0.0  # since the first update takes longer than others
         threading.Thread(target=self._publish, name="fries-view", daemon=True).start()
 
     def _offers(self) -> list[PanelFrame]:
@@ -145,14 +150,15 @@ class RunView(ipywidgets.VBox):
 
     def _update(self) -> bool:
         """Update all panels that are shown; returns whether the run has ended."""
-        now_s, moment = time.monotonic(), RunMoment(self._run, self._moment)
-        if moment.over or now_s - self._measured_s >= REPORT_S:
-            self._measured_s, moment = now_s, RunMoment(self._run)
-        self._moment = moment
+        now_s, began_s, moment = time.monotonic(), time.thread_time(), RunMoment(self._run, self._moment)
+        measures = moment.over or now_s >= self._due_s
+        self._moment = moment = RunMoment(self._run) if measures else moment
         hidden = {frame for place, frame in enumerate(self._tabs) if place != self.tabs.selected_index}
         for frame in self.frames:
             if frame.while_hidden or frame not in hidden:
                 frame.update(moment)
+        if measures:
+            self._due_s = now_s + rest_s(time.thread_time() - began_s)
         if moment.over:
             self.form.end()
         return moment.over
@@ -163,3 +169,12 @@ class RunView(ipywidgets.VBox):
         if moment.over or ended > self._ended:
             self._ended = ended
             self._renew(self._run)
+
+
+def rest_s(spent_s: float) -> float:
+    """Seconds from one reading of measurements to the next, by the processor time that showing them has taken.
+
+    >>> rest_s(0.002), rest_s(0.015), rest_s(0.3)
+    (0.25, 0.5, 1.0)
+    """
+    return min(max(REPORT_S, spent_s / SHARE), SELDOM_S)

@@ -6,7 +6,6 @@ Accepting a proposal works in a thread, since the kernel handles further message
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -65,10 +64,9 @@ class HostLoadTable(TableView):
 
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run; once it has ended, hosts have no load."""
-        placed = Counter(host for hosts in moment.topology.workers.values() for host in hosts)
-        loads, rates = moment.host_loads, moment.host_rates
+        placed, loads, rates = moment.topology.worker_counts, moment.host_loads, moment.host_rates
         self.fill({
-            str(host): (str(host), str(placed[host]), f"{rates.get(host, 0.0):,.0f}", *_load(loads.get(host)))
+            str(host): (str(host), str(placed.get(host, 0)), f"{rates.get(host, 0.0):,.0f}", *_load(loads.get(host)))
             for host in moment.topology.hosts_now
         })  # fmt: skip
 

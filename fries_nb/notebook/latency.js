@@ -80,7 +80,7 @@ async function embedded(Bokeh, model, box, signal) {
     await shown(box, signal);
     if (signal.aborted) return null;
     const item = JSON.parse(model.get("item"));
-    fill(item.doc, model.get("window"));
+    fill(item.doc, JSON.parse(model.get("window")));
     try {
       return await Bokeh.embed.embed_item({ ...item, target_id: null }, box);
     } catch (error) {
@@ -118,7 +118,7 @@ async function draw(model, box, signal) {
   let dark;
   const paint = () => {
     if (dark !== isDark()) colour(models, (dark = isDark()));
-    const shown = model.get("window");
+    const shown = JSON.parse(model.get("window"));
     const ticks = shown.ticks.at;
     const [start, end] = [ticks[0], ticks.at(-1)];
     for (const one of axis) one.setv("ticks" in one.properties ? { ticks } : { start, end, reset_start: start, reset_end: end });

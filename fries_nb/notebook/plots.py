@@ -7,6 +7,7 @@ converge to the same picture. BokehJS is sent from the installed wheel, once per
 from __future__ import annotations
 
 import json
+import math
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 
 import anywidget
 import bokeh
+import numpy as np
 import traitlets
 from bokeh.embed import json_item
 from bokeh.layouts import column
@@ -35,6 +37,7 @@ from bokeh.plotting import figure
 from fries_nb.constraints.judgements import ConstraintPoint
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.notebook.run_moment import RunMoment
+from fries_nb.notebook.widgets import as_json
 from fries_nb.report.latency import MARK_COLOURS, laid_out, latency_svg, thinned
 from fries_nb.report.latency_bands import LatencyBand, bands_of, finite_values, names_of, outline
 from fries_nb.report.scales import Scale
@@ -87,7 +90,7 @@ class LatencyPlot(anywidget.AnyWidget):
     item = traitlets.Unicode().tag(sync=True)
     version = traitlets.Unicode(bokeh.__version__).tag(sync=True)
     loader = traitlets.Unicode().tag(sync=True)
-    window = traitlets.Dict().tag(sync=True)
+    window = traitlets.Dict().tag(sync=True, to_json=as_json)
 
     def __init__(self) -> None:
         self._one_at_a_time = threading.Lock()
@@ -120,18 +123,25 @@ class LatencyPlot(anywidget.AnyWidget):
 
 
 class LatencyPanel:
-    """Shows moments of a run in a plot, which is sent to the page only when there is something new."""
+    """Shows moments of a run in a plot, which is sent to the page only when there is something new to be seen.
+
+    A plotted point stands for several measured ones once the window has more of them than the plot; fewer are waited
+    for then.
+    """
 
     def __init__(self) -> None:
         self.plot = LatencyPlot()
-        self._shown: tuple[float, int, float] | None = None
+        self._shown_s = -math.inf
+        self._others: tuple[int, float] | None = None
 
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run."""
         points, marks, judged = moment.run.history(), moment.run.marks(), moment.run.constraint_history()
-        shown = (points[-1].at_s if points else 0.0, len(marks), judged[-1].at_s if judged else 0.0)
-        if shown != self._shown:
-            self._shown = shown
+        last_s = points[-1].at_s if points else 0.0
+        step_s = 0.0 if moment.over or not points else min(WINDOW_S, last_s - points[0].at_s) / _MOST_POINTS
+        others = (len(marks), judged[-1].at_s if judged else 0.0)
+        if others != self._others or (last_s != self._shown_s and last_s - self._shown_s >= step_s):
+            self._shown_s, self._others = last_s, others
             self.plot.show(points, marks, judged)
 
 
@@ -152,14 +162,10 @@ def window(
     across = Scale.of_time(first - began, end - began, 0.0, _NARROWEST)
     labels = laid_out(recent, began, across, _LANES)
     bands = bands_of(judged[bisect_left(judged, end - WINDOW_S, key=lambda point: point.at_s) :])
-    ticks = ticks_ms([value for point in kept for value in (point.p50_ms, point.p99_ms)] + finite_values(bands))
+    shown = _columns_of_points(kept, began)
+    ticks = ticks_ms([*shown["p50"], *shown["p99"], *finite_values(bands)])
     return {
-        "points": {
-            "at": [round(point.at_s - began, 3) for point in kept],
-            "p50": [round(max(point.p50_ms, _LEAST_MS), 3) for point in kept],
-            "p99": [round(max(point.p99_ms, _LEAST_MS), 3) for point in kept],
-            "rate": [round(point.rate, 1) for point in kept],
-        },
+        "points": shown,
         "marks": {
             "at": [round(mark.at_s - began, 3) for mark in recent],
             "colour": [MARK_COLOURS[mark.kind] for mark in recent],
@@ -172,6 +178,17 @@ def window(
         },
         "ticks": {"at": ticks},
         **_columns_of(bands, began, max(first - began, 0.0), ticks[-1]),
+    }
+
+
+def _columns_of_points(points: Sequence[Point], began: float) -> dict[str, list[float]]:
+    rows = np.array([(one.at_s - began, one.p50_ms, one.p99_ms, one.rate) for one in points]).reshape(-1, 4)
+    at, p50, p99, rate = rows.T
+    return {
+        "at": np.round(at, 3).tolist(),
+        "p50": np.round(np.maximum(p50, _LEAST_MS), 3).tolist(),
+        "p99": np.round(np.maximum(p99, _LEAST_MS), 3).tolist(),
+        "rate": np.round(rate, 1).tolist(),
     }
 
 

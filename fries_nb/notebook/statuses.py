@@ -11,6 +11,7 @@ from fries_nb.constraints.judgements import ConstraintState
 from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder, time_text
 from fries_nb.controller.loop_states import LoopState
 from fries_nb.controller.metrics import MetricsSnapshot
+from fries_nb.controller.states import ChangeProgress, ChangeState
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
@@ -22,6 +23,7 @@ from fries_nb.report.constraint_bars import constraint_svg, latency_text
 from fries_nb.report.displays import RunVerdict
 from fries_nb.report.frontier_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, frontier_row, loop_row
 from fries_nb.report.host_rows import before_now, hosts_svg, phrase_of
+from fries_nb.report.markup import counted
 from fries_nb.run import Run
 from fries_nb.running.source_states import lag
 
@@ -248,12 +250,32 @@ def _paused(operator: str, paused: Sequence[Paused]) -> str:
     return f"{operator} is paused: {why}; fix it alone, with %fries_reconfigure {quoted(operator)}=..."
 
 
+def progress_text(progress: ChangeProgress) -> str:
+    """How far a change that was begun is, in words.
+
+    >>> progress_text(ChangeProgress(ChangeState.PREPARING, workers=8, prepared=3))
+    'prepared 3 of 8 workers'
+    >>> progress_text(ChangeProgress(ChangeState.COMMITTING, workers=8, prepared=8, switched=2))
+    'its markers are on their way: 2 of 8 workers have switched'
+    """
+    workers = counted(progress.workers, "worker")
+    if progress.state is ChangeState.COMMITTING:
+        have = "has" if progress.workers == 1 else "have"
+        return f"its markers are on their way: {progress.switched} of {workers} {have} switched"
+    prepared = f"prepared {progress.prepared} of {workers}"
+    if progress.rehearses:
+        return f"{prepared}, and it is being rehearsed on recent tuples"
+    return prepared if progress.prepared < progress.workers else f"{prepared}, and its markers are to leave next"
+
+
 def changes_of(run: Run) -> str:
-    """The number of changes by outcome, in words."""
+    """The number of changes by outcome, in words, and how far the one is that is being made."""
     ended = [change.result(0).outcome if change.done else "under way" for change in run.changes]
     kinds = ("done", "rolled_back", "aborted", "failed", "under way")
     counts = [f"{ended.count(kind)} {kind.replace('_', ' ')}" for kind in kinds if kind in ended]
-    return ", ".join(counts)
+    parts = [run.change_progress(change) for change in run.changes if not change.done]
+    begun = [f" ({progress_text(one)})" for one in parts if one is not None and one.begun]
+    return ", ".join(counts) + "".join(begun[:1])
 
 
 def _run_row(run: Run) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ def change_progress(run: Run, change: Change) -> str:
     """What a change that is under way waits for, as far as the driver knows.
 
     Returns:
-        Words such as "changing FM: its functions are being prepared, or its markers are on their way".
+        Words such as "changing FM: prepared 3 of 8 workers".
     """
     return f"changing {', '.join(sorted(change.plan.targets))}: {why_waits(RunMoment(run), change)}"
 

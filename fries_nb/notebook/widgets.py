@@ -34,7 +34,8 @@ from fries_nb.scheduling import Plan
 _HERE = Path(__file__).parent
 
 
-def _as_json(value: object, _: ipywidgets.Widget) -> str:
+def as_json(value: object, _: ipywidgets.Widget) -> str:
+    """The value of a trait as JSON text, for large values that change all the time; see ``DagView``."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -56,12 +57,12 @@ class DagView(anywidget.AnyWidget):
     titles = traitlets.Dict().tag(sync=True)
     # Edges are keyed by their index in the graph, as text, since names may contain any separator. What changes with
     # every measurement is sent as JSON text: ipywidgets searches dicts for buffers, which takes longer than all else.
-    labels = traitlets.Dict().tag(sync=True, to_json=_as_json)
+    labels = traitlets.Dict().tag(sync=True, to_json=as_json)
     marked: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
     legend = traitlets.Dict().tag(sync=True)
     loops = traitlets.Dict().tag(sync=True)
     travelling: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    loads = traitlets.Dict().tag(sync=True, to_json=_as_json)
+    loads = traitlets.Dict().tag(sync=True, to_json=as_json)
     paused: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
     selected: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
 

@@ -185,8 +185,7 @@ def _title(status: TopologyStatus) -> str:
 
 
 def _facts(status: TopologyStatus, host: int, rates: Mapping[int, float]) -> list[str]:
-    workers = sum(placed.count(host) for placed in status.workers.values())
-    facts = [counted(workers, "worker")]
+    facts = [counted(status.worker_counts.get(host, 0), "worker")]
     return [*facts, f"{rates[host]:,.0f} tuples/s"] if host in rates else facts
 
 

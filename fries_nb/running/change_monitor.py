@@ -7,6 +7,7 @@ from typing import Any
 
 from fries_nb.changes import Change, FunctionPairs
 from fries_nb.controller.history import PlotMark
+from fries_nb.controller.states import ChangeProgress
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import targets_of
 from fries_nb.errors import PlanError
@@ -68,6 +69,23 @@ class ChangeMonitor(OperatorMonitor):
             PlanError: it is no change of this run.
         """
         return self._runner.queue.irrevertible(self._id_of(change))
+
+    def change_progress(self, change: Change | str) -> ChangeProgress | None:
+        """How far a change is: how many of its workers have prepared it, and how many have switched.
+
+        Args:
+            change: a change of this run, or its id.
+
+        Returns:
+            The progress in the first region in which it has not ended; that of all changes with which it was merged.
+            ``None`` if no controller has it: it waits for another change or for its region, or has ended.
+
+        Raises:
+            PlanError: it is no change of this run.
+        """
+        known_as = self._runner.queue.carried_out_as(self._id_of(change))
+        controllers = (launched.driver.controller for launched in tuple(self._runner.launched))
+        return next((one for one in (each.progress_of(known_as) for each in controllers) if one is not None), None)
 
     def function_changes(self, change: Change | str) -> FunctionPairs:
         """The functions that a change replaces, and its new ones. Superseded functions are read from disk.

@@ -149,7 +149,8 @@ class ChangeQueue:
                 change.id, updates, payloads, whole, (change.id,), guard=guard, rehearse=rehearse, timeout_s=timeout_s
             )
             for joined in joins:
-                self._forget(joined)
+                self._known.requests.remove(joined)
+                self._dequeue(joined)
             self._enter(request.joined_to(joins))
         return change
 
@@ -327,6 +328,11 @@ class ChangeQueue:
         """Operator to the function that it ran before a change, and its new one; see ``Run.function_changes``."""
         return self._rollbacks.functions(change)
 
+    @locked
+    def carried_out_as(self, change: str) -> str:
+        """The id under which controllers know a change: that of the last one with which it was merged."""
+        return self._known.of(change).id
+
     def _mends(self, updates: Iterable[str]) -> bool:
         """Whether a change of these operators is a fix: it changes a single operator that is paused on a tuple."""
         return len(names := set(updates)) == 1 and self._paused.issuperset(names)
@@ -338,10 +344,6 @@ class ChangeQueue:
         for region in request.plans:
             self._waiting[region].append(request)
             self._advance(region)
-
-    def _forget(self, request: Request) -> None:
-        self._known.requests.remove(request)
-        self._dequeue(request)
 
     def _dequeue(self, request: Request) -> None:
         for waiting in self._waiting:

@@ -82,10 +82,11 @@ def source_states(graph: Graph, reports: Iterable[Report], over: bool) -> tuple[
         over: whether the run is over.
     """
     found: dict[str, list[Report]] = {name: [] for name in graph.sources}
-    for report in sorted(reports, key=lambda one: one.worker):
+    for report in reports:
         if report.worker.operator in found:
             found[report.worker.operator].append(report)
-    return tuple(_state(graph, name, known, over) for name, known in found.items())
+    by_worker = {name: sorted(some, key=lambda one: one.worker) for name, some in found.items()}
+    return tuple(_state(graph, name, known, over) for name, known in by_worker.items())
 
 
 def lag(state: SourceState, least_s: float) -> str:

@@ -76,9 +76,10 @@ def rates_by_host(status: TopologyStatus, rates: Mapping[WorkerId, float]) -> di
         rates: worker to tuples per second, or to another measurement that can be added up.
     """
     found = dict.fromkeys(status.hosts_now, 0.0)
-    for operator, placed in status.workers.items():
-        for index, host in enumerate(placed):
-            found[host] += rates.get(WorkerId(operator, index), 0.0)
+    for worker, rate in rates.items():
+        placed = status.workers.get(worker.operator, ())
+        if worker.index < len(placed):  # else it has left
+            found[placed[worker.index]] += rate
     return found
 
 

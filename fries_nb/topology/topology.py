@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import product
 
@@ -97,6 +97,22 @@ class Topology:
     def chains(self) -> tuple[tuple[str, ...], ...]:
         """The operators grouped into chains; see ``expansion.chains``."""
         return chains(_resized(self.graph, self.begun), self.chaining)
+
+    def __getstate__(self) -> dict[str, object]:
+        """The fields alone: what is derived from them may be derived by another thread meanwhile."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @cached_property
+    def hosts_of_workers(self) -> Mapping[str, tuple[int, ...]]:
+        """Operator to the host of each of its workers, in order of their indices."""
+        return {
+            name: tuple(self.host_of(one) for one in workers_of(self.graph, name)) for name in self.graph.by_name
+        }
+
+    @cached_property
+    def routed_counts(self) -> Mapping[str, int]:
+        """Operator to the number of its workers to which rows are routed; see ``routed``."""
+        return {name: self.routed(name) for name in self.graph.by_name}
 
     def host_of(self, worker: WorkerId) -> int:
         """The host that runs the worker.

@@ -13,7 +13,7 @@ from fries_nb.controller.events import (
     StopRequested,
     Tell,
 )
-from fries_nb.controller.states import ChangeState
+from fries_nb.controller.states import ChangeProgress, ChangeState
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import (
     Abort,
@@ -52,6 +52,33 @@ def test_the_decision_is_journaled_before_the_first_fcm():
     assert sorted(decided[0].decided.payloads) == ["FM", "MC"]
     marker = Marker(1, frozenset({"FM", "MC"}), Reconfigure("u1", frozenset({"FM", "MC"})))
     assert decided[1:] == [Tell(WorkerId("FM", 0), Fcm(marker)), Tell(WorkerId("FM", 1), Fcm(marker))]
+
+
+def test_the_progress_of_a_change_is_known_until_it_ends():
+    """How many of its workers have prepared, then whether it is rehearsed, then how many have switched."""
+    desk = Desk()
+    desk.request(FM_AND_MC, rehearse=["FM"])
+    desk.request(MC_ALONE, change="u2")
+
+    def progress(change: str = "u1") -> ChangeProgress | None:
+        return desk.controller.progress_of(change)
+
+    assert progress() == ChangeProgress(ChangeState.PREPARING, workers=4)
+    assert progress("u2") == ChangeProgress(ChangeState.REQUESTED, workers=2)
+    desk.answer(Prepared("u1", WorkerId("FM", 1), samples=(b"3",)))
+    assert progress() == ChangeProgress(ChangeState.PREPARING, workers=4, prepared=1)
+    desk.answer(Prepared("u1", WorkerId("FM", 0)))
+    desk.prepared("MC")
+    assert progress() == ChangeProgress(ChangeState.PREPARING, workers=4, prepared=4, rehearses=True)
+    desk.answer(Rehearsed("u1", WorkerId("FM", 0), tuples=1))
+    assert progress() == ChangeProgress(ChangeState.COMMITTING, workers=4, prepared=4)
+    desk.answer(Done(1, WorkerId("FM", 0), switched=True))
+    assert progress() == ChangeProgress(ChangeState.COMMITTING, workers=4, prepared=4, switched=1)
+    desk.answer(Done(1, WorkerId("FM", 1), switched=True))
+    desk.done(1, "MC", switched=True)
+    assert progress() is None
+    assert progress("u2") == ChangeProgress(ChangeState.PREPARING, workers=2)
+    assert progress("u3") is None
 
 
 def test_a_change_is_rehearsed_on_the_tuples_that_came_along():

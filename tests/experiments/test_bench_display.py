@@ -33,8 +33,8 @@ def updated(widget: str, **state: object) -> Message:
     return published("comm_msg", comm_id=widget, data={"method": "update", "state": state})
 
 
-POINT = {"points": {"at": [0.5]}}
-EMPTY = {"points": {"at": []}}
+POINT = json.dumps({"points": {"at": [0.5]}})
+EMPTY = json.dumps({"points": {"at": []}})
 SHOWN = published("execute_result", data={WIDGET: {"model_id": "view"}})
 
 
@@ -124,6 +124,32 @@ def test_it_is_shown_and_hidden_by_turns():
     assert [cell for cell in kernel.cells if cell != bench.POINTS] == [bench.SHOW, bench.HIDE] * 2
     result = compared([1.0, 2.0, 3.0, 4.0], "%")
     assert (result.a, result.a_figures, result.b_figures) == ("shown", (1.0, 3.0), (2.0, 4.0))
+
+
+class Tabbed(Played):
+    """A kernel whose view needs 2 % of a core, 4 % with the tab of hosts, at eight updates a second."""
+
+    def run(self, source: str) -> str:
+        self.cells.append(source)
+        return json.dumps([self.used_s, 8 * self.now_s]) if source == bench.USED else ""
+
+    def heard(self, seconds: float) -> Iterator[Message]:
+        shows_hosts = "'Hosts'" in next(cell for cell in reversed(self.cells) if cell != bench.USED)
+        self.used_s += (0.04 if shows_hosts else 0.02) * seconds
+        return super().heard(seconds)
+
+
+def test_each_tab_of_the_wide_view_has_a_cost():
+    """In turn, from the processor time of the view's threads while the tab is shown."""
+    kernel = Tabbed()
+    costs = bench._wide(kernel, 2.0, 2, kernel.clocks)
+    assert list(costs) == list(bench.TABS)
+    for tab, found in costs.items():
+        assert [round(one.cpu, 6) for one in found] == [4.0 if tab == "Hosts" else 2.0] * 2
+        assert [one.updates for one in found] == [8.0] * 2
+    chosen = [cell for cell in kernel.cells if "selected_index" in cell]
+    assert len(chosen) == 2 * len(bench.TABS)
+    assert kernel.cells[-1] == "%fries_stop wide --now"
 
 
 def test_a_run_that_is_over_is_no_figure():

@@ -95,6 +95,34 @@ def test_a_view_asks_how_long_to_wait_before_each_update(run: StandIn, shown: di
     joined("fries-view")
 
 
+def test_measurements_that_take_long_to_show_are_read_less_often(
+    run: StandIn, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 15 ms of a processor not before half a second has passed; the rest is shown in every update."""
+    clock = SimpleNamespace(now_s=100.0, used_s=0.0)
+    read: list[float] = []
+
+    def metrics() -> MetricsSnapshot:
+        clock.used_s += 0.015
+        read.append(clock.now_s)
+        return MetricsSnapshot()
+
+    view = RunView(run, TypedFunctions(run.graph, shell.user_ns), period_s=lambda: PATIENCE_S)  # type: ignore[arg-type]
+    monkeypatch.setattr(dashboard, "time", SimpleNamespace(
+        monotonic=lambda: clock.now_s, thread_time=lambda: clock.used_s
+    ))  # fmt: skip
+    run.metrics = metrics  # type: ignore[method-assign]
+    for _ in range(11):
+        view._update()
+        clock.now_s += 0.125
+    assert read == [100.0, 100.5, 101.0]
+    run.state = "finished"
+    assert view._update()
+    assert read[-1] == clock.now_s
+    view.close()
+    joined("fries-view")
+
+
 def test_the_setting_refresh_holds_for_views_that_are_shown(
     run: StandIn, shell: InteractiveShell, shown: dict[str, list[Any]]
 ) -> None:

@@ -16,6 +16,8 @@ from notebook_shell import StandIn, replace_runs, show_tab, told
 from patience import PATIENCE_S, until
 
 from fries_nb.changes import Change
+from fries_nb.controller.metrics import MetricsSnapshot, OperatorMetrics
+from fries_nb.controller.states import ChangeProgress, ChangeState
 from fries_nb.errors import PlanError
 from fries_nb.notebook.change_lines import why_waits
 from fries_nb.notebook.dashboard import RunView
@@ -25,6 +27,7 @@ from fries_nb.notebook.save_panel import FORMATS, FRAMES, PICTURES, SavePanel, f
 from fries_nb.notebook.status_bar import NEWS_S, StatusLine
 from fries_nb.notebook.status_bar import PATIENCE_S as SILENCE_S
 from fries_nb.report.host_rows import bytes_of
+from fries_nb.topology.running_chains import ChainedOperators
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
 
@@ -185,9 +188,30 @@ def test_a_change_that_waits_says_why_and_can_be_cancelled(view: RunView, run: S
     second = run.reconfigure({"MC": dict})
     assert "it waits for change u1 of FM" in why_waits(RunMoment(run), second)  # type: ignore[arg-type]
     run.hear("out", 9, 4.0, 1.0)
-    assert "being prepared" in why_waits(RunMoment(run), change)  # type: ignore[arg-type]
+    assert "about to be prepared" in why_waits(RunMoment(run), change)  # type: ignore[arg-type]
+    run.progress = ChangeProgress(ChangeState.PREPARING, workers=8, prepared=3)
+    until(lambda: "2 under way (prepared 3 of 8 workers)" in view.status.value)
+    view.changes.table.selected = "u1"
+    until(lambda: "u1: prepared 3 of 8 workers" in view.changes.details.value)
+    assert why_waits(RunMoment(run), change) == "prepared 3 of 8 workers"  # type: ignore[arg-type]
     run.state = "recovering"
     assert why_waits(RunMoment(run), change) == "the run is recovering"  # type: ignore[arg-type]
+
+
+def test_operators_of_a_chain_share_one_busy_figure(view: RunView, run: StandIn) -> None:
+    """It is measured for the chain as a whole, and said to be so in the table and in the tooltips."""
+    measured = dict.fromkeys(["FM", "MC", "out"], OperatorMetrics(busy=0.98))
+    run.metrics = lambda: MetricsSnapshot(measured)  # type: ignore[method-assign]
+    run.chained = (ChainedOperators(("FM", "MC"), (0, 1), 2),)
+    show_tab(view, "Operators")
+
+    def busy() -> dict[str, str]:
+        return {row[0]: row[view.operators.columns.index("#busy") + 1] for row in json.loads(view.operators.rows)}
+
+    until(lambda: busy().get("FM") == "chain FM → MC: 98 %")
+    assert (busy()["MC"], busy()["out"]) == ("chain FM → MC: 98 %", "98 %")
+    until(lambda: "busy as a whole: chain FM → MC" in view.dag.titles["MC"])
+    assert "chain" not in view.dag.titles["out"]
 
 
 def test_a_change_is_replayed_in_the_picture(view: RunView, run: StandIn) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
+from types import SimpleNamespace
 
 import pytest
 from planning_graphs import FIGURE_8, FIGURE_10
@@ -12,7 +13,8 @@ from planning_graphs import FIGURE_8, FIGURE_10
 import fries_nb.report.layout as layouts
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.metrics import MetricsSnapshot, OperatorMetrics
-from fries_nb.notebook.plots import LatencyPlot, ticks_ms, window
+from fries_nb.notebook.plots import LatencyPanel, LatencyPlot, ticks_ms, window
+from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.widgets import DagView
 from fries_nb.scheduling import schedule
 
@@ -124,6 +126,25 @@ def test_zero_latency_has_a_place_on_a_logarithmic_axis():
     shown = window([Point(1.0, 0.0, 0.0, 0.0)], [], 1.0)
     assert shown["points"]["p50"] == [0.1]
     json.dumps(shown, allow_nan=False)
+
+
+@pytest.mark.parametrize(("before", "over", "shown"), [(40, False, 1), (700, False, 0), (700, True, 1)])
+def test_a_point_too_narrow_to_be_seen_waits(before: int, over: bool, shown: int):
+    """Of a long window a plotted point stands for two: one more is not sent alone, but two are, and so is the last."""
+    panel, points = LatencyPanel(), points_of(before)
+    run = SimpleNamespace(
+        state="running", history=lambda: tuple(points), marks=lambda: MARKS, constraint_history=lambda: ()
+    )
+    panel.update(RunMoment(run))
+    sent: list[object] = []
+    panel.plot.observe(sent.append, names="window")
+    points += points_of(1, since_s=100.0 + before / 4)
+    run.state = "finished" if over else "running"
+    panel.update(RunMoment(run))
+    assert len(sent) == shown
+    points += points_of(1, since_s=100.25 + before / 4)
+    panel.update(RunMoment(run))
+    assert len(sent) == shown + 1
 
 
 def test_several_threads_may_show():

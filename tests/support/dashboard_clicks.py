@@ -16,9 +16,11 @@ StandIn.metrics = lambda self: MetricsSnapshot(dict.fromkeys(self.graph.by_name,
 change = run.reconfigure({"FM": Score(), "MC": dict})
 """
 BROKEN = """# broken
+from fries_nb.controller.states import ChangeProgress, ChangeState
 def broken(self): raise RuntimeError("no hosts")
 StandIn.host_rates = broken
 run.outcome = None
+run.progress = ChangeProgress(ChangeState.PREPARING, workers=8, prepared=3)
 change = run.reconfigure({"FM": dict})
 """
 ENDED = "# ended\nimport os; os._exit(1)"
@@ -33,7 +35,7 @@ def trouble(page: Page, view: Locator, pictures: Path) -> None:
     view.locator(".lm-TabBar-tab", has_text="Hosts").click()
     expect(view.get_by_text("Hosts cannot be shown: RuntimeError: no hosts")).to_be_visible()
     view.locator(".lm-TabBar-tab", has_text="Changes").click()
-    expect(view.get_by_text("its functions are being prepared")).to_be_visible()
+    expect(view.get_by_text("u3: prepared 3 of 8 workers")).to_be_visible()
     view.get_by_role("button", name="Cancel").click()
     expect(view.get_by_text("change u3: it is cancelled")).to_be_visible()
     page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text="# ended")).click()

@@ -24,6 +24,7 @@ from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.loop_states import LoopState
 from fries_nb.controller.metrics import Metrics, MetricsSnapshot
+from fries_nb.controller.states import ChangeProgress
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.constraints import Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.graph import Graph
@@ -46,7 +47,7 @@ from fries_nb.running.source_states import Explanation, source_states
 from fries_nb.running.telemetry import RecoveryTime
 from fries_nb.running.worker_table import HostLoad
 from fries_nb.scheduling import Plan, schedule
-from fries_nb.topology.running_chains import ChainChange
+from fries_nb.topology.running_chains import ChainChange, ChainedOperators
 from fries_nb.topology.topology import Topology
 from fries_nb.trace import Ran
 from fries_nb.transport.envelopes import Line
@@ -147,12 +148,14 @@ class StandIn:
         self.details = ""
         self.reported, self.reporting = Metrics(graph.by_name), threading.Lock()
         self.paused: dict[str, tuple[Paused, ...]] = {}
+        self.progress: ChangeProgress | None = None
         self.recoveries: tuple[RecoveryTime, ...] = ()
         self.prediction: Prediction | None = None
         self.drains = self.resumable = False
         self.uncommitted: UncommittedCheck | None = None
         self.judged = ConstraintStates()
         self.rechained: tuple[ChainChange, ...] = ()
+        self.chained: tuple[ChainedOperators, ...] = ()
         self.proposed: tuple[Proposal, ...] = ()
         self.reached: tuple[OperatorFrontier, ...] = ()
         self.placed: TopologyStatus | None = None
@@ -250,6 +253,10 @@ class StandIn:
         """As told to ``judged``."""
         return self.judged.sizes()
 
+    def chains(self) -> tuple[ChainedOperators, ...]:
+        """As told."""
+        return self.chained
+
     def chain_history(self) -> tuple[ChainChange, ...]:
         """As told."""
         return self.rechained
@@ -321,6 +328,10 @@ class StandIn:
     def functions(self) -> dict[str, RunningFunction]:
         """What was declared."""
         return {one.name: RunningFunction(one.name, "Score(1)", "", 100.0) for one in self.graph.operators}
+
+    def change_progress(self, change: Change) -> ChangeProgress | None:
+        """As told."""
+        return self.progress
 
     def revertible(self, change: Change) -> str:
         """The last one is."""

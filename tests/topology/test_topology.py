@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 
 import pytest
@@ -48,6 +49,16 @@ def test_workers_are_dealt_to_hosts_in_blocks() -> None:
     topology = Topology.dealt(line(workers=5), hosts=3)
     assert [topology.host_of(WorkerId("A", index)) for index in range(5)] == [0, 0, 1, 1, 2]
     assert {Topology.dealt(line(workers=1), hosts=3).host_of(WorkerId("A", 0))} == {0}
+
+
+def test_what_is_derived_is_not_sent() -> None:
+    """Another thread may derive it while a topology is pickled, and its hosts derive what they need."""
+    topology = Topology.dealt(line(), hosts=2)
+    sent = pickle.dumps(topology)
+    assert topology.hosts_of_workers["K"] == (0, 1)
+    assert topology.routed_counts["K"] == 2
+    assert pickle.dumps(topology) == sent
+    assert pickle.loads(sent) == topology
 
 
 def test_a_topology_grows_by_an_idle_worker_and_those_on_its_forward_edges() -> None:

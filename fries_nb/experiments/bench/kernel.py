@@ -6,6 +6,7 @@ widgets. So the full cost of a display to the kernel is measured; the cost to th
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Iterable, Iterator
@@ -104,9 +105,9 @@ def first_plotted(messages: Iterable[Message]) -> bool:
 
     Only widgets created within these messages count, since messages of an earlier cell may still arrive.
 
-    >>> made = {"msg_type": "comm_open", "content": {"comm_id": "p", "data": {"state": {"window": {}}}}}
+    >>> made = {"msg_type": "comm_open", "content": {"comm_id": "p", "data": {"state": {"window": "{}"}}}}
     >>> shown = {"msg_type": "execute_result", "content": {"data": {WIDGET: {"model_id": "p"}}}}
-    >>> points = {"state": {"window": {"points": {"at": [0.5]}}}}
+    >>> points = {"state": {"window": '{"points": {"at": [0.5]}}'}}
     >>> point, late = ({"msg_type": "comm_msg", "content": {"comm_id": name, "data": points}} for name in ("p", "old"))
     >>> first_plotted([made, shown, point]), first_plotted([made, late, shown])
     (True, False)
@@ -120,7 +121,7 @@ def first_plotted(messages: Iterable[Message]) -> bool:
             made.add(content["comm_id"])
         if kind in ("comm_open", "comm_msg") and content["comm_id"] in made:
             state = content["data"].get("state", {})
-            drawn = drawn or bool(state.get("window", {}).get("points", {}).get("at"))
+            drawn = drawn or bool(json.loads(state.get("window", "{}")).get("points", {}).get("at"))
         if viewed and drawn:
             return True
     return False

@@ -74,6 +74,16 @@ def test_a_saved_quickstart_is_shown_by_viewers(quickstart: NotebookNode):
     assert live == [{"application/vnd.jupyter.widget-view+json"}]
 
 
+def test_a_viewer_that_sanitizes_html_keeps_the_words_and_the_picture_of_the_run(quickstart: NotebookNode):
+    """As GitHub does, by nbconvert's rules: pictures within HTML are lost, what is said in words is not."""
+    page, _ = HTMLExporter(template_name="basic", sanitize_html=True).from_notebook_node(quickstart)
+    assert "'fraud' is serializable" in page
+    assert "Not serializable: " in page
+    assert page.count("done by ") >= 4  # by Epoch, Fries, naive, and Fries again
+    assert re.findall(r"<img [^>]*src=\"data:image/", page)
+    assert "<script" not in page.split("<body", 1)[-1]
+
+
 def test_the_hot_replacement_goes_as_told(tmp_path: Path):
     """Fries is serializable and the latency falls; naive mixes versions, and the sink shows the wrong scores."""
     notebook = executed("01_hot_replace.ipynb", tmp_path)

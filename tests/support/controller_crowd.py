@@ -242,8 +242,7 @@ class Crowd:
                     continue
                 inside = [sender for sender in self.senders[worker] if sender.operator in marker.scope]
                 behind = [sender for sender in inside if marker.id not in self.applied[sender]]
-                come = marker in self.told[worker] or len(behind) < len(inside)
-                if come and self.ended.issuperset(behind):
+                if (marker in self.told[worker] or len(behind) < len(inside)) and self.ended.issuperset(behind):
                     found.append((worker, marker))
         return found
 

@@ -240,17 +240,10 @@ class Crowd:
                     continue
                 if worker in self.stuck and marker not in self.told[worker]:
                     continue
-                come = marker in self.told[worker]
-                for sender in self.senders[worker]:
-                    if sender.operator not in marker.scope:
-                        continue
-                    if marker.id in self.applied[sender]:
-                        come = True
-                    elif sender not in self.ended:
-                        break
-                else:
-                    if come:
-                        found.append((worker, marker))
+                inside = [sender for sender in self.senders[worker] if sender.operator in marker.scope]
+                behind = [sender for sender in inside if marker.id not in self.applied[sender]]
+                if (marker in self.told[worker] or len(behind) < len(inside)) and self.ended.issuperset(behind):
+                    found.append((worker, marker))
         return found
 
     def may_end(self, worker: WorkerId) -> bool:

@@ -35,7 +35,7 @@ PERIOD_S = 0.2
 """Default number of seconds between two updates."""
 REPORT_S = 0.25
 """Seconds for which measurements are not read again: hosts report about four times a second."""
-SHARE = 0.03
+SHARE = 0.025
 """Share of a processor that showing measurements may take; those of very wide dataflows are shown less often."""
 SELDOM_S = 1.0
 """Most seconds for which measurements are not read again, however long showing them takes."""
@@ -174,7 +174,7 @@ class RunView(ipywidgets.VBox):
 def rest_s(spent_s: float) -> float:
     """Seconds from one reading of measurements to the next, by the processor time that showing them has taken.
 
-    >>> rest_s(0.002), rest_s(0.015), rest_s(0.3)
+    >>> rest_s(0.002), rest_s(0.0125), rest_s(0.3)
     (0.25, 0.5, 1.0)
     """
     return min(max(REPORT_S, spent_s / SHARE), SELDOM_S)

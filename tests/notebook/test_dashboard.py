@@ -98,12 +98,12 @@ def test_a_view_asks_how_long_to_wait_before_each_update(run: StandIn, shown: di
 def test_measurements_that_take_long_to_show_are_read_less_often(
     run: StandIn, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After 15 ms of a processor not before half a second has passed; the rest is shown in every update."""
+    """After 16 ms of a processor not before five eighths of a second have passed; the rest is shown in every update."""
     clock = SimpleNamespace(now_s=100.0, used_s=0.0)
     read: list[float] = []
 
     def metrics() -> MetricsSnapshot:
-        clock.used_s += 0.015
+        clock.used_s += 1 / 64
         read.append(clock.now_s)
         return MetricsSnapshot()
 
@@ -115,7 +115,7 @@ def test_measurements_that_take_long_to_show_are_read_less_often(
     for _ in range(11):
         view._update()
         clock.now_s += 0.125
-    assert read == [100.0, 100.5, 101.0]
+    assert read == [100.0, 100.625, 101.25]
     run.state = "finished"
     assert view._update()
     assert read[-1] == clock.now_s

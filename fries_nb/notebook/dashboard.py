@@ -87,8 +87,7 @@ class RunView(ipywidgets.VBox):
         plot = PanelFrame("The plot", self.latency, plots.update, "1 1 320px")
         offers, self._tabs = [] if source.reads_only else self._offers(), self._in_tabs()
         self._shown = (kept, bar, dag, plot, *offers)  # the picture is there before a view shows the end
-        self.tabs = ipywidgets.Tab(self._tabs, titles=[frame.name for frame in self._tabs], selected_index=0)
-        self.tabs.observe(lambda change: self._update_tab(change["new"]), names="selected_index")
+        self.tabs = self._tabs_in_one()
         # On narrow pages the plot is on top.
         side_by_side = ipywidgets.HBox([dag, plot], layout=ipywidgets.Layout(flex_flow="row wrap-reverse"))
         super().__init__([bar, side_by_side, self.changes.bar, self.form, *offers, self.tabs, kept])
@@ -97,6 +96,12 @@ class RunView(ipywidgets.VBox):
         self._update()
         self._due_s = 0.0  # since the first update takes longer than others
         threading.Thread(target=self._publish, name="fries-view", daemon=True).start()
+
+    def _tabs_in_one(self) -> ipywidgets.Tab:
+        """The tabs side by side; one that is chosen is updated at once."""
+        tabs = ipywidgets.Tab(self._tabs, titles=[frame.name for frame in self._tabs], selected_index=0)
+        tabs.observe(lambda change: self._update_tab(change["new"]), names="selected_index")
+        return tabs
 
     def _offers(self) -> list[PanelFrame]:
         return [

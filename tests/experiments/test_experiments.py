@@ -95,15 +95,16 @@ def test_figure_13_has_curves_changes_and_an_outside_row(found: Found) -> None:
 
 
 def test_figure_14_counts_what_was_processed_in_vain(found: Found) -> None:
-    """Without a change all is invalid after the first rise: more of what is processed than with either scheduler.
+    """Without a change all that was due after the first rise is invalid; with either scheduler some of it is valid.
 
-    Shares are compared, since a busy machine processes fewer payments in one run than in another.
+    Numbers of invalid payments are not compared: a busy machine processes fewer in one run than in another, and later.
     """
     result = found["figure14"]
     rows = by(result, "scheduler")
-    in_vain = {name: row["invalid"] / (row["invalid"] + row["valid"]) for name, row in rows.items()}
-    assert in_vain["none"] > in_vain["epoch"] > 0
-    assert in_vain["none"] > in_vain["fries"] > 0
+    assert all(row["invalid"] > 0 for row in rows.values())
+    assert rows["none"]["valid"] == 0
+    assert rows["epoch"]["valid"] > 0
+    assert rows["fries"]["valid"] > 0
     assert len(result["curves"]) == sum(row["invalid"] for row in rows.values())
 
 

@@ -202,15 +202,15 @@ class Metrics:
         processed, queued, queued_bytes, held, peak = self._processed_by_gone[name], 0, 0, 0, 0
         rate = busy = blocked = 0.0
         for worker in workers:  # one loop, since a dashboard of 200 operators asks for this four times a second
-            report, rates = self._last[worker], self._rates(worker)
+            report, (its_rate, its_busy, its_blocked) = self._last[worker], self._rates(worker)
             processed += report.processed
             queued += report.queued_tuples
             queued_bytes += report.queued
             held += report.held
             peak += self._held[worker]
-            rate += rates[0]
-            busy += rates[1]
-            blocked += rates[2]
+            rate += its_rate
+            busy += its_busy
+            blocked += its_blocked
         count = max(1, len(workers))
         return OperatorMetrics(processed, rate, queued, queued_bytes, held, peak, busy / count, blocked / count)
 

@@ -23,6 +23,9 @@ from fries_nb.topology.partitioning import Bins, routing_table
 from fries_nb.topology.routing_table import RoutingTable
 from fries_nb.topology.topology import Topology
 
+BODY_WINDOW = 32 * 1024
+"""Maximum credit window of a channel within a loop, in bytes: if the loop falls behind, rows wait in front of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutEdge:
@@ -99,6 +102,11 @@ class Wiring:
     def branches(self) -> int:
         """Number of outputs of the last operator."""
         return self.chain[-1].branches
+
+    def window(self, share: int) -> int:
+        """The credit window of its input channels in bytes: a share of the host's budget, and less within a loop."""
+        first = self.chain[0]
+        return min(share, BODY_WINDOW) if first.within.level > first.traits.heads_loop else share
 
 
 def wire(topology: Topology, chain: tuple[str, ...], index: int) -> Wiring:

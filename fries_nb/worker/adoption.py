@@ -63,7 +63,7 @@ class TopologyAdoption:
         self._open.update(fresh)
         self._outbox.rewire(event.wiring.edges, ended)
         self._next = event
-        return Grant.of(dict.fromkeys(fresh, self._window))
+        return Grant.of(dict.fromkeys(fresh, event.wiring.window(self._window)))
 
     def adopted(self, present: Wiring) -> tuple[Wiring, list[TopologyAdopted]]:
         """The next wiring and the answers, once the epoch is adopted; before, the present one and no answer.

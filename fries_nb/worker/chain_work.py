@@ -58,7 +58,8 @@ class ChainWork:
     Args:
         wiring: the worker's channels and out-edges.
         instances: the worker's operators, opened and restored, in the chain's order.
-        window: maximum number of bytes in transit to the worker on each channel (its share of the host's budget).
+        window: maximum number of bytes in transit to the worker on each channel (its share of the host's budget); less
+            is granted within a loop.
         clock: returns nanoseconds since the Unix epoch.
         snapshot: the snapshot from which the last operator was restored, if any.
         spill: moves batches that wait for a tagged change out of memory; see ``versions``.
@@ -114,7 +115,7 @@ class ChainWork:
         version = snapshot.version if snapshot else 0
         self._times = input_times(wiring, progress, self._open, clock, version)
         self._compose(instances, output_of(wiring, progress), version)
-        self._instructions: list[Instruction] = [*Grant.of(dict.fromkeys(wiring.incoming, window))]
+        self._instructions: list[Instruction] = [*Grant.of(dict.fromkeys(wiring.incoming, wiring.window(window)))]
         self._instructions += self.reports.traced()  # the initial record counts
         if snapshot is not None:
             refuse_another(snapshot, self.instances[-1])

@@ -5,22 +5,27 @@ cannot block itself. What waits for the head is then bounded by memory and disk 
 share of memory, the *budget*, are spilled.
 
     feedback frames that wait        the next frame
-    at most half the budget          from all channels in turn
-    more                             eight feedback frames to a forward frame
+    less than a unit                 from all channels in turn
+    n units                          n bytes of feedback frames to each byte of a forward frame, 16 at most
     cannot be spilled (full disk)    feedback frames only, as far as there are any
     twice the budget in memory       the worker fails
+
+A unit is a window of the loop's body, or half the budget if that is less. So rows that enter wait in front of the loop,
+not within it: if a row comes back n times on average, about n units wait at the head, however fast rows arrive, and a
+change that touches the loop soon has what is inside behind it. Yet rows enter even if those inside never leave, so that
+no marker behind them waits forever.
 
 A marker or an end at the front of any channel precedes all frames. ``on_taken`` is told each feedback frame that is
 taken.
 
 >>> from fries_nb.messages import WorkerId
 >>> a, b = (ChannelId(WorkerId(name, 0), WorkerId("L", 0)) for name in "AB")
->>> inbox = FeedbackInbox([a, b], frozenset("B"), budget=100, spill=list)
+>>> inbox = FeedbackInbox([a, b], frozenset("B"), budget=40, spill=list)
 >>> rows = pa.RecordBatch.from_pydict({"x": [1]})
->>> for channel in [a] * 3 + [b] * 24:
+>>> for channel in [a] * 4 + [b] * 16:
 ...     inbox.put(channel, Data(rows, size=4))
->>> "".join(inbox.take()[0].sender.operator for _ in range(18))
-'BBBBBBBBABBBBABABB'
+>>> "".join(inbox.take()[0].sender.operator for _ in range(20))  # three units, two, two, one
+'ABBBABBABBABBBBBBBBB'
 """
 
 from __future__ import annotations
@@ -33,11 +38,12 @@ import pyarrow as pa
 
 from fries_nb.errors import RunError
 from fries_nb.messages import ChannelId, Data, FeedbackCounts, Frame
+from fries_nb.topology.wiring import BODY_WINDOW
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.versions import Spill
 
-RATIO = 8
-"""Number of feedback frames that are taken for each forward frame when many wait."""
+MOST_RATIO = 16
+"""Maximum number of bytes of feedback frames that precede a byte of a forward frame."""
 
 
 class FeedbackInbox(Inbox):
@@ -53,13 +59,16 @@ class FeedbackInbox(Inbox):
         on_taken: called with each feedback frame that is taken.
     """
 
+    passes = 0  # a head calls no function, so it gains little; and it counts the frames at the front that are spilled
+
     def __init__(self, channels: Sequence[ChannelId], feedback: frozenset[str], budget: int, spill: Spill) -> None:
         super().__init__(channels)
         self.on_taken: Callable[[ChannelId, Data], None] = lambda channel, frame: None
         self._feedback = feedback
         self._budget = budget
         self._spill = spill
-        self._waiting = self._in_memory = self._streak = 0
+        self._unit = max(1, min(BODY_WINDOW, budget // 2))
+        self._waiting = self._in_memory = self._due = 0  # due: feedback that precedes the next forward frame
         self._behind: Counter[ChannelId] = Counter()  # frames at the front of a queue that are not in memory
         self._is_full = False
         self._round = self._frames = self._rows = self._waiting_rows = self._spilled = 0
@@ -139,21 +148,19 @@ class FeedbackInbox(Inbox):
         forward = next((channel for channel in able if not self.is_feedback(channel)), None)
         if back is None or forward is None:
             return back or forward
-        if self._is_full:
-            return back
-        if self._waiting * 2 <= self._budget:
-            return able[0]
-        return back if self._streak < RATIO else forward
+        return back if self._is_full or self._due > 0 else able[0]
 
     def _taken(self, channel: ChannelId, frame: Frame) -> Frame:
         if not self.is_feedback(channel):
-            self._streak = 0
+            if isinstance(frame, Data):  # several may be merged
+                ratio = min(self._waiting // self._unit, MOST_RATIO)
+                self._due = max(0, self._due) + frame.size * ratio
             return frame
         is_behind = self._behind[channel] > 0
         self._behind[channel] -= is_behind
         if not isinstance(frame, Data):
             return frame
-        self._streak += 1
+        self._due -= frame.size
         self._waiting -= frame.size
         self._waiting_rows -= frame.batch.num_rows
         self._in_memory -= 0 if is_behind else frame.size

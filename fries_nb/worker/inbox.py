@@ -3,6 +3,10 @@
 A source has no channel; the batches that its reader has read are queued here as well. A blocked channel keeps its
 frames and does not affect the others (DESIGN, section 7).
 
+Small frames that wait are merged. Within a loop only rows of one round can be in a frame, so frames of other rounds are
+passed over: rows of different rounds may change places between two markers, those of one round do not. Otherwise rows
+that enter a loop one by one would go round one by one, however many wait.
+
 >>> import pyarrow as pa
 >>> from fries_nb.messages import ChannelId, Data, WorkerId
 >>> a, b = (ChannelId(WorkerId(name, 0), WorkerId("U", 0)) for name in "AB")
@@ -47,7 +51,10 @@ class Inbox:
     Attributes:
         tuples: number of tuples queued in all channels.
         bytes: size of all queues in bytes of credit.
+        passes: maximum number of frames of a channel that are passed over for one merged frame.
     """
+
+    passes = 256
 
     def __init__(self, channels: Sequence[ChannelId]) -> None:
         self._queues: dict[ChannelId, deque[Frame]] = {channel: deque() for channel in channels}
@@ -158,7 +165,7 @@ class Inbox:
         """Merge a small data frame with others that wait: whole ones, in order within each channel.
 
         They have its schema, version and rounds, come from workers of the same operator, and precede every marker of
-        their channel. Frames of blocked channels stay.
+        their channel. Frames of other rounds are passed over, and stay; so do those of blocked channels.
 
         Args:
             channel: the channel that it was taken from.
@@ -180,9 +187,15 @@ class Inbox:
             if channel.sender.operator != sender or channel in self._blocked:
                 continue
             queue = self._queues[channel]
+            passed: list[Frame] = []
             while queue and isinstance(frame := queue[0], Data) and (count := frame.batch.num_rows) <= rows:
-                if frame.version != first.version or frame.timestamp[1:] != first.timestamp[1:]:
+                if frame.version != first.version:
                     break
+                if frame.timestamp[1:] != first.timestamp[1:]:
+                    if len(passed) == self.passes:
+                        break
+                    passed.append(queue.popleft())
+                    continue
                 if not frame.batch.schema.equals(first.batch.schema):
                     break
                 queue.popleft()
@@ -190,6 +203,7 @@ class Inbox:
                 rows -= count
                 self.tuples -= count
                 self.bytes -= frame.size
+            queue.extendleft(reversed(passed))
             if not queue:
                 self._ready.remove(channel)
         return taken

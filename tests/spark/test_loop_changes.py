@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from loop_flows import circling, expected, named, nested, numbered
+from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from recovery_setting import Trial, trial
 from run_setting import ended_runs, until
@@ -108,7 +109,7 @@ def test_a_change_that_waits_for_a_loop_ends_in_time_or_when_it_is_cancelled(
         until(lambda: [one.change for one in run.loops()] == [change.id], run)
         assert not change.done
         change.cancel()
-        assert change.result(60).error == "it was cancelled; nothing changed"
+        assert change.result(PATIENCE_S).error == "it was cancelled; nothing changed"
         met = run.metrics().operators["K"].processed
         until(lambda: run.metrics().operators["K"].processed > met, run)
         run.stop()

@@ -8,12 +8,13 @@ import random
 import pytest
 
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.scopes import ROOT
 from fries_nb.errors import DataflowError
 from fries_nb.messages import WorkerId
 from fries_nb.testing.scenarios import draw_scenario
 from fries_nb.topology.routing_table import RoutingTable
 from fries_nb.topology.topology import Topology
-from fries_nb.topology.wiring import wire, wirings_of
+from fries_nb.topology.wiring import BODY_WINDOW, wire, wirings_of
 
 
 def line(workers: int = 2) -> Graph:
@@ -170,3 +171,26 @@ def test_what_cannot_be_narrowed_is_refused() -> None:
             first.narrowed(refused)
     with pytest.raises(DataflowError, match="a routing table has 3 bins; expected 1024"):
         RoutingTable.of([0, 1, 2])
+
+
+def test_windows_are_small_within_a_loop() -> None:
+    """A head in no other loop has the whole share, since rows wait there; other shares may be smaller still."""
+    outer = ROOT.nest("L")
+    inner = outer.nest("M")
+    operators = (
+        Operator("S", kind=Kind.SOURCE),
+        Operator("L", kind=Kind.LOOP, within=outer),
+        Operator("M", kind=Kind.LOOP, within=inner),
+        Operator("B", function=dict, within=inner, branches=2),
+        Operator("C", function=dict, within=outer, branches=2),
+        Operator("Z", kind=Kind.SINK),
+    )
+    edges = (
+        Edge("S", "L"), Edge("L", "M"), Edge("M", "B"), Edge("B", "M", feedback=True), Edge("B", "C", branch=1),
+        Edge("C", "L", feedback=True), Edge("C", "Z", branch=1),
+    )  # fmt: skip
+    topology = Topology.dealt(Graph("nested", operators, edges), hosts=1)
+    share = 8 * BODY_WINDOW
+    windows = {name: wire(topology, (name,), 0).window(share) for name in "LMBCZ"}
+    assert windows == {"L": share, "M": BODY_WINDOW, "B": BODY_WINDOW, "C": BODY_WINDOW, "Z": share}
+    assert wire(topology, ("B",), 0).window(100) == 100

@@ -104,3 +104,36 @@ def test_frames_of_one_version_schema_and_sender_are_merged() -> None:
     assert {str(channel): [frame.version for on, frame in left if on is channel] for channel, _ in left} == {
         "A[0]->X[0]": [1, 0], "A[1]->X[0]": [0], "A[2]->X[0]": [0], "B[0]->X[0]": [0],
     }  # fmt: skip
+
+
+def test_frames_of_other_rounds_are_passed_over_and_stay_in_their_order() -> None:
+    """Within a loop; never a marker, and never a frame of another version."""
+    inbox = Inbox(CHANNELS)
+
+    def round_of(number: int, version: int = 0) -> Data:
+        return Data(data(number).batch, timestamp=(number % 7, number // 10), size=10, version=version)
+
+    for number in (10, 20, 11, 30, 21, 12):
+        inbox.put(CHANNELS[0], round_of(number))
+    inbox.put(CHANNELS[0], MARKER)
+    inbox.put(CHANNELS[0], round_of(13))
+    for frame in (round_of(22), round_of(14), round_of(15, version=1), round_of(16)):
+        inbox.put(CHANNELS[1], frame)
+    batch, frames = inbox.merged(*inbox.take(), rows=100)
+    assert sorted(batch.column("n").to_pylist()) == [10, 11, 12, 14]
+    assert [on for on, _ in frames] == [CHANNELS[0]] + [CHANNELS[1]] + [CHANNELS[0]] * 2
+    assert (inbox.tuples, inbox.bytes) == (7, 70)
+    left: dict[ChannelId, list[int]] = {channel: [] for channel in CHANNELS}
+    for channel, frame in iter(inbox.take, None):
+        left[channel] += frame.batch.column("n").to_pylist() if isinstance(frame, Data) else [-1]
+    assert left == {CHANNELS[0]: [20, 30, 21, -1, 13], CHANNELS[1]: [22, 15, 16], CHANNELS[2]: []}
+
+
+def test_only_some_frames_are_passed_over() -> None:
+    """So merging costs the same however many wait."""
+    inbox = Inbox(CHANNELS)
+    for round_ in (1, *[2] * (Inbox.passes + 1), 1):
+        inbox.put(CHANNELS[0], Data(data(round_).batch, timestamp=(0, round_), size=10))
+    batch, _ = inbox.merged(*inbox.take(), rows=100)
+    assert batch.num_rows == 1
+    assert [inbox.take()[1].timestamp[1] for _ in range(Inbox.passes + 2)] == [2] * (Inbox.passes + 1) + [1]

@@ -33,8 +33,8 @@ LEVELS, EDGES = 14, 100_000
 RATE = 100.0
 """Rows per second that enter a loop of 20 rounds, one by one.
 
-Rows of different rounds are never in one frame, and a frame of one row costs as much as one of many, so a loop does not
-keep up with many more of them.
+Few enough for any machine to keep up with: rows of different rounds are never in one frame, and a frame of one row
+costs as much as one of many.
 """
 _PATIENCE_S = 600.0
 _SAMPLE_S = 0.2

@@ -84,7 +84,7 @@ def sink_of(given: CatalogTable, spark: SparkSession) -> ParquetSink:
     """The sink that appends to a table.
 
     Raises:
-        SinkError: there is no such table, or it is a view, partitioned, or of another format.
+        SinkError: there is no such table, or it is a view, partitioned and not of Delta Lake, or of another format.
     """
     name = given.name
     if given.rate is not None:
@@ -98,10 +98,13 @@ def sink_of(given: CatalogTable, spark: SparkSession) -> ParquetSink:
         ) from error
     if not files.location:
         raise SinkError(f"{name} is a view; expected a table of Parquet files or a Delta Lake table")
-    if files.partitions:
-        raise SinkError(f"the table {name} is partitioned by {', '.join(files.partitions)}; expected one that is not")
     if files.provider == "delta":
-        return DeltaSink(files.location)
+        return DeltaSink(files.location, files.partitions)
+    if files.partitions:
+        raise SinkError(
+            f"the table {name} is partitioned by {', '.join(files.partitions)}; expected one that is not, or a Delta "
+            "Lake table"
+        )
     if files.provider != "parquet":
         raise SinkError(f"the table {name} has the format {files.provider}; expected parquet or delta")
     return TableSink(name, files.location, columns, SessionTable(spark, name))

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from run_setting import ended_runs, until
@@ -14,6 +16,8 @@ from run_setting import ended_runs, until
 import fries_nb as fn
 from fries_nb.errors import SinkError, SourceError
 from fries_nb.run import Run
+from fries_nb.spark import catalog
+from fries_nb.spark.catalog import TableFiles
 
 SHOPS = 7
 
@@ -70,10 +74,11 @@ def test_a_table_is_read_joined_and_appended_to(
     catalogue: SparkSession, started: Callable[..., Run], tmp_path: Path
 ) -> None:
     """Rows of commits are in the table while the run goes on, with a change; those of before stay."""
-    flow = scoring(fn.table("fries_test.payments", rate=1_000), fn.table("fries_test.scored"))
+    payments = fn.table("fries_test.payments", rate=20)  # so it lasts for minutes, until the rate is raised
+    flow = scoring(payments, fn.table("fries_test.scored"))
     run = started(flow, audit=True, checkpoint=str(tmp_path / "c"), commit_interval_s=0.3)
-    until(lambda: catalogue.table("fries_test.scored").count() > 200, run)
-    assert run.explain().sources[0].reads == "the table fries_test.payments, 1,000 a second"
+    until(lambda: catalogue.table("fries_test.scored").count() > 5, run)
+    assert run.explain().sources[0].reads == "the table fries_test.payments, 20 a second"
     assert run.reconfigure({"S": Scored(2)}).result(PATIENCE_S).outcome == "done"
     run.set_rate("pay", 100_000)
     assert run.wait(PATIENCE_S) == "finished", run.error
@@ -84,6 +89,23 @@ def test_a_table_is_read_joined_and_appended_to(
     assert {row["version"] for row in rows} == {0, 1, 2}
     assert run.output().count() == 4_000
     assert run.audit().serializable
+
+
+def test_a_partitioned_delta_table_is_appended_to(
+    catalogue: SparkSession, started: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its partitions. What the catalogue says of it is given by hand: the Spark of the tests has no Delta Lake."""
+    place = str(tmp_path / "by_city")
+    before = pa.table({"id": [-1], "city": ["before"], "amount": [0.5], "version": [0]})
+    write_deltalake(place, before, partition_by=["city"])
+    monkeypatch.setattr(catalog, "_files", lambda spark, name: TableFiles("delta", place, ("city",)))
+    monkeypatch.setattr(catalog, "_columns", lambda spark, name: before.schema)
+    run = started(scoring(fn.table("fries_test.payments"), fn.table("fries_test.by_city")))
+    assert run.wait(PATIENCE_S) == "finished", run.error
+    assert DeltaTable(place).metadata().partition_columns == ["city"]
+    rows = DeltaTable(place).to_pyarrow_table().to_pylist()
+    assert len(rows) == 4_001
+    assert {row["id"]: row["city"] for row in rows} == {-1: "before"} | {n: f"shop {n % SHOPS}" for n in range(4_000)}
 
 
 def test_a_query_is_a_source_and_a_view_is_one(catalogue: SparkSession, started: Callable[..., Run]) -> None:
@@ -136,7 +158,7 @@ def test_a_table_that_does_not_take_the_rows_ends_the_run(
         columns = "id BIGINT, city STRING, amount DOUBLE"
         catalogue.sql(f"CREATE TABLE fries_test.narrow ({columns}) USING parquet LOCATION '{tmp_path / 'narrow'}'")
     target = "fries_test.narrow" if trouble == "narrow" else "fries_test.scored"
-    run = started(scoring(fn.table("fries_test.payments", rate=500), fn.table(target)), commit_interval_s=0.2)
+    run = started(scoring(fn.table("fries_test.payments", rate=20), fn.table(target)), commit_interval_s=0.2)
     if trouble == "dropped":
         until(lambda: run.metrics().operators["out"].processed > 10, run)
         catalogue.sql("DROP TABLE fries_test.scored")

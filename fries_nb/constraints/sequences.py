@@ -66,7 +66,7 @@ class MeanLatency:
     """The mean over all rows, each on its own sequence.
 
     Attributes:
-        latency_ms: the mean latency of a sequence.
+        latency_ms: the mean latency of a sequence; infinite if rows were sent on a stalled channel.
         tasks: mean latency of a task in each layer.
         edges: mean latency of a channel in each layer.
         rows: number of rows at the anchor.
@@ -251,7 +251,10 @@ def _at_anchor(rows: SequenceLayers, anchor: int, judged: Flags) -> Floats:
 
 
 def _weighted(shares: Floats, values: Floats) -> float:
-    return float((shares * np.where(shares > 0, values, 0.0)).sum())
+    """The mean of values; infinite if rows were sent on a stalled channel, however few."""
+    carries = shares > 0
+    latencies = np.where(values >= STALLED_MS, np.inf, values)
+    return float((shares[carries] * latencies[carries]).sum())
 
 
 def _filled(values: Floats, near: Flags) -> Floats:

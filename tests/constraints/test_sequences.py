@@ -142,6 +142,16 @@ def test_weights_decide_the_mean():
     assert mean_latency(layers, unknown, anchor=0).latency_ms == 510.0
 
 
+def test_a_stalled_channel_makes_the_mean_infinite_however_few_rows_were_sent_on_it():
+    """Four of 133 rows: a share of what stands for an infinite latency would read as thirty million seconds."""
+    layers = SequenceLayers((np.zeros(1), np.zeros(2)), (np.array([[10.0, STALLED_MS]]),))
+    shares = {(129.0, 4.0): np.inf, (133.0, 0.0): 10.0}
+    for (quick, stalled), latency_ms in shares.items():
+        rows = SequenceLayers((np.zeros(1), np.zeros(2)), (np.array([[quick, stalled]]),))
+        mean = mean_latency(layers, rows, anchor=0)
+        assert (mean.latency_ms, mean.tasks, mean.edges) == (latency_ms, (0.0, 0.0), (latency_ms,))
+
+
 def test_what_is_not_judged_is_not_in_the_mean():
     """A channel without a sample takes no share, however many rows it carried."""
     layers = SequenceLayers((np.zeros(1), np.array([1.0, NAN])), (np.array([[10.0, 20.0]]),))

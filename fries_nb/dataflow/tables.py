@@ -16,6 +16,7 @@ fries_nb.errors.DeclarationError: 1 key comes more than once in the table of J2,
 from __future__ import annotations
 
 import datetime
+import functools
 import numbers
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -100,8 +101,14 @@ def _positions(keys: list[Any]) -> tuple[dict[Any, Sequence[int]], list[Any]]:
 
 def _family(value: Any) -> str:
     """The family of types whose values can equal this value, in words; empty for lists and the like."""
-    family = next((words for kind, words in _FAMILIES.items() if isinstance(value, kind)), "")
+    type_: type = type(value)
+    family = _family_of_type(type_)
     return f"{family} with a time zone" if getattr(value, "tzinfo", None) is not None else family
+
+
+@functools.cache  # a key without a partner is looked at, and checks of abstract types take longer than the search
+def _family_of_type(type_: type) -> str:
+    return next((words for kind, words in _FAMILIES.items() if issubclass(type_, kind)), "")
 
 
 class JoinTable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 
 from fries_nb.experiments.rivals.streaming_video import served
-from fries_nb.experiments.rivals.streaming_w1 import scratch_directory
+from fries_nb.experiments.rivals.streaming_w1 import Model, replace_model, scratch_directory
 from fries_nb.workloads.video import VideoFeed, video_reference
 
 
@@ -27,6 +28,23 @@ def test_files_that_spark_creates_during_the_removal_are_removed_too(monkeypatch
         Path(directory, "checkpoint", "state").mkdir(parents=True)
         monkeypatch.setattr(os, "rmdir", rmdir)
     assert not Path(directory).exists()
+
+
+def test_a_batch_that_begins_while_the_model_is_replaced_reads_a_whole_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The old one, until the new one is complete."""
+    place, replace, seen = tmp_path / "model.pickle", os.replace, list[Model]()
+
+    def look(new: Path, old: Path) -> None:
+        seen.append(pickle.loads(place.read_bytes()))
+        replace(new, old)
+        seen.append(pickle.loads(place.read_bytes()))
+
+    replace_model(place, Model(0, 25.0))
+    monkeypatch.setattr(os, "replace", look)
+    replace_model(place, Model(1, 10.0))
+    assert seen == [Model(0, 25.0), Model(1, 10.0)]
 
 
 def test_structured_streaming_serves_the_frames_that_the_pipeline_defines() -> None:

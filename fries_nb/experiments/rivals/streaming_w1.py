@@ -9,6 +9,7 @@ the new model; the current micro-batch has to end, or is lost, before that.
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 import tempfile
@@ -26,6 +27,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fries_nb.errors import RunError
+from fries_nb.spark.job_failures import failure_of
 
 CUSTOMERS = 500
 WINDOW = 10
@@ -52,6 +54,13 @@ class Model:
         return pd.DataFrame(found, columns=["value", "CUSTOMER_ID", "at", "version", "score", "kept"])
 
 
+def replace_model(place: Path, model: Model) -> None:
+    """Replace the file of the model in one step: a micro-batch that begins meanwhile reads a whole one."""
+    new = place.with_suffix(".new")
+    new.write_bytes(pickle.dumps(model))
+    os.replace(new, place)
+
+
 def first_seen(what: str, query: StreamingQuery, look: Callable[[], float | None]) -> float:
     """The first figure that ``look`` finds; for payments the time at which one was scored, since the Unix epoch.
 
@@ -66,7 +75,7 @@ def first_seen(what: str, query: StreamingQuery, look: Callable[[], float | None
     deadline = time.monotonic() + PATIENCE_S
     while (found := look()) is None:
         if (error := query.exception()) is not None or time.monotonic() > deadline:
-            reason = str(error).splitlines()[0] if error else f"waited for {PATIENCE_S:g} s"
+            reason = failure_of(str(error)).reason if error else f"waited for {PATIENCE_S:g} s"
             raise RunError(f"{what} did not come: {reason}")
         threading.Event().wait(LOOK_S)
     return found
@@ -87,7 +96,7 @@ def by_restart(spark: SparkSession, rate: float, workers: int, old_ms: float, ne
         Seconds from the request to the first payment scored with the new model.
     """
     with shuffled_in(spark, workers), scratch_directory() as directory:
-        scored_in = str(Path(directory, "scored"))
+        scored_in, batches_read = str(Path(directory, "scored")), 0
 
         def started(model: Model) -> StreamingQuery:
             def score(key: Any, frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
@@ -105,8 +114,10 @@ def by_restart(spark: SparkSession, rate: float, workers: int, old_ms: float, ne
             return scored.writeStream.option("checkpointLocation", place).format("parquet").start(scored_in)
 
         def first(version: int) -> float | None:
-            if not Path(scored_in, "_spark_metadata", "0").exists():
-                return None
+            nonlocal batches_read
+            seen, batches_read = batches_read, len(list(Path(scored_in, "_spark_metadata").glob("[0-9]*")))
+            if seen == batches_read:
+                return None  # a query for each look would slow down the rival
             rows = spark.read.schema(SCORED).parquet(scored_in).where(f.col("version") == version)
             found: float | None = rows.agg(f.min("at")).collect()[0][0]
             return found
@@ -130,7 +141,7 @@ def by_rereading(spark: SparkSession, rate: float, workers: int, old_ms: float, 
     over = threading.Event()
     with shuffled_in(spark, workers), scratch_directory() as directory:
         place = Path(directory, "model.pickle")
-        place.write_bytes(pickle.dumps(Model(0, old_ms)))
+        replace_model(place, Model(0, old_ms))
 
         def batch_scored(batch: DataFrame, _: int) -> None:
             if over.is_set():
@@ -154,7 +165,7 @@ def by_rereading(spark: SparkSession, rate: float, workers: int, old_ms: float, 
         first_seen("a payment scored by version 0", query, lambda: first.get(0))
         threading.Event().wait(seconds)
         requested = time.time()
-        place.write_bytes(pickle.dumps(Model(1, new_ms)))
+        replace_model(place, Model(1, new_ms))
         try:
             return first_seen("a payment scored by version 1", query, lambda: first.get(1)) - requested
         finally:

@@ -205,9 +205,9 @@ function render({ model, el }) {
     event.preventDefault();
     event.stopPropagation(); // Jupyter has uses of its own for Enter
     const [name, selected] = [node.dataset.operator, model.get("selected")];
-    const others = selected.filter((one) => one !== name);
-    model.set("selected", others.length < selected.length ? others : [...selected, name]);
-    model.save_changes();
+    const chosen = !selected.includes(name);
+    model.set("selected", chosen ? [...selected, name] : selected.filter((one) => one !== name));
+    model.send({ event: "select", operator: name, chosen }); // arrives before a click that follows; a state may not
   };
   const tell = (event) => {
     const node = event.target.closest?.("g.node");

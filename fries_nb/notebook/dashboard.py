@@ -1,13 +1,14 @@
 """The live view of a run: its dataflow, latency and throughput, a form for changes, and a tab for each other panel.
 
-A panel is a widget and a function that shows a moment of the run in it. One thread updates all panels a few times per
-second, except those in tabs that are not shown; it ends with the run, or when the view is closed. Panels always receive
-a complete state, so a lost message or a view that opens late needs no recovery; and one that fails says so in its own
-place, while the others go on.
+A panel is a widget and a function that shows a moment of the run in it. One thread updates the panels that are shown a
+few times per second, and those in the other tabs in turn; it ends with the run, or when the view is closed. Panels
+always receive a complete state, so a lost message or a view that opens late needs no recovery, not even the message
+that says which tab is shown; and a panel that fails says so in its own place, while the others go on.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -35,7 +36,7 @@ PERIOD_S = 0.2
 """Default number of seconds between two updates."""
 REPORT_S = 0.25
 """Seconds for which measurements are not read again: hosts report about four times a second."""
-SHARE = 0.025
+SHARE = 0.02
 """Share of a processor that showing measurements may take; those of very wide dataflows are shown less often."""
 SELDOM_S = 1.0
 """Most seconds for which measurements are not read again, however long showing them takes."""
@@ -54,7 +55,7 @@ class RunView(ipywidgets.VBox):
         source: supplies the new functions for the form.
         renew: updates the static picture of a run; called in a thread when a change or a rescale has ended, and when
             the run has, before the view shows that.
-        period_s: returns the number of seconds until the next update; called before each update.
+        period_s: returns the number of seconds from one update to the next; called before each update.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class RunView(ipywidgets.VBox):
         plot = PanelFrame("The plot", self.latency, plots.update, "1 1 320px")
         offers, self._tabs = [] if source.reads_only else self._offers(), self._in_tabs()
         self._shown = (kept, bar, dag, plot, *offers)  # the picture is there before a view shows the end
-        self.tabs = self._tabs_in_one()
+        self.tabs, self._turns = self._tabs_in_one(), itertools.cycle(self._tabs)
         # On narrow pages the plot is on top.
         side_by_side = ipywidgets.HBox([dag, plot], layout=ipywidgets.Layout(flex_flow="row wrap-reverse"))
         super().__init__([bar, side_by_side, self.changes.bar, self.form, *offers, self.tabs, kept])
@@ -149,24 +150,34 @@ class RunView(ipywidgets.VBox):
         super().close()
 
     def _publish(self) -> None:
-        over = False
-        while not over and not self._closed.wait(self._period_s()):
+        over, began_s = False, time.monotonic()
+        while not over and not self._closed.wait(pause_s(self._period_s(), time.monotonic() - began_s)):
+            began_s = time.monotonic()
             over = self._update()
 
     def _update(self) -> bool:
-        """Update all panels that are shown; returns whether the run has ended."""
+        """Update the panels that are due; returns whether the run has ended."""
         now_s, began_s, moment = time.monotonic(), time.thread_time(), RunMoment(self._run, self._moment)
         measures = moment.over or now_s >= self._due_s
         self._moment = moment = RunMoment(self._run) if measures else moment
-        hidden = {frame for place, frame in enumerate(self._tabs) if place != self.tabs.selected_index}
-        for frame in self.frames:
-            if frame.while_hidden or frame not in hidden:
-                frame.update(moment)
+        for frame in self._due(measures, moment.over):
+            frame.update(moment)
         if measures:
             self._due_s = now_s + rest_s(time.thread_time() - began_s)
         if moment.over:
             self.form.end()
         return moment.over
+
+    def _due(self, measures: bool, over: bool) -> list[PanelFrame]:
+        """The frames to update: those that are shown and, after each reading of measurements, one tab in its turn.
+
+        So a tab fills even if the page could not tell that it is shown. All tabs have the end of the run.
+        """
+        turn = next(self._turns) if measures else None
+        hidden = [frame for place, frame in enumerate(self._tabs) if place != self.tabs.selected_index]
+        return [
+            frame for frame in self.frames if over or frame.while_hidden or frame is turn or frame not in hidden
+        ]
 
     def _keep(self, moment: RunMoment) -> None:
         """Renew the static picture if a change or a rescale has ended, or the run has."""
@@ -176,10 +187,19 @@ class RunView(ipywidgets.VBox):
             self._renew(self._run)
 
 
+def pause_s(period_s: float, took_s: float) -> float:
+    """Seconds until the next update, which begins a period after the last began, if that was not too long.
+
+    >>> pause_s(1.0, took_s=0.25), pause_s(1.0, took_s=0.75), pause_s(1.0, took_s=5.0)
+    (0.75, 0.5, 0.5)
+    """
+    return max(period_s - took_s, period_s / 2)
+
+
 def rest_s(spent_s: float) -> float:
     """Seconds from one reading of measurements to the next, by the processor time that showing them has taken.
 
-    >>> rest_s(0.002), rest_s(0.0125), rest_s(0.3)
+    >>> rest_s(0.002), rest_s(0.01), rest_s(0.3)
     (0.25, 0.5, 1.0)
     """
     return min(max(REPORT_S, spent_s / SHARE), SELDOM_S)

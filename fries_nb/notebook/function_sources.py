@@ -20,6 +20,7 @@ from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import PlanError
 from fries_nb.notebook.assignments import evaluate
+from fries_nb.notebook.expression_field import ExpressionField
 from fries_nb.notebook.summaries import changeable
 
 Offer = Mapping[str, Mapping[str, Any]]
@@ -92,7 +93,7 @@ class TypedFunctions:
     def field(self, operator: str) -> ipywidgets.Widget:
         """A text field."""
         example = f"{_wanted(self._graph.operator(operator))}; Enter plans the change"
-        return _laid_out(ipywidgets.Text(placeholder=example, tooltip=f"new function of {operator}"), operator)
+        return ExpressionField(operator, example)
 
     def read(self, operator: str, field: ipywidgets.Widget) -> str:
         """The expression as typed."""
@@ -144,7 +145,11 @@ class OfferedFunctions:
     def field(self, operator: str) -> ipywidgets.Widget:
         """A drop-down list of the labels."""
         options = [_NOTHING, *self._offer[operator]]
-        return _laid_out(ipywidgets.Dropdown(options=options, index=0, tooltip=f"new function of {operator}"), operator)
+        field = ipywidgets.Dropdown(options=options, index=0, tooltip=f"new function of {operator}")
+        field.description = operator
+        field.style.description_width = "90px"
+        field.layout.width = "auto"
+        return field
 
     def read(self, operator: str, field: ipywidgets.Widget) -> str:
         """The selected label, looked up by its index, since the page could send other labels."""
@@ -189,13 +194,6 @@ def under_voila(environment: Mapping[str, str]) -> bool:
     """
     told = environment.get("SERVER_SOFTWARE", "").startswith("voila")
     return told or any(name.startswith("VOILA_") for name in environment)
-
-
-def _laid_out(field: ipywidgets.Widget, operator: str) -> ipywidgets.Widget:
-    field.description = operator
-    field.style.description_width = "90px"
-    field.layout.width = "auto"
-    return field
 
 
 def _wanted(operator: Operator) -> str:

@@ -69,7 +69,7 @@ function render({ model, el }) {
     event.preventDefault();
     event.stopPropagation(); // Jupyter has uses of its own for Enter
     model.set("selected", row.dataset.key === model.get("selected") ? "" : row.dataset.key);
-    model.save_changes();
+    model.send({ event: "select", key: model.get("selected") }); // arrives before a click that follows; a state may not
   };
 
   body.addEventListener("click", pick);

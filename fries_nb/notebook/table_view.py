@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import anywidget
 import traitlets
@@ -38,6 +39,13 @@ class TableView(anywidget.AnyWidget):
     def __init__(self, caption: str, columns: Sequence[str], selectable: bool = False, empty: str = "") -> None:
         super().__init__(caption=caption, columns=list(columns), selectable=selectable, empty=empty)
         self.layout.width = "100%"
+        self.on_msg(self._receive)
+
+    def _receive(self, _: object, content: Any, __: object) -> None:
+        """Select a row, or none; as a message, since the state of a widget may be overtaken by a click on a button."""
+        match content:
+            case {"event": "select", "key": str(key)} if self.selectable:
+                self.selected = key
 
     def fill(self, rows: Mapping[str, Sequence[str]]) -> None:
         """Show rows.

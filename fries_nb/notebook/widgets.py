@@ -42,8 +42,9 @@ def as_json(value: object, _: ipywidgets.Widget) -> str:
 class DagView(anywidget.AnyWidget):
     """A dataflow whose operators can be selected.
 
-    ``selected`` holds the selected operators in order of selection; a click, Enter or the space bar toggles one. All
-    methods may be called from any thread and update the picture in place.
+    ``selected`` holds the selected operators in order of selection; a click, Enter or the space bar toggles one. The
+    page sends each as a message of its own, since the state of a widget may be overtaken by a click on a button.
+    All methods may be called from any thread and update the picture in place.
 
     Args:
         graph: the dataflow.
@@ -150,9 +151,17 @@ class DagView(anywidget.AnyWidget):
         }
 
     def _answer(self, _: object, content: Any, __: object) -> None:
-        """Answer the ping that the page sends after a click; until the answer arrives it shows that the click waits."""
-        if content == {"event": "ping"}:
-            self.send({"event": "pong"})
+        """Add an operator to the selection or take it out; or answer a ping, until which the page says that it waits.
+
+        Selecting is idempotent, so it does not matter what the page knew of the selection.
+        """
+        match content:
+            case {"event": "ping"}:
+                self.send({"event": "pong"})
+            case {"event": "select", "operator": str(name), "chosen": True} if name in self._graph:
+                self.selected = [*self.selected, name] if name not in self.selected else self.selected
+            case {"event": "select", "operator": str(name), "chosen": False}:
+                self.selected = [one for one in self.selected if one != name]
 
     def __repr__(self) -> str:
         states = "; ".join(f"{name}: {words}" for name, words in self._shown.states.items())

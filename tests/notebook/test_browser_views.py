@@ -22,7 +22,7 @@ from dashboard_clicks import (
     sizes_of_the_picture,
     trouble,
 )  # fmt: skip
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, WebSocketRoute, expect
 
 SUPPORT = str(Path(__file__).parents[1] / "support")  # for a kernel, which has none of pytest's paths
 SETUP = f"""%load_ext fries_nb
@@ -304,6 +304,44 @@ def test_constraints_are_shown_in_each_width(served: Jupyter, program: BrowserCo
         (served.directory / "over limit").touch()
         assert here.abroad == []
         assert here.errors == []
+
+
+def test_clicks_are_answered_in_their_order_though_no_message_counts_as_handled(
+    served: Jupyter, program: BrowserContext, tmp_path: Path
+) -> None:
+    """As if the kernel were at work on the first message for ever: the page then holds the state of a widget back.
+
+    Operators, texts and rows are chosen by messages of their own, so a click on a button never overtakes them. A tab
+    says that it is shown by a state; it fills without.
+    """
+
+    def forward(socket: WebSocketRoute) -> None:
+        kernel = socket.connect_to_server()
+        kernel.on_message(lambda message: None if handled(message) else socket.send(message))
+
+    with shown(program, tmp_path) as here:
+        page = here.page
+        page.route_web_socket(re.compile("/api/kernels/.*/channels"), forward)
+        written(served, "slow.ipynb", SHOW.format(0))
+        started(page, served, "slow.ipynb")
+        view = run_cell(page, "# view 0").locator(".jp-OutputArea")
+        for operator in ("FM", "MC"):
+            view.locator(f'.fries-dag g.node[data-operator="{operator}"]').click()
+        for operator, function in (("FM", "Score()"), ("MC", "dict")):
+            view.get_by_label(operator, exact=True).and_(view.get_by_role("textbox")).press_sequentially(function)
+        view.get_by_role("button", name="Apply").click()
+        expect(view.get_by_role("status").filter(has_text="done by fries in")).to_be_visible()
+        for tab, rows in (("Hosts", 2), ("Operators", 4), ("Hosts", 2), ("Changes", 1)):
+            view.locator(".lm-TabBar-tab", has_text=tab).click()
+            expect(view.locator(".fries-table tbody tr:visible")).to_have_count(rows)
+        expect(view.get_by_role("row", name="u1")).to_contain_text("FM, MC")
+        assert here.errors == []
+
+
+def handled(message: str | bytes) -> bool:
+    """Whether a message to the page says that the kernel has handled one of the page's widgets."""
+    plain = message.encode() if isinstance(message, str) else message
+    return b'"idle"' in plain and b'"comm_msg"' in plain
 
 
 def test_every_button_of_the_dashboard(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:

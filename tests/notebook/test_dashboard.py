@@ -98,12 +98,12 @@ def test_a_view_asks_how_long_to_wait_before_each_update(run: StandIn, shown: di
 def test_measurements_that_take_long_to_show_are_read_less_often(
     run: StandIn, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After 16 ms of a processor not before five eighths of a second have passed; the rest is shown in every update."""
+    """After 12 ms of a processor not before six tenths of a second have passed; the rest is shown in every update."""
     clock = SimpleNamespace(now_s=100.0, used_s=0.0)
     read: list[float] = []
 
     def metrics() -> MetricsSnapshot:
-        clock.used_s += 1 / 64
+        clock.used_s += 0.012
         read.append(clock.now_s)
         return MetricsSnapshot()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,12 @@ JOINED = """
 for thread in threading.enumerate():
     if thread.name == "fries-apply":
         thread.join()
+"""
+
+WIDGETS = """
+import json
+from ipywidgets.widgets.widget import _instances
+print(json.dumps({name: widget.keys for name, widget in _instances.items()}))
 """
 
 
@@ -193,10 +200,16 @@ def test_nothing_that_a_hostile_page_sends_is_evaluated(tmp_path: Path) -> None:
         manager.shutdown_kernel(now=True)
 
 
-def execute(client: BlockingKernelClient, code: str) -> None:
-    """Run code in the kernel, after all that was sent before."""
-    reply = client.execute_interactive(code, timeout=PATIENCE_S, output_hook=lambda message: None)
+def execute(client: BlockingKernelClient, code: str) -> str:
+    """Run code in the kernel, after all that was sent before; returns what it printed."""
+    printed: list[str] = []
+
+    def hear(message: dict[str, Any]) -> None:
+        printed.append(message["content"].get("text", ""))
+
+    reply = client.execute_interactive(code, timeout=PATIENCE_S, output_hook=hear)
     assert reply["content"]["status"] == "ok", reply["content"]
+    return "".join(printed)
 
 
 def update(state: dict[str, Any]) -> dict[str, Any]:
@@ -205,10 +218,12 @@ def update(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def attack(client: BlockingKernelClient, *messages: dict[str, Any]) -> None:
-    """Send these messages to every widget of the kernel, as any page that is connected to it can."""
-    asked = client.comm_info()
-    while (reply := client.get_shell_msg(timeout=PATIENCE_S))["parent_header"].get("msg_id") != asked:
-        pass
+    """Send these messages to every widget of the kernel, as any page that is connected to it can.
+
+    Those that set a trait go to the widgets that have it: the others ignore it.
+    """
+    widgets = json.loads(execute(client, WIDGETS))
     for data in messages:
-        for comm in reply["content"]["comms"]:
-            client.shell_channel.send(client.session.msg("comm_msg", {"comm_id": comm, "data": data}))
+        for comm, traits in widgets.items():
+            if not data.get("state") or data["state"].keys() & set(traits):
+                client.shell_channel.send(client.session.msg("comm_msg", {"comm_id": comm, "data": data}))

@@ -56,7 +56,7 @@ open("marks.py", "w").write("NAME = 'another name'")
 importlib.reload(marks)
 importlib.reload(mymodel)
 importlib.invalidate_caches()""",
-    "change": "%fries_reconfigure D=mymodel.Doubler() --wait 60",
+    "change": "%fries_reconfigure D=mymodel.Doubler() --wait 900",
     "flood": "until(lambda: run.lines_printed > 200)\nprint(run.printed()[-1].text)",
     "bad": """def deeper(row):
     return row["no such"]
@@ -68,9 +68,9 @@ class Bad:
     def process(self, row):
         return row
 """,
-    "refused": "%fries_reconfigure E=Bad() --wait 60",
+    "refused": "%fries_reconfigure E=Bad() --wait 900",
     "why": "print(change.result().details)",
-    "lambda": "%fries_reconfigure D=lambda row: row | {'x': 1 / 0} --wait 60",
+    "lambda": "%fries_reconfigure D=lambda row: row | {'x': 1 / 0} --wait 900",
     "why not": "print(change.result().details)",
     "stop": "%fries_stop",
     "declare another": """%%fries_dataflow another

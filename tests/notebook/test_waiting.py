@@ -160,7 +160,7 @@ def test_a_change_in_front_of_an_operator_that_is_paused_on_spark(
     run = shell.user_ns["run"]
     try:
         until(lambda: "FM" in run.paused, run)
-        line = "%fries_reconfigure MC=lambda row: row | {'version': 2} --wait 60"
+        line = "%fries_reconfigure MC=lambda row: row | {'version': 2} --wait 900"
         why = "FM is paused: FM failed on a tuple: KeyError: 'shop'; fix it alone, with %fries_reconfigure FM=..."
         assert told(shell, line).splitlines()[0] == f"MC: waits, since {why}"
         assert f"poison: {why}" in told(shell, "%fries_status").splitlines()

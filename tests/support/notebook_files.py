@@ -1,4 +1,4 @@
-"""The notebooks of the repository, and running one headless."""
+"""The notebooks of the repository, and running them headless."""
 
 from __future__ import annotations
 
@@ -39,6 +39,52 @@ def executed(name: str, directory: Path, behind: str = "") -> nbformat.NotebookN
     resources = {"metadata": {"path": str(directory)}}
     NotebookClient(notebook, timeout=PATIENCE_S, kernel_name="python3", resources=resources).execute()
     return notebook
+
+
+LEASE = """
+from fries_nb.spark.session import start_or_find
+get_ipython().lease = start_or_find(3)
+"""
+ANEW = """
+%reset -f
+%unload_ext fries_nb
+import os
+os.chdir({directory!r})
+"""
+
+
+class SharedKernel:
+    """A kernel in which notebooks are run one after the other, so that Python and Spark are started once for all."""
+
+    def __init__(self, directory: Path) -> None:
+        resources = {"metadata": {"path": str(directory)}}
+        self._client = NotebookClient(_of(LEASE), timeout=PATIENCE_S, kernel_name="python3", resources=resources)
+        self._client.execute(cleanup_kc=False)
+
+    def executed(self, name: str, directory: Path) -> nbformat.NotebookNode:
+        """The notebook with its outputs after "Run All", as in a fresh kernel but for what is imported already.
+
+        Raises:
+            nbclient.exceptions.CellExecutionError: a cell failed.
+        """
+        self._execute(_of(ANEW.format(directory=str(directory))))
+        return self._execute(stored(name))
+
+    def close(self) -> None:
+        """End the kernel, and Spark with it."""
+        self._execute(_of("get_ipython().lease.release()"), cleanup_kc=True)
+
+    def _execute(self, notebook: nbformat.NotebookNode, cleanup_kc: bool = False) -> nbformat.NotebookNode:
+        """Run a notebook's cells; ``cleanup_kc`` ends the kernel afterwards."""
+        client = NotebookClient(notebook, km=self._client.km, timeout=PATIENCE_S)
+        client.kc = self._client.kc
+        client.execute(cleanup_kc=cleanup_kc)
+        return notebook
+
+
+def _of(source: str) -> nbformat.NotebookNode:
+    """A notebook of one cell."""
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
 
 
 def said(notebook: nbformat.NotebookNode, beginning: str) -> str:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 
 PATIENCE_S = 900.0
 LOOK_S = 0.02
+
+
+def looks() -> Iterator[None]:
+    """One for each look at what is waited for, until patience ends; a look that takes long is repeated less often."""
+    pause, over_s = threading.Event(), time.monotonic() + PATIENCE_S
+    while (began_s := time.monotonic()) < over_s:
+        yield
+        pause.wait(max(LOOK_S, 2 * (time.monotonic() - began_s)))
 
 
 def until(condition: Callable[[], bool], what: str = "the condition") -> None:
@@ -15,9 +24,7 @@ def until(condition: Callable[[], bool], what: str = "the condition") -> None:
     Raises:
         AssertionError: it does not hold in time; names ``what``.
     """
-    pause = threading.Event()
-    for _ in range(int(PATIENCE_S / LOOK_S)):
+    for _ in looks():
         if condition():
             return
-        pause.wait(LOOK_S)
     raise AssertionError(f"{what} did not come true within {PATIENCE_S:g} s")

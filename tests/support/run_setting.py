@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from patience import LOOK_S, PATIENCE_S
+from patience import looks
 
 from fries_nb.run import Run
 
@@ -26,10 +26,8 @@ def ended_runs() -> Iterator[list[Run]]:
 
 def until(condition: Callable[[], bool], run: Run) -> None:
     """Wait until something is true of a run that goes on."""
-    pause = threading.Event()
-    for _ in range(int(PATIENCE_S / LOOK_S)):
+    for _ in looks():
         assert run.state not in ("failed", "stopped"), run.error
         if condition():
             return
-        pause.wait(LOOK_S)
     raise AssertionError(f"it did not come true: {run.state}, {run.metrics()}")

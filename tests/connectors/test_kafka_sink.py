@@ -96,12 +96,12 @@ def test_a_commit_that_no_broker_takes_fails_in_words(
     """And is made by the next process."""
     if not kafka.is_mock:
         pytest.skip("stops the broker of the mock cluster")
-    monkeypatch.setattr(kafka_commits, "WAIT_S", 1.0)
     one = target(kafka, tmp_path)
     sink = one.sink()
     parts = closed(sink, [{"n": 1}])
     sink.prepare(parts)
     kafka.tell("down", 1)
+    monkeypatch.setattr(kafka_commits, "WAIT_S", 1.0)
     with pytest.raises(SinkError, match=r"commit 1 to topic '\w+' of .* was not confirmed within 1 s: .* is resumed"):
         sink.commit(1, parts)
     kafka.tell("up", 1)

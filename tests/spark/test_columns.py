@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from patience import PATIENCE_S
 from pyspark.sql import SparkSession
-from run_setting import PATIENCE_S, ended_runs, until
+from run_setting import ended_runs, until
 
 import fries_nb as fn
 from fries_nb.run import Run

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from run_setting import ended_runs, until
 
 import fries_nb as fn
+from fries_nb.controller.states import ChangeProgress, ChangeState
 from fries_nb.errors import FriesError, RunError
 from fries_nb.planning.prediction import Prediction
 from fries_nb.run import Run
@@ -320,6 +321,41 @@ def test_a_change_that_cannot_be_prepared_is_aborted_and_nothing_changed(
     assert run.reconfigure({"A": second}).result(PATIENCE_S).outcome == "done"
     run.stop()
     assert run.audit().updates == 1
+
+
+class LoadsInTurn:
+    """A model of which one worker opens its copy at once, and the other once the directory has a file ``go``."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def open(self) -> None:
+        first = self.directory / "first"
+        try:
+            first.touch(exist_ok=False)
+        except FileExistsError:
+            while not (self.directory / "go").exists():
+                threading.Event().wait(0.01)
+
+    def process(self, row: dict[str, Any]) -> dict[str, Any]:
+        return row
+
+
+def test_a_change_tells_how_many_workers_have_prepared_it(started: Callable[..., Run], tmp_path: Path) -> None:
+    """While one of two still loads its model, rows go on; nothing is told of a change that is over."""
+    flow, numbers = counting()
+    numbers.map("A", first, workers=2).sink("out", fn.memory())
+    run = started(flow)
+    until(lambda: processed(run, "A") > 100, run)
+    change = run.reconfigure({"A": LoadsInTurn(tmp_path)})
+    one_of_two = ChangeProgress(ChangeState.PREPARING, workers=2, prepared=1)
+    until(lambda: run.change_progress(change) == one_of_two, run)
+    before = processed(run, "A")
+    until(lambda: processed(run, "A") > before + 100, run)
+    assert run.change_progress(change) == one_of_two
+    (tmp_path / "go").touch()
+    assert change.result(PATIENCE_S).outcome == "done"
+    assert run.change_progress(change) is None
 
 
 class Locked:

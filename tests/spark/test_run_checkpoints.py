@@ -127,7 +127,7 @@ def test_regions_are_resumed_one_by_one(spark: SparkSession, kept: Callable[[Run
     """What the first region kept is there, and what the second began with counts again."""
     place = tmp_path / "place"
     flow = fn.Dataflow("sums")
-    sums = flow.source("S", fn.rate(20, count=200)).map("A", counted).aggregate("G", "key", {"total": "sum(value)"})
+    sums = flow.source("S", fn.rate(2, count=200)).map("A", counted).aggregate("G", "key", {"total": "sum(value)"})
     ticks = flow.source("T", fn.rate(100)).map("E", lambda row: {"key": -1})
     sums.union("U", ticks).map("C", lambda row: row | {"version": 1}).sink("out", fn.memory())
     run = kept(flow.run(spark, hosts=1, workers=1, checkpoint=place, commit_interval_s=0.3))

@@ -107,7 +107,7 @@ def test_a_stop_says_what_is_lost_and_the_output_keeps_its_columns(
     numbers = tmp_path / "numbers.parquet"
     pq.write_table(pa.table({"value": pa.array(range(5_000)), "small": pa.array([1] * 5_000, pa.uint8())}), numbers)
     flow = fn.Dataflow("typed")
-    flow.source("S", fn.replay(numbers, rate=1_000)).map("A", typed).sink("out", fn.memory())
+    flow.source("S", fn.replay(numbers, rate=100)).map("A", typed).sink("out", fn.memory())
     run = started(flow, hosts=1, workers=2, commit_interval_s=None)
     until(lambda: processed(run, "out") > 50, run)
     with pytest.warns(fn.UncommittedWarning, match=r"'typed' was stopped, and none of the .* is in the output; stop"):

@@ -13,7 +13,7 @@ import fries_nb as fn
 from fries_nb.workloads import w2, w3
 from fries_nb.workloads.tpcds import WHOLE, Tables, tpcds
 
-SLOW, FAST = 1_000.0, 1_000_000.0
+SLOW, FAST = 200.0, 1_000_000.0
 SCALE = 0.01
 
 
@@ -37,7 +37,7 @@ def ours(spark: Any, run: Any, workflow: Any) -> list[Any]:
 
 
 def flow_of(workflow: Any, tables: Tables, rate: float = SLOW) -> fn.Dataflow:
-    """The pipelined part, its largest source at this rate and the others in proportion: some ten seconds."""
+    """The pipelined part, its largest source at this rate and the others in proportion: a minute, unless let end."""
     if workflow is w2:
         return w2.w2_flow(tables, fn.memory(), source=fn.replay(tables.read("w2", "Src"), rate=rate))
     rows = {name: pq.read_metadata(tables.read("w3", name)).num_rows for name in w3.CHANNELS}

@@ -119,8 +119,8 @@ def test_the_rows_are_those_of_spark_sql(spark, started, path, size_s, every_s):
 
 def test_a_change_while_windows_are_open_keeps_their_rows(spark, started, path):
     """Each window is closed by one version of the function, and none is lost or twice."""
-    run = started(windows_flow(path, fn.tumbling(HOUR_S), rate=4_000), hosts=2, workers=2, audit=True)
-    until(lambda: run.metrics().operators["W"].processed > 4_000, run)
+    run = started(windows_flow(path, fn.tumbling(HOUR_S), rate=1_000), hosts=2, workers=2, audit=True)
+    until(lambda: run.metrics().operators["W"].processed > 2_000, run)
     assert run.reconfigure({"W": Total(2)}).result(PATIENCE_S).outcome == "done"
     run.set_rate("pay", 1_000_000)
     assert run.wait(PATIENCE_S) == "finished", run.error

@@ -121,14 +121,15 @@ class TransactionalTopic:
         self._producer.begin_transaction()
         self._send(self._topic, messages())
         self._send(COMMITS, [(self._name.encode(), msgspec.json.encode(record))], partition=0)
-        deadline = time.monotonic() + WAIT_S
+        left_s, deadline = WAIT_S, time.monotonic() + WAIT_S
         while True:
             try:
-                self._producer.commit_transaction(deadline - time.monotonic())
+                self._producer.commit_transaction(left_s)
             except package().KafkaException as error:
                 if not error.args[0].retriable():
                     raise
-                if time.monotonic() >= deadline:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:  # the client takes a negative number for no limit
                     raise SinkError(
                         f"commit {record.number} to {self._said} was not confirmed within {WAIT_S:g} s: "
                         f"{reason(error)}; whether it was made is known once the run is resumed"

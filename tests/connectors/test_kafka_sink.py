@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -100,14 +102,44 @@ def test_a_commit_that_no_broker_takes_fails_in_words(
     sink = one.sink()
     parts = closed(sink, [{"n": 1}])
     sink.prepare(parts)
-    kafka.tell("down", 1)
     monkeypatch.setattr(kafka_commits, "WAIT_S", 1.0)
-    with pytest.raises(SinkError, match=r"commit 1 to topic '\w+' of .* was not confirmed within 1 s: .* is resumed"):
+    failure = r"commit 1 to topic '\w+' of .* was not confirmed within 1 s: .* is resumed"
+    with kafka.down(), pytest.raises(SinkError, match=failure):
         sink.commit(1, parts)
-    kafka.tell("up", 1)
     monkeypatch.undo()
     one.sink().recover(1, parts)
     assert one.seen() == [{"n": 1}]
+
+
+class SilentClient:
+    """A producer whose commits are not confirmed."""
+
+    def __init__(self) -> None:
+        self.timeouts: list[float] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: None
+
+    def commit_transaction(self, timeout_s: float) -> None:
+        """As librdkafka, which has no limit if the number is negative."""
+        assert timeout_s >= 0, "waits for ever"
+        self.timeouts.append(timeout_s)
+        raise kafka_client.package().KafkaException(kafka_client.package().KafkaError(-185, retriable=True))
+
+
+def test_a_commit_waits_for_the_time_that_is_left(
+    kafka: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never for a negative number of seconds, however far the clock goes on between two looks at it."""
+    one, client, looks = target(kafka, tmp_path), SilentClient(), itertools.count()
+    sink = one.sink()
+    parts = closed(sink, [{"n": 1}])
+    sink.prepare(parts)
+    monkeypatch.setattr(sink._target, "_producer", client)
+    monkeypatch.setattr(kafka_commits, "time", SimpleNamespace(monotonic=lambda: 0.45 * 60 * next(looks)))
+    with pytest.raises(SinkError, match="was not confirmed within 60 s"):
+        sink.commit(1, parts)
+    assert client.timeouts == pytest.approx([60, 33, 6])
 
 
 def test_rows_are_json_and_keys_choose_partitions(kafka: Broker, tmp_path: Path) -> None:

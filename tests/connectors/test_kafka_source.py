@@ -254,9 +254,8 @@ def test_messages_after_a_lost_broker_are_read(kafka: Broker) -> None:
     kafka.produce(topic, [{"value": 1}])
     reader = source.open(split, Position())
     assert reader.read(10, 0)["value"].to_pylist() == [1]
-    kafka.tell("down", 1)
-    assert [reader._reader.read(10, 0) for _ in range(50)] == [None] * 50
-    kafka.tell("up", 1)
+    with kafka.down():
+        assert [reader._reader.read(10, 0) for _ in range(50)] == [None] * 50
     kafka.produce(topic, [{"value": 2}])
     assert reader.read(10, 0)["value"].to_pylist() == [2]
 

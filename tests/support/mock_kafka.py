@@ -96,6 +96,15 @@ class Broker:
         answer = json.loads(self._process.stdout.readline())
         assert answer == 0, f"{command}: {answer}"
 
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """The mock cluster's first broker is down within the block."""
+        self.tell("down", 1)
+        try:
+            yield
+        finally:
+            self.tell("up", 1)
+
 
 @contextmanager
 def broker(brokers: int = 1) -> Iterator[Broker]:

@@ -7,6 +7,7 @@ only when the handler has returned.
 from __future__ import annotations
 
 import html
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,12 +19,16 @@ from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import FriesError
 from fries_nb.notebook import summaries
 from fries_nb.notebook.cell_outputs import DEFAULT_S
+from fries_nb.notebook.entry_field import EntryField
 from fries_nb.notebook.function_sources import FunctionSource
 from fries_nb.notebook.statuses import in_the_way
 from fries_nb.notebook.widgets import answer_in_subshell, said
 from fries_nb.report.plan_section import in_words
 from fries_nb.run import Run
 from fries_nb.scheduling import SCHEDULERS, Plan
+
+_GUARD = "A change that fails within so many seconds is rolled back by itself; 0: it is not"
+_LONGEST_S = 86_400.0
 
 
 class ChangeForm(ipywidgets.VBox):
@@ -45,14 +50,12 @@ class ChangeForm(ipywidgets.VBox):
         self._chosen: tuple[str, ...] = ()
         self._over = False
         self._says_plan = self._draws_plan = False
-        self.functions: dict[str, ipywidgets.Widget] = {}
+        self.functions: dict[str, EntryField] = {}
         self._rows = ipywidgets.VBox()
         self._hint = ipywidgets.HTML()
-        self.scheduler = ipywidgets.Dropdown(options=list(SCHEDULERS), description="Scheduler")
-        self.scheduler.style.description_width = "90px"
+        self.scheduler = EntryField("Scheduler", options=tuple(SCHEDULERS))
         self.scheduler.layout.width = "210px"
-        self.guard = ipywidgets.BoundedFloatText(value=DEFAULT_S, min=0, max=86_400, step=1, description="Guard (s)")
-        self.guard.tooltip = "A change that fails within so many seconds is rolled back by itself; 0: it is not"
+        self.guard = EntryField("Guard (s)", value=f"{DEFAULT_S:g}", tooltip=_GUARD)
         self.guard.layout.width = "160px"
         self.plan = ipywidgets.Button(description="Plan", tooltip="Show what the change would synchronise")
         self.apply = ipywidgets.Button(description="Apply", button_style="primary", tooltip="Change it now")
@@ -86,7 +89,7 @@ class ChangeForm(ipywidgets.VBox):
     def _enable(self) -> None:
         self.plan.disabled = self.apply.disabled = self._over or not self._chosen
 
-    def _field(self, operator: str) -> ipywidgets.Widget:
+    def _field(self, operator: str) -> EntryField:
         field = self._source.field(operator)
         field.on_msg(self._heard)
         answer_in_subshell(field)
@@ -129,21 +132,25 @@ class ChangeForm(ipywidgets.VBox):
             self._says_plan = self._draws_plan = True
 
     def _applied(self, _: object) -> None:
-        entries = self._entries()
+        entries, scheduler = self._entries(), self.scheduler.value
         if missing := [name for name in self._chosen if name not in entries]:
             self._say(self._source.missing(missing[0]), failed=True)
+            return
+        try:
+            guard_s = _seconds(self.guard.value)
+        except UsageError as error:
+            self._say(str(error), failed=True)
             return
         self.apply.disabled = True
         first = next(iter(in_the_way(self._run, self._chosen)), "")
         waits = f" It waits for a change of {first} alone, which is paused on a tuple." if first else ""
         self._say(f"under way ...{waits}")
-        threading.Thread(target=self._apply, args=[entries], name="fries-apply", daemon=True).start()
+        given = [entries, scheduler, guard_s]
+        threading.Thread(target=self._apply, args=given, name="fries-apply", daemon=True).start()
 
-    def _apply(self, entries: dict[str, str]) -> None:
+    def _apply(self, entries: dict[str, str], scheduler: str, guard_s: float | None) -> None:
         try:
-            change = self._run.reconfigure(
-                self._source.functions(entries), scheduler=self.scheduler.value, guard=self.guard.value or None
-            )
+            change = self._run.reconfigure(self._source.functions(entries), scheduler=scheduler, guard=guard_s)
             result = change.result()
         except (UsageError, FriesError) as error:
             self._say(str(error), failed=True)
@@ -169,3 +176,21 @@ class ChangeForm(ipywidgets.VBox):
         words, indented, source = text.partition("\n    ") if failed else (text, "", "")
         mark = f'<pre style="margin: 0">{html.escape(indented[1:] + source)}</pre>' if source else ""
         self.result.value = said(words, failed) + mark
+
+
+def _seconds(text: str) -> float | None:
+    """The seconds of a guard; ``None`` for 0.
+
+    >>> _seconds("2.5"), _seconds("0")
+    (2.5, None)
+
+    Raises:
+        UsageError: the text is no number of seconds up to a day.
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds <= _LONGEST_S:
+        raise UsageError(f"Guard (s): got {text!r}; expected a number of seconds from 0 to {_LONGEST_S:,.0f}")
+    return seconds or None

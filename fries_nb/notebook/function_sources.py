@@ -2,7 +2,7 @@
 
 Text typed in a notebook is evaluated as a cell would be, since the kernel is the user's own. Under Voila the kernel
 belongs to the author while visitors may be anybody: there, and wherever functions are offered, nothing that the page
-sends is evaluated. The page sends the index of an offered function.
+sends is evaluated. The page sends the label of an offered function.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from types import FunctionType
 from typing import Any, Protocol
 
-import ipywidgets
 from IPython.core.error import UsageError
 
 from fries_nb.dataflow.graph import Graph, Operator
@@ -20,7 +19,7 @@ from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import PlanError
 from fries_nb.notebook.assignments import evaluate
-from fries_nb.notebook.expression_field import ExpressionField
+from fries_nb.notebook.entry_field import EntryField
 from fries_nb.notebook.summaries import changeable
 
 Offer = Mapping[str, Mapping[str, Any]]
@@ -47,10 +46,10 @@ class FunctionSource(Protocol):
     def refusal(self, operator: Operator) -> str:
         """The reason why it has none."""
 
-    def field(self, operator: str) -> ipywidgets.Widget:
-        """A new input widget for the operator."""
+    def field(self, operator: str) -> EntryField:
+        """A new line of the form for the operator."""
 
-    def read(self, operator: str, field: ipywidgets.Widget) -> str:
+    def read(self, operator: str, field: EntryField) -> str:
         """The value of the input; empty if nothing was entered."""
 
     def missing(self, operator: str) -> str:
@@ -90,14 +89,14 @@ class TypedFunctions:
         """The reason why the operator cannot be changed."""
         return f"{operator.name} is a {operator.kind}, which has no function to change"
 
-    def field(self, operator: str) -> ipywidgets.Widget:
+    def field(self, operator: str) -> EntryField:
         """A text field."""
         example = f"{_wanted(self._graph.operator(operator))}; Enter plans the change"
-        return ExpressionField(operator, example)
+        return EntryField(operator, example)
 
-    def read(self, operator: str, field: ipywidgets.Widget) -> str:
+    def read(self, operator: str, field: EntryField) -> str:
         """The expression as typed."""
-        return str(field.value).strip()
+        return field.value.strip()
 
     def missing(self, operator: str) -> str:
         """An example of an expression."""
@@ -110,7 +109,7 @@ class TypedFunctions:
 
 
 class OfferedFunctions:
-    """A fixed choice of functions, offered by the author. The page selects one by index; nothing is evaluated.
+    """A fixed choice of functions, offered by the author. The page selects one by its label; nothing is evaluated.
 
     Args:
         graph: the dataflow.
@@ -142,19 +141,13 @@ class OfferedFunctions:
         """The message that nothing is offered for the operator."""
         return f"no function is offered for {operator.name}"
 
-    def field(self, operator: str) -> ipywidgets.Widget:
+    def field(self, operator: str) -> EntryField:
         """A drop-down list of the labels."""
-        options = [_NOTHING, *self._offer[operator]]
-        field = ipywidgets.Dropdown(options=options, index=0, tooltip=f"new function of {operator}")
-        field.description = operator
-        field.style.description_width = "90px"
-        field.layout.width = "auto"
-        return field
+        return EntryField(operator, _NOTHING, tuple(self._offer[operator]), tooltip=f"new function of {operator}")
 
-    def read(self, operator: str, field: ipywidgets.Widget) -> str:
-        """The selected label, looked up by its index, since the page could send other labels."""
-        labels = ["", *self._offer[operator]]
-        return labels[field.index] if field.index in range(len(labels)) else ""
+    def read(self, operator: str, field: EntryField) -> str:
+        """The selected label; empty for any other text, since the page could send one."""
+        return field.value if field.value in self._offer[operator] else ""
 
     def missing(self, operator: str) -> str:
         """The message that nothing is selected."""

@@ -329,8 +329,12 @@ def test_clicks_are_answered_in_their_order_though_no_message_counts_as_handled(
             view.locator(f'.fries-dag g.node[data-operator="{operator}"]').click()
         for operator, function in (("FM", "Score()"), ("MC", "dict")):
             view.get_by_label(operator, exact=True).and_(view.get_by_role("textbox")).press_sequentially(function)
+        for scheduler in ("multiversion", "naive", "epoch"):
+            view.get_by_label("Scheduler").select_option(scheduler)
+        for guard in ("soon", "0", "60"):
+            view.get_by_label("Guard (s)").fill(guard)
         view.get_by_role("button", name="Apply").click()
-        expect(view.get_by_role("status").filter(has_text="done by fries in")).to_be_visible()
+        expect(view.get_by_role("status").filter(has_text="done by epoch in")).to_be_visible()
         for tab, rows in (("Hosts", 2), ("Operators", 4), ("Hosts", 2), ("Changes", 1)):
             view.locator(".lm-TabBar-tab", has_text=tab).click()
             expect(view.locator(".fries-table tbody tr:visible")).to_have_count(rows)

@@ -13,7 +13,7 @@ from planning_graphs import FIGURE_8, FIGURE_10
 import fries_nb.report.layout as layouts
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.metrics import MetricsSnapshot, OperatorMetrics
-from fries_nb.notebook.expression_field import ExpressionField
+from fries_nb.notebook.entry_field import EntryField
 from fries_nb.notebook.plots import LatencyPanel, LatencyPlot, ticks_ms, window
 from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.table_view import TableView
@@ -152,11 +152,11 @@ def test_a_point_too_narrow_to_be_seen_waits(before: int, over: bool, shown: int
 @pytest.mark.parametrize("wrong", [
     {"event": "select", "operator": "none of the flow", "chosen": True}, {"event": "select"}, {"event": []},
     {"event": "select", "operator": ["J"], "chosen": True}, {"event": "select", "operator": "J", "chosen": "yes"},
-    {"event": "select", "key": 3}, {"event": "typed", "text": None}, "select", None, [], 7,
+    {"event": "select", "key": 3}, {"event": "entered", "text": None}, "select", None, [], 7,
 ])  # fmt: skip
 def test_clicks_and_keys_are_messages_of_their_own(wrong: object) -> None:
     """In the order in which they come, and idempotent; a page that sends anything else changes nothing."""
-    view, line = DagView(FIGURE_8), ExpressionField("FM")
+    view, line = DagView(FIGURE_8), EntryField("FM")
     table = TableView("Changes", ("id", "what"), selectable=True)
     fixed = TableView("Hosts", ("host",))
     for name, chosen in (("J", False), ("FMX", True), ("J", True), ("SP", True), ("FMX", True), ("J", False)):
@@ -165,7 +165,7 @@ def test_clicks_and_keys_are_messages_of_their_own(wrong: object) -> None:
         table._handle_custom_msg({"event": "select", "key": key}, [])
         fixed._handle_custom_msg({"event": "select", "key": key}, [])
     for text in ("S", "Sc", "Score()"):
-        line._handle_custom_msg({"event": "typed", "text": text}, [])
+        line._handle_custom_msg({"event": "entered", "text": text}, [])
     for widget in (view, table, fixed, line):
         widget._handle_custom_msg(wrong, [])
     assert view.selected == ["FMX", "SP"]

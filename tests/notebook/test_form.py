@@ -1,0 +1,65 @@
+"""The form of a change alone: what it takes of the page, and when."""
+
+from __future__ import annotations
+
+import html
+import threading
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from notebook_shell import StandIn, told
+from patience import PATIENCE_S
+
+from fries_nb.notebook.form import ChangeForm
+from fries_nb.notebook.function_sources import TypedFunctions
+
+pytestmark = pytest.mark.usefixtures("with_fraud")
+
+
+@pytest.fixture
+def run(shell: InteractiveShell, stand_ins: list[StandIn]) -> StandIn:
+    """A stand-in that runs."""
+    told(shell, "%fries_run")
+    return stand_ins[0]
+
+
+@pytest.fixture
+def form(run: StandIn) -> ChangeForm:
+    """A form with an entry for FM."""
+    form = ChangeForm(run, TypedFunctions(run.graph, {}), lambda plan: None)  # type: ignore[arg-type]
+    form.choose(["FM"])
+    form.functions["FM"].value = "dict"
+    return form
+
+
+def until_applied() -> None:
+    """Wait for the threads that apply changes."""
+    for thread in threading.enumerate():
+        if thread.name == "fries-apply":
+            thread.join(PATIENCE_S)
+
+
+@pytest.mark.parametrize("wrong", ["soon", "", "-1", "nan", "inf", "86401"])
+def test_a_guard_is_a_number_of_seconds(form: ChangeForm, run: StandIn, wrong: str) -> None:
+    """Another text is refused by its words and stays; nothing changes. Zero is no guard."""
+    form.guard.value = wrong
+    form.apply.click()
+    assert html.escape(f"Guard (s): got {wrong!r}; expected a number of seconds from 0 to 86,400") in form.result.value
+    assert run.changes == ()
+    for text, guard in (("0", None), (" 2.5 ", 2.5)):
+        form.guard.value = text
+        form.apply.click()
+        until_applied()
+        assert run.guard == guard
+
+
+def test_a_click_applies_what_the_form_showed_then(form: ChangeForm, run: StandIn) -> None:
+    """Not what is entered while the change is being applied; a page that sends an unknown scheduler is told so."""
+    form.scheduler.value = "epoch"
+    form.apply.click()
+    form.scheduler.value = "<b>"
+    until_applied()
+    assert run.changes[0].plan.scheduler == "epoch"
+    form.plan.click()
+    assert "&lt;b&gt;" in form.result.value
+    assert "<b>" not in form.result.value

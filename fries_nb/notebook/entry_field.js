@@ -12,7 +12,7 @@ function render({ model, el }) {
   if (options.length) {
     for (const one of placeholder ? ["", ...options] : options) entry.add(new Option(one || placeholder, one));
   } else {
-    Object.assign(entry, { type: "text", placeholder, spellcheck: false, autocomplete: "off" });
+    Object.assign(entry, { type: model.get("kind"), step: "any", placeholder, spellcheck: false, autocomplete: "off" });
   }
   el.classList.add("fries-field");
   el.dataset.lmSuppressShortcuts = "true"; // keys are text here, and no commands of Jupyter

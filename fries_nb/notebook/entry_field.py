@@ -29,6 +29,7 @@ class EntryField(anywidget.AnyWidget):
         options: what can be chosen; none for a line of text.
         value: what it shows at first; by default nothing, or the first option.
         tooltip: shown while the pointer is over it.
+        kind: type of a line in HTML: "text", or "number", with arrows; a page sends no text for what is no number.
     """
 
     _esm = (_HERE / "entry_field.js").read_text("utf8")
@@ -38,9 +39,16 @@ class EntryField(anywidget.AnyWidget):
     options = traitlets.List(traitlets.Unicode()).tag(sync=True)
     value = traitlets.Unicode().tag(sync=True)
     tooltip = traitlets.Unicode().tag(sync=True)
+    kind = traitlets.Unicode().tag(sync=True)
 
     def __init__(
-        self, description: str, placeholder: str = "", options: Sequence[str] = (), value: str = "", tooltip: str = ""
+        self,
+        description: str,
+        placeholder: str = "",
+        options: Sequence[str] = (),
+        value: str = "",
+        tooltip: str = "",
+        kind: str = "text",
     ) -> None:
         first = options[0] if options and not placeholder else ""
         super().__init__(
@@ -49,6 +57,7 @@ class EntryField(anywidget.AnyWidget):
             options=list(options),
             value=value or first,
             tooltip=tooltip,
+            kind=kind,
         )
         self.on_msg(self._receive)
 

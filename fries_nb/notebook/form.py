@@ -55,7 +55,7 @@ class ChangeForm(ipywidgets.VBox):
         self._hint = ipywidgets.HTML()
         self.scheduler = EntryField("Scheduler", options=tuple(SCHEDULERS))
         self.scheduler.layout.width = "210px"
-        self.guard = EntryField("Guard (s)", value=f"{DEFAULT_S:g}", tooltip=_GUARD)
+        self.guard = EntryField("Guard (s)", value=f"{DEFAULT_S:g}", tooltip=_GUARD, kind="number")
         self.guard.layout.width = "160px"
         self.plan = ipywidgets.Button(description="Plan", tooltip="Show what the change would synchronise")
         self.apply = ipywidgets.Button(description="Apply", button_style="primary", tooltip="Change it now")

@@ -226,7 +226,6 @@ SHORT = {
     "fries_nb.experiments.table5": "a file for each figure and table",
     "fries_nb.experiments.table7": "a file for each figure and table",
     "fries_nb.notebook.dashboard_magics": "a file for the magics of each theme",
-    "fries_nb.notebook.entry_field": "a widget with its script, like the others",
     "fries_nb.notebook.table_view": "a widget that several panels share",
     "fries_nb.running.locks": "a decorator that several classes of the room share",
     "fries_nb.scheduling": "a file for each scheduler",

@@ -9,6 +9,7 @@ function render({ model, el }) {
   label.append(words, entry);
   words.textContent = words.title = model.get("description");
   label.title = model.get("tooltip");
+  entry.ariaLabel = model.get("description"); // the label's own text includes that of the list
   if (options.length) {
     for (const one of placeholder ? ["", ...options] : options) entry.add(new Option(one || placeholder, one));
   } else {

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from mock_kafka import ADD_PARTITIONS, END_TXN, PRODUCE, Broker, broker
+from patience import PATIENCE_S
 from sink_contract import CHECKS, Check, Target
 
 from fries_nb.connectors import kafka_client, kafka_commits
@@ -212,8 +213,10 @@ def test_no_broker_and_no_topic_are_told_when_the_topic_is_claimed(
     kafka: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before anything runs."""
-    monkeypatch.setattr(kafka_client, "REACH_S", 1.0)
-    for servers, said in ((kafka.servers, "no topic 'nowhere'"), ("127.0.0.1:1", "no broker of '127.0.0.1:1' answers")):
+    for servers, reach_s, said in (
+        (kafka.servers, PATIENCE_S, "no topic 'nowhere'"), ("127.0.0.1:1", 1.0, "no broker of '127.0.0.1:1' answers"),
+    ):  # fmt: skip
+        monkeypatch.setattr(kafka_client, "REACH_S", reach_s)
         with pytest.raises(SinkError, match=said):
             KafkaSink("scored", KafkaCluster(servers), "nowhere", str(tmp_path)).claim("flow", "r1")
 

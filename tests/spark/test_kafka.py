@@ -88,13 +88,13 @@ def test_a_run_without_a_broker_or_a_topic_is_not_started(
     spark: SparkSession, kafka: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is told in a sentence, and the directory of the checkpoints stays free."""
-    monkeypatch.setattr(kafka_client, "REACH_S", 1.0)
     topic = kafka.topic()
     kafka.produce(topic, messages(0, 10))
     for servers, source, out, error in (
         ("127.0.0.1:1", topic, topic, SourceError), (kafka.servers, "nowhere", topic, SourceError),
         (kafka.servers, topic, "nowhere", SinkError),
     ):  # fmt: skip
+        monkeypatch.setattr(kafka_client, "REACH_S", PATIENCE_S if servers == kafka.servers else 1.0)
         with pytest.raises(error, match=r"no broker of '127.0.0.1:1' answers|no topic 'nowhere'; expected one of"):
             from_topic_to_topic(servers, source, out).run(spark, hosts=1, checkpoint=tmp_path / "c")
     with ended_runs() as runs:

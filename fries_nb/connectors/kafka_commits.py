@@ -162,7 +162,8 @@ class TransactionalTopic:
             self._producer.abort_transaction(WAIT_S)
         except package().KafkaException as unaborted:
             raise SinkError(f"{failed}; nor could it be aborted: {reason(unaborted)}") from unaborted
-        if attempt == ATTEMPTS or not error.txn_requires_abort():
+        # Once a transaction has to be aborted, further messages are refused for the client's state alone.
+        if attempt == ATTEMPTS or not (error.txn_requires_abort() or error.name() == "_STATE"):
             raise SinkError(failed)
 
 

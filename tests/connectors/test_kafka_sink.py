@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from mock_kafka import ADD_PARTITIONS, END_TXN, PRODUCE, Broker, broker
-from patience import PATIENCE_S
+from patience import PATIENCE_S, looks
 from sink_contract import CHECKS, Check, Target
 
 from fries_nb.connectors import kafka_client, kafka_commits
 from fries_nb.connectors.kafka_client import KafkaCluster
-from fries_nb.connectors.kafka_commits import COMMITS, CommitRecord
+from fries_nb.connectors.kafka_commits import COMMITS, CommitRecord, TransactionalTopic
 from fries_nb.connectors.kafka_sink import KafkaSink
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
@@ -90,6 +90,35 @@ def test_what_brokers_refuse_for_a_while_is_tried_again(
     kafka.tell("errors", request_, *errors)
     sink.commit(1, parts)
     assert [row["n"] for row in one.seen()] == [1, 2] or (aborts and {row["n"] for row in one.seen()} == {1, 2})
+    assert one.sink()._target.record.number == 1
+
+
+def test_a_transaction_that_has_to_be_aborted_before_all_is_sent_is_tried_again(
+    kafka: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client then takes no further message, and does not say why."""
+    if not kafka.is_mock:
+        pytest.skip("breaks the mock cluster")
+    one = target(kafka, tmp_path)
+    sink = one.sink()
+    parts = closed(sink, [{"n": 1}])
+    sink.prepare(parts)
+    kafka.tell("errors", PRODUCE, UNKNOWN_PRODUCER)
+    send, refusals = TransactionalTopic._send, []
+
+    def send_late(topic: TransactionalTopic, name: str, *more: Any, **how: Any) -> None:
+        for _ in looks() if name == COMMITS and not refusals else ():
+            try:
+                topic._producer.produce(topic._topic, b'{"n": 1}')
+            except kafka_client.package().KafkaException as error:
+                refusals.append(error.args[0].name())
+                break
+        send(topic, name, *more, **how)
+
+    monkeypatch.setattr(TransactionalTopic, "_send", send_late)
+    sink.commit(1, parts)
+    assert refusals == ["_STATE"]
+    assert {row["n"] for row in one.seen()} == {1}
     assert one.sink()._target.record.number == 1
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -99,7 +99,7 @@ def checked_rate(rate: object) -> float | None:
     """
     if rate is None:
         return None
-    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not math.isfinite(rate) or rate <= 0:
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate <= sys.float_info.max:
         raise SourceError(f"rate is a number of rows a second above 0, or None for flat out; got {rate!r}")
     return float(rate)
 

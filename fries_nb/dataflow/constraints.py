@@ -23,11 +23,11 @@ fries_nb.errors.DataflowError: no edge FC -> scored; ... did you mean ['FC', 'FM
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from math import inf
 
 import networkx as nx
 
@@ -285,7 +285,7 @@ def _example(graph: Graph, name: str, is_source: bool) -> str:
 
 
 def _positive(argument: str, given: object, unit: str) -> float:
-    if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < inf:
+    if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= sys.float_info.max:
         return float(given)
     raise DataflowError(f"{argument}={given!r}: expected {unit}, a finite number more than 0")
 

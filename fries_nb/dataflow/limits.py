@@ -5,16 +5,17 @@
 >>> checked_limit(-1)
 Traceback (most recent call last):
 ...
-fries_nb.errors.PlanError: guard=-1: expected seconds, more than 0, or fn.tuples(number)
+fries_nb.errors.PlanError: guard=-1: expected seconds, more than 0 and at most a year, or fn.tuples(number)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 from fries_nb.errors import PlanError
+
+YEAR_S = 366 * 86_400
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,15 @@ def tuples(count: int) -> Tuples:
     return Tuples(count)
 
 
+def is_duration(seconds: object) -> bool:
+    """Whether it is a number of seconds, more than 0 and at most a year.
+
+    >>> [is_duration(one) for one in (0.5, 10**400, 0, True, "5")]
+    [True, False, False, False, False]
+    """
+    return isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds <= YEAR_S
+
+
 def checked_limit(guard: Any) -> Limit | None:
     """The validated value of ``guard=``; ``None`` means no guard.
 
@@ -56,9 +66,9 @@ def checked_limit(guard: Any) -> Limit | None:
     """
     if guard is None or isinstance(guard, Tuples):
         return guard
-    if isinstance(guard, (int, float)) and not isinstance(guard, bool) and 0 < guard < inf:
+    if is_duration(guard):
         return float(guard)
-    raise PlanError(f"guard={guard!r}: expected seconds, more than 0, or fn.tuples(number)")
+    raise PlanError(f"guard={guard!r}: expected seconds, more than 0 and at most a year, or fn.tuples(number)")
 
 
 def checked_timeout(timeout: Any) -> float | None:
@@ -69,9 +79,9 @@ def checked_timeout(timeout: Any) -> float | None:
     """
     if timeout is None:
         return None
-    if isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and 0 < timeout < inf:
+    if is_duration(timeout):
         return float(timeout)
-    raise PlanError(f"timeout={timeout!r}: expected seconds, more than 0, or None for no limit")
+    raise PlanError(f"timeout={timeout!r}: expected seconds, more than 0 and at most a year, or None for no limit")
 
 
 def shown_limit(limit: Limit) -> str:

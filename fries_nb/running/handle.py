@@ -5,6 +5,7 @@ A run executes in the background: methods return at once, except those that say 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -171,7 +172,7 @@ class Run(RunMonitor):
         sources = [name for name, operator in self.graph.by_name.items() if operator.traits.is_source]
         if source not in sources:
             raise DataflowError(unknown("source", source, sources))
-        if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 0 <= rate < float("inf"):
+        if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 0 <= rate <= sys.float_info.max:
             raise PlanError(f"a rate is a number of tuples a second, 0 or more; got {rate!r}")
         self._runner.refuse_if_over("a rate is set while the dataflow runs")
         self._runner.set_rate(source, float(rate))

@@ -14,7 +14,8 @@ from fries_nb.connectors.sink import ClaimedSink
 from fries_nb.connectors.worker_reader import SourcePlan
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
-from fries_nb.errors import DataflowError, OperatorError
+from fries_nb.dataflow.limits import is_duration
+from fries_nb.errors import DataflowError, OperatorError, exception_text
 from fries_nb.messages import WorkerId
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.storage.snapshot_files import SnapshotStore
@@ -66,20 +67,17 @@ class Options:
     def __post_init__(self) -> None:
         if isinstance(self.budget, bool) or not isinstance(self.budget, int) or self.budget < 1:
             raise DataflowError(f"budget={self.budget!r}; expected a number of bytes, 1 or more")
-        if self.commit_interval_s is not None and not _is_duration(self.commit_interval_s):
+        if self.commit_interval_s is not None and not is_duration(self.commit_interval_s):
             raise DataflowError(
-                f"commit_interval_s={self.commit_interval_s!r}; expected seconds, more than 0, or None for the end only"
+                f"commit_interval_s={self.commit_interval_s!r}; expected seconds, more than 0 and at most a "
+                "year, or None for the end only"
             )
-        if not _is_duration(self.silence_s):
-            raise DataflowError(f"silence_s={self.silence_s!r}; expected seconds, more than 0")
+        if not is_duration(self.silence_s):
+            raise DataflowError(f"silence_s={self.silence_s!r}; expected seconds, more than 0 and at most a year")
         if isinstance(self.port, bool) or not isinstance(self.port, int) or not 0 <= self.port <= 65535:
             raise DataflowError(f"port={self.port!r}; expected 1 to 65535, or 0 for any free one")
         if isinstance(self.buffer_bytes, bool) or not isinstance(self.buffer_bytes, int) or self.buffer_bytes < 0:
             raise DataflowError(f"buffer_bytes={self.buffer_bytes!r}; expected a number of bytes, or 0")
-
-
-def _is_duration(seconds: object) -> bool:
-    return isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds < float("inf")
 
 
 @dataclass(frozen=True)
@@ -152,7 +150,7 @@ class RegionSpec:
                 operators.append(operator if payload is None else replace(operator, function=pickle.loads(payload)))
             except (Exception, SystemExit) as error:
                 raise OperatorError(
-                    f"the function of {operator.name} cannot be unpickled on {place}: {type(error).__name__}: {error}; "
+                    f"the function of {operator.name} cannot be unpickled on {place}: {exception_text(error)}; "
                     "is a module of yours missing there?",
                     operator.name,
                 ) from error

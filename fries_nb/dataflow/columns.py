@@ -77,7 +77,8 @@ def unreadable(columns: pa.Schema) -> str:
 
 
 def _is_unread(kind: pa.DataType) -> bool:
-    if pa.types.is_time(kind) or pa.types.is_float16(kind) or pa.types.is_interval(kind) or pa.types.is_union(kind):
+    unread = (pa.types.is_time, pa.types.is_float16, pa.types.is_interval, pa.types.is_union)
+    if isinstance(kind, pa.BaseExtensionType) or any(is_one(kind) for is_one in unread):
         return True
     inner = [kind.field(number).type for number in range(kind.num_fields)]
     return _digits(kind) > MOST_DIGITS or (pa.types.is_struct(kind) and not inner) or any(map(_is_unread, inner))

@@ -159,6 +159,7 @@ def test_the_reader_behind_a_union_is_asked():
     ("came", "said"),
     [
         ({"at": pa.time64("us")}, "'at' as time64[us], a type that Spark does not read; convert or rename it there"),
+        ({"u": pa.uuid()}, "'u' as extension<arrow.uuid>, a type that Spark does not read; convert or rename it there"),
         ({"FLAG": pa.int64()}, "'flag' beside 'FLAG', which Spark does not tell apart; convert or rename it there"),
         ({}, "rows without a column; return None, not {}, to drop a tuple"),
     ],

@@ -302,11 +302,14 @@ def test_a_sink_refuses_nanoseconds_that_it_would_cut(tmp_path: Path) -> None:
     assert len(sink.close_part()) == 1
 
 
+UUIDS = pa.array([bytes(16)], pa.uuid())
 UNREAD = {
     "at": pa.array([1], pa.time64("us")),
     "half": pa.array([np.float16(1.5)], pa.float16()),
     "digits": pa.array([Decimal(10) ** 45], pa.decimal256(50)),
     "nothing": pa.array([{}], pa.struct([])),
+    "id": UUIDS,
+    "ids": pa.ListArray.from_arrays([0, 1], UUIDS),
     "inner": pa.array([[{"at": 1}]], pa.list_(pa.struct([("at", pa.time32("s"))]))),
 }
 

@@ -253,7 +253,7 @@ class FilesReader:
             self._listing.note(found.identity, entry.key)
             self._current = found
             return entry
-        if look.final and not self._ahead:
+        if look.final and not any(entry.size for entry in self._ahead):  # files without content have no rows
             self.position = None
         return None
 

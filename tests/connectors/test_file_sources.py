@@ -115,6 +115,17 @@ def test_the_marker_ends_the_source_when_all_is_read(tmp_path: Path) -> None:
     assert reader.position is None
 
 
+@pytest.mark.parametrize("format", ["csv", "json", "parquet"])
+def test_a_file_without_content_does_not_hold_up_the_end(format: str, tmp_path: Path) -> None:
+    """As Spark writes for a partition without rows."""
+    write_rows(tmp_path / f"a.{format}", [{"n": 1}])
+    for name in (f"b.{format}", "_END"):
+        (tmp_path / name).touch()
+    reader = opened(tmp_path, format, until="_END")
+    assert rows_of(reader, NOW + 4 * SECOND) == [{"n": 1}]
+    assert reader.position is None
+
+
 def test_a_file_that_comes_before_the_marker_is_read_though_the_first_listing_missed_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
+_MOST_CHARS = 10_000
+
 
 class FriesError(Exception):
     """Base class of all errors that fries_nb raises on purpose."""
@@ -129,6 +131,21 @@ PAGES: Mapping[type[FriesError], str] = {
 }
 """The page on each kind of error, below ``SITE``; it is also that of derived classes without one of their own. An error
 whose message says all there is to say has none."""
+
+
+def exception_text(error: BaseException) -> str:
+    """An exception that users' code has raised, as its type and message; making the message is users' code as well.
+
+    >>> exception_text(ValueError("no such day"))
+    'ValueError: no such day'
+    """
+    try:
+        message = str(error)
+    except Exception as broken:  # noqa: BLE001 (it must not hide the failure that it is part of)
+        message = f"(its message cannot be shown: its __str__ raises {type(broken).__name__})"
+    more = len(message) - _MOST_CHARS
+    shown = message if more <= 0 else f"{message[:_MOST_CHARS]}... ({more:,} more characters)"
+    return f"{type(error).__name__}: {shown}"
 
 
 def see(error: BaseException) -> str:

@@ -24,10 +24,10 @@ from msgspec.structs import replace
 
 from fries_nb.checkpoints import CommittedChange, Configuration, Restoration, Snapshot
 from fries_nb.dataflow.graph import Operator
-from fries_nb.errors import OperatorError
+from fries_nb.errors import OperatorError, exception_text
 from fries_nb.messages import WorkerId
 from fries_nb.operators.dry_run import open_function
-from fries_nb.operators.failures import failure
+from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.instance import Instance
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.topology.progress_locations import Watermarks
@@ -122,9 +122,9 @@ class Assembly:
                 instance.recreate = partial(pickle.loads, payload)
                 instance.function = instance.recreate()
                 open_function(instance.function)
-            except (Exception, SystemExit) as error:
+            except FAILURES as error:
                 told = failure(instance, error)
-                message = f"{operator.name} failed in open(): {type(error).__name__}: {error}"
+                message = f"{operator.name} failed in open(): {exception_text(error)}"
                 raise OperatorError(message, operator.name, told.details) from error
         instance.has_dead_letters = operator.name in self.letters
         return instance

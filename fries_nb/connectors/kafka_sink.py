@@ -19,7 +19,7 @@ from fries_nb.connectors.kafka_client import KafkaCluster
 from fries_nb.connectors.kafka_commits import TransactionalTopic
 from fries_nb.connectors.part_writer import PartWriter
 from fries_nb.connectors.sink import ClaimedSink, WrittenColumns, of_user
-from fries_nb.errors import SinkError
+from fries_nb.errors import SinkError, exception_text
 from fries_nb.messages import WorkerId
 from fries_nb.storage import manifest
 from fries_nb.storage.durable import see_durable
@@ -179,7 +179,7 @@ class MessageEncoder:
                 values.append(encode(row))
             except Exception as error:
                 raise SinkError(
-                    f"sink {self._name!r} cannot encode {str(row)[:200]}: {type(error).__name__}: {error}"
+                    f"sink {self._name!r} cannot encode {str(row)[:200]}: {exception_text(error)}"
                 ) from error
         if others := [value for value in values if not isinstance(value, bytes)]:
             raise SinkError(f"encode= of sink {self._name!r} gave {others[0]!r}; expected bytes")

@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from fries_nb.dataflow.hidden_columns import HIDDEN
-from fries_nb.errors import ColumnError
+from fries_nb.errors import ColumnError, exception_text
 from fries_nb.operators.conversion import NOT_ARROW, to_arrow
 from fries_nb.storage.schemas import unified
 
@@ -132,7 +132,7 @@ class MessageDecoder:
         except msgspec.DecodeError as error:
             raise UndecodedError(str(error)) from error
         except Exception as error:
-            raise UndecodedError(f"{type(error).__name__}: {error}") from error
+            raise UndecodedError(exception_text(error)) from error
         if not isinstance(row, Mapping):
             what = "is JSON, but not an object" if self._decode is None else "was decoded, but not to a dict"
             raise UndecodedError(f"it {what}: {str(row)[:80]}")

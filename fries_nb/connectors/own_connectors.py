@@ -28,7 +28,7 @@ import pyarrow as pa
 from fries_nb.connectors.sink import RowWriter, Sink, SinkWriter, WrittenColumns, of_user
 from fries_nb.connectors.source import ClosableReader, Position, Source, Split, SplitReader
 from fries_nb.dataflow.hidden_columns import HIDDEN
-from fries_nb.errors import FriesError, SinkError, SourceError
+from fries_nb.errors import FriesError, SinkError, SourceError, exception_text
 from fries_nb.messages import WorkerId
 
 
@@ -40,7 +40,7 @@ def _told(what: str, kind: type[SourceError | SinkError]) -> Iterator[None]:
     except FriesError as error:
         raise kind(f"{what}: {error}") from error
     except Exception as error:
-        raise kind(f"{what} raised {type(error).__name__}: {error}") from error
+        raise kind(f"{what} raised {exception_text(error)}") from error
 
 
 class OwnSourceCopy:

@@ -23,7 +23,7 @@ from fries_nb.dataflow.constraints import LatencyConstraint, OnViolation
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.tables import JoinTable, is_table
 from fries_nb.dataflow.updates import Update, as_updates, check_updates
-from fries_nb.errors import DataflowError, PlanError
+from fries_nb.errors import DataflowError, PlanError, exception_text
 
 
 @dataclass(frozen=True, repr=False)
@@ -139,6 +139,6 @@ def _check_pickling(name: str, update: Update) -> None:
         cloudpickle.dumps(update)
     except Exception as error:
         raise DataflowError(
-            f"the lighter function of {name} cannot be pickled: {type(error).__name__}: {error}; "
+            f"the lighter function of {name} cannot be pickled: {exception_text(error)}; "
             "open files, sockets and locks belong into open(), which runs on the host"
         ) from error

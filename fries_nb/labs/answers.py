@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from fries_nb.errors import LabError, unknown
+from fries_nb.errors import LabError, exception_text, unknown
 
 
 @dataclass(frozen=True, repr=False)
@@ -138,7 +138,7 @@ def result_of(function: Any, *arguments: Any) -> Any:
         result = None
     except Exception as error:
         given = ", ".join(map(str, arguments))
-        raise LabError(f"{name} raised {type(error).__name__}: {error}, for {given}") from error
+        raise LabError(f"{name} raised {exception_text(error)}, for {given}") from error
     if result is None:
         raise LabError(f"{name} returns nothing yet; write its body, and return the result")
     return result

@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
-from fries_nb.errors import DataflowError, FriesError, PlanError, close_match
+from fries_nb.errors import DataflowError, FriesError, PlanError, close_match, exception_text
 from fries_nb.notebook.options import marked, shortened
 
 PLACEHOLDER = "new_function"
@@ -123,8 +123,8 @@ def _value(operator: str, expression: str, names: dict[str, Any]) -> Any:
     except NameError as error:
         hint = _meant(error.name, names) if error.name else ""
         raise UsageError(f"{operator}={shortened(expression)}: {error}{hint}") from error
-    except Exception as error:
-        said = f"{type(error).__name__}: {shortened(' '.join(str(error).split()))}"
+    except (Exception, SystemExit) as error:
+        said = shortened(" ".join(exception_text(error).split()))
         raise UsageError(f"{operator}={shortened(expression)}: {said}") from error
 
 

@@ -16,7 +16,7 @@ import ipywidgets
 from IPython.core.error import UsageError
 
 from fries_nb.dataflow.updates import as_updates, check_updates
-from fries_nb.errors import FriesError
+from fries_nb.errors import FriesError, exception_text
 from fries_nb.notebook import summaries
 from fries_nb.notebook.cell_outputs import DEFAULT_S
 from fries_nb.notebook.entry_field import EntryField
@@ -124,8 +124,8 @@ class ChangeForm(ipywidgets.VBox):
             updates = self._source.functions(entries) if entries else {}
             check_updates(graph, as_updates(updates) if updates else {})
             plan = self._run.plan(self._chosen, self.scheduler.value)
-        except (UsageError, FriesError) as error:
-            self._say(str(error), failed=True)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (it runs the user's code)
+            self._say(_words(error), failed=True)
         else:
             self._show_plan(plan)
             self._say("\n".join([f"Plan by {plan.scheduler}, nothing has changed yet.", *in_words(graph, plan)]))
@@ -152,8 +152,8 @@ class ChangeForm(ipywidgets.VBox):
         try:
             change = self._run.reconfigure(self._source.functions(entries), scheduler=scheduler, guard=guard_s)
             result = change.result()
-        except (UsageError, FriesError) as error:
-            self._say(str(error), failed=True)
+        except BaseException as error:  # noqa: BLE001 (it runs the user's code, and the thread ends here)
+            self._say(_words(error), failed=True)
         else:
             if result.outcome == "done":
                 self._say(repr(summaries.of_change(result)))
@@ -176,6 +176,10 @@ class ChangeForm(ipywidgets.VBox):
         words, indented, source = text.partition("\n    ") if failed else (text, "", "")
         mark = f'<pre style="margin: 0">{html.escape(indented[1:] + source)}</pre>' if source else ""
         self.result.value = said(words, failed) + mark
+
+
+def _words(error: BaseException) -> str:
+    return str(error) if isinstance(error, (UsageError, FriesError)) else exception_text(error)
 
 
 def _seconds(text: str) -> float | None:

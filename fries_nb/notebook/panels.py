@@ -22,6 +22,7 @@ import traitlets
 
 from fries_nb.controller.frontiers import OperatorFrontier
 from fries_nb.controller.loop_states import LoopState
+from fries_nb.errors import exception_text
 from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.static_pictures import stacked
 from fries_nb.notebook.widgets import said
@@ -75,7 +76,7 @@ class PanelFrame(ipywidgets.VBox):
                     self.error.value, self.children = "", [self._panel]
 
     def _fail(self, error: Exception) -> None:
-        text = said(f"{self.name} cannot be shown: {type(error).__name__}: {error}", failed=True)
+        text = said(f"{self.name} cannot be shown: {exception_text(error)}", failed=True)
         if text != self.error.value:
             # Not as an error: without a configured log that would be printed into the cell.
             _LOG.info("the panel %s of a live view cannot be updated", self.name, exc_info=error)

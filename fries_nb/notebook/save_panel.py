@@ -15,6 +15,7 @@ from typing import Any
 import anywidget
 import traitlets
 
+from fries_nb.errors import exception_text
 from fries_nb.notebook.static_pictures import dag_svg, latency_svg, run_svg
 from fries_nb.report.latency_bands import bands_of
 from fries_nb.report.plan_section import plan_svg
@@ -66,7 +67,7 @@ class SavePanel(anywidget.AnyWidget):
         try:
             data, content = file_of(self._run, what, kind), _TYPES[kind]
         except Exception as error:  # noqa: BLE001 - shown beside the button
-            self.send({"event": "failed", "what": what, "error": f"{type(error).__name__}: {error}"})
+            self.send({"event": "failed", "what": what, "error": exception_text(error)})
             return
         name = f"{self._run.graph.name} {what}.{kind}"
         # A browser makes PNG of SVG itself; Graphviz, which could, is not on every machine.

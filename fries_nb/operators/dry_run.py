@@ -32,7 +32,7 @@ from fries_nb.dataflow.operators import Shape, emits_of, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update, configured
-from fries_nb.errors import FriesError, ReconfigurationError
+from fries_nb.errors import FriesError, ReconfigurationError, exception_text
 from fries_nb.messages import Prepare, Prepared, WorkerId
 from fries_nb.operators.failures import user_traceback
 from fries_nb.operators.instance import Instance, Ready
@@ -141,7 +141,7 @@ def refused(change: str, worker: WorkerId, what: str, error: BaseException) -> D
         what: the step that failed, for the message.
         error: the exception.
     """
-    reason = str(error) if isinstance(error, FriesError) else f"{type(error).__name__}: {error}"
+    reason = str(error) if isinstance(error, FriesError) else exception_text(error)
     return DryRunResult(Prepared(change, worker, f"{what}: {reason}", user_traceback(error)), None)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fries_nb.dataflow.graph import Operator
-from fries_nb.errors import OperatorError
+from fries_nb.errors import OperatorError, exception_text
 from fries_nb.operators.column_types import TypesMark
 from fries_nb.operators.failures import set_aside
 from fries_nb.operators.firing import shown_firing
@@ -249,5 +249,5 @@ def _copied(operator: str, state: Any) -> Callable[[], Any]:
         return lambda: kept
     except Exception as error:
         raise OperatorError(
-            f"the state of {operator} cannot be copied, which on_error needs: {type(error).__name__}: {error}", operator
+            f"the state of {operator} cannot be copied, which on_error needs: {exception_text(error)}", operator
         ) from error

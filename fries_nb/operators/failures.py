@@ -10,6 +10,7 @@ of a paused worker and in a dead letter.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
@@ -18,11 +19,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.errors import OperatorError
+from fries_nb.errors import OperatorError, exception_text
 from fries_nb.messages import WorkerId
 from fries_nb.operators.instance import Instance
 
-FAILURES = (Exception, SystemExit)
+FAILURES = (Exception, SystemExit, asyncio.CancelledError)
 """Exceptions of a user's function that count as its failure on the tuple."""
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _OURS = tuple(os.path.join(_PACKAGE, room) + os.sep for room in ("worker", "operators", "dataflow"))
@@ -47,7 +48,7 @@ def user_traceback(error: BaseException) -> str:
 def failure(instance: Instance, error: BaseException) -> OperatorError:
     """Wrap an exception of a user's function, with the traceback from the user's frame on."""
     name = instance.worker.operator
-    reason = str(error) if isinstance(error, OperatorError) else f"{type(error).__name__}: {error}"
+    reason = str(error) if isinstance(error, OperatorError) else exception_text(error)
     return OperatorError(f"{name} failed on a tuple: {reason}", name, user_traceback(error))
 
 

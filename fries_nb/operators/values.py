@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import pyarrow as pa
 
-from fries_nb.errors import DeclarationError
+from fries_nb.errors import DeclarationError, exception_text
 from fries_nb.operators.rows import NestedRow, Row
 
 all_hashable: Callable[[Iterable[object]], bool] = frozenset[object]().isdisjoint
@@ -58,7 +58,7 @@ def as_value(row: Row, operator: str) -> Row:
             row.copy_values()
         except Exception as error:
             raise DeclarationError(
-                f"{operator} emitted a row of which a value cannot be copied ({type(error).__name__}: {error}); "
+                f"{operator} emitted a row of which a value cannot be copied ({exception_text(error)}); "
                 "expected values that a column can hold, such as numbers, text, and lists of them",
                 operator,
             ) from error

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from fries_nb.changes import Change, ChangeResult
+from fries_nb.errors import exception_text
 from fries_nb.report import theme
 from fries_nb.report.change_replay import ChangeReplay
 from fries_nb.report.function_diff import diff_html, function_diff
@@ -122,7 +123,7 @@ def function_parts(change: Change, order: Sequence[str]) -> Iterator[Html]:
     try:
         found = change.functions()
     except Exception as error:  # noqa: BLE001 (superseded functions are unpickled, which runs the user's code)
-        why = f"{type(error).__name__}: {error}"
+        why = exception_text(error)
         yield tag("p", f"The functions cannot be read from disk any more: {why}", class_="note")
         return
     for name in (name for name in order if name in found):

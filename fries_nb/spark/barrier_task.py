@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fries_nb.errors import exception_text
 from fries_nb.spark.host import Host
 from fries_nb.spark.printing import printing
 from fries_nb.spark.region_spec import HostReport, RegionSpec
@@ -39,7 +40,7 @@ def serve(region: RegionSpec, host: int, interface: str) -> bytes:
         with printing() as printer:
             return msgspec.msgpack.encode(Host(region, host, interface, printer).run())
     except Exception as error:  # noqa: BLE001 - Spark would retry; the error is part of the report
-        return msgspec.msgpack.encode(HostReport(host, os.getpid(), "failed", f"{type(error).__name__}: {error}"))
+        return msgspec.msgpack.encode(HostReport(host, os.getpid(), "failed", exception_text(error)))
     finally:
         sys.setswitchinterval(before[0])
         gc.set_threshold(*before[1])

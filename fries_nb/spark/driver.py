@@ -26,7 +26,7 @@ from fries_nb.controller.controller import Controller
 from fries_nb.controller.event_queue import EventQueue
 from fries_nb.controller.states import RunState
 from fries_nb.dataflow.constraints import LatencyConstraint
-from fries_nb.errors import CheckpointError, SessionError, in_one_line
+from fries_nb.errors import CheckpointError, SessionError, exception_text, in_one_line
 from fries_nb.messages import Abort, Answer, Commit, Control, Done, Fcm, Prepare, WorkerId
 from fries_nb.spark.committer import Committer
 from fries_nb.spark.driver_listener import Listener
@@ -175,7 +175,7 @@ class Driver(threading.Thread):
             self._end(said.RunEnded("failed", str(error)))
         except Exception as error:  # noqa: BLE001 - an internal error must fail the run, not leave it hanging
             details = "".join(traceback.format_exception(error))
-            self._end(said.RunEnded("failed", f"the controller failed: {type(error).__name__}: {error}", details))
+            self._end(said.RunEnded("failed", f"the controller failed: {exception_text(error)}", details))
         finally:
             self._dismiss("the driver ends")
             with self._closing:

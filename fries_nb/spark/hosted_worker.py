@@ -18,7 +18,7 @@ import pyarrow as pa
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.worker_reader import WorkerReader
 from fries_nb.dataflow.traits import Execution
-from fries_nb.errors import FriesError
+from fries_nb.errors import FriesError, exception_text
 from fries_nb.messages import AdoptSplits, Drain, Failed, SetRate, SplitsRead
 from fries_nb.operators.failures import dead_letter
 from fries_nb.progress.change_batch import CountChanges
@@ -168,7 +168,7 @@ class HostedWorker:
             self._carry_out(TellController(Failed(worker, str(error))))
         else:
             details = "".join(traceback.format_exception(error))
-            told = f"{worker.operator} failed: {type(error).__name__}: {error}"
+            told = f"{worker.operator} failed: {exception_text(error)}"
             self._carry_out(TellController(Failed(worker, told, details)))
 
     def _close_reader(self) -> None:

@@ -29,7 +29,7 @@ from typing import Any
 
 import cloudpickle
 
-from fries_nb.errors import DataflowError
+from fries_nb.errors import DataflowError, exception_text
 
 _KNOWN = frozenset({"fries_nb", "pyspark", "py4j", "__main__", "__mp_main__"})
 """Packages that exist on every host, and the module that cloudpickle itself pickles by value."""
@@ -68,7 +68,7 @@ def pickled(operator: str, value: Any, what: str = "function") -> bytes:
         return dumped(value)
     except Exception as error:
         raise DataflowError(
-            f"the {what} of {operator} cannot be pickled: {type(error).__name__}: {error}; "
+            f"the {what} of {operator} cannot be pickled: {exception_text(error)}; "
             "open files, sockets and locks belong into open(), which runs on the host"
         ) from error
 

@@ -51,7 +51,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
-from fries_nb.errors import OperatorError, ProtocolError
+from fries_nb.errors import OperatorError, ProtocolError, exception_text
 from fries_nb.messages import ChannelId, Data, Frame, Marker, Move, MovedBins, WorkerId
 from fries_nb.operators.failures import user_traceback
 from fries_nb.operators.instance import Instance
@@ -282,7 +282,7 @@ class BinTransfer:
             with self._instance.bound():
                 pickled = bytes(cloudpickle.dumps(self._instance.state.take(keys)))
         except Exception as error:
-            words = f"the state of {name} cannot be moved: {type(error).__name__}: {error}"
+            words = f"the state of {name} cannot be moved: {exception_text(error)}"
             raise OperatorError(words, name, user_traceback(error)) from error
         self._key_bytes = max(1.0, len(pickled) / len(keys))
         return pickled

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from weakref import WeakValueDictionary
 
-from fries_nb.errors import FriesError
+from fries_nb.errors import FriesError, exception_text
 from fries_nb.messages import Rehearse, Rehearsed, WorkerId
 from fries_nb.operators.dry_run import DryRun, DryRunResult, prepare
 from fries_nb.operators.failures import user_traceback
@@ -61,7 +61,7 @@ class Rehearsals:
         try:
             return _Rehearsal(order, worker, TrialLayout(workers, ready)).run(self._clock)
         except BaseException as error:  # noqa: BLE001 (a tuple that cannot be loaded, say, runs the user's code)
-            words = f"the rehearsal of change {order.change!r} failed: {type(error).__name__}: {error}"
+            words = f"the rehearsal of change {order.change!r} failed: {exception_text(error)}"
             return Rehearsed(order.change, worker, words, user_traceback(error))
 
 
@@ -141,7 +141,7 @@ class _Rehearsal:
             if before is not None and after is not None and (words := difference(before, after)):
                 which += f" ({words})"
         error = failed.reason
-        reason = str(error) if isinstance(error, FriesError) else f"{type(error).__name__}: {error}"
+        reason = str(error) if isinstance(error, FriesError) else exception_text(error)
         told = f"{failing} failed in a rehearsal on {which}: {reason}"
         return Rehearsed(self._order.change, self._worker, told, user_traceback(error))
 

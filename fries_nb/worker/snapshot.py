@@ -33,7 +33,7 @@ from msgspec.structs import replace
 from fries_nb.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.updates import Update
-from fries_nb.errors import FriesError, OperatorError, ProtocolError
+from fries_nb.errors import FriesError, OperatorError, ProtocolError, exception_text
 from fries_nb.messages import Saved, WorkerId
 from fries_nb.operators.dry_run import loaded_update, new_function, open_function
 from fries_nb.operators.failures import user_traceback
@@ -258,4 +258,4 @@ def _open(name: str, function: Any) -> None:
 
 
 def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, FriesError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, FriesError) else exception_text(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import pickle
 import threading
 
 import pytest
@@ -26,7 +27,7 @@ def run(shell: InteractiveShell, stand_ins: list[StandIn]) -> StandIn:
 @pytest.fixture
 def form(run: StandIn) -> ChangeForm:
     """A form with an entry for FM."""
-    form = ChangeForm(run, TypedFunctions(run.graph, {}), lambda plan: None)  # type: ignore[arg-type]
+    form = ChangeForm(run, TypedFunctions(run.graph, {"Proxy": Proxy}), lambda plan: None)  # type: ignore[arg-type]
     form.choose(["FM"])
     form.functions["FM"].value = "dict"
     return form
@@ -51,6 +52,55 @@ def test_a_guard_is_a_number_of_seconds(form: ChangeForm, run: StandIn, wrong: s
         form.apply.click()
         until_applied()
         assert run.guard == guard
+
+
+class Proxy:
+    """A model that is loaded when it is used."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(f"not loaded: {name}")
+
+    def __call__(self, row: object) -> object:
+        return row
+
+
+class Unpickled:
+    """Ends the process that would send it."""
+
+    def __reduce__(self) -> str:
+        raise KeyboardInterrupt
+
+    def __call__(self, row: object) -> object:
+        return row
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("__import__('sys').exit('bye')", "FM=__import__('sys').exit('bye'): SystemExit: bye"),
+        ("Proxy()", "RuntimeError: not loaded: __fries_batched__"),
+    ],
+)
+@pytest.mark.parametrize("button", ["plan", "apply"])
+def test_whatever_an_expression_raises_is_said(
+    form: ChangeForm, run: StandIn, expression: str, said: str, button: str
+) -> None:
+    """In place of "under way"."""
+    form.functions["FM"].value = expression
+    getattr(form, button).click()
+    until_applied()
+    assert html.escape(said) in form.result.value
+    assert run.changes == ()
+    assert not form.apply.disabled
+
+
+def test_whatever_a_change_raises_is_said(form: ChangeForm, run: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function is pickled by the user's own code."""
+    monkeypatch.setattr(run, "reconfigure", lambda change, **how: pickle.dumps(Unpickled()))
+    form.apply.click()
+    until_applied()
+    assert "KeyboardInterrupt: " in form.result.value
+    assert not form.apply.disabled
 
 
 def test_a_click_applies_what_the_form_showed_then(form: ChangeForm, run: StandIn) -> None:

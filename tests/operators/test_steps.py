@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import json
 from collections import deque
@@ -199,6 +200,38 @@ def test_a_split_and_a_join_set_aside_too() -> None:
     joined, bad = guarded(Kind.JOIN, table)
     assert len(outcome(execution(joined), batch(k=["a", "b"]))) == 0
     assert len(letters(bad)) == 2
+
+
+class Unspeakable(Exception):
+    """Its message fails."""
+
+    def __str__(self) -> str:
+        return str(self.args[7])
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (Unspeakable(), "Unspeakable: (its message cannot be shown: its __str__ raises IndexError)"),
+        (asyncio.CancelledError(), "CancelledError: "),
+        (ValueError("x" * 10_001), f"ValueError: {'x' * 10_000}... (1 more characters)"),
+        (SystemExit(3), "SystemExit: 3"),
+    ],
+    ids=lambda one: "" if isinstance(one, str) else type(one).__name__,
+)
+def test_whatever_a_function_raises_is_a_dead_letter(error: BaseException, said: str) -> None:
+    """With its type, also if nothing else of it can be shown."""
+
+    def function(row: dict[str, Any]) -> dict[str, Any]:
+        if row["n"] == 1:
+            raise error
+        return row
+
+    operator, port = guarded(Kind.MAP, function)
+    assert outcome(execution(operator), batch(n=[0, 1, 2])) == [{"n": 0}, {"n": 2}]
+    [letter] = letters(port)
+    assert letter["error"] == f"G failed on a tuple: {said}"
+    assert "in function" in letter["traceback"]
 
 
 def test_an_error_behind_an_operator_is_not_its_own() -> None:

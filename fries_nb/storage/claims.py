@@ -192,7 +192,8 @@ class Claims:
 
         Raises:
             PlaceHeldError: there is one, and it may not have seen the write; names the process.
-            OSError: the directory cannot be read.
+            OSError: the directory cannot be read, or was deleted since it was claimed: a write makes it anew, without
+                what a run needs to be resumed from it.
         """
         seen = self.listed()
         newer = [claim for claim in seen.claims if claim.number > self.number]
@@ -200,6 +201,8 @@ class Claims:
         if newer or begun:
             newest = max(newer, default=Claim(max(begun, default=0), ""))
             raise self._held_by(newest, self._read(newest))
+        if self._own is not None and self._own not in seen.claims:
+            raise FileNotFoundError("it was deleted or moved while the run used it")
 
     def release(self) -> None:
         """Record that the run has ended, so that its process need not be checked.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import shutil
 import socket
+from collections.abc import Callable
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -59,6 +61,18 @@ def test_a_place_whose_run_goes_on_is_not_taken_over(tmp_path: Path) -> None:
         CheckpointStore.resume(place.path, graph())
     place.release()
     assert CheckpointStore.resume(place.path, graph()).incarnation == 3
+
+
+@pytest.mark.parametrize("remove", [shutil.rmtree, lambda path: path.rename(path.with_name("moved"))])
+def test_a_directory_that_goes_away_is_told_at_the_next_write(tmp_path: Path, remove: Callable[[Path], object]) -> None:
+    """A write makes it anew, without the dataflow and the attempt: nothing could be resumed from it."""
+    place = CheckpointStore.claim(str(tmp_path / "c"), graph(), "r1")
+    kept(place, 1)
+    remove(tmp_path / "c")
+    for write in (lambda: place.decide(decided("u1")), lambda: kept(place, 2)):
+        with pytest.raises(CheckpointError, match=r"cannot be written: it was deleted or moved while the run used it"):
+            write()
+    assert not place.is_own
 
 
 def test_a_newer_attempt_outlives_the_withdrawal_of_an_old_one(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ class Change:
             updates are read from disk, and omit those that another part of a merged change overrides.
         requested_s: time of the request, in seconds since the Unix epoch.
         guard: description of the failures that roll the change back, and for how long; empty without a guard.
+        guard_end: why the guard has ended, as in "change 'u2' came after it"; empty without one, and until it has.
         constraint: the sequence of the latency constraint by whose policy it was requested; empty if by the user.
         undoes: id of the change that it rolls back; empty if it is no rollback.
     """
@@ -106,6 +107,7 @@ class Change:
         self._outcome: Outcome | None = None
         self._over = threading.Event()
         self.guard = guard
+        self.guard_end = ""
         self._guard_over = threading.Event()
 
     def __repr__(self) -> str:

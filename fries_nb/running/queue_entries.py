@@ -216,6 +216,8 @@ class RequestRegistry:
         request.guarded.discard(region)
         request.let_go.add(region)
         request.fired.pop(region, None)
+        for change in request.merged:
+            self.changes[change].guard_end = event.reason
         if event.rolled_back:
             words = f"rolled back by its guard, since the new configuration failed: {event.error}"
             was = request.outcomes[region]

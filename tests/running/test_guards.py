@@ -19,9 +19,11 @@ def test_a_change_that_its_guard_rolls_back_has_another_outcome_and_is_not_undon
     assert change.result(0).outcome == "done"
     with pytest.raises(TimeoutError, match="u2 of A is not settled yet"):
         change.settled(0)
+    assert change.guard_end == ""
     desk.queue.guard_ended(0, GuardEnded("u2", "it failed", True, "A failed on a tuple: no"))
     result = change.settled(0)
     assert result.outcome == "rolled_back"
+    assert change.guard_end == "it failed"
     assert result.error == "rolled back by its guard, since the new configuration failed: A failed on a tuple: no"
     assert desk.resolved[-2:] == [("u2", "done"), ("u2", "rolled_back")]
     assert desk.queue._undoing()[0].id == "u1"
@@ -61,6 +63,7 @@ def test_a_guard_that_ends_before_its_change_is_done_is_over() -> None:
     desk = Desk()
     change, _ = desk.ask(guard=5.0, A=function("a1"))
     desk.queue.guard_ended(0, GuardEnded("u1", "change 'u2' came after it"))
+    assert change.guard_end == "change 'u2' came after it"
     desk.end(0, "u1")
     assert change.settled(0).outcome == "done"
     for version in ("a2", "a3", "a4"):

@@ -48,7 +48,8 @@ class RateSource:
         """Add the due times as ``timestamp``, then the columns of ``row``; see ``TimedSource``.
 
         Raises:
-            SourceError: a column of ``row`` has a reserved name, or values without a common Arrow type.
+            SourceError: ``row`` returned no mapping, or a column of a reserved name, or values without a common Arrow
+                type.
         """
         values = batch.column("value")
         return pa.record_batch({"value": values, "timestamp": due} | self._further(values))
@@ -56,7 +57,7 @@ class RateSource:
     def _further(self, values: pa.Array) -> dict[str, pa.Array]:
         if self._row is None:
             return {}
-        rows = [dict(self._row(value)) for value in values.to_pylist()]
+        rows = [_made(self._row, value) for value in values.to_pylist()]
         columns: dict[str, pa.Array] = {}
         for name in dict.fromkeys(chain.from_iterable(rows)):
             if name in HIDDEN:
@@ -68,6 +69,14 @@ class RateSource:
                 raise SourceError(f"row= of rate gave values that make no column {name!r}: {why}") from error
         self._types = self._types | {name: column.type for name, column in columns.items()}
         return columns
+
+
+def _made(row: Callable[[int], Mapping[str, Any]], value: int) -> Mapping[str, Any]:
+    columns = row(value)
+    if not isinstance(columns, Mapping):
+        got = type(columns).__name__
+        raise SourceError(f"row= of rate returned a {got} for the value {value:,}; expected a dict of further columns")
+    return columns
 
 
 class RateReader:

@@ -39,8 +39,8 @@ def load(shell: InteractiveShell) -> None:
     known, notes = Registry(shell.user_ns), Notes()
     try:
         doing = FriesMagics(shell, known, notes)
-    except TraitError as error:  # in the user's ipython_config.py
-        raise UsageError(f"fries_nb cannot be loaded: {error}") from error
+    except TraitError as error:  # in the user's ipython_config.py, or by an earlier %config
+        raise UsageError(f"fries_nb cannot be loaded: {error}; %config changes it for this session") from error
     questions = FriesQuestions(shell, known, notes, doing)
     rescaling = FriesRescaling(shell, known, lambda: doing.refresh)
     display = RunDisplay(shell, lambda: doing.refresh)

@@ -10,7 +10,6 @@ of a paused worker and in a dead letter.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
@@ -23,7 +22,7 @@ from fries_nb.errors import OperatorError, exception_text
 from fries_nb.messages import WorkerId
 from fries_nb.operators.instance import Instance
 
-FAILURES = (Exception, SystemExit, asyncio.CancelledError)
+FAILURES = (Exception, SystemExit)
 """Exceptions of a user's function that count as its failure on the tuple."""
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _OURS = tuple(os.path.join(_PACKAGE, room) + os.sep for room in ("worker", "operators", "dataflow"))

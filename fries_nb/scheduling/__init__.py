@@ -36,6 +36,6 @@ def schedule(name: str, graph: Graph, targets: Iterable[str], pruning: bool = Tr
     Raises:
         PlanError: no such scheduler; or an unknown operator, a source, or no operator among the targets.
     """
-    if name not in SCHEDULERS:
-        raise PlanError(unknown("scheduler", name, SCHEDULERS))
+    if not isinstance(name, str) or name not in SCHEDULERS:
+        raise PlanError(unknown("scheduler", str(name), SCHEDULERS))
     return SCHEDULERS[name](graph, targets, pruning)

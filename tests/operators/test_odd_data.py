@@ -180,6 +180,7 @@ def test_a_column_of_made_up_rows_keeps_its_type() -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
+        (lambda n: n, "row= of rate returned a int for the value 0; expected a dict of further columns"),
         (lambda n: {DUE: n}, "row= of rate gave the column '_fries_due', a name for the runtime's own use"),
         (lambda n: {"x": object()}, "row= of rate gave values that make no column 'x'"),
     ],

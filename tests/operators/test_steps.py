@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import json
 from collections import deque
@@ -213,7 +212,6 @@ class Unspeakable(Exception):
     ("error", "said"),
     [
         (Unspeakable(), "Unspeakable: (its message cannot be shown: its __str__ raises IndexError)"),
-        (asyncio.CancelledError(), "CancelledError: "),
         (ValueError("x" * 10_001), f"ValueError: {'x' * 10_000}... (1 more characters)"),
         (SystemExit(3), "SystemExit: 3"),
     ],

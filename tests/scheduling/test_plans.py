@@ -102,6 +102,9 @@ def test_an_unknown_scheduler_is_refused():
     """The closest one is suggested."""
     with pytest.raises(PlanError, match=r"no scheduler 'freis'; expected one of fries, epoch, .*did you mean 'fries'"):
         schedule("freis", W5, ["E1"])
+    for wrong in (None, ["fries"]):
+        with pytest.raises(PlanError, match="no scheduler "):
+            schedule(wrong, W5, ["E1"])
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)

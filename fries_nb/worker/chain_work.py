@@ -347,12 +347,17 @@ class ChainWork:
             self._instructions += Grant.of(owed([(channel, frame)]))
         else:
             batch, frames = self._inbox.merged(channel, frame, min(merged, self.slices.quota))
-            self._times.take_frames(frames)
-            self._begin(channel.sender.operator, batch, frame.version)
+            version = self._version_of(frame)
+            self._times.take_frames(frames, version)
+            self._begin(channel.sender.operator, batch, version)
             self._owed = owed(frames)
             self._meter.loaded(frames)
             self._advance(limit)
         return isinstance(frame, Data)
+
+    def _version_of(self, frame: Data) -> int:
+        """The version at which a frame is processed, which is also that of its results."""
+        return frame.version
 
     def _begin(self, sender: str, batch: pa.RecordBatch, version: int) -> None:
         """Begin a batch."""

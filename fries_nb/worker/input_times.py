@@ -11,7 +11,7 @@ of the times of the rows that it has not read (see ``WorkerReader.bounds``).
 >>> times, changes = TrackedTimes("FM", flow), ChangeBatch()
 >>> channel = ChannelId(WorkerId("Src", 0), WorkerId("FM", 0))
 >>> rows = pa.RecordBatch.from_pydict({"x": [1]})
->>> times.take_frames([(channel, Data(rows, timestamp=(7,))), (channel, Data(rows, timestamp=(4,)))])
+>>> times.take_frames([(channel, Data(rows, timestamp=(7,))), (channel, Data(rows, timestamp=(4,)))], 0)
 >>> times.stamp                                                   # two small frames that were merged
 (0, 4)
 >>> times.use_up(changes)
@@ -63,8 +63,8 @@ class InputTimes:
 
     stamp: Time = ()
 
-    def take_frames(self, frames: Sequence[tuple[ChannelId, Data]]) -> None:
-        """Take these frames in hand, each with its channel; they share version and rounds."""
+    def take_frames(self, frames: Sequence[tuple[ChannelId, Data]], version: int) -> None:
+        """Take these frames in hand, each with its channel, at this version; they share theirs, and their rounds."""
 
     def take_rows(self, version: int, splits: Iterable[int], bounds: Bounds, least: int | None = None) -> None:
         """Take rows of a source in hand.
@@ -163,11 +163,12 @@ class TrackedTimes(InputTimes):
 
     # ---- what is in hand
 
-    def take_frames(self, frames: Sequence[tuple[ChannelId, Data]]) -> None:
+    def take_frames(self, frames: Sequence[tuple[ChannelId, Data]], version: int) -> None:
         self._frames = [(self._edges[channel.sender.operator], time_of(frame)) for channel, frame in frames]
         self.stamp = self._frames[0][1]
         for _, time in self._frames:
             self.stamp = earlier(self.stamp, time)
+        self.stamp = (version, *self.stamp[1:])
 
     def take_rows(self, version: int, splits: Iterable[int], bounds: Bounds, least: int | None = None) -> None:
         known = [self._bounds[split] for split in splits if split in self._bounds]

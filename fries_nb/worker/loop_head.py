@@ -11,6 +11,11 @@ frames that it takes meanwhile were inside the loop, in front of the marker. Onl
 With several workers a marker may come back from the worker next to it before this one has passed it on. The channel is
 then blocked until it has: what follows the marker there must not precede it here.
 
+Behind the marker of a multi-version change, which has no target inside the loop, old tuples still come back. From then
+on the head processes them as tuples of the version that it has reached, and so does everything behind it: for what the
+change has below the loop, their transaction follows the change. (Targets above the loop and below it are one component,
+which holds the loop; such a change is drained or refused.)
+
 When every forward channel has ended, the head reports it. The controller then makes attempts, and tells the head to end
 when the loop is empty (see ``controller.loop_attempts``).
 
@@ -188,6 +193,9 @@ class HeadWorker(Worker):
         """See ``Worker``; the frames that it was restored with are counted as well."""
         taken = [(self._times.location(frame.sender), (frame.version, *frame.timestamp)) for frame in self._restored]
         return (*super().introduce(bounds, ahead), *(CountChange(location, time, 1) for location, time in taken))
+
+    def _version_of(self, frame: Data) -> int:
+        return max(frame.version, self.version)
 
     # ---- events
 

@@ -16,6 +16,7 @@ from fries_nb.errors import FriesError
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.drawn_loops import LoopFlow, Row, draw_loop_flow, draw_rows, name_of, reference
 from fries_nb.testing.faults import Faults
+from fries_nb.topology.expansion import workers_of
 
 STEPS = 150_000
 
@@ -32,6 +33,34 @@ class PlayedLoops:
     def attempts(self) -> int:
         """Number of attempts to end a loop, since the last start of the controller."""
         return sum(loop.attempts for loop in self.cluster.controller.loops.values())
+
+
+SCHEDULERS = ("multiversion", "multiversion", "epoch", "minibatch", "restart", "fries")
+
+
+def play_around(seed: int, kills: bool = False) -> PlayedLoops:
+    """Run the dataflow of a seed to its end, with changes of operators outside of its loops, by any scheduler.
+
+    Args:
+        seed: the seed.
+        kills: whether hosts and the driver may be killed.
+    """
+    chance = random.Random(f"around {seed}")
+    played = _begun(chance, seed, kills, small=chance.random() < 0.7, stumbles=True)
+    run = played.cluster
+    Stumble.broken = False
+    outside = [one.name for one in run.graph.operators if one.traits.runs_user_code and not one.within.loops]
+    run.hold(workers_of(run.graph, "S"))
+    for at in sorted(chance.uniform(0.0, 1.1) for _ in range(chance.choice((1, 2, 3)))):
+        run.until(lambda at=at: run.supply.dry or run.supply.read >= at * run.supply.total, STEPS)  # type: ignore[misc]
+        run.steps(chance.choice((0, 10, 100)))
+        names = chance.sample(outside, chance.choice((1, 1, 2)))
+        change = {name: copy.copy(run.graph.operator(name).function) for name in names}
+        if run.state == "running":
+            run.request(change, chance.choice(SCHEDULERS), guard=chance.choice((None, None, 0.02)))
+    run.until(lambda: not run.open, STEPS)
+    run.release()
+    return _completed(played)
 
 
 def play_loops(seed: int, kills: bool = False, small: bool = False, changes: bool = False) -> PlayedLoops:
@@ -210,6 +239,11 @@ def try_changed(seed: int) -> PlayedLoops:
 def try_changed_killed(seed: int, small: bool = True) -> PlayedLoops:
     """Likewise, and hosts are killed when such a change is decided, so that it is often deferred."""
     return _checked(lambda: play_deferred(seed, small=small), f"try_changed_killed({seed}, {small})")
+
+
+def try_around(seed: int, kills: bool = False) -> PlayedLoops:
+    """Likewise, with changes of operators in front of loops, between them and behind them, by any scheduler."""
+    return _checked(lambda: play_around(seed, kills), f"try_around({seed}, {kills})")
 
 
 def try_mended(seed: int) -> PlayedLoops:

@@ -11,7 +11,15 @@ import random
 from collections import Counter
 
 import pytest
-from loops_played import try_changed, try_changed_killed, try_killed, try_loops, try_mended, try_small_killed
+from loops_played import (
+    try_around,
+    try_changed,
+    try_changed_killed,
+    try_killed,
+    try_loops,
+    try_mended,
+    try_small_killed,
+)
 
 import fries_nb as fn
 from fries_nb.audit import judge
@@ -62,6 +70,13 @@ def test_changes_that_touch_loops_separate_old_rows_from_new_ones():
         drained = [one for one in run.outcomes.values() if inside.intersection(*one.components[:1])]
         outcomes.update(one.outcome for one in drained)
     assert outcomes["done"] >= 20
+
+
+def test_operators_around_loops_are_changed_by_any_scheduler_while_rows_go_round():
+    """In front of loops, between them and behind them, with guards and kills; by multi-version, too."""
+    runs = [try_around(seed, kills=seed % 2 > 0).cluster for seed in range(20 * SOAK)]
+    done = {one.scheduler for run in runs for one in run.outcomes.values() if one.outcome == "done"}
+    assert done == {"multiversion", "minibatch", "restart", "epoch", "fries"}
 
 
 @pytest.mark.parametrize("first", range(0, 40 * SOAK, 10))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from loops_played import try_changed, try_changed_killed, try_loops, try_mended, try_small, try_small_killed
+from loops_played import try_around, try_changed, try_changed_killed, try_loops, try_mended, try_small, try_small_killed
 
 from fries_nb.controller import deferred_changes, lifecycle
 from fries_nb.controller.change_steps import Changes
@@ -19,6 +19,7 @@ from fries_nb.testing import cluster
 from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.feedback_inbox import FeedbackInbox
 from fries_nb.worker.inbox import Inbox
+from fries_nb.worker.input_times import TrackedTimes
 from fries_nb.worker.loop_head import HeadAlignment, HeadWorker, Observation
 from fries_nb.worker.reports import WorkerReports
 from fries_nb.worker.worker import Worker
@@ -173,6 +174,10 @@ def _block_at_the_loop_only(alignment, operators, block=Alignment.block_entries)
     alignment._entries &= inside
 
 
+def _keep_the_time(times, frames, version, take_frames=TrackedTimes.take_frames):
+    take_frames(times, frames, min(frame.version for _, frame in frames))
+
+
 def _switch_at_the_first_verdict(drain, advance=LoopDrain.advance):
     steps = advance(drain)
     drain.is_empty = drain.is_empty or (drain._loop.attempts > 0 and not drain._lane.busy)
@@ -185,6 +190,8 @@ CHANGES = {
     "only the loop is blocked": ([(Alignment, "block_entries", _block_at_the_loop_only)], try_changed),
     "committed while quieting": ([(LoopDrain, "advance", _switch_at_the_first_verdict)], try_changed),
     "answers on passing on": ([(HeadWorker, "_apply", _acknowledge_at_once)], try_changed),
+    "rows that come back keep their version": ([(HeadWorker, "_version_of", Worker._version_of)], try_around),
+    "rows that come back keep their time": ([(TrackedTimes, "take_frames", _keep_the_time)], try_around),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import ast
 import threading
 from pathlib import Path
 from typing import Any
@@ -36,16 +36,16 @@ flow.source("numbers", fn.rate(2_000)).map("FM", Score(), key="value").sink("out
 from fries_nb.run import Run
 show = get_ipython().display_formatter.mimebundle_formatter.for_type(Run).show
 """
-JOINED = """
-for thread in threading.enumerate():
-    if thread.name == "fries-apply":
-        thread.join()
+JOINED = f"""
+applying = [thread for thread in threading.enumerate() if thread.name == "fries-apply"]
+for thread in applying:
+    thread.join({PATIENCE_S / 10})
+over = not any(thread.is_alive() for thread in applying)
 """
 
 WIDGETS = """
-import json
 from ipywidgets.widgets.widget import _instances
-print(json.dumps({name: widget.keys for name, widget in _instances.items()}))
+traits = {name: list(widget.keys) for name, widget in _instances.items()}
 """
 
 
@@ -194,23 +194,26 @@ def test_nothing_that_a_hostile_page_sends_is_evaluated(tmp_path: Path) -> None:
             attack(client, {"method": "custom", "content": {"event": "entered", "text": expression}})
             events = ("submit", "click", expression)
             attack(client, *({"method": "custom", "content": {"event": event}} for event in events))
-            execute(client, JOINED)
+            assert execute(client, JOINED, "over") == "True"
             assert trace.exists() is evaluated, show
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
 
 
-def execute(client: BlockingKernelClient, code: str) -> str:
-    """Run code in the kernel, after all that was sent before; returns what it printed."""
-    printed: list[str] = []
+def execute(client: BlockingKernelClient, code: str, expression: str = "None") -> str:
+    """Run code in the kernel, after all that was sent before; returns the representation of an expression.
 
-    def hear(message: dict[str, Any]) -> None:
-        printed.append(message["content"].get("text", ""))
-
-    reply = client.execute_interactive(code, timeout=PATIENCE_S, output_hook=hear)
+    The answer is the reply on the shell channel. What the kernel publishes is dropped once a thousand messages wait for
+    a reader, so whoever attacks with more than that, and then waits for the kernel to be idle, may wait for ever.
+    """
+    asked = client.execute(code, user_expressions={"answer": expression})
+    while (reply := client.get_shell_msg(timeout=PATIENCE_S))["parent_header"]["msg_id"] != asked:
+        assert reply["msg_type"] == "kernel_info_reply", reply
     assert reply["content"]["status"] == "ok", reply["content"]
-    return "".join(printed)
+    answer = reply["content"]["user_expressions"]["answer"]
+    assert answer["status"] == "ok", answer
+    return str(answer["data"]["text/plain"])
 
 
 def update(state: dict[str, Any]) -> dict[str, Any]:
@@ -223,7 +226,7 @@ def attack(client: BlockingKernelClient, *messages: dict[str, Any]) -> None:
 
     Those that set a trait go to the widgets that have it: the others ignore it.
     """
-    widgets = json.loads(execute(client, WIDGETS))
+    widgets = ast.literal_eval(execute(client, WIDGETS, "traits"))
     for data in messages:
         for comm, traits in widgets.items():
             if not data.get("state") or data["state"].keys() & set(traits):

@@ -39,7 +39,13 @@ class PairedResult:
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """``a`` over ``b`` for each pair."""
+        """``a`` over ``b`` for each pair.
+
+        Raises:
+            ValueError: a figure of ``b`` is 0.
+        """
+        if 0 in self.b_figures:
+            raise ValueError(f"{self.b}: got 0 {self.unit}, expected more; measure for longer (a larger scale)")
         return tuple(ours / theirs for ours, theirs in zip(self.a_figures, self.b_figures, strict=True))
 
     @property

@@ -171,7 +171,11 @@ def _before_and_after(spark: Any, seconds: float) -> tuple[float, float]:
 
 
 def _rate(run: fn.Run, seconds: float) -> float:
-    """Rows per second from now on."""
+    """Rows per second from now on, over so many seconds, and longer if no row was reported by then.
+
+    What was processed is reported now and then, so a short time may pass without any row.
+    """
     began_s, processed = time.monotonic(), _booked(run)
     pause(seconds)
+    _await(run, lambda: _booked(run) > processed, "a row that is measured")
     return (_booked(run) - processed) / (time.monotonic() - began_s)

@@ -212,29 +212,19 @@ def _remembering_state(instance: Instance) -> Callable[[Row], Undo]:
     if not keeps_state(operator, instance.function):
         return lambda row: _no_state
     read, state = key_reader(operator.key), instance.state
-    if operator.traits.keeps_state:
-        return lambda row: _restoring(operator.name, state.live, read(row))
 
     def remembered(row: Row) -> Undo:
         try:
-            key, known = same_key(read(row)), len(state)
-            present = state.touch(key)
+            key = same_key(read(row))
+            present = state.get(key)
         except Exception:  # noqa: BLE001 - the function's own access to its state fails as well, and is reported
             return _no_state
-        if len(state) > known:
-            return lambda: state.live.pop(key, None) and None
+        if present is None:
+            return lambda: state.drop(key)
         kept = _copied(operator.name, present)
-        return lambda: state.live.update({key: kept()})
+        return lambda: state.put(key, kept())
 
     return remembered
-
-
-def _restoring(operator: str, live: dict[Any, Any], key: Any) -> Undo:
-    """A function that restores the key's state, or its absence."""
-    if key not in live:
-        return lambda: live.pop(key, None) and None
-    kept = _copied(operator, live[key])
-    return lambda: live.update({key: kept()})
 
 
 def _copied(operator: str, state: Any) -> Callable[[], Any]:

@@ -279,7 +279,7 @@ def _names_of(instances: Sequence[Instance]) -> dict[str, Any]:
     names: dict[str, Any] = {}
     for at, instance in enumerate(instances):
         names |= {f"instance_{at}": instance, f"call_{at}": _called(instance)}
-        names |= {f"live_{at}": instance.state.live.get, f"touch_{at}": instance.state.touch}
+        names |= {f"find_{at}": instance.state.find, f"touch_{at}": instance.state.touch}
         names[f"read_{at}"] = key_reader(instance.operator.key)
     return names
 

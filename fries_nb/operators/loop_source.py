@@ -14,7 +14,7 @@ def loop(row, rows, keep, put_0):
         row.index = index
         lay('amount', came_0)
         try:
-            state = live_0(key_0)
+            state = find_0(key_0)
             out = call_0(row, touch_0(key_0) if state is None else state)
         except FAILURES as error:
             raise failure(instance_0, error) from error
@@ -136,7 +136,7 @@ def _called(at: int, shape: LoopShape) -> Iterator[str]:
         key = f"key_{at}"
         if step.state == "row":
             yield f"            {key} = read_{at}(row)"
-        yield f"            state = live_{at}({key})"
+        yield f"            state = find_{at}({key})"
     call = f"call_{at}(row, touch_{at}({key}) if state is None else state)" if step.state else f"call_{at}(row)"
     yield f"            out = {'not not ' if step.is_filter else ''}{f'int({call})' if step.branches else call}"
     yield "        except FAILURES as error:"

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import eq, itemgetter
+from types import MappingProxyType
 from typing import Any
 
 import cloudpickle
@@ -35,7 +36,7 @@ from fries_nb.topology.partitioning import bins_of_keys
 Transform = Callable[[Any], Any]
 _NAN = float("nan")
 _NOTED = 1_000
-"""Number of new keys, beyond that of all keys, that are noted for ``KeyedState.sort_keys``."""
+"""Number of new keys, beyond that of all keys, that are noted before those that have gone are forgotten."""
 
 
 def keeps_state(operator: Operator, function: Any) -> bool:
@@ -97,39 +98,77 @@ class _Layer:
 
 
 class KeyedState:
-    """The state per key of one worker. ``None`` is not a state: such a key counts as never seen.
+    """The state per key of one worker; operators read and write it by these methods only.
+
+    Moves of bins and checkpoints rest on what is noted here of each key that comes and goes, so the dicts are never
+    given away. ``None`` is not a state: such a key counts as never seen.
 
     Attributes:
-        live: key to state, in the form of the current configuration.
         initial: makes the initial state of a key.
     """
 
     def __init__(self, initial: Callable[[], Any]) -> None:
-        self.live: dict[Any, Any] = {}
+        self._live: dict[Any, Any] = {}
         self.initial = initial
         self._layers: list[_Layer] = []
         self._unsorted: list[Any] | None = None
         self._sorted: dict[int, list[Any]] = {}
 
-    def touch(self, key: Any) -> Any:
-        """The state of ``key``, transformed or created if needed; called for keys that are not in ``live``.
+    @property
+    def find(self) -> Callable[[Any], Any]:
+        """A function that returns a key's state if it needs neither transformation nor creation, otherwise ``None``.
+
+        It costs no more than a dict; on ``None`` call ``touch`` or ``get``. It is valid until the configuration
+        changes, when a chain is compiled anew.
+        """
+        return self._live.get
+
+    @property
+    def live(self) -> Mapping[Any, Any]:
+        """Key to state, of those in the form of the current configuration; to be read only."""
+        return MappingProxyType(self._live)
+
+    def get(self, key: Any) -> Any:
+        """The state of ``key``, transformed if needed; ``None`` if it was never seen.
 
         If a transformation raises, the old state is kept for a later attempt.
         """
         key = same_key(key)
-        found = self.live.get(key)
+        found = self._live.get(key)
         if found is None:
             for layer in self._layers:
                 if key in layer.states:
-                    found = transformed(layer.states[key], layer.missed)
+                    self._live[key] = found = transformed(layer.states[key], layer.missed)
                     del layer.states[key]
                     break
-            else:
-                found = self.initial()
-                if self._unsorted is not None:
-                    self._note(key)
-            self.live[key] = found
         return found
+
+    def touch(self, key: Any) -> Any:
+        """The state of ``key``, transformed or created if needed; raises as ``get`` does."""
+        found = self.get(key)
+        if found is None:
+            found = self.initial()
+            self.put(key, found)
+        return found
+
+    def put(self, key: Any, state: Any) -> None:
+        """Set the state of ``key``, in the form of the current configuration."""
+        key = same_key(key)
+        is_known = key in self._live
+        for layer in self._layers:
+            is_known = layer.states.pop(key, None) is not None or is_known
+        self._live[key] = state
+        if not is_known and self._unsorted is not None:
+            self._note(key)
+
+    def drop(self, key: Any) -> None:
+        """Remove the state of ``key``, which counts as never seen from then on; idempotent."""
+        key = same_key(key)
+        for states in self._all():
+            states.pop(key, None)
+
+    def _all(self) -> list[dict[Any, Any]]:
+        return [self._live, *(layer.states for layer in self._layers)]
 
     def transform(self, transform: Transform | None) -> None:
         """Begin a new configuration; ``None`` keeps the states unchanged."""
@@ -137,8 +176,8 @@ class KeyedState:
             self._layers = [layer for layer in self._layers if layer.states]
             for layer in self._layers:
                 layer.missed += (transform,)
-            self._layers.append(_Layer(self.live, (transform,)))
-            self.live = {}
+            self._layers.append(_Layer(self._live, (transform,)))
+            self._live = {}
 
     def undo(self, transform: Transform | None, back: Transform | None) -> None:
         """Return to the configuration before the last ``transform``, by applying ``back`` key by key.
@@ -159,7 +198,7 @@ class KeyedState:
             if layer.missed:
                 self._layers.append(layer)
             else:
-                self.live.update(layer.states)
+                self._live.update(layer.states)
 
     @property
     def waiting(self) -> int:
@@ -168,7 +207,7 @@ class KeyedState:
 
     def load(self, states: dict[Any, Any]) -> None:
         """Replace all states, which are in the form of the current configuration."""
-        self.live = {same_key(key): state for key, state in states.items()}
+        self._live = {same_key(key): state for key, state in states.items()}
         self._layers.clear()
         self._unsorted, self._sorted = None, {}
 
@@ -195,19 +234,23 @@ class KeyedState:
 
     def keys_of(self, bin_: int) -> list[Any]:
         """The keys of a bin, all keys being sorted; it is not asked for the same bin again, since they are taken."""
-        known = [self.live, *(layer.states for layer in self._layers)]
-        return [key for key in self._sorted.pop(bin_, []) if any(key in states for states in known)]
+        return self._present(self._sorted.pop(bin_, []))
 
     def _note(self, key: Any) -> None:
-        """Note a new key for ``sort_keys``; all are sorted anew later, if there have been very many."""
+        """Note a new key for ``sort_keys``; keys that have gone are forgotten, when many have been noted."""
         assert self._unsorted is not None, "keys have been sorted"
         self._unsorted.append(key)
-        if len(self._unsorted) > len(self.live) + _NOTED:
-            self._unsorted, self._sorted = None, {}
+        if len(self._unsorted) > len(self) + _NOTED:
+            self._unsorted = self._present(self._unsorted)
+            self._sorted = {bin_: left for bin_, keys in self._sorted.items() if (left := self._present(keys))}
+
+    def _present(self, keys: Iterable[Any]) -> list[Any]:
+        """Those of these keys that have a state, each once: one may have gone, and come again."""
+        return [key for key in dict.fromkeys(keys) if any(key in states for states in self._all())]
 
     def keys(self) -> list[Any]:
         """All keys, also of states that have not been transformed yet."""
-        return [*self.live, *(key for layer in self._layers for key in layer.states)]
+        return [key for states in self._all() for key in states]
 
     def take(self, keys: Iterable[Any]) -> dict[Any, Any]:
         """Remove the states of these keys, which must be there; returns them, in the form of the current configuration.
@@ -217,7 +260,7 @@ class KeyedState:
         """
         taken = {key: self.touch(key) for key in keys}
         for key in taken:
-            del self.live[key]
+            del self._live[key]
         return taken
 
     def add(self, states: Mapping[Any, Any], missed: tuple[Transform, ...] = ()) -> None:
@@ -233,7 +276,7 @@ class KeyedState:
         if missed:
             self._layers.append(_Layer(same, missed))
         else:
-            self.live.update(same)
+            self._live.update(same)
 
     def sample(self, count: int) -> tuple[StateCopy, ...]:
         """Copies of the states of at most ``count`` keys. Missed transformations are applied when they are revived.
@@ -241,7 +284,7 @@ class KeyedState:
         Raises:
             Exception: whatever pickling raises, if a state cannot be pickled.
         """
-        copies = [StateCopy(cloudpickle.dumps(state), ()) for state in islice(self.live.values(), count)]
+        copies = [StateCopy(cloudpickle.dumps(state), ()) for state in islice(self._live.values(), count)]
         for layer in self._layers:
             waiting = islice(layer.states.values(), count - len(copies))
             copies.extend([StateCopy(cloudpickle.dumps(state), layer.missed) for state in waiting])
@@ -250,11 +293,11 @@ class KeyedState:
     def bins(self) -> dict[int, dict[Any, Any]]:
         """The settled state by bin: the bins of ``partition``, so that a key's tuples and its state go together."""
         self.settle()
-        keys = list(self.live)
+        keys = list(self._live)
         grouped: dict[int, dict[Any, Any]] = {}
         for key, bin_ in zip(keys, bins_of_keys(keys).tolist(), strict=True):
-            grouped.setdefault(bin_, {})[key] = self.live[key]
+            grouped.setdefault(bin_, {})[key] = self._live[key]
         return grouped
 
     def __len__(self) -> int:
-        return len(self.live) + self.waiting
+        return len(self._live) + self.waiting

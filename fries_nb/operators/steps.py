@@ -64,20 +64,20 @@ def call_of(instance: Instance) -> Callable[[Row], Any]:
         return timed_call(instance)
     if not takes_state(function):
         return process  # type: ignore[no-any-return]
-    live, touch, key = instance.state.live, instance.state.touch, instance.operator.key
+    find, touch, key = instance.state.find, instance.state.touch, instance.operator.key
     if len(key) == 1:
         name = key[0]
 
         def with_state(row: Row) -> Any:
             value = row[name]
-            state = live.get(value)
+            state = find(value)
             return process(row, touch(value) if state is None else state)
     else:
         read = key_reader(key)
 
         def with_state(row: Row) -> Any:
             values = read(row)
-            state = live.get(values)
+            state = find(values)
             return process(row, touch(values) if state is None else state)
 
     return with_state
@@ -257,23 +257,25 @@ def self_join_step(instance: Instance, behind: Behind) -> Step:
     """
     emit, side = behind.valued(instance)[0], behind.side
     key, suffix = instance.operator.key, instance.function
-    live, read, dropped = instance.state.live, key_reader(key), dropped_of(instance)
+    state, read, dropped = instance.state, key_reader(key), dropped_of(instance)
 
     def step(row: Row) -> None:
         try:
             values = same_key(read(row))
-            waiting = live.get(values)
+            waiting = state.get(values)
         except (KeyError, TypeError) as error:
             raise failure(instance, error) from error
         here, mine = side(), dict(row)
-        if waiting is None or waiting[0] == here:
-            live.setdefault(values, (here, deque()))[1].append(mine)
+        if waiting is None:
+            state.put(values, waiting := (here, deque()))
+        if waiting[0] == here:
+            waiting[1].append(mine)
             if dropped is not None:
                 dropped(row.columns.transactions()[row.index])
             return
         partner = waiting[1].popleft()
         if not waiting[1]:
-            del live[values]
+            state.drop(values)
         left, right = (mine, partner) if here == "left" else (partner, mine)
         new = {name + suffix if name in left else name: value for name, value in right.items() if name not in key}
         emit(derived(left | new, row))
@@ -318,16 +320,17 @@ def _renamed(columns: dict[str, Any], row: Row, suffix: str, operator: str) -> d
 def dedup_step(instance: Instance, behind: Behind) -> Step:
     """Emits the row if it is the first with its key."""
     emit = behind.valued(instance)[0]
-    live, read, dropped = instance.state.live, key_reader(instance.operator.key), dropped_of(instance)
+    state, read, dropped = instance.state, key_reader(instance.operator.key), dropped_of(instance)
+    find = state.find
 
     def step(row: Row) -> None:
         try:
             key = same_key(read(row))
-            seen = key in live
+            seen = find(key) or state.get(key)
         except (KeyError, TypeError) as error:
             raise failure(instance, error) from error
         if not seen:
-            live[key] = True
+            state.put(key, True)
             emit(row)
         elif dropped is not None:
             dropped(row.columns.transactions()[row.index])

@@ -118,13 +118,13 @@ class At:
 def timed_call(instance: Instance) -> Callable[[Row], Any]:
     """The current function, a timed one, as a function of a row."""
     process, read, at = instance.function.process, key_reader(instance.operator.key), At(instance)
-    live, touch = instance.state.live, instance.state.touch
+    find, touch = instance.state.find, instance.state.touch
 
     @contextmanager
     def begun(row: Row) -> Iterator[Any]:
         """The state of the row's key, while ``at`` stands for the row."""
         key = read(row)
-        state = live.get(key)
+        state = find(key)
         at.begin(row, key)
         try:
             with _keeping(instance, key):

@@ -111,19 +111,19 @@ def window_step(instance: Instance, behind: Behind) -> Step:
     emits, take = behind.valued(instance), _taker(instance)
     early, late = _early_emitter(instance, emits[0]), _late_emitter(instance, emits)
     process, made = instance.function.process, made_of(instance)
-    state, read, live = instance.state, key_reader(instance.operator.key), instance.state.live
+    state, read, find = instance.state, key_reader(instance.operator.key), instance.state.find
 
     def step(row: Row) -> None:
         count = 0
         try:
             key = same_key(read(row))
-            windows: Windows = live.get(key) or state.touch(key)
+            windows: Windows = find(key) or state.touch(key)
             taken = take(row, key, windows)
         except FAILURES as error:
             raise failure(instance, error) from error
         if not taken:
             if not windows:
-                del live[key]
+                state.drop(key)
             late(row)
             return
         for window in taken:
@@ -254,7 +254,7 @@ def retire_step(instance: Instance) -> Step:
 
     def step(row: Row) -> None:
         key, lateness = same_key(read(row)), bounds.of(row.columns).lateness
-        windows: Windows = state.live.get(key, {})
+        windows: Windows = state.get(key) or {}
         for span, window in due(row):
             if lateness and not window.fired:
                 window.fired = True
@@ -262,7 +262,7 @@ def retire_step(instance: Instance) -> Step:
             else:
                 del windows[span]
         if not windows:
-            state.live.pop(key, None)
+            state.drop(key)
 
     return step
 
@@ -280,14 +280,14 @@ def call_for_all(instance: Instance) -> None:
 
 def _due_windows(instance: Instance) -> Callable[[Row], list[tuple[Span, OpenWindow]]]:
     """A function that returns the windows that a row of a firing is for, by their ends."""
-    state, live, bounds = instance.state, instance.state.live, _Bounds(instance)
+    touch, find, bounds = instance.state.touch, instance.state.find, _Bounds(instance)
     read, agenda = key_reader(instance.operator.key), instance.agenda
     assert agenda is not None, "windows are timed"
 
     def due(row: Row) -> list[tuple[Span, OpenWindow]]:
         columns, key = row.columns, read(row)
         lateness, t, rounds = bounds.of(columns).lateness, columns.times()[row.index], agenda.stamp[2:]
-        windows: Windows = live.get(key) or state.touch(key)
+        windows: Windows = find(key) or touch(key)
         found = [
             one for one in windows.items()
             if one[0][0] - 1 + (lateness if one[1].fired else 0) == t and one[0][3:] == rounds

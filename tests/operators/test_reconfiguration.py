@@ -119,7 +119,7 @@ def kept(*states: Any) -> Any:
     """Copies of these states, as a worker would hand them over."""
     state = KeyedState(list)
     for key, value in enumerate(states):
-        state.live[key] = value
+        state.put(key, value)
     return state.sample(5)
 
 

@@ -59,7 +59,7 @@ def taken(workers: int, keys: range, ended: tuple[int, ...] = ()) -> tuple[Check
     for index in range(workers):
         instance = Instance(WorkerId("M", index), Operator("M", key=("k",)), None, audit=False)
         mine = [key for key in keys if owner[bins_of_keys([key])[0]] == index]
-        instance.state.live = {key: [key] for key in mine}
+        instance.state.load({key: [key] for key in mine})
         instance.begin_at(len(mine), ("u1",))
         held[WorkerId("M", index)] = saved(instance)
     gone = {WorkerId("M", index) for index in ended}

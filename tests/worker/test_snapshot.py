@@ -162,7 +162,7 @@ def test_a_transformation_that_fails_at_the_checkpoint_fails_the_operator_and_ac
 def test_a_state_that_cannot_be_pickled_costs_the_checkpoint_and_not_the_run() -> None:
     """A state that cannot be pickled costs the checkpoint and not the run."""
     bench = Bench(keyed())
-    bench.worker.instances[0].state.live[1] = threading.Lock()
+    bench.worker.instances[0].state.put(1, threading.Lock())
     take_checkpoint(bench)
     (answer,) = bench.answers(Saved)
     assert (answer.epoch, answer.worker, answer.name) == (1, WorkerId("M", 0), "")
@@ -190,7 +190,7 @@ def test_a_sources_position_does_not_count_what_waits_in_its_inbox() -> None:
 def test_every_sort_of_key_comes_back(key: tuple[str, ...], values: list[Any]) -> None:
     """No key, whole numbers, text, nulls, several columns."""
     one, other = (instance(Operator("M", function=Sum(), key=key)) for _ in range(2))
-    one.state.live = {value: deque([number]) for number, value in enumerate(values)}
+    one.state.load({value: deque([number]) for number, value in enumerate(values)})
     restore(other, saved(one), ())
     assert other.state.live == one.state.live
 

@@ -205,7 +205,7 @@ def test_a_change_aborted_while_it_is_prepared_leaves_nothing_behind() -> None:
 def test_a_state_that_cannot_be_copied_is_the_answer_to_prepare() -> None:
     """A state that cannot be copied is the answer to prepare."""
     bench = Bench(Operator("M", function=Sum(), key=("n",)))
-    bench.worker.instances[0].state.live[1] = threading.Lock()
+    bench.worker.instances[0].state.put(1, threading.Lock())
     bench.prepare("M", "u1", Update(Sum()))
     (prepared,) = bench.answers(Prepared)
     assert prepared.error.startswith("the state of M cannot be copied for a trial: TypeError")

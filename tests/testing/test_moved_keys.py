@@ -58,7 +58,7 @@ def try_moved(seed: int) -> RescalingCluster:
     assert cluster.state == "finished", f"seed {seed}: {cluster.error}"
     keys = [row["uid"] for row in cluster.rows("out")]
     lost, doubled = Counter(range(KEYS)) - Counter(keys), Counter(keys) - Counter(range(KEYS))
-    assert not lost and not doubled, f"seed {seed}: lost {lost}, doubled {doubled}"
+    assert (lost, doubled) == (Counter(), Counter()), f"seed {seed}: lost {lost}, doubled {doubled}"
     return cluster
 
 

@@ -100,6 +100,7 @@ class Checkpoints:
         intake: the numbers of source tuples read and committed.
         over: whether writing the final record has ended, with success or without (``why_not``).
         why_not: why the last attempt was aborted; empty if it was not.
+        failure: why a checkpoint on which output depends has failed, until something is committed; empty otherwise.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Checkpoints:
         self.phase = CommitPhase.IDLE
         self.intake = Intake(workers, restored=recovery.checkpoint is not None)
         self.over = False
-        self.why_not = ""
+        self.why_not = self.failure = ""
         self._workers = workers
         self._lane = lane
         self._epochs = epochs
@@ -118,6 +119,17 @@ class Checkpoints:
         self._requests: list[str] = []
         self._spent: set[WorkerId] = set()
         self._request_ids: set[str] = set()
+        self._started_ns = 0
+
+    @property
+    def committed_ns(self) -> int:
+        """Time of the last commit's marker, or of the start of the hosts if that was later."""
+        return max(self._started_ns, self.intake.since_ns)
+
+    @property
+    def owing(self) -> list[WorkerId]:
+        """The workers whose snapshots the attempt under way waits for, sorted."""
+        return sorted(self._attempt.owing)
 
     @property
     def keeping(self) -> bool:
@@ -156,6 +168,7 @@ class Checkpoints:
     def start(self, now_ns: int) -> None:
         """Begin with the workers of another incarnation, restored from the last checkpoint."""
         self.intake.start(now_ns)
+        self._started_ns = now_ns
         kept, counts = self._recovery.checkpoint, self._workers.routed
         known = self._workers.of(self._workers.graph.by_name)
         self._spent = {one for one in known if kept is not None and kept.had_ended(*one, counts[one.operator])}
@@ -345,10 +358,13 @@ class Checkpoints:
 
     def _commit(self) -> list[Instruction]:
         self.intake.commit()
+        self.failure = ""
         return [CommitFiles(self._attempt.epoch, self._attempt.files)] if self._attempt.files else []
 
     def _abort(self, reason: str) -> list[Instruction]:
         self.move(CommitPhase.IDLE)
         self.why_not = reason
+        if self._recovery.recovers:  # otherwise it was requested, its requester is answered, and output goes on
+            self.failure = reason
         self._epochs.reopen()
         return [CheckpointEnded(self._attempt.epoch, self._attempt.requests, reason)]

@@ -19,9 +19,9 @@ RunEnded(state='finished', error='', details='')
 Its parts: ``lifecycle`` start, loss of hosts and end; ``states`` the state tables; ``membership`` hosts and workers;
 ``known_changes``, ``changes`` and ``transactions`` changes; ``guards`` automatic rollbacks; ``pauses`` paused
 operators; ``failure_rules`` the consequences of failures; ``markers`` markers in flight; ``commit_numbers`` output of
-sinks; ``commit_attempts`` checkpoints; ``loop_attempts`` the ends of loops; ``restore_point`` incarnations;
-``rewiring`` the topology; ``joining`` the number of hosts; ``bin_moves`` bins of keyed operators; ``split_moves``
-splits of sources; ``intake`` sources; ``agreement`` and ``schema_checks`` types of columns.
+sinks; ``commit_attempts`` checkpoints; ``commit_delays`` what keeps them from completing; ``loop_attempts`` the ends of
+loops; ``restore_point`` incarnations; ``rewiring`` the topology; ``joining`` the number of hosts; ``bin_moves`` bins
+of keyed operators; ``split_moves`` splits of sources; ``intake`` sources; ``agreement`` and ``schema_checks`` types of columns.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from collections.abc import Mapping, Sequence
 from fries_nb.checkpoints import Restoration
 from fries_nb.controller import events
 from fries_nb.controller.agreement import Agreement
+from fries_nb.controller.commit_delays import CommitDelays
 from fries_nb.controller.failure_rules import FailureRules
 from fries_nb.controller.intake import Uncommitted
 from fries_nb.controller.lifecycle import Lifecycle
@@ -124,6 +125,7 @@ class Controller:
         self._sources = self._life.sources
         self._agreement = Agreement(graph, chaining, self._life.recovery.columns)
         self._failures = FailureRules(self._life, self._agreement, self.metrics)
+        self._delays = CommitDelays(self._life, self.metrics, commit_interval_ns)
 
     @property
     def state(self) -> RunState:
@@ -184,7 +186,8 @@ class Controller:
             return self._after_the_end(event, now_ns)
         instructions = self._take(event, now_ns)
         if self.state.flows:
-            instructions += self._advance(event, now_ns)
+            steps = self._advance(event, now_ns)  # of which the last may have to stay the last
+            instructions += [*(self._delays.observe(now_ns) if self.state.flows else ()), *steps]
         return instructions
 
     def _advance(self, event: events.Event, now_ns: int) -> list[events.Instruction]:

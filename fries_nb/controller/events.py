@@ -347,6 +347,18 @@ class CheckpointEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitsHeld:
+    """Nothing was committed since ``since_ns``, for a ``reason``; without one, commits succeed again.
+
+    ``failed``: the last attempt failed; otherwise it takes too long, or cannot begin.
+    """
+
+    reason: str = ""
+    since_ns: int = 0
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Recover:
     """Dismiss all hosts, for a ``reason``, and start ``hosts`` new ones from ``restoration``, as ``incarnation``.
 
@@ -390,5 +402,5 @@ class RunEnded:
 Instruction = (
     Admit | RefuseHost | Tell | StartHosts | ReleaseHosts | ChangeTopology | TopologyChanged | TopologyRefused
     | BinsMoved | SplitsMoved | RescaleEnded | Journal | Resolved | GuardFired | GuardEnded | CommitFiles
-    | KeepCheckpoint | CheckpointEnded | Recover | OperatorPaused | DismissHosts | RunEnded
+    | KeepCheckpoint | CheckpointEnded | CommitsHeld | Recover | OperatorPaused | DismissHosts | RunEnded
 )  # fmt: skip

@@ -54,6 +54,9 @@ class Intake:
     Args:
         workers: the workers of the run.
         restored: whether they start from a checkpoint; the first report then gives the initial counts.
+
+    Attributes:
+        since_ns: time of the last commit's marker, or of the start of the dataflow.
     """
 
     def __init__(self, workers: Workers, restored: bool) -> None:
@@ -62,7 +65,7 @@ class Intake:
         self._read: dict[WorkerId, int] = {}
         self._base: dict[WorkerId, int | None] = {}  # at the last commit; None: all, since the worker had ended
         self._cut: dict[WorkerId, int] = {}
-        self._began_ns = self._since_ns = 0
+        self._began_ns = self.since_ns = 0
         self._first = True
         self._reports: Counter[WorkerId] = Counter()
         self._active: set[str] = set()
@@ -70,8 +73,8 @@ class Intake:
     def start(self, now_ns: int) -> None:
         """Record that the dataflow starts on its hosts, for the first time or again."""
         self._reports.clear()
-        if not self._since_ns:
-            self._since_ns = now_ns
+        if not self.since_ns:
+            self.since_ns = now_ns
 
     def report(self, report: Report) -> None:
         """Process a worker's report."""
@@ -101,7 +104,7 @@ class Intake:
         """Record that the commit is output; a source that did not pass its marker had ended before."""
         sources = {*self._workers.of(self._workers.graph.sources), *self._read}  # with those that have left
         self._base = {worker: self._cut.get(worker) for worker in sources}
-        self._since_ns, self._first = self._began_ns, False
+        self.since_ns, self._first = self._began_ns, False
 
     def lost(self) -> None:
         """Record that the hosts are lost: tuples read since the last checkpoint are read again."""
@@ -111,7 +114,7 @@ class Intake:
         """The tuples read since the last commit, as last reported."""
         bases = {worker: self._base.get(worker, 0) for worker in self._read}
         tuples = sum(max(0, read - base) for worker, read in self._read.items() if (base := bases[worker]) is not None)
-        return Uncommitted(tuples, self._since_ns, self._first)
+        return Uncommitted(tuples, self.since_ns, self._first)
 
 
 class Sources:

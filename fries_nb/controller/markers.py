@@ -113,6 +113,11 @@ class MarkerCoordinator:
         """The ids of the markers in flight."""
         return tuple(marker for journey in self._journeys() for marker in journey.markers)
 
+    @property
+    def awaited(self) -> list[WorkerId]:
+        """The workers that the markers in flight have not passed, sorted."""
+        return sorted({worker for journey in self._journeys() for worker in journey.pending_acks})
+
     def reaches_someone(self, sends: Iterable[Send]) -> bool:
         """Whether a live worker can still apply such a marker.
 

@@ -111,12 +111,12 @@ class CellEcho:
                 over = True
             except TimeoutError:
                 pass
-            self._show(run, variable)
+            self._show(run, variable, over)
 
-    def _show(self, run: Run, variable: str) -> None:
+    def _show(self, run: Run, variable: str, over: bool) -> None:
         text = tail(run.printed(), run.lines_printed, self._lines, variable)
         if run.error:
-            failure = f"{run.graph.name!r} has {run.state}: {run.error}"
+            failure = f"{run.graph.name!r} {'has' if over else 'is'} {run.state}: {run.error}"
             text = "\n".join(filter(None, [text, failure, in_cells(run.details, self._name_of)]))
         if text != self._shown:
             self._shown = text

@@ -30,6 +30,9 @@ class Regions(Protocol):
     def checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
         """A checkpoint of the region is complete, or was aborted."""
 
+    def held(self, number: int, event: said.CommitsHeld) -> None:
+        """The region commits nothing, or commits again."""
+
     def over(self, number: int, state: str, error: str, details: str) -> None:
         """The outcome of the region is known.
 
@@ -99,6 +102,10 @@ class RegionListener:
     def checkpointed(self, event: said.CheckpointEnded) -> None:
         """Forward to ``Regions.checkpointed``."""
         self._runner.checkpointed(self._number, event)
+
+    def held(self, event: said.CommitsHeld) -> None:
+        """Forward to ``Regions.held``."""
+        self._runner.held(self._number, event)
 
     def recovering(self, event: said.Recover) -> None:
         """Record that the hosts are being restarted."""

@@ -31,6 +31,7 @@ from fries_nb.dataflow.updates import Update, check_updates
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
 from fries_nb.messages import Chained, Report
 from fries_nb.running.change_queue import ChangeQueue
+from fries_nb.running.held_commits import HeldCommits
 from fries_nb.running.listeners import RegionListener
 from fries_nb.running.remedies import Remedies
 from fries_nb.running.rescales import Rescales
@@ -71,6 +72,7 @@ class RegionRunner:
         rescales: the requests for other numbers of hosts.
         telemetry: the telemetry of the run.
         launched: the regions launched so far.
+        commits: what keeps the run from committing.
         uncommitted: the source tuples missing from the output, if the run was stopped or failed.
         error: why the run failed; empty otherwise.
         details: the traceback of the failure from the user's first frame on.
@@ -86,6 +88,7 @@ class RegionRunner:
         self.launched: list[Launched] = []
         self.uncommitted: UncommittedCheck | None = None
         self.error = self.details = ""
+        self.commits = HeldCommits(graph.name)
         self.flowing = threading.Event()
         self.ended = threading.Event()
         self._graph = graph
@@ -246,6 +249,10 @@ class RegionRunner:
         self.telemetry.kept(number, event)
         self._checkpoint_requests.answer(event.requests, event.reason)
 
+    def held(self, number: int, event: said.CommitsHeld) -> None:
+        """Record what keeps the region from committing, or that it commits again."""
+        self.commits.tell(event, _wall_clock(event.since_ns))
+
     def output(self, sink: str) -> Any:
         """The rows committed so far at a sink, as a Spark DataFrame."""
         first = self.launched[0]
@@ -326,6 +333,7 @@ class RegionRunner:
     def over(self, number: int, state: str, error: str, details: str) -> None:
         """Record the outcome of the region, which is that of the run unless another region follows."""
         if state == "finished":
+            self.commits.tell(said.CommitsHeld(), 0.0)  # the last commit of a region includes the rest
             self.telemetry.outstanding(number, ())  # hosts report now and then, and so not the last step
         if state != "finished" or number + 1 == len(self._regions):
             self._decide(state, error, details)
@@ -353,8 +361,10 @@ class RegionRunner:
     def _uncommitted(self, launched: Launched) -> UncommittedCheck | None:
         """The source tuples that the region has read and not committed; earlier regions have committed all."""
         left = launched.driver.controller.uncommitted
-        since_s = time.time() - (time.monotonic_ns() - left.since_ns) / 1e9
-        return UncommittedCheck(left.tuples, since_s, left.first, self.resumable) if left.tuples else None
+        check = UncommittedCheck(
+            left.tuples, _wall_clock(left.since_ns), left.first, self.resumable, self.commits.reason
+        )
+        return check if left.tuples else None
 
     # ---- next region, end of the run
 
@@ -394,6 +404,11 @@ class RegionRunner:
             warnings.warn(str(error), RuntimeWarning, stacklevel=1)
         self.ended.set()
         self._closed()
+
+
+def _wall_clock(monotonic_ns: int) -> float:
+    """A time of the controller's clock in seconds since the Unix epoch."""
+    return time.time() - (time.monotonic_ns() - monotonic_ns) / 1e9
 
 
 _VERBS = {"finished": "finished", "stopped": "been stopped", "failed": "failed"}

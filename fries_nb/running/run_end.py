@@ -9,13 +9,13 @@ none of the 1,204 tuples read since it was
 from __future__ import annotations
 
 import atexit
-import time
 import warnings
 import weakref
 from dataclasses import dataclass
 from typing import Protocol
 
 from fries_nb.errors import UncommittedWarning
+from fries_nb.running.held_commits import at
 
 
 @dataclass(frozen=True)
@@ -27,21 +27,23 @@ class UncommittedCheck:
         since_s: time at which the last commit was begun, or the run was started, in seconds since the Unix epoch.
         first: whether nothing was committed before.
         resumable: whether the run keeps checkpoints, so that ``resume`` reads these tuples again.
+        reason: why nothing was committed at the end; empty if commits succeeded.
     """
 
     tuples: int
     since_s: float
     first: bool = False
     resumable: bool = False
+    reason: str = ""
 
     @property
     def facts(self) -> str:
         """The number of missing tuples, as a clause."""
-        at = time.strftime("%H:%M:%S", time.localtime(self.since_s))
+        since, why = at(self.since_s), f" ({self.reason})" if self.reason else ""
         noun, verb = ("tuple", "is") if self.tuples == 1 else ("tuples", "are")
         if self.first:
-            return f"none of the {self.tuples:,} {noun} read since it was started at {at} is in the output"
-        return f"{self.tuples:,} {noun} read since the last commit at {at} {verb} not in the output"
+            return f"none of the {self.tuples:,} {noun} read since it was started at {since} is in the output{why}"
+        return f"{self.tuples:,} {noun} read since the last commit at {since} {verb} not in the output{why}"
 
     def sentence(self, remedy: str) -> str:
         """The number of missing tuples, followed by ``remedy``, or by the hint at ``resume`` if that is possible."""

@@ -46,8 +46,12 @@ class RunMonitor(ChangeMonitor):
 
     @property
     def error(self) -> str:
-        """The reason of a failure in one sentence; empty if the run has not failed."""
-        return self._runner.error
+        """What is wrong in one sentence; empty if nothing is.
+
+        Why the run has failed; or, while it runs, why nothing is committed: the last checkpoint failed, or there was no
+        commit for a minute and three commit intervals. Both are logged, in ``fries_nb``, and so is the end of it.
+        """
+        return self._runner.error or ("" if self.state in OVER else self._runner.commits.words)
 
     @property
     def details(self) -> str:
@@ -62,13 +66,16 @@ class RunMonitor(ChangeMonitor):
     def explain(self) -> Explanation:
         """What each source reads, where it is, and how far it is behind; printed as text, ``.sources`` are values.
 
+        What is wrong with the run, if anything is, comes last; see ``error``.
+
         A source is behind if rows are due by its rate, or known to be there, as in a log or a directory that grows, and
         have not been read.
 
         Returns:
             The states of the sources, of some moment of the last second.
         """
-        return Explanation(source_states(self.graph, self._telemetry.reports(), self.state in OVER))
+        over = self.state in OVER
+        return Explanation(source_states(self.graph, self._telemetry.reports(), over), self.error)
 
     @property
     def checkpoints(self) -> tuple[KeptCheckpoint, ...]:

@@ -60,17 +60,19 @@ class SourceState:
 
 
 class Explanation:
-    """The sources of a run at a moment; printed as text.
+    """The sources of a run at a moment, and what is wrong with it; printed as text.
 
     Attributes:
         sources: the state of each source, in the order of their declaration.
+        error: what is wrong, as in ``Run.error``; empty if nothing is.
     """
 
-    def __init__(self, sources: Iterable[SourceState]) -> None:
+    def __init__(self, sources: Iterable[SourceState], error: str = "") -> None:
         self.sources = tuple(sources)
+        self.error = error
 
     def __repr__(self) -> str:
-        return "\n".join(map(str, self.sources))
+        return "\n".join([*map(str, self.sources), *filter(None, [self.error])])
 
 
 def source_states(graph: Graph, reports: Iterable[Report], over: bool) -> tuple[SourceState, ...]:

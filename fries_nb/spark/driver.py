@@ -309,6 +309,8 @@ class Driver(threading.Thread):
                 return self._keep(instruction.record)
             case said.CheckpointEnded():
                 self._listener.checkpointed(instruction)
+            case said.CommitsHeld():
+                self._listener.held(instruction)
             case said.Recover():
                 self._recover(instruction)
             case said.OperatorPaused():

@@ -28,6 +28,9 @@ class Listener(Protocol):
     def checkpointed(self, event: said.CheckpointEnded) -> None:
         """A checkpoint is complete, or was aborted."""
 
+    def held(self, event: said.CommitsHeld) -> None:
+        """Nothing is committed, for a reason; or commits succeed again."""
+
     def recovering(self, event: said.Recover) -> None:
         """The hosts are being restarted."""
 

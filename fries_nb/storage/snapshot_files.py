@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from fries_nb.checkpoints import Checkpoint, Snapshot
-from fries_nb.errors import CheckpointError
+from fries_nb.errors import CheckpointError, exception_text
 from fries_nb.messages import Saved, WorkerId
 from fries_nb.storage.durable import read_file, write_file
 from fries_nb.storage.locations import encoded, join, locate
@@ -62,7 +62,7 @@ def write_snapshots(
         content = sealed(msgspec.msgpack.encode(snapshots), seal_name(store.run, f"{STATES}/{name}"), store.key)
         filesystem, path = locate(join(place, STATES, name))
         write_file(filesystem, path, content)
-    except (OSError, ValueError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise CheckpointError(f"the state of {worker} cannot be written to {place}: {_first_line(error)}") from error
     return name, len(content)
 
@@ -134,8 +134,9 @@ class Saver(threading.Thread):
             workers = [WorkerId(snapshot.operator, snapshot.index) for snapshot in snapshots]
             try:
                 name, size = write_snapshots(self._store, epoch, self._incarnation, snapshots)
-            except CheckpointError as error:
-                self._say(Saved(epoch, workers[0], error=str(error)))
+            except Exception as error:  # noqa: BLE001 - an answer is owed, or the checkpoint never ends
+                words = str(error) if isinstance(error, CheckpointError) else exception_text(error)
+                self._say(Saved(epoch, workers[0], error=words))
             else:
                 for worker in workers:
                     self._say(Saved(epoch, worker, name, size if worker == workers[0] else 0))

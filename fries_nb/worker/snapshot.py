@@ -59,13 +59,14 @@ def saved(instance: Instance) -> Snapshot:
         raise OperatorError(words, name, user_traceback(error)) from error
     try:
         bins = {number: cloudpickle.dumps(states) for number, states in instance.state.bins().items()}
+        times = _saved_times(instance)
     except Exception as error:
         raise Unsaved(f"the state of {name} cannot be saved: {_reason(error)}", name, user_traceback(error)) from error
     traced, positions = instance.log.counts.as_tuple, dict(instance.positions)
     taken = Snapshot(
         name, instance.worker.index, instance.processed, instance.applied, bins, traced, positions, instance.bounds
     )  # fmt: skip
-    return replace(taken, **_saved_times(instance))
+    return replace(taken, **times)
 
 
 def _saved_times(instance: Instance) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from fries_nb.controller.events import (
     CheckpointKept,
     CheckpointRequested,
     CommitFiles,
+    CommitsHeld,
     DismissHosts,
     HostLost,
     Journal,
@@ -119,13 +120,15 @@ def test_a_full_disk_costs_a_checkpoint_and_nothing_else(where):
         assert desk.answer(Saved(1, WorkerId("FM", 1), "late")) == []
     else:
         desk.saved(1, *EVERYTHING)
-        (ended,) = desk.hear(CheckpointKept(1, "disk full"))
+        (ended,) = only(desk.hear(CheckpointKept(1, "disk full")), CheckpointEnded)
         assert ended.reason == "the record could not be written: disk full"
     assert (ended.epoch, ended.requests) == (1, ("c1",))
     assert only(desk.said, CommitFiles) == []
     marked(desk, 2, files=("a", "b"))
     desk.saved(2, *EVERYTHING)
-    assert desk.hear(CheckpointKept(2)) == [CommitFiles(2, {"scored": ("a", "b")}), CheckpointEnded(2)]
+    held, over = only(desk.said, CommitsHeld), CommitsHeld()
+    assert held == [CommitsHeld(ended.reason, 0, failed=True)]
+    assert desk.hear(CheckpointKept(2)) == [CommitFiles(2, {"scored": ("a", "b")}), CheckpointEnded(2), over]
 
 
 def test_a_decision_cancels_the_marker_and_the_requests_wait_for_the_next():

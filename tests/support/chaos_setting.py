@@ -204,6 +204,9 @@ class Killer(Watch):
         if not isinstance(event.answer, Report):
             self._count()
 
+    def held(self, event: said.CommitsHeld) -> None:
+        """Not what these tests are about."""
+
     def checkpointed(self, event: said.CheckpointEnded) -> None:
         super().checkpointed(event)
         self._count()

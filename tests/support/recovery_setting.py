@@ -123,6 +123,9 @@ class Watch:
     def heard(self, lines: tuple[Line, ...]) -> None:
         self._note("printed", lines)
 
+    def held(self, event: said.CommitsHeld) -> None:
+        """Not what these tests are about."""
+
     def checkpointed(self, event: said.CheckpointEnded) -> None:
         self._note("checkpoint", event)
 

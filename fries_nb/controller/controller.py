@@ -21,7 +21,8 @@ Its parts: ``lifecycle`` start, loss of hosts and end; ``states`` the state tabl
 operators; ``failure_rules`` the consequences of failures; ``markers`` markers in flight; ``commit_numbers`` output of
 sinks; ``commit_attempts`` checkpoints; ``commit_delays`` what keeps them from completing; ``loop_attempts`` the ends of
 loops; ``restore_point`` incarnations; ``rewiring`` the topology; ``joining`` the number of hosts; ``bin_moves`` bins
-of keyed operators; ``split_moves`` splits of sources; ``intake`` sources; ``agreement`` and ``schema_checks`` types of columns.
+of keyed operators; ``split_moves`` splits of sources; ``intake`` sources; ``agreement`` and ``schema_checks`` types of
+columns.
 """
 
 from __future__ import annotations

@@ -220,6 +220,7 @@ SHORT = {
     "fries_nb.connectors.observed": "what users are told of a reader, which reads alike whether anybody asks",
     "fries_nb.dataflow.hidden_columns": "names that all rooms share, whatever they do with batches",
     "fries_nb.deprecations": "renamed names of all rooms, emptied with each version",
+    "fries_nb.experiments.bench.rivals.arrow_loop": "a program of its own, as short as its users write it",
     "fries_nb.experiments.bench.rivals.kafka_loop": "a program of its own, as short as its users write it",
     "fries_nb.experiments.bench.rivals.keyed_job": "a program of its own, which older versions run by its file",
     "fries_nb.experiments.figure15": "a file for each figure and table",

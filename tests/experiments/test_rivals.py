@@ -1,4 +1,4 @@
-"""The rivals of the experiments: what they leave behind."""
+"""The rivals of the experiments and of the benchmarks: what they compute, and what they leave behind."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
+from fries_nb.experiments.bench.functions import THREE
+from fries_nb.experiments.bench.ours import payments_file
+from fries_nb.experiments.bench.rivals.arrow_loop import apply_to_file
+from fries_nb.experiments.bench.rivals.plain_loop import FORMS, score_file
 from fries_nb.experiments.rivals.streaming_video import served
 from fries_nb.experiments.rivals.streaming_w1 import Model, replace_model, scratch_directory
 from fries_nb.workloads.video import VideoFeed, video_reference
@@ -67,3 +72,18 @@ class GroupState:
     def update(self, value: tuple[bytes]) -> None:
         """Replace it."""
         self.exists, self.get = True, value
+
+
+def test_the_loops_do_what_our_side_does(tmp_path: Path) -> None:
+    """Both forms of the plain loop give the same scores, and the loop over batches what the functions give."""
+    lean = payments_file(2_000, tmp_path, ["TRANSACTION_ID", "CUSTOMER_ID", "TX_AMOUNT"])
+    assert [score_file(lean, tmp_path / form, form) for form in FORMS] == [2_000, 2_000]
+    scored = [pq.read_table(tmp_path / form) for form in FORMS]
+    assert scored[0].column_names == ["TRANSACTION_ID", "CUSTOMER_ID", "TX_AMOUNT", "SCORE"]
+    assert scored[0].equals(scored[1])
+    whole = payments_file(2_000, tmp_path)
+    batch = pq.read_table(whole).combine_chunks().to_batches()[0]
+    for function in THREE:
+        batch = function(batch)
+    assert apply_to_file(whole, tmp_path / "risks", len(THREE)) == 2_000
+    assert pq.read_table(tmp_path / "risks").to_pylist() == batch.to_pylist()

@@ -28,8 +28,22 @@ def plain_loop(source: Path, columns: str) -> float:
         source: a Parquet file of payments.
         columns: the loop's form, ``used`` or ``all``; see ``rivals/plain_loop.py``.
     """
+    return _loop("plain_loop", source, "--columns", columns)
+
+
+def arrow_loop(source: Path, functions: int) -> float:
+    """Rows per second of a single-threaded loop over Arrow batches.
+
+    Args:
+        source: a Parquet file of payments.
+        functions: how many vectorised functions it calls, 2 or 3; see ``rivals/arrow_loop.py``.
+    """
+    return _loop("arrow_loop", source, "--functions", str(functions))
+
+
+def _loop(module: str, source: Path, *options: str) -> float:
     with tempfile.TemporaryDirectory(prefix="fries-rival-") as target:
-        [said] = _run([["plain_loop", str(source), f"{target}/scored.parquet", "--columns", columns]])
+        [said] = _run([[module, str(source), f"{target}/out.parquet", *options]])
     return float(said["rows_per_second"])
 
 

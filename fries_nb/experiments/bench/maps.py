@@ -1,18 +1,24 @@
-"""Three vectorised functions in a chain, and two with an exchange between them, against the same in plain PySpark."""
+"""Three vectorised functions in a chain, and two with an exchange between them, against the same in plain PySpark.
+
+The hardest rival is a single-threaded loop over Arrow batches, which exchanges nothing. It is measured over more rows,
+and start-up time counts on neither side there.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import fries_nb as fn
-from fries_nb.experiments.bench.apart import spark_jobs
+from fries_nb.experiments.bench.apart import arrow_loop, spark_jobs
 from fries_nb.experiments.bench.functions import by_hour, by_risk, in_euros
-from fries_nb.experiments.bench.ours import CREDIT_BYTES, Job, flow_seconds, job, spark_session
+from fries_nb.experiments.bench.ours import CREDIT_BYTES, Declare, Job, flow_seconds, job, payments_file, spark_session
 from fries_nb.experiments.bench.pairs import PairedResult, Side, pairs
 from fries_nb.experiments.bench.results import BenchReport, Target
 
 ROWS = 1_000_000
+LOOP_ROWS = 4_000_000
 
 
 def three(source: Path, target: str) -> fn.Dataflow:
@@ -34,30 +40,58 @@ def two_apart(source: Path, target: str) -> fn.Dataflow:
 
 
 def chain(scale: float, runs: int) -> BenchReport:
-    """Our chain against three ``mapInArrow``, and against one that calls all three functions; complete jobs."""
+    """Our chain against a loop over Arrow batches, three ``mapInArrow``, and one that calls all three functions."""
     rows = int(ROWS * scale)
     with spark_session() as spark, spark_jobs() as rival:
         ours = job(lambda path: flow_seconds(three, spark, path), rows)
         many, one = job(partial(rival, "chain"), rows), job(partial(rival, "one"), rows)
         against_many = _compared(ours, many, "chain of mapInArrow", runs)
         against_one = _compared(ours, one, "one mapInArrow", runs)
+        limits = _against_a_loop(three, spark, int(LOOP_ROWS * scale), 3, runs)
     targets = (
+        *_limit_targets(limits),
         Target("rows/s, against a chain of three mapInArrow", against_many.ratio_median, 1.5, unit="times"),
         Target("rows/s, against one mapInArrow", against_one.ratio_median, 0.9, unit="times"),
     )
     facts = _starts(rows, ours=ours, chain=many, one=one)
-    return BenchReport("chain", scale, (against_many, against_one), targets, facts, CREDIT_BYTES)
+    return BenchReport("chain", scale, (*limits, against_many, against_one), targets, facts, CREDIT_BYTES)
 
 
 def exchange(scale: float, runs: int) -> BenchReport:
-    """Our exchange on two hosts against Spark's ``repartition`` by key into two; complete jobs."""
+    """Our exchange on two hosts against a loop over Arrow batches, and Spark's ``repartition`` by key into two."""
     rows = int(ROWS * scale)
     with spark_session() as spark, spark_jobs() as rival:
         ours = job(lambda path: flow_seconds(two_apart, spark, path), rows)
         theirs = job(partial(rival, "exchange"), rows)
         result = _compared(ours, theirs, "repartition by key", runs)
-    targets = (Target("rows/s, against Spark's repartition", result.ratio_median, 1.0, unit="times"),)
-    return BenchReport("exchange", scale, (result,), targets, _starts(rows, ours=ours, theirs=theirs), CREDIT_BYTES)
+        limits = _against_a_loop(two_apart, spark, int(LOOP_ROWS * scale), 2, runs)
+    targets = (
+        *_limit_targets(limits),
+        Target("rows/s, against Spark's repartition", result.ratio_median, 1.0, unit="times"),
+    )
+    facts = _starts(rows, ours=ours, theirs=theirs)
+    return BenchReport("exchange", scale, (*limits, result), targets, facts, CREDIT_BYTES)
+
+
+def _against_a_loop(declare: Declare, spark: Any, rows: int, functions: int, runs: int) -> tuple[PairedResult, ...]:
+    """Our flow on one host and on two, while rows flow, against a single-threaded loop with the same functions."""
+    path = payments_file(rows)
+    loop = Side("a single-threaded loop over Arrow batches", lambda: arrow_loop(path, functions))
+
+    def compared(hosts: int) -> PairedResult:
+        ours = job(lambda source: flow_seconds(declare, spark, source, hosts=hosts), rows)
+        name = f"fries_nb while rows flow, {hosts} host{'s' if hosts > 1 else ''}"
+        return pairs(Side(name, ours.flowing_rate), loop, runs, unit="rows/s")
+
+    return compared(1), compared(2)
+
+
+def _limit_targets(limits: tuple[PairedResult, ...]) -> tuple[Target, ...]:
+    one, two = limits
+    return (
+        Target("rows/s of one host, of a loop over Arrow batches", one.ratio_median, 0.7, unit="times"),
+        Target("rows/s of two hosts, of a loop over Arrow batches", two.ratio_median, 1.0, unit="times"),
+    )
 
 
 def _compared(ours: Job, theirs: Job, name: str, runs: int) -> PairedResult:

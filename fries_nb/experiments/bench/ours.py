@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,14 +39,15 @@ _PATIENCE_S = 600.0
 Declare = Callable[[Path, str], fn.Dataflow]
 
 
-def payments_file(rows: int, directory: Path = DIRECTORY / "data") -> Path:
-    """A Parquet file of exactly ``rows`` payments; created once and kept in ``directory``."""
-    path = directory / f"payments-{rows}.parquet"
+def payments_file(rows: int, directory: Path = DIRECTORY / "data", columns: Sequence[str] = ()) -> Path:
+    """A Parquet file of exactly ``rows`` payments, all columns or these; created once and kept in ``directory``."""
+    path = directory / "-".join(["payments", str(rows), *columns, ".parquet"]).replace("-.", ".")
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)
         table = pq.read_table(payments_path(rows)).slice(0, rows).replace_schema_metadata(None)
         at = table.schema.get_field_index("TX_DATETIME")
         table = table.set_column(at, "TX_DATETIME", table["TX_DATETIME"].cast(pa.timestamp("us")))
+        table = table.select(columns) if columns else table
         unfinished = path.with_suffix(".unfinished")
         pq.write_table(table, unfinished, row_group_size=ROW_GROUP)
         unfinished.rename(path)
@@ -84,9 +85,9 @@ class Job:
         return self.rows / max(1e-9, self.seconds() - self.start)
 
 
-def job(run_once: Callable[[Path], float], rows: int) -> Job:
+def job(run_once: Callable[[Path], float], rows: int, columns: Sequence[str] = ()) -> Job:
     """The job ``run_once`` with a file of this many payments, after a warm-up; its start is measured three times."""
-    path, one = payments_file(rows), payments_file(1)
+    path, one = payments_file(rows, columns=columns), payments_file(1, columns=columns)
     run_once(path)
     return Job(rows, lambda: run_once(path), median(run_once(one) for _ in range(3)))
 

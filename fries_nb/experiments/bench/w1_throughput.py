@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import fries_nb as fn
@@ -16,6 +17,8 @@ from fries_nb.experiments.bench.pairs import Side, pairs
 from fries_nb.experiments.bench.results import BenchReport, Target
 
 ROWS = 1_000_000
+LEAN = "TRANSACTION_ID", "CUSTOMER_ID", "TX_AMOUNT"
+"""Columns of the file for the hardest rival."""
 PROCESSES = 2
 CHECKPOINT_ROWS = 12_000_000
 """Half a minute on two cores: several checkpoints fall into a run."""
@@ -35,16 +38,21 @@ def scored(source: Path, target: str) -> fn.Dataflow:
 def w1(scale: float, runs: int) -> BenchReport:
     """Compare W1 with a plain Python loop on one host, and with bytewax on as many processes as hosts.
 
-    The harder form of each rival comes first: the one that reads only the columns that the function uses. Start-up
-    time counts on neither side.
+    The hardest rival comes first: a plain loop over a file that has no columns but those that the function uses, and an
+    identity. Then the harder form of each: the one that reads only these columns. Start-up time counts on neither side.
     """
     rows = int(ROWS * scale)
-    path = payments_file(rows)
+    path, lean = payments_file(rows), payments_file(rows, columns=LEAN)
     with spark_session(PROCESSES) as spark:
-        alone = job(lambda source: flow_seconds(scored, spark, source, hosts=1), rows)
-        together = job(lambda source: flow_seconds(scored, spark, source, hosts=PROCESSES), rows)
-        one, two = Side("fries_nb, 1 host", alone.flowing_rate), Side("fries_nb, 2 hosts", together.flowing_rate)
+
+        def side(hosts: int, columns: Sequence[str] = ()) -> Side:
+            run = job(lambda source: flow_seconds(scored, spark, source, hosts=hosts), rows, columns)
+            return Side(f"fries_nb, {hosts} host{'s' if hosts > 1 else ''}", run.flowing_rate)
+
+        one, two = side(1), side(PROCESSES)
         sides = (
+            (side(1, LEAN), Side("plain loop, file of three columns", lambda: plain_loop(lean, "used"))),
+            (side(PROCESSES, LEAN), Side("plain loop, file of three columns", lambda: plain_loop(lean, "used"))),
             (one, Side("plain loop, rows of the used columns", lambda: plain_loop(path, "used"))),
             (one, Side("bytewax, 1 process, tuples of three columns", lambda: bytewax(path, rows, 1, "used"))),
             (two, Side("bytewax, 2 processes, tuples of three columns", lambda: bytewax(path, rows, 2, "used"))),
@@ -54,12 +62,12 @@ def w1(scale: float, runs: int) -> BenchReport:
         )
         results = tuple(pairs(ours, theirs, runs, unit="rows/s") for ours, theirs in sides)
     targets = (
-        Target("rows/s a host, of a plain loop over the used columns", results[0].ratio_median, 0.5, unit="times"),
-        Target("rows/s, of bytewax with one process", results[1].ratio_median, 1.0, unit="times"),
-        Target("rows/s, of bytewax with as many processes", results[2].ratio_median, 1.0, unit="times"),
+        Target("rows/s of one host, of a plain loop over three columns", results[0].ratio_median, 0.85, unit="times"),
+        Target("rows/s of two hosts, of a plain loop over three columns", results[1].ratio_median, 1.2, unit="times"),
+        Target("rows/s, of bytewax with one process", results[3].ratio_median, 1.0, unit="times"),
+        Target("rows/s, of bytewax with as many processes", results[4].ratio_median, 1.0, unit="times"),
     )
-    facts = {"rows": rows, "seconds with one row, 1 host": alone.start, "2 hosts": together.start}
-    return BenchReport("w1", scale, results, targets, facts, CREDIT_BYTES)
+    return BenchReport("w1", scale, results, targets, {"rows": rows}, CREDIT_BYTES)
 
 
 def checkpoint(scale: float, runs: int) -> BenchReport:

@@ -204,6 +204,20 @@ def earlier_records(records: Iterable[WorkerRecord]) -> EarlierRecords:
     return EarlierRecords(counts.as_tuple, tuple(updated))
 
 
+def last_word(operator: str, worker: int, records: Iterable[WorkerRecord]) -> Wrote:
+    """What a worker that has left says behind these records of it, if a recovery has undone all others.
+
+    >>> last_word("FM", 2, [Wrote("FM", 2), Ran("t1", "FM", 2)])
+    Wrote(operator='FM', worker=2, ran=1, updated=0, emitted=0, function='', ended=True, spent=False)
+    """
+    counts, function = Counts(), ""
+    for record in records:
+        counts = counts.with_record(record)
+        if isinstance(record, Wrote | Updated):
+            function = record.function if isinstance(record, Wrote) else str(record.id)
+    return Wrote(operator, worker, *counts, function=function, ended=True)
+
+
 def flow_of(
     graph: Graph, resumed: bool = False, finished: bool = False, before: tuple[str | int, ...] = ()
 ) -> TraceFlow:

@@ -28,7 +28,7 @@ from typing import IO
 import msgspec
 
 from fries_nb.messages import WorkerId
-from fries_nb.trace import EarlierRecords, earlier_records
+from fries_nb.trace import EarlierRecords, earlier_records, last_word
 from fries_nb.transport.packing import Packed, PackedEmitted, PackedRun, unpack
 
 IN_MEMORY = 64 << 20
@@ -130,8 +130,17 @@ class Trace:
             for worker, written in self._written.items():
                 if worker in noted or not ended(worker):
                     self._written[worker] = self._first(written, noted.get(worker, 0))
+            for worker in self._left & self._written.keys():
+                self._close(worker)
             self._bytes = sum(_size(record) for written in self._written.values() for record in written.tail)
         self._noted = {epoch: noted}
+
+    def _close(self, worker: WorkerId) -> None:
+        """Let the records of a worker end, since it has left, and what it wrote at its end is perhaps undone."""
+        written = self._written[worker]
+        if written.count:
+            records = map(unpack, WorkerRecords((written,), self._spool))
+            written.tail.append(last_word(worker.operator, worker.index, records))
 
     def forget(self, epoch: int) -> None:
         """Discard positions of checkpoints older than this one, which are not restored any more."""

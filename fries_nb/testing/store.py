@@ -23,7 +23,7 @@ from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration, Snaps
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import WorkerId
 from fries_nb.testing.ports import ListPort, ListSink
-from fries_nb.trace import EarlierRecords, WorkerRecord, earlier_records
+from fries_nb.trace import EarlierRecords, WorkerRecord, earlier_records, last_word
 
 Place = tuple[str, int]
 
@@ -141,6 +141,8 @@ class Store:
         noted = self._noted[self.records[-1].epoch] if self.records else {}
         for place, records in self._trace.items():
             del records[max(noted.get(place, 0), self._resumed.get(place, 0)) :]
+            if records and WorkerId(*place) in self._left:
+                records.append(last_word(*place, records))
 
     def traced(self) -> list[WorkerRecord]:
         """The trace, with each worker's records in order."""

@@ -82,8 +82,8 @@ class ChannelTimes(InBandTimes):
         self._watermarks: dict[ChannelId, int] = {}
         self.stamp = (version, EARLIEST)
 
-    def take_frames(self, frames: Sequence[tuple[ChannelId, Data]]) -> None:
-        self.stamp = (frames[0][1].version, self.reached)
+    def take_frames(self, frames: Sequence[tuple[ChannelId, Data]], version: int) -> None:
+        self.stamp = (version, self.reached)
 
     def arrived(self, channel: ChannelId, watermark: Watermark) -> None:
         self._watermarks[channel] = watermark.time

@@ -37,6 +37,8 @@ class ChangeResult:
         per_worker: for each target worker its delay and the tuples that it still processed with the old function.
         rehearsal: on how many tuples the change was rehearsed and which operators they reached, or why it was not.
         guard: description of the failures that roll the change back; empty without a guard.
+        needs_force: whether it was aborted because its rehearsal drops every tuple, or a new function is 100 times
+            slower there; ``reconfigure(..., force=True)`` makes it all the same.
     """
 
     change: str
@@ -53,6 +55,7 @@ class ChangeResult:
     per_worker: Mapping[WorkerId, WorkerOutcome] = field(repr=False)
     rehearsal: str = ""
     guard: str = ""
+    needs_force: bool = False
 
     @property
     def old_tuples(self) -> int:
@@ -189,6 +192,7 @@ class Change:
             outcome.per_worker,
             outcome.rehearsal,
             self.guard,
+            outcome.needs_force,
         )
 
     def settled(self, timeout: float | None = None) -> ChangeResult:

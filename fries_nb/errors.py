@@ -37,6 +37,10 @@ class ReconfigurationError(FriesError):
     """A change that was refused or aborted; nothing was changed."""
 
 
+class DoubtfulChangeError(ReconfigurationError):
+    """A change that was not made since its rehearsal drops every tuple or is 100 times slower; it can be forced."""
+
+
 class OperatorError(FriesError):
     """A user function raised.
 
@@ -119,6 +123,7 @@ SITE = "https://fries-nb.github.io/fries_nb/"
 """Address of the documentation."""
 PAGES: Mapping[type[FriesError], str] = {
     ReconfigurationError: "howto/change-fails/",
+    DoubtfulChangeError: "howto/change-fails/#a-change-that-drops-every-tuple",
     OperatorError: "howto/change-fails/#a-tuple-that-an-operator-fails-on",
     LinkError: "howto/cluster/#ports",
     SessionError: "howto/cluster/#when-it-does-not-start",

@@ -65,11 +65,13 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
 class Rehearse(msgspec.Struct, frozen=True, tag=True):
     """To a worker's host: run copies of a change's targets and of all operators downstream of them on recent tuples.
 
-    ``samples`` maps targets without another target upstream to their recent tuples, as returned by ``Prepared``.
+    ``samples`` maps targets without another target upstream to their recent tuples, as returned by ``Prepared``. With
+    ``compares`` the result is compared with that of the current functions, if it gives reason to.
     """
 
     change: str
     samples: dict[str, tuple[bytes, ...]]
+    compares: bool = True
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
@@ -182,6 +184,7 @@ class Rehearsed(msgspec.Struct, frozen=True, tag=True):
         worker: the worker.
         error: why the change must not be made, in one sentence; empty if it may.
         details: the traceback of the error from the user's first frame on.
+        doubt: why the change should not be made unless it is forced, in one sentence; empty if there is no reason.
         tuples: number of recent tuples that counted: those that the current configuration processes without an error.
         tried: operators whose copies ran.
         spared: costly operators that did not run, since the types of their input are unchanged.
@@ -195,6 +198,7 @@ class Rehearsed(msgspec.Struct, frozen=True, tag=True):
     worker: WorkerId
     error: str = ""
     details: str = ""
+    doubt: str = ""
     tuples: int = 0
     tried: frozenset[str] = frozenset()
     spared: frozenset[str] = frozenset()

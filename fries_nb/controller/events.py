@@ -114,6 +114,7 @@ class ChangeRequested:
         guard: the conditions of an automatic rollback; ``None``: the operators' error policies apply.
         undoes: id of the change that it rolls back, or empty; aborted if that change's guard fires first.
         timeout_s: seconds within which loops must have emptied once their entries are closed; ``None``: no limit.
+        force: whether to make it although its rehearsal gives reason to doubt it.
     """
 
     change: str
@@ -124,6 +125,7 @@ class ChangeRequested:
     guard: Guard | None = None
     undoes: str = ""
     timeout_s: float | None = None
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +273,7 @@ class Outcome:
         per_worker: outcome at each target worker that has acknowledged.
         before: for a fix of the old version, the change that is ordered after it; empty otherwise.
         rehearsal: the number of tuples of the rehearsal and the operators that they reached, or why there was none.
+        needs_force: whether it was aborted since its rehearsal gives reason to doubt it.
     """
 
     change: str
@@ -286,6 +289,7 @@ class Outcome:
     per_worker: dict[WorkerId, WorkerOutcome] = field(default_factory=dict)
     before: str = ""
     rehearsal: str = ""
+    needs_force: bool = False
 
 
 @dataclass(frozen=True, slots=True)

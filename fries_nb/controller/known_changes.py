@@ -124,14 +124,19 @@ class KnownChanges:
         return []
 
     def rehearsed(self, answer: Rehearsed, now_ns: int) -> list[Instruction]:
-        """Process the result of a rehearsal; an error aborts the change.
+        """Process the result of a rehearsal; an error aborts the change, and so does a doubt unless it is forced.
 
         Raises:
             ProtocolError: the change is unknown, or no rehearsal was requested.
         """
         transaction = self._requested(answer, "rehearsed")
-        if transaction.heard(answer, now_ns) and answer.error:
+        if not transaction.heard(answer, now_ns):
+            return []
+        if answer.error:
             return self._abort(transaction, now_ns, answer.error, answer.details)
+        if transaction.doubt:
+            words = f"{transaction.doubt}; nothing changed, and force=True makes the change all the same"
+            return self._abort(transaction, now_ns, words)
         return []
 
     def _requested(self, answer: Prepared | Rehearsed, did: str) -> Transaction:

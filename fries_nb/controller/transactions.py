@@ -96,6 +96,11 @@ class Transaction:
         return ChangeProgress(self.state, all_of, prepared, rehearses, len(self._per_worker))
 
     @property
+    def doubt(self) -> str:
+        """Why it is not made unless it is forced, according to its rehearsal; empty if there is no reason."""
+        return "" if self.rehearsed is None or self.request.force else self.rehearsed.doubt
+
+    @property
     def stages_left(self) -> bool:
         """Whether a stage follows the one under way."""
         return self.stage + 1 < len(self.stages)
@@ -164,7 +169,7 @@ class Transaction:
             return None
         first = WorkerId(min(worker.operator for worker in self.samples), 0)
         self.pending_acks = {first}
-        return first, Rehearse(self.request.change, chosen(self.samples))
+        return first, Rehearse(self.request.change, chosen(self.samples), compares=not self.request.force)
 
     def heard(self, answer: Rehearsed, now_ns: int) -> bool:
         """Record the result of the rehearsal.
@@ -247,7 +252,7 @@ class Transaction:
             self._prepared_ns = now_ns
         self.move(state)
         self.pending_acks = set()
-        done = state is ChangeState.DONE
+        done, doubted = state is ChangeState.DONE, bool(self.doubt)
         plan = self.request.plan
         self.request = ChangeRequested(self.request.change, plan, {}, self.request.rehearse, self.request.transforms)
         rehearsal = in_words(self.rehearsed, plan.targets) if self.request.rehearse else "not rehearsed, as requested"
@@ -265,6 +270,7 @@ class Transaction:
             per_worker=dict(self._per_worker),
             before=self.before,
             rehearsal=rehearsal if done else "",
+            needs_force=state is ChangeState.ABORTED and doubted,
         )
 
 
@@ -281,6 +287,7 @@ def change_requested(
     rehearse: bool = True,
     undoes: str = "",
     timeout_s: float | None = None,
+    force: bool = False,
 ) -> ChangeRequested:
     """Create the request of a change.
 
@@ -294,12 +301,13 @@ def change_requested(
         rehearse: whether to rehearse on recent tuples of the targets that have no other target upstream.
         undoes: id of the change that it rolls back; empty if it is no rollback.
         timeout_s: see ``ChangeRequested``.
+        force: likewise.
     """
     targets = plan.targets
     fair = {name for name in targets if not targets & nx.ancestors(graph.digraph, name)} if rehearse else set()
     transforms = frozenset(name for name in targets if updates[name].state is not None)
     guard = guard_of(graph, targets, updates, limit) if limit is not None else None
-    return ChangeRequested(change, plan, payloads, frozenset(fair), transforms, guard, undoes, timeout_s)
+    return ChangeRequested(change, plan, payloads, frozenset(fair), transforms, guard, undoes, timeout_s, force)
 
 
 def guard_of(graph: Graph, targets: Iterable[str], updates: Mapping[str, Update], limit: Limit) -> Guard:

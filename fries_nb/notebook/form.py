@@ -50,6 +50,7 @@ class ChangeForm(ipywidgets.VBox):
         self._chosen: tuple[str, ...] = ()
         self._over = False
         self._says_plan = self._draws_plan = False
+        self._doubted: tuple[dict[str, str], str] | None = None
         self.functions: dict[str, EntryField] = {}
         self._rows = ipywidgets.VBox()
         self._hint = ipywidgets.HTML()
@@ -145,18 +146,24 @@ class ChangeForm(ipywidgets.VBox):
         first = next(iter(in_the_way(self._run, self._chosen)), "")
         waits = f" It waits for a change of {first} alone, which is paused on a tuple." if first else ""
         self._say(f"under way ...{waits}")
-        given = [entries, scheduler, guard_s]
+        forced = self._doubted == (entries, scheduler)
+        self._doubted = None
+        given = [entries, scheduler, guard_s, forced]
         threading.Thread(target=self._apply, args=given, name="fries-apply", daemon=True).start()
 
-    def _apply(self, entries: dict[str, str], scheduler: str, guard_s: float | None) -> None:
+    def _apply(self, entries: dict[str, str], scheduler: str, guard_s: float | None, forced: bool) -> None:
         try:
-            change = self._run.reconfigure(self._source.functions(entries), scheduler=scheduler, guard=guard_s)
+            functions = self._source.functions(entries)
+            change = self._run.reconfigure(functions, scheduler=scheduler, guard=guard_s, force=forced)
             result = change.result()
         except BaseException as error:  # noqa: BLE001 (it runs the user's code, and the thread ends here)
             self._say(_words(error), failed=True)
         else:
             if result.outcome == "done":
                 self._say(repr(summaries.of_change(result)))
+            elif result.needs_force:
+                self._doubted = (entries, scheduler)
+                self._say(f"{change.label} {result.outcome}: {result.error}, as does a second click", failed=True)
             else:
                 self._say(f"{change.label} {result.outcome}: {result.error}", failed=True)
             self._enable()

@@ -163,6 +163,7 @@ class FriesMagics(Magics):
     @SCHEDULER
     @NO_PRUNING
     @argument("--guard", type=float, metavar="SECONDS", help="in which a failing change is rolled back (5); 0: never")
+    @argument("--force", action="store_true", help="even if it drops every recent tuple, or is 100 times slower")
     @argument("--merge", action="store_true", help="make it one change with those that wait for their turn")
     @WAIT
     @OUTPUT
@@ -189,6 +190,9 @@ class FriesMagics(Magics):
         where that is possible, and the old function processes the tuple. With ``--guard 0`` the operators' ``on_error``
         applies.
 
+        A change that drops every recent tuple, or whose function takes 100 times as long, is not made unless
+        ``--force`` says that this is meant.
+
         Put parentheses around an expression that looks like an option, as in FM=(a --b).
         """
         split = split_line(line, options(self.fries_reconfigure))
@@ -198,7 +202,7 @@ class FriesMagics(Magics):
         if split.expressions or cell is None:
             updates |= evaluate(split.expressions, names)
         change = run.reconfigure(
-            updates, args.scheduler, not args.no_pruning, merge=args.merge, guard=args.guard or None
+            updates, args.scheduler, not args.no_pruning, merge=args.merge, guard=args.guard or None, force=args.force
         )
         names[args.output] = change
         GuardNotice(self.shell, change)

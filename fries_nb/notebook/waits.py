@@ -7,7 +7,7 @@ import time
 from IPython.core.interactiveshell import InteractiveShell
 
 from fries_nb.changes import Change, ChangeResult
-from fries_nb.errors import ReconfigurationError
+from fries_nb.errors import DoubtfulChangeError, ReconfigurationError
 from fries_nb.notebook import summaries
 from fries_nb.notebook.cells import told_when_interrupted
 from fries_nb.notebook.change_lines import why_waits
@@ -64,7 +64,8 @@ def change_summary(shell: InteractiveShell, run: Run, change: Change, wait_s: fl
         variable: the variable that holds the change.
 
     Raises:
-        ReconfigurationError: the change was aborted, or the run failed meanwhile.
+        DoubtfulChangeError: the change was aborted, and can be forced.
+        ReconfigurationError: it was aborted for another reason, or the run failed meanwhile.
     """
     targets = sorted(change.plan.targets)
     cancelled = f"the change of {', '.join(targets)} is cancelled, unless it was decided before"
@@ -87,7 +88,10 @@ def change_summary(shell: InteractiveShell, run: Run, change: Change, wait_s: fl
     more = f" (traceback: print({variable}.result().details))" if result.details else ""
     paused = [name for name in in_the_way(run, targets) if result.error.startswith(f"{name} is paused")]
     fix = f"; fix it alone, with %fries_reconfigure {quoted(paused[0])}=..." if paused else ""
-    raise ReconfigurationError(f"{', '.join(targets)} {result.outcome}: {result.error}{fix}{more}")
+    told = f"{', '.join(targets)} {result.outcome}: {result.error}"
+    if result.needs_force:
+        raise DoubtfulChangeError(f"{told}, as does --force on this line")
+    raise ReconfigurationError(f"{told}{fix}{more}")
 
 
 def change_progress(run: Run, change: Change) -> str:

@@ -21,7 +21,7 @@ from fries_nb.operators.failures import FAILURES, failure, set_aside
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.kinds import CALLS
 from fries_nb.operators.outputs import Results
-from fries_nb.operators.recent import Passed, Recent, one_row, passed, recent_rows
+from fries_nb.operators.recent import Passed, Recent, one_row, passed, recent_rows, with_earlier
 from fries_nb.operators.retry import is_retried, rewound
 
 Call = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -112,7 +112,7 @@ class BatchExecutor:
         self._ran: list[list[int]] = []
         self._batch: pa.RecordBatch | None = None
         self._position = 0
-        self._passed: dict[int, Passed] = {}
+        self._passed: dict[int, Sequence[Passed]] = {}
         self._results: Results = []
         self.rebuild()
 
@@ -125,7 +125,7 @@ class BatchExecutor:
     reads: Sequence[str] = ()
 
     def samples(self, position: int) -> Sequence[Recent]:
-        return recent_rows(self._passed.get(position))
+        return recent_rows(self._passed.get(position, ()))
 
     def facing(self) -> pa.RecordBatch | None:
         return None if self._batch is None or not self.remaining else one_row(self._batch, self._position)
@@ -169,7 +169,7 @@ class BatchExecutor:
             instance.refused.clear()
             out = call(batch)
             if rows := passed(batch.num_rows, instance.refused):
-                self._passed[position] = (batch, rows)
+                self._passed[position] = with_earlier(batch, rows, self._passed.get(position, ()))
             instance.processed += batch.num_rows
             if instance.audit:
                 log_batch(instance, ran, batch, out)

@@ -27,18 +27,20 @@ from fries_nb.operators.error_policy import (
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.kinds import CALLS
 from fries_nb.operators.outputs import Apart, Output
-from fries_nb.operators.recent import Noted, noting
 from fries_nb.operators.retry import Undos, is_retried, undoable, whole
 from fries_nb.operators.rows import SETTLED, UNKNOWN, Row
 from fries_nb.operators.steps import Behind, Emit, Sides, Step, crossing_step
 from fries_nb.operators.values import as_value
+
+Around = Callable[[int, Instance, Step], Step]
+"""Wraps the step of an operator, given its position in the chain."""
 
 
 def compile_chain(
     instances: Sequence[Instance],
     outputs: Sequence[Output],
     side: Sides,
-    noted: Noted | None = None,
+    around: Around | None = None,
     fired: bool = False,
 ) -> Step:
     """Compile a chain; returns its first step, connected to the others.
@@ -47,7 +49,7 @@ def compile_chain(
         instances: the operators, in the chain's order.
         outputs: receive the chain's rows, one for each branch.
         side: returns the input of a self-join from which the current row came.
-        noted: if given, receives a copy of the input row of each operator except the first.
+        around: if given, wraps the step of each operator.
         fired: whether the first operator is given rows of firings (see ``firing``).
     """
     retried, undos = is_retried(instances), Undos()
@@ -68,8 +70,8 @@ def compile_chain(
         step = called.then(step)
         if retried:
             step = undoable(instance, undos, step)
-        if position and noted is not None:
-            step = noting(noted, instance, step)
+        if around is not None:
+            step = around(position, instance, step)
         if instance.audit and called.is_logged:
             step = logged(instance, step)
         if position:

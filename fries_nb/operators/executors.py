@@ -7,6 +7,7 @@ tuple is then inside the chain.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
@@ -27,7 +28,20 @@ from fries_nb.operators.firing import FIRED, note_columns
 from fries_nb.operators.inner_loop import LEAST, InnerLoop, can_loop
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.outputs import ManyOutputs, Output, Results, Types, assemble, check_names, weakly
-from fries_nb.operators.recent import Noted, Passed, Recent, one_row, passed, recent_row, recent_rows
+from fries_nb.operators.recent import (
+    SAMPLES,
+    Noted,
+    Passed,
+    Recent,
+    is_light,
+    noting,
+    one_row,
+    passed,
+    recent_row,
+    recent_rows,
+    recorded,
+    with_earlier,
+)
 from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.steps import Step
 from fries_nb.operators.values import SettledColumns
@@ -104,7 +118,8 @@ class RowExecutor:
         self._inner: InnerLoop | None = None
         self._due: tuple[Step, Step] | None = None
         self._noted: Noted = {}
-        self._passed: Passed | None = None
+        self._is_light = False
+        self._passed: Sequence[Passed] = ()
         self._refused = [instance.refused for instance in instances if is_guarded(instance.operator)]
         self._joined: list[tuple[pa.Field, str]] = []
         self._settled = SettledColumns()
@@ -120,10 +135,10 @@ class RowExecutor:
             self._columns.settle(self._settled.names)
         self._first = self._first_recording = compile_chain(self._instances, self._outputs, self._side)
         if len(self._instances) > 1:
-            self._first_recording = compile_chain(self._instances, self._outputs, self._side, self._noted)
+            self._first_recording = compile_chain(self._instances, self._outputs, self._side, noting(self._noted))
         if self._instances[0].agenda is not None and has_due(self._instances[0]):
             chain = self._instances, self._outputs, self._side
-            self._due = compile_chain(*chain, self._noted, fired=True), compile_chain(*chain, fired=True)
+            self._due = compile_chain(*chain, noting(self._noted), fired=True), compile_chain(*chain, fired=True)
         self._inner = None
         if can_loop(self._instances, self._outputs):
             known = self._settled.of_output
@@ -145,6 +160,8 @@ class RowExecutor:
 
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
         self._passed = self._last_passed()
+        if self._noted and self._columns is not None:
+            self._release_noted(self._columns)
         self._sender = sender
         if self._instances[0].agenda is not None:
             note_columns(self._instances[0], sender, batch.schema)
@@ -158,6 +175,15 @@ class RowExecutor:
             self._learn_types(self._columns.names)
         self._position = 0
         self._failed = False
+
+    def _release_noted(self, last: Columns) -> None:
+        """Keep the copied rows of the last batch, and of light ones before it: each refers to its whole batch."""
+        light, self._is_light = self._is_light, is_light(last.batch)
+        if light and self._is_light:
+            return
+        for instance, rows in self._noted.items():
+            if own := [row for row in rows if row.columns is last]:
+                self._noted[instance] = deque(own, SAMPLES)
 
     def _forget_settled(self) -> None:
         self._settled.forget()
@@ -198,7 +224,8 @@ class RowExecutor:
     def _steps(self, quota: int) -> tuple[tuple[Step, int], ...]:
         """The steps for the next rows, each with the number of rows that it is for."""
         if self._sender != FIRED:
-            return (self._first_recording, 1), (self._first, quota - 1)
+            few = recorded(quota)
+            return (self._first_recording, few), (self._first, quota - few)
         if self._due is None:
             name = self._instances[0].worker.operator
             what = f"{name} has entries that are due, and its function has no due(key, time, state)"
@@ -281,17 +308,16 @@ class RowExecutor:
 
     def samples(self, position: int) -> Sequence[Recent]:
         if position:
-            row = self._noted.get(self._instances[position])
-            recent = None if row is None else recent_row(row)
-            return [] if recent is None else [recent]
+            rows = reversed(self._noted.get(self._instances[position], ()))
+            return [recent for recent in map(recent_row, rows) if recent is not None]
         return recent_rows(self._last_passed())
 
-    def _last_passed(self) -> Passed | None:
+    def _last_passed(self) -> Sequence[Passed]:
         """The last tuples that the first operator has processed."""
         rows = passed(self._position, self._instances[0].refused)
         if self._columns is None or not rows or self._sender == FIRED:
             return self._passed
-        return self._columns.batch, rows
+        return with_earlier(self._columns.batch, rows, self._passed)
 
     def facing(self) -> pa.RecordBatch | None:
         return None if self._columns is None or not self.remaining else one_row(self._columns.batch, self._position)

@@ -45,7 +45,7 @@ from fries_nb.operators.kinds import CALLS
 from fries_nb.operators.laid_rows import ItemRow, LaidRow, can_be_laid, laid_row
 from fries_nb.operators.loop_source import LoopShape, LoopStep, Stopped, loop_of
 from fries_nb.operators.outputs import Captured, Output
-from fries_nb.operators.recent import Noted
+from fries_nb.operators.recent import Noted, noting
 from fries_nb.operators.row_uses import is_by_name
 from fries_nb.operators.rows import SETTLED, Columns, Row, detach
 from fries_nb.operators.state import key_reader
@@ -117,7 +117,7 @@ class InnerLoop:
         self._resumed: Sequence[Step] = resumed_steps(instances, outputs, self._returned)
         self._noted: Noted = {}
         self._common = common
-        self._recording = compile_chain(instances, outputs, str, self._noted)
+        self._recording = compile_chain(instances, outputs, str, noting(self._noted))
         self._writes: tuple[tuple[str, ...], ...] = ()
         self._written: frozenset[str] = frozenset()
         self._read: set[str] = set()
@@ -182,7 +182,7 @@ class InnerLoop:
 
     def _learn(self, index: int, emitted: Row) -> None:
         """Learn from a row that the common path has emitted what the operators write."""
-        rows = [self._noted.get(instance) for instance in self._instances[1:]] + [emitted]
+        rows = [self._noted[one][-1] if one in self._noted else None for one in self._instances[1:]] + [emitted]
         seen: dict[str, None] = {}
         writes = []
         for row in rows:

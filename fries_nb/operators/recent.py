@@ -1,9 +1,10 @@
 """Recent input tuples of an operator, on which its next function is tried.
 
 They are tuples that the current function has processed successfully, since a tuple that became a dead letter may fail
-with any function. Only for a paused worker it is the tuple that failed, which the fix has to process. The input of the
-first operator of a chain, and that of batched operators, are rows of a batch that is in memory anyway. Between row
-functions rows are not kept, so one row of each slice is copied, which bounds the cost.
+with any function. For a paused worker the first one is the tuple that failed, which the fix has to process. The input
+of the first operator of a chain, and that of batched operators, are rows of the last batch, which is in memory anyway,
+and if it has few, of light ones before it. Between row functions rows are not kept, so one row of each slice is copied,
+or a few of a long one, which bounds the cost.
 
 >>> came = Recent(pa.RecordBatch.from_pydict({"n": [1], "text": ["x"]})).row()
 >>> recent_row(came | {"words": ["x"]}).row()
@@ -15,8 +16,10 @@ functions rows are not kept, so one row of each slice is copied, which bounds th
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -30,11 +33,16 @@ from fries_nb.operators.values import as_value
 SAMPLES = 8
 """Maximum number of recent tuples that a worker provides for a trial."""
 
+_LIGHT = 1 << 16
+"""Maximum number of bytes of a batch that is kept for its last rows."""
+_COPIED = 1024
+"""One row of so many is copied between the functions of a chain, and at least one of each slice."""
+
 Passed = tuple[pa.RecordBatch, Sequence[int]]
 """A batch and the numbers of those of its rows that the operator processed last."""
 
-Noted = dict[Instance, Row]
-"""Operator to its last copied input row, for all operators but the first of a chain."""
+Noted = dict[Instance, deque[Row]]
+"""Operator to its last copied input rows, for all operators but the first of a chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +102,36 @@ def passed(end: int, refused: Collection[int], count: int = SAMPLES) -> list[int
     return found
 
 
-def recent_rows(rows: Passed | None) -> list[Recent]:
-    """A tuple for each of these rows."""
-    return [] if rows is None else [Recent(one_row(rows[0], index)) for index in rows[1]]
+def is_light(batch: pa.RecordBatch) -> bool:
+    """Whether a batch is so small that it is kept for its last rows when further ones have come."""
+    return bool(batch.get_total_buffer_size() <= _LIGHT)
+
+
+def with_earlier(batch: pa.RecordBatch, rows: Sequence[int], earlier: Sequence[Passed]) -> Sequence[Passed]:
+    """The last rows of a batch, and if these are few, also those of light batches before it; the last ones first."""
+    parts, count = [(batch, rows)], len(rows)
+    for one in earlier:
+        if count >= SAMPLES:
+            break
+        if is_light(one[0]):
+            parts.append(one)
+            count += len(one[1])
+    return parts
+
+
+def recent_rows(parts: Iterable[Passed]) -> list[Recent]:
+    """A tuple for each of the rows, but no more than a worker provides."""
+    rows = ((batch, index) for batch, indices in parts for index in indices)
+    return [Recent(one_row(batch, index)) for batch, index in islice(rows, SAMPLES)]
+
+
+def recorded(quota: int) -> int:
+    """The number of rows that are copied between the functions of a chain in a slice of so many.
+
+    >>> recorded(64), recorded(4096), recorded(16_384)
+    (1, 4, 8)
+    """
+    return max(1, min(SAMPLES, quota // _COPIED))
 
 
 def recent_row(row: Row) -> Recent | None:
@@ -108,13 +143,16 @@ def recent_row(row: Row) -> Recent | None:
         return None
 
 
-def noting(noted: Noted, instance: Instance, step: Callable[[Row], None]) -> Callable[[Row], None]:
-    """Extend a step to copy each row to ``noted`` before the operator processes it."""
+def noting(noted: Noted) -> Callable[[int, Instance, Callable[[Row], None]], Callable[[Row], None]]:
+    """Extends steps, except those of a first operator, to copy each row to ``noted`` before it is processed."""
 
-    def keep(row: Row) -> None:
-        came = as_value(row.copy(), instance.worker.operator)
-        step(row)
-        if row.index not in instance.refused:
-            noted[instance] = came
+    def around(position: int, instance: Instance, step: Callable[[Row], None]) -> Callable[[Row], None]:
+        def keep(row: Row) -> None:
+            came = as_value(row.copy(), instance.worker.operator)
+            step(row)
+            if row.index not in instance.refused:
+                noted.setdefault(instance, deque(maxlen=SAMPLES)).append(came)
 
-    return keep
+        return keep if position else step
+
+    return around

@@ -129,6 +129,7 @@ class ChangeQueue:
         limit: Limit | None = None,
         rehearse: bool = True,
         timeout_s: float | None = None,
+        force: bool = False,
         origin: ChangeOrigin = BY_USER,
     ) -> Change:
         """Request a change; for other arguments and errors see ``Run.reconfigure``."""
@@ -146,8 +147,9 @@ class ChangeQueue:
             guard, words = (None, NO_GUARD_FOR_FIXES) if limit and mends else self._guard(whole, after, limit)
             change = self._new(plans, updates, began_s, requested_s, words, origin)
             request = Request(
-                change.id, updates, payloads, whole, (change.id,), guard=guard, rehearse=rehearse, timeout_s=timeout_s
-            )
+                change.id, updates, payloads, whole, (change.id,), guard=guard, rehearse=rehearse, timeout_s=timeout_s,
+                force=force,
+            )  # fmt: skip
             for joined in joins:
                 self._known.requests.remove(joined)
                 self._dequeue(joined)
@@ -175,7 +177,7 @@ class ChangeQueue:
                     self._dequeue(last)
                     self._known.withdraw(last, back)
                 else:
-                    self._enter(Request(back.id, updates, payloads, plans, (back.id,), last, ground))
+                    self._enter(Request(back.id, updates, payloads, plans, (back.id,), last, ground, force=True))
                 return back
 
     @locked
@@ -218,6 +220,8 @@ class ChangeQueue:
         """Record the outcome of a request at the region's controller."""
         request = self._in_flight[region].pop(outcome.change, None)
         if request is not None:  # the controller of a resumed run may end changes of the earlier run
+            if outcome.needs_force:
+                self._withhold(request, outcome.error)
             self._known.end(region, request, outcome)
             self._advance(region)
 
@@ -390,8 +394,18 @@ class ChangeQueue:
         plan = request.plans[region]
         payloads = {name: request.payloads[name] for name in plan.targets}
         undoes = request.undoes.id if request.undoes is not None else ""
-        how = (plan, request.updates, payloads, request.guard, request.rehearse, undoes, request.timeout_s)
-        self._shell.carry_out(region, change_requested(self._regions[region].graph, request.id, *how))
+        how = (plan, request.updates, payloads, request.guard, request.rehearse, undoes)
+        asked = change_requested(
+            self._regions[region].graph, request.id, *how, timeout_s=request.timeout_s, force=request.force
+        )
+        self._shell.carry_out(region, asked)
+
+    def _withhold(self, request: Request, words: str) -> None:
+        """Abort a request that has to be forced in the regions that have not begun, so that nothing of it is made."""
+        for region in request.plans:
+            if request in self._waiting[region]:
+                self._waiting[region].remove(request)
+                self._abort(region, request, words)
 
     def _abort(self, region: int, request: Request, words: str) -> None:
         scheduler = request.plans[region].scheduler

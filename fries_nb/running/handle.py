@@ -96,6 +96,7 @@ class Run(RunMonitor):
     def reconfigure(
         self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, *, merge: bool = False,
         guard: float | Tuples | None = None, rehearse: bool = True, timeout: float | None = None,
+        force: bool = False,
     ) -> Change:  # fmt: skip
         """Change operators while the dataflow runs, in one transaction; returns at once.
 
@@ -116,9 +117,13 @@ class Run(RunMonitor):
                 otherwise by a restart from the last checkpoint, if there is one. If neither is possible, ``on_error``
                 applies. ``change.guard`` describes the coverage, and ``change.settled()`` returns the final outcome.
             rehearse: whether to try the change on recent tuples first. A keyed function is given the state of one key,
-                as it is after these tuples.
+                as it is after these tuples. A change is ``aborted``, and ``result().needs_force``, if every one of
+                these tuples is dropped, by a new function or below it, and not so without the change; or if a new
+                function takes 100 times as long for a row as the present one, and at least a millisecond.
             timeout: seconds within which a loop that the change touches must have emptied, once no row enters it any
                 more; otherwise the change is aborted. ``None`` for no limit; ``change.cancel()`` ends the wait as well.
+            force: whether to make it even if the rehearsal shows that it drops every tuple, or is so much slower. (One
+                that fails there is not made.)
 
         Returns:
             The handle of the change.
@@ -132,8 +137,9 @@ class Run(RunMonitor):
         updates, limit = as_updates(change), checked_limit(guard)
         limit_s = checked_timeout(timeout)
         return self._runner.queue.request(
-            updates, scheduler, pruning, merge=merge, limit=limit, rehearse=rehearse, timeout_s=limit_s
-        )
+            updates, scheduler, pruning, merge=merge, limit=limit, rehearse=rehearse, timeout_s=limit_s,
+            force=force,
+        )  # fmt: skip
 
     def rollback(self, scheduler: str = "fries", change: Change | str | None = None) -> Change:
         """Undo a change that is in effect or under way, by a change back; returns at once.

@@ -34,6 +34,8 @@ class Request:
         ground: for a rollback, operator to the request whose function it restores.
         guard: the duration of its guard; ``None`` without one.
         rehearse: whether it is rehearsed on recent tuples; a merged request is, if one of its parts is.
+        force: whether it is made although its rehearsal gives reason to doubt it; a merged request is forced if all of
+            its parts are.
         timeout_s: seconds within which loops that it touches must have emptied; ``None`` for no limit.
         as_fix: whether it was begun as the fix of an operator that is still paused.
         begun_s: region index to the time at which it was begun, in seconds of the run's clock.
@@ -55,6 +57,7 @@ class Request:
     guard: Limit | None = None
     rehearse: bool = True
     timeout_s: float | None = None
+    force: bool = False
     as_fix: bool = False
     begun_s: dict[int, float] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
@@ -82,6 +85,7 @@ class Request:
             payloads={name: payload for one in whole for name, payload in one.payloads.items()},
             merged=tuple(change for one in whole for change in one.merged),
             rehearse=any(one.rehearse for one in whole),
+            force=all(one.force for one in whole),
         )
 
     def rolled_back(self, region: int) -> bool:

@@ -138,14 +138,15 @@ class Cluster:
 
     def request(
         self, change: Mapping[str, Any], scheduler: str = "fries", *, pruning: bool = True, rehearse: bool = False,
-        guard: Limit | None = None,
+        guard: Limit | None = None, force: bool = False,
     ) -> str:  # fmt: skip
         """Request a change; returns its id, a key of ``outcomes`` once it has ended.
 
         ``guard`` is the duration of the change's guard, in seconds of the cluster's clock or in tuples. ``rehearse``
-        rehearses the new functions of the most upstream targets on a recent tuple, as a run on Spark does.
+        rehearses the new functions of the most upstream targets on recent tuples, as a run on Spark does; ``force``
+        makes the change even if these give reason to doubt it.
         """
-        name = self.changes.request(change, scheduler, pruning, rehearse, guard)
+        name = self.changes.request(change, scheduler, pruning, rehearse, guard, force)
         self.post()
         return name
 

@@ -84,10 +84,10 @@ class SeededChanges:
 
     def request(
         self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, rehearse: bool = False,
-        guard: Limit | None = None,
+        guard: Limit | None = None, force: bool = False,
     ) -> str:  # fmt: skip
         """Request a change; returns its id. See ``Cluster.request``; ``posted`` returns the controller's events."""
-        asked = self._queue.request(as_updates(change), scheduler, pruning, limit=guard, rehearse=rehearse)
+        asked = self._queue.request(as_updates(change), scheduler, pruning, limit=guard, rehearse=rehearse, force=force)
         return asked.id
 
     def roll_back(self) -> str:

@@ -5,6 +5,8 @@ whether the change fails where the current configuration does not. A tuple on wh
 with the current functions; if they fail as well (as for a dead letter), it is ignored. A tuple on which an operator is
 paused is never ignored, since a fix has to process it.
 
+A change of which nothing fails may still be doubted (see ``doubts``); it is then made only if it is forced.
+
 The schemas that arrive at sinks are reported to the controller, which knows what the sinks have accepted.
 """
 
@@ -22,11 +24,14 @@ from fries_nb.operators.failures import user_traceback
 from fries_nb.operators.firing import is_firing
 from fries_nb.operators.instance import Ready
 from fries_nb.operators.recent import Recent
+from fries_nb.worker.doubts import Doubts, Tried, loses_rows
 from fries_nb.worker.trial import NotCopied, Passage, Trial, TrialFailed, TrialLayout, difference
 from fries_nb.worker.worker import Worker
 
 LASTS_NS = 10_000_000
 """Duration in nanoseconds after which only the first tuple of each operator is tried."""
+AT_MOST_NS = 200_000_000
+"""The same while rows seem to be lost, which a few tuples do not show (see ``doubts``)."""
 
 
 class Rehearsals:
@@ -59,36 +64,40 @@ class Rehearsals:
         """
         ready = {target: one for (change, target), one in self._ready.items() if change == order.change}
         try:
-            return _Rehearsal(order, worker, TrialLayout(workers, ready)).run(self._clock)
+            return _Rehearsal(order, worker, TrialLayout(workers, ready), self._clock).run()
         except BaseException as error:  # noqa: BLE001 (a tuple that cannot be loaded, say, runs the user's code)
             words = f"the rehearsal of change {order.change!r} failed: {exception_text(error)}"
             return Rehearsed(order.change, worker, words, user_traceback(error))
 
 
 class _Rehearsal:
-    def __init__(self, order: Rehearse, worker: WorkerId, layout: TrialLayout) -> None:
+    def __init__(self, order: Rehearse, worker: WorkerId, layout: TrialLayout, clock: Callable[[], int]) -> None:
         self._order = order
         self._worker = worker
         self._layout = layout
-        self._new = Trial(layout, new=True)
+        self._clock = clock
+        self._new = self._trial(new=True)
         self._present: Trial | None = None
-        self._passages: list[Passage] = []
+        self._tried: list[Tried] = []
         self._finished = Passage()
 
-    def run(self, clock: Callable[[], int]) -> Rehearsed:
-        end, begun = clock() + LASTS_NS, set[str]()
+    def _trial(self, new: bool) -> Trial:
+        return Trial(self._layout, new, self._clock)
+
+    def run(self) -> Rehearsed:
+        began, begun = self._clock(), set[str]()
         for start, pickled in in_turn(self._order.samples):
-            if start in begun and clock() >= end:
+            if start in begun and self._clock() - began >= (AT_MOST_NS if self._loses_rows else LASTS_NS):
                 continue
             begun.add(start)
             recent: Recent = pickle.loads(pickled)
             try:
-                self._passages.append(self._new.run(start, recent))
+                self._tried.append(Tried(start, recent, self._new.run(start, recent)))
             except TrialFailed as failed:
                 present = None if recent.facing else self._pass_with_current(start, recent)
                 if recent.facing or present is not None:
                     return self._refusal(failed, start, present)
-                self._new = Trial(self._layout, new=True)  # without the effects of a tuple that failed
+                self._new = self._trial(new=True)  # without the effects of a tuple that failed
         return self._finish() or self._success()
 
     def _finish(self) -> Rehearsed | None:
@@ -104,7 +113,7 @@ class _Rehearsal:
 
     def _finishes_with_current(self, samples: Sequence[tuple[str, Recent]]) -> bool:
         """Whether the current functions do not fail when time has passed, given the same tuples."""
-        present = Trial(self._layout, new=False)
+        present = self._trial(new=False)
         try:
             for start, recent in samples:
                 present.run(start, recent)
@@ -120,7 +129,7 @@ class _Rehearsal:
 
         It is empty if the current functions cannot be loaded a second time; the new ones are then judged alone.
         """
-        self._present = self._present or Trial(self._layout, new=False)
+        self._present = self._present or self._trial(new=False)
         try:
             return self._present.run(start, recent)
         except NotCopied:
@@ -146,7 +155,7 @@ class _Rehearsal:
         return Rehearsed(self._order.change, self._worker, told, user_traceback(error))
 
     def _success(self) -> Rehearsed:
-        passages = [*self._passages, self._finished]
+        passages = [*(one.after for one in self._tried), self._finished]
         tried = frozenset(name for passage in passages for name in passage.tried)
         spared = frozenset(name for passage in passages for name in passage.spared) - tried
         arriving: dict[str, dict[bytes, None]] = {}
@@ -160,11 +169,20 @@ class _Rehearsal:
         behind_spared = self._layout.below(spared)
         unreached = self._layout.below(self._order.samples) - tried - behind_spared - arriving.keys()
         return Rehearsed(
-            self._order.change, self._worker, tuples=len(self._passages), tried=tried, spared=spared,
+            self._order.change, self._worker, doubt=self._doubt(), tuples=len(self._tried), tried=tried, spared=spared,
             unreached=frozenset(unreached), writes=writes,
             arriving={sink: tuple(schemas) for sink, schemas in arriving.items()},
             taken={sink: self._layout.taken(sink).serialize().to_pybytes() for sink in arriving},
         )  # fmt: skip
+
+    @property
+    def _loses_rows(self) -> bool:
+        return self._order.compares and loses_rows([one.after for one in self._tried], self._layout.targets)
+
+    def _doubt(self) -> str:
+        if not self._order.compares:
+            return ""
+        return Doubts(self._layout, self._new, self._tried, self._finished, self._clock).first()
 
 
 def in_turn(samples: Mapping[str, Iterable[bytes]]) -> Iterator[tuple[str, bytes]]:

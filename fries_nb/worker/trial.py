@@ -11,8 +11,9 @@ since their behaviour would not change.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
@@ -37,6 +38,7 @@ from fries_nb.operators.outputs import Output, Types, assemble, check_names
 from fries_nb.operators.recent import Recent
 from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.state import StateCopy, Transform, transformed
+from fries_nb.operators.steps import Sides, Step
 from fries_nb.operators.window_steps import call_for_all
 from fries_nb.progress.antichain import Antichain
 from fries_nb.worker.outbox import Outbox
@@ -108,6 +110,25 @@ class TrialLayout:
 
 
 @dataclass
+class Tally:
+    """What one operator did in a trial.
+
+    Attributes:
+        taken: number of rows that it took.
+        given: number of rows that it gave, to an operator that takes them.
+        ns: nanoseconds that it took for them, without those of other operators.
+    """
+
+    taken: int = 0
+    given: int = 0
+    ns: int = 0
+
+    def add(self, other: Tally) -> None:
+        """Add what it did for another tuple."""
+        self.taken, self.given, self.ns = self.taken + other.taken, self.given + other.given, self.ns + other.ns
+
+
+@dataclass
 class Passage:
     """The results of one tuple.
 
@@ -116,6 +137,8 @@ class Passage:
         writes: operators at the ends of chains to the columns that they wrote, by type name.
         arrived: sinks to the schemas in which rows arrived.
         edges: pairs of operators to the schema that passed between them.
+        left: number of rows that are left where the trial ends: at sinks, and at operators that did not run.
+        tallies: what each operator did.
     """
 
     tried: set[str] = field(default_factory=set)
@@ -123,6 +146,8 @@ class Passage:
     writes: dict[str, dict[str, str]] = field(default_factory=dict)
     arrived: list[tuple[str, pa.Schema]] = field(default_factory=list)
     edges: dict[tuple[str, str], pa.Schema] = field(default_factory=dict)
+    left: int = 0
+    tallies: defaultdict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
 
 
 class TrialFailed(Exception):
@@ -147,13 +172,55 @@ class NotCopied(TrialFailed):
     """An operator's function could not be loaded and opened for a trial."""
 
 
-class Trial:
-    """One configuration of a layout's operators: the new one (``new``), or the current one."""
+class Meter:
+    """Tallies what the operators of a trial do; of nested steps the time counts for the innermost one.
 
-    def __init__(self, layout: TrialLayout, new: bool) -> None:
+    Args:
+        clock: returns nanoseconds.
+
+    Attributes:
+        tallies: the tallies of the tuple in hand.
+    """
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self.tallies = defaultdict[str, Tally](Tally)
+        self._clock = clock
+        self._running: list[str] = []
+        self._since = 0
+
+    @contextmanager
+    def taking(self, operator: str, rows: int) -> Iterator[None]:
+        """A block in which an operator processes rows."""
+        self.tallies[operator].taken += rows
+        self._pass()
+        self._running.append(operator)
+        try:
+            yield
+        finally:
+            self._pass()
+            self._running.pop()
+
+    def _pass(self) -> None:
+        now = self._clock()
+        if self._running:
+            self.tallies[self._running[-1]].ns += now - self._since
+        self._since = now
+
+
+class Trial:
+    """One configuration of a layout's operators: the new one (``new``), or the current one.
+
+    Args:
+        layout: the operators.
+        new: whether it is the configuration of the change.
+        clock: returns nanoseconds.
+    """
+
+    def __init__(self, layout: TrialLayout, new: bool, clock: Callable[[], int]) -> None:
         self._layout = layout
         self._new = new
         self._chains: dict[str, _Chain] = {}
+        self._meter = Meter(clock)
 
     def run(self, start: str, recent: Recent) -> Passage:
         """Process a tuple from the operator ``start`` down to the sinks.
@@ -161,7 +228,7 @@ class Trial:
         Raises:
             TrialFailed: an operator failed on it, or on a tuple derived from it.
         """
-        passage = Passage()
+        passage = self._passage()
         self._pass_on("", start, recent, passage)
         return passage
 
@@ -171,10 +238,15 @@ class Trial:
         Raises:
             TrialFailed: an operator failed on it.
         """
-        passage = Passage()
+        passage = self._passage()
         for operator in self._layout.ordered(self._chains):
             for batch in self._chains[operator].firings():
                 self._pass_on(FIRED, operator, Recent(batch), passage)
+        return passage
+
+    def _passage(self) -> Passage:
+        passage = Passage()
+        self._meter.tallies = passage.tallies
         return passage
 
     def _pass_on(self, sender: str, operator: str, came: Recent, passage: Passage) -> None:
@@ -195,16 +267,19 @@ class Trial:
     def _is_run(self, sender: str, to: str, batch: pa.RecordBatch, passage: Passage) -> bool:
         place = self._layout.place(to)
         if place is None:
+            passage.left += batch.num_rows
             return False
         worker = place[0]
         passage.edges[sender, to] = batch.schema
         if worker.instances[0].operator.traits.is_sink:
+            passage.left += batch.num_rows
             passage.arrived.append((to, pa.schema([field for field in batch.schema if field.name not in HIDDEN])))
             return False
         names = {instance.worker.operator for instance in worker.instances}
         came = worker.came.get(sender)
         if is_costly(worker) and not names & self._layout.targets and came is not None and _equal(came, batch.schema):
             passage.spared |= names
+            passage.left += batch.num_rows
             return False
         return True
 
@@ -216,6 +291,7 @@ class Trial:
             chain = chain or self._made(operator)
         except BaseException as error:
             if self._layout.chain(operator).isdisjoint(self._layout.targets):
+                passage.left += came.batch.num_rows
                 return  # not replaced; the answer names it among the operators that were not reached
             raise NotCopied(operator, error, edge, passage) from error
         try:
@@ -228,16 +304,17 @@ class Trial:
             raise TrialFailed(name, error, edge, passage) from error
         for branch, batch in produced:
             passage.writes.setdefault(chain.tail, {}).update(types_of(batch.schema))
-            for out in chain.worker.wiring.edges:
-                if out.branch == branch:
-                    yield out.to, batch.slice(0, MOST_ROWS)
+            receivers = [out.to for out in chain.worker.wiring.edges if out.branch == branch]
+            passage.tallies[chain.tail].given += batch.num_rows if receivers else 0
+            for receiver in receivers:
+                yield receiver, batch.slice(0, MOST_ROWS)
 
     def _made(self, operator: str) -> _Chain:
         place = self._layout.place(operator)
         assert place is not None  # only operators with a worker on this host are run
         worker, position = place
         copies = [self._copy(instance) for instance in worker.instances[position:]]
-        self._chains[operator] = made = _Chain(worker, copies)
+        self._chains[operator] = made = _Chain(worker, copies, self._meter)
         return made
 
     def _copy(self, instance: Instance) -> Instance:
@@ -279,8 +356,9 @@ def _equal(one: pa.Schema, other: pa.Schema) -> bool:
 class _Chain:
     """Copies of the operators of one chain, from a given position to its end."""
 
-    def __init__(self, worker: Worker, instances: Sequence[Instance]) -> None:
+    def __init__(self, worker: Worker, instances: Sequence[Instance], meter: Meter) -> None:
         self.worker = worker
+        self._meter = meter
         self.names = {instance.worker.operator for instance in instances}
         self.tail = instances[-1].worker.operator
         self.outbox = Outbox(worker.wiring.edges)
@@ -297,10 +375,26 @@ class _Chain:
 
     def _batches(self, batch: pa.RecordBatch) -> Out:
         for instance in self._instances:
-            batch = call_of_batch(instance)(batch)
+            with self._meter.taking(instance.worker.operator, batch.num_rows):
+                batch = call_of_batch(instance)(batch)
             if not batch.num_rows:
                 return []
+            if instance is not self._instances[-1]:
+                self._meter.tallies[instance.worker.operator].given += batch.num_rows
         return [(0, batch)]
+
+    def _metered(self, position: int, instance: Instance, step: Step) -> Step:
+        """The step, with its time and the rows that come to it in the trial's tallies."""
+        meter, name = self._meter, instance.worker.operator
+        before = self._instances[position - 1].worker.operator if position else ""
+
+        def metered(row: Row) -> None:
+            if before:
+                meter.tallies[before].given += 1
+            with meter.taking(name, 1):
+                step(row)
+
+        return metered
 
     def _rows(self, came: Recent, sender: str) -> Out:
         wiring = self.worker.wiring
@@ -313,7 +407,8 @@ class _Chain:
         for instance in self._instances:
             instance.draw = _first_rows()
         is_left = sender == wiring.left
-        step = compile_chain(self._instances, branches, lambda: "left" if is_left else "right", fired=fired)
+        side: Sides = lambda: "left" if is_left else "right"  # noqa: E731
+        step = compile_chain(self._instances, branches, side, self._metered, fired)
         with self._instances[0].bound():
             for row in rows:
                 step(row)

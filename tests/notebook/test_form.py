@@ -54,6 +54,26 @@ def test_a_guard_is_a_number_of_seconds(form: ChangeForm, run: StandIn, wrong: s
         assert run.guard == guard
 
 
+def test_a_change_that_is_doubted_is_made_by_a_second_click(form: ChangeForm, run: StandIn) -> None:
+    """Of the same entries; another entry is doubted anew."""
+    run.doubt = "new FM drops every row; nothing changed, and force=True makes the change all the same"
+
+    def click() -> str:
+        form.apply.click()
+        until_applied()
+        return form.result.value
+
+    assert f"FM by fries aborted: {run.doubt}, as does a second click" in click()
+    assert not form.apply.disabled
+    assert "done by fries" in click()
+    assert "a second click" in click()
+    form.functions["FM"].value = "lambda row: None"
+    assert "a second click" in click()
+    form.scheduler.value = "epoch"
+    assert "a second click" in click()
+    assert "done by epoch" in click()
+
+
 class Proxy:
     """A model that is loaded when it is used."""
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from run_setting import until
 
 from fries_nb.changes import Change
-from fries_nb.errors import ReconfigurationError
+from fries_nb.errors import DoubtfulChangeError, ReconfigurationError, see
 from fries_nb.messages import Paused, WorkerId
 from fries_nb.notebook import waits
 from fries_nb.notebook.statuses import status_line, troubles
@@ -80,6 +80,18 @@ def test_a_change_that_an_operator_in_its_way_has_aborted_says_how_to_fix_it(
     error = refused(shell, "%fries_reconfigure MC=dict", capsys)
     assert type(error) is ReconfigurationError
     assert str(error) == f"MC aborted: {said}; fix it alone, with %fries_reconfigure FM=..."
+
+
+def test_a_change_that_is_doubted_needs_an_option(
+    shell: InteractiveShell, run: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error has a class and a page of its own."""
+    run.outcome, run.doubt = "done", "new FM drops every row; nothing changed, and force=True makes the change"
+    error = refused(shell, "%fries_reconfigure FM=dict", capsys)
+    assert type(error) is DoubtfulChangeError
+    assert str(error) == f"FM aborted: {run.doubt}, as does --force on this line"
+    assert see(error).endswith("howto/change-fails/#a-change-that-drops-every-tuple")
+    assert told(shell, "%fries_reconfigure FM=dict --force").startswith("done by fries")
 
 
 @pytest.mark.parametrize(

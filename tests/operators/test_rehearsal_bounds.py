@@ -109,13 +109,16 @@ def test_one_with_a_state_is_no_other() -> None:
     assert (answer.error, asked) == ("", {"rows": MOST_ROWS, "ends": 1})
 
 
-@pytest.mark.parametrize("last", [nothing, dict])
-def test_nor_is_it_asked_for_more_where_its_rows_go_nowhere(last: Any) -> None:
-    """The last operator drops them all, or none. Two that multiply do not multiply each other."""
+@pytest.mark.parametrize(("last", "compared"), [(nothing, MOST_ROWS), (dict, 0)])
+def test_nor_is_it_asked_for_more_where_its_rows_go_nowhere(last: Any, compared: int) -> None:
+    """The last operator drops them all, or none. Two that multiply do not multiply each other.
+
+    If nothing is left, the present functions are tried as well.
+    """
     counts = Operator("C", function=counted)
     chain = [one_to_many("M", itself), one_to_many("N", hundred), counts, Operator("L", function=last)]
     answer = rehearsed(*chain, name="M", function=endless)
-    assert (answer.error, asked) == ("", {"rows": 100 + MOST_ROWS + MOST_ROWS, "ends": 1})
+    assert (answer.error, asked) == ("", {"rows": 100 + MOST_ROWS + MOST_ROWS + compared, "ends": 1})
 
 
 def test_a_list_of_many_elements_becomes_as_few_rows() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from patience import PATIENCE_S
@@ -79,5 +80,44 @@ def test_a_change_goes_without_its_rehearsal_where_one_says_so(spark: SparkSessi
         assert (done.outcome, done.rehearsal) == ("done", "not rehearsed, as requested")
         before = run.metrics().operators["out"].processed
         until(lambda: run.metrics().operators["out"].processed > before + 100, run)
+    finally:
+        run.stop(drain=False)
+
+
+def slow(row: dict[str, Any]) -> dict[str, Any]:
+    """Takes 20 ms."""
+    time.sleep(0.02)
+    return row
+
+
+def test_a_change_that_loses_every_row_or_is_far_slower_has_to_be_forced(spark: SparkSession) -> None:
+    """Over two hosts, within a chain; until it is forced rows arrive as before, and the rollback needs no force."""
+    flow = fn.Dataflow("numbers")
+    numbers = flow.source("numbers", fn.rate(2_000)).map("M", dict).filter("F", lambda row: row["value"] >= 0)
+    numbers.sink("out", fn.memory())
+    run = flow.run(spark, hosts=2, workers=2)
+
+    def arrive() -> None:
+        before = run.metrics().operators["out"].processed
+        until(lambda: run.metrics().operators["out"].processed > before + 500, run)
+
+    try:
+        arrive()
+        doubted: dict[str, dict[str, Any]] = {
+            "new M drops every row in the rehearsal: of ": {"M": lambda row: None},
+            "new F drops every row in the rehearsal: of ": {"F": lambda row: False},
+            "with the new M no row is left in the rehearsal: F, which stays": {"M": lambda row: {"value": -1}},
+            "new M takes 2": {"M": slow},
+        }
+        for words, change in doubted.items():
+            result = run.reconfigure(change).result(PATIENCE_S)
+            assert (result.outcome, result.needs_force) == ("aborted", True), result
+            assert result.error.startswith(words), result.error
+        arrive()
+        assert run.reconfigure({"M": lambda row: row | {"m": 1}}).result(PATIENCE_S).outcome == "done"
+        arrive()
+        assert run.reconfigure({"M": lambda row: None}, force=True).result(PATIENCE_S).outcome == "done"
+        assert run.rollback().result(PATIENCE_S).outcome == "done"
+        arrive()
     finally:
         run.stop(drain=False)

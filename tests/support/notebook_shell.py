@@ -139,6 +139,7 @@ class StandIn:
         self.state = "running"
         self.error = ""
         self.outcome: str | None = "done"
+        self.doubt = ""
         self.why_aborted = "FM[0]: open() raised OSError: no model"
         self.asked: dict[str, Any] = {}
         self.changes: tuple[Change, ...] = ()
@@ -180,18 +181,21 @@ class StandIn:
         *,
         merge: bool = False,
         guard: float | None = None,
+        force: bool = False,
     ) -> Change:
-        """Refuses what a run refuses."""
+        """Refuses what a run refuses; a change that is doubted is aborted unless it is forced."""
         updates = as_updates(change)
         check_updates(self.graph, updates)
         plan = schedule(scheduler, self.graph, updates, pruning)
         self.asked, self.guard = change, guard
         pairs = {name: (self.graph.operator(name).function, one.function) for name, one in updates.items()}
         asked = Change(f"u{len(self.changes) + 1}", plan, updates, 1.0, functions=lambda _: pairs)
+        doubted = self.doubt if not force else ""
         if self.outcome is not None:
-            error = "" if self.outcome == "done" else self.why_aborted
+            outcome = "aborted" if doubted else self.outcome
+            error = "" if outcome == "done" else doubted or self.why_aborted
             parts = tuple(tuple(sorted(part.operators)) for part in plan.covering.components)
-            asked.resolve(Outcome(asked.id, scheduler, self.outcome, error, components=parts))
+            asked.resolve(Outcome(asked.id, scheduler, outcome, error, components=parts, needs_force=bool(doubted)))
         self.changes = (*self.changes, asked)
         return asked
 

@@ -7,6 +7,7 @@ of successful calls are emitted, and the other rows become dead letters.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from fries_nb.operators.failures import FAILURES, failure, set_aside
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.kinds import CALLS
 from fries_nb.operators.outputs import Results
-from fries_nb.operators.recent import Passed, Recent, one_row, passed, recent_rows, with_earlier
+from fries_nb.operators.recent import LIGHT, SAMPLES, Passed, Recent, one_row, passed, recent_rows
 from fries_nb.operators.retry import is_retried, rewound
 
 Call = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -112,7 +113,7 @@ class BatchExecutor:
         self._ran: list[list[int]] = []
         self._batch: pa.RecordBatch | None = None
         self._position = 0
-        self._passed: dict[int, Sequence[Passed]] = {}
+        self._passed: dict[int, deque[Passed]] = {}
         self._results: Results = []
         self.rebuild()
 
@@ -169,7 +170,10 @@ class BatchExecutor:
             instance.refused.clear()
             out = call(batch)
             if rows := passed(batch.num_rows, instance.refused):
-                self._passed[position] = with_earlier(batch, rows, self._passed.get(position, ()))
+                kept = self._passed.setdefault(position, deque(maxlen=SAMPLES))
+                if batch.get_total_buffer_size() > LIGHT:
+                    kept.clear()
+                kept.appendleft((batch, rows))
             instance.processed += batch.num_rows
             if instance.audit:
                 log_batch(instance, ran, batch, out)

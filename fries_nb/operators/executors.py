@@ -29,18 +29,17 @@ from fries_nb.operators.inner_loop import LEAST, InnerLoop, can_loop
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.outputs import ManyOutputs, Output, Results, Types, assemble, check_names, weakly
 from fries_nb.operators.recent import (
+    LIGHT,
     SAMPLES,
     Noted,
     Passed,
     Recent,
-    is_light,
     noting,
     one_row,
     passed,
     recent_row,
     recent_rows,
     recorded,
-    with_earlier,
 )
 from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.steps import Step
@@ -118,8 +117,7 @@ class RowExecutor:
         self._inner: InnerLoop | None = None
         self._due: tuple[Step, Step] | None = None
         self._noted: Noted = {}
-        self._is_light = False
-        self._passed: Sequence[Passed] = ()
+        self._passed = deque[Passed](maxlen=SAMPLES)
         self._refused = [instance.refused for instance in instances if is_guarded(instance.operator)]
         self._joined: list[tuple[pa.Field, str]] = []
         self._settled = SettledColumns()
@@ -159,9 +157,8 @@ class RowExecutor:
         return "left" if self._sender == self._left else "right"
 
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
-        self._passed = self._last_passed()
-        if self._noted and self._columns is not None:
-            self._release_noted(self._columns)
+        if self._columns is not None:
+            self._keep_last(self._columns)
         self._sender = sender
         if self._instances[0].agenda is not None:
             note_columns(self._instances[0], sender, batch.schema)
@@ -176,14 +173,16 @@ class RowExecutor:
         self._position = 0
         self._failed = False
 
-    def _release_noted(self, last: Columns) -> None:
-        """Keep the copied rows of the last batch, and of light ones before it: each refers to its whole batch."""
-        light, self._is_light = self._is_light, is_light(last.batch)
-        if light and self._is_light:
+    def _keep_last(self, last: Columns) -> None:
+        """Keep the last rows of a batch for rehearsals, and those before it unless the batch is large."""
+        rows = passed(self._position, self._instances[0].refused)
+        if not rows or self._sender == FIRED:
             return
-        for instance, rows in self._noted.items():
-            if own := [row for row in rows if row.columns is last]:
-                self._noted[instance] = deque(own, SAMPLES)
+        if last.batch.get_total_buffer_size() > LIGHT:
+            self._passed.clear()
+            for instance, noted in self._noted.items():
+                self._noted[instance] = deque([row for row in noted if row.columns is last], SAMPLES)
+        self._passed.appendleft((last.batch, rows))
 
     def _forget_settled(self) -> None:
         self._settled.forget()
@@ -308,16 +307,12 @@ class RowExecutor:
 
     def samples(self, position: int) -> Sequence[Recent]:
         if position:
-            rows = reversed(self._noted.get(self._instances[position], ()))
-            return [recent for recent in map(recent_row, rows) if recent is not None]
-        return recent_rows(self._last_passed())
-
-    def _last_passed(self) -> Sequence[Passed]:
-        """The last tuples that the first operator has processed."""
+            noted = reversed(self._noted.get(self._instances[position], ()))
+            return [recent for recent in map(recent_row, noted) if recent is not None]
         rows = passed(self._position, self._instances[0].refused)
-        if self._columns is None or not rows or self._sender == FIRED:
-            return self._passed
-        return with_earlier(self._columns.batch, rows, self._passed)
+        if self._columns is None or self._sender == FIRED:
+            return recent_rows(self._passed)
+        return recent_rows([(self._columns.batch, rows), *self._passed])
 
     def facing(self) -> pa.RecordBatch | None:
         return None if self._columns is None or not self.remaining else one_row(self._columns.batch, self._position)

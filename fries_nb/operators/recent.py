@@ -1,10 +1,10 @@
 """Recent input tuples of an operator, on which its next function is tried.
 
 They are tuples that the current function has processed successfully, since a tuple that became a dead letter may fail
-with any function. For a paused worker the first one is the tuple that failed, which the fix has to process. The input
-of the first operator of a chain, and that of batched operators, are rows of the last batch, which is in memory anyway,
-and if it has few, of light ones before it. Between row functions rows are not kept, so one row of each slice is copied,
-or a few of a long one, which bounds the cost.
+with any function. Only for a paused worker it is the tuple that failed, which the fix has to process. The input of the
+first operator of a chain, and that of batched operators, are rows of the last batch, which is in memory anyway, and if
+it has few, of light ones before it. Between row functions rows are not kept, so one row of each slice is copied, or a
+few of a long one, which bounds the cost.
 
 >>> came = Recent(pa.RecordBatch.from_pydict({"n": [1], "text": ["x"]})).row()
 >>> recent_row(came | {"words": ["x"]}).row()
@@ -33,8 +33,8 @@ from fries_nb.operators.values import as_value
 SAMPLES = 8
 """Maximum number of recent tuples that a worker provides for a trial."""
 
-_LIGHT = 1 << 16
-"""Maximum number of bytes of a batch that is kept for its last rows."""
+LIGHT = 1 << 16
+"""Size in bytes above which of a batch, no rows before it are kept: each refers to the whole of its batch."""
 _COPIED = 1024
 """One row of so many is copied between the functions of a chain, and at least one of each slice."""
 
@@ -100,23 +100,6 @@ def passed(end: int, refused: Collection[int], count: int = SAMPLES) -> list[int
             found.append(index)
         index -= 1
     return found
-
-
-def is_light(batch: pa.RecordBatch) -> bool:
-    """Whether a batch is so small that it is kept for its last rows when further ones have come."""
-    return bool(batch.get_total_buffer_size() <= _LIGHT)
-
-
-def with_earlier(batch: pa.RecordBatch, rows: Sequence[int], earlier: Sequence[Passed]) -> Sequence[Passed]:
-    """The last rows of a batch, and if these are few, also those of light batches before it; the last ones first."""
-    parts, count = [(batch, rows)], len(rows)
-    for one in earlier:
-        if count >= SAMPLES:
-            break
-        if is_light(one[0]):
-            parts.append(one)
-            count += len(one[1])
-    return parts
 
 
 def recent_rows(parts: Iterable[Passed]) -> list[Recent]:

@@ -184,10 +184,10 @@ class ChainWork:
         self._instructions.append(TellController(answer))
 
     def _recent(self, position: int) -> tuple[Recent, ...]:
-        """Tuples for a rehearsal; if the worker is paused, first the tuple that a fix has to process."""
+        """Tuples for a rehearsal; if the worker is paused, the tuple that a fix has to process."""
         facing = self._executor.facing() if self._pause.paused else None
         taken = tuple(self._executor.samples(position)) or self._earlier.get(self.instances[position].worker, ())
-        return taken if facing is None else (Recent(facing, facing=True), *taken)
+        return taken if facing is None else (Recent(facing, facing=True),)
 
     # ---- work
 

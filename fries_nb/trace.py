@@ -86,6 +86,26 @@ class Began(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", t
     function: str | None = None
 
 
+class Matched(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="matched"):
+    """The keys of these transactions' tuples at an operator that compares them: a dedup, or one side of a self-join.
+
+    Attributes:
+        transactions: the transactions, one for each tuple.
+        keys: the key of each tuple, as text; equal keys have equal texts.
+        operator: the operator.
+        worker: index of the worker.
+        side: the input, ``left`` or ``right``; empty for a dedup.
+        emitted: whether a tuple left for each of these: the first one with its key, or the second half of a pair.
+    """
+
+    transactions: tuple[str | int, ...]
+    keys: tuple[str, ...]
+    operator: str
+    worker: int = 0
+    side: str = ""
+    emitted: bool = False
+
+
 class Wrote(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="wrote"):
     """Record counts: the number of records that this worker has written to the trace before this one.
 
@@ -94,7 +114,7 @@ class Wrote(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", t
         worker: index of the worker.
         ran: number of data operations, in ``Ran`` and ``RanMany`` together.
         updated: number of function updates.
-        emitted: number of transactions in ``Emitted`` and ``Began`` together.
+        emitted: number of transactions in ``Emitted``, ``Began`` and ``Matched`` together.
         function: the change that installed the operator's current function; empty for the initial one.
         ended: whether the worker has ended and writes no further records.
         spent: whether it had ended before the hosts were started or restarted, so that it writes no other records.
@@ -152,7 +172,8 @@ class EarlierRecords(msgspec.Struct, frozen=True):
     """What the trace holds of earlier workers of a worker's index, whose records those of the worker continue.
 
     Attributes:
-        counts: their number, as in ``Wrote``: data operations, function updates, and transactions emitted or begun.
+        counts: their number, as in ``Wrote``: data operations, function updates, and transactions emitted, begun or
+            matched.
         updated: the changes whose function updates are among them, in order.
     """
 
@@ -160,7 +181,7 @@ class EarlierRecords(msgspec.Struct, frozen=True):
     updated: tuple[str | int, ...] = ()
 
 
-WorkerRecord = Ran | Updated | RanMany | Emitted | Began | Wrote
+WorkerRecord = Ran | Updated | RanMany | Emitted | Began | Matched | Wrote
 Record = WorkerRecord | TraceFlow
 
 
@@ -185,7 +206,7 @@ class Counts(NamedTuple):
                 return self._replace(ran=self.ran + len(record.transactions))
             case Updated():
                 return self._replace(updated=self.updated + 1)
-            case Emitted() | Began():
+            case Emitted() | Began() | Matched():
                 return self._replace(emitted=self.emitted + len(record.transactions))
         return self
 

@@ -15,7 +15,7 @@ still in transit.
 ...     balance.add(record)
 >>> [astray] = balance.astray([flow], records)
 >>> astray
-Astray(transaction='t2', sender='A', receiver='B', sent=1, received=0, loop='')
+Astray(transaction='t2', sender='A', receiver='B', sent=1, received=0, loop='', key='')
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class Astray:
         sent: number of its tuples that were emitted for ``receiver``, or that entered the loop.
         received: number of its tuples that ``receiver`` took, or that left the loop.
         loop: the loop, declared ``one_to_one``, that fewer or more of its tuples left than entered.
+        key: the key, as text, of which ``receiver``, a dedup or a self-join, emitted more or fewer tuples
+            (``received``) than those it took make (``sent``).
     """
 
     transaction: Id
@@ -55,6 +57,7 @@ class Astray:
     sent: int
     received: int
     loop: str = ""
+    key: str = ""
 
     @property
     def account(self) -> str:
@@ -64,10 +67,14 @@ class Astray:
         'FM emitted 1 for MC, which took 0'
         >>> Astray("t7", "", "", 1, 2, loop="L").account
         '1 entered loop L, which is declared one_to_one, and 2 left it'
+        >>> Astray("t7", "", "D", 1, 2, key="'a'").account
+        "tuples with key 'a' make 1 at D, which emitted 2"
         """
         if self.loop:
             declared = f"loop {self.loop}, which is declared one_to_one"
             return f"{self.sent:,} entered {declared}, and {self.received:,} left it"
+        if self.key:
+            return f"tuples with key {self.key} make {self.sent:,} at {self.receiver}, which emitted {self.received:,}"
         sender = self.sender or "no operator"
         return f"{sender} emitted {self.sent:,} for {self.receiver}, which took {self.received:,}"
 

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from fries_nb.audit.completeness import Completeness, StatedCounts
 from fries_nb.audit.conservation import Astray, Balance
 from fries_nb.audit.executed import Executed, Stale
+from fries_nb.audit.matching import Matching
 from fries_nb.audit.precedence import (
     Alike,
     Node,
@@ -89,8 +90,10 @@ class Verdict:
         transactions: number of transactions in the trace.
         updates: number of updates in the trace.
         stale: workers that recorded a switch and continued with another function.
-        lost: transactions of which tuples were emitted and not processed; checked for finished runs only.
-        doubled: transactions of which more tuples were processed than emitted; checked for finished runs only.
+        lost: transactions of which tuples were emitted and not processed, and pairs of a self-join that did not leave;
+            checked for finished runs only.
+        doubled: transactions of which more tuples were processed than emitted, and keys of which a dedup emitted
+            several; checked for finished runs only.
         claim: the extent of the trace: ``complete``, ``so far``, or ``not claimed``.
     """
 
@@ -126,11 +129,13 @@ def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = 
     """
     again = records if iter(records) is not records else list(records)
     sightings, completeness, balance, executed = Sightings(), Completeness(), Balance(), Executed()
+    matching = Matching()
     for record in again:
         completeness.add(record)
         sightings.add(record)
         balance.add(record)
         executed.add(record)
+        matching.add(record)
     claim, stale = completeness.claim(), tuple(executed.stale)
     updates, groups = sightings.updates, sightings.groups()
     for update, operator in targets:
@@ -142,6 +147,7 @@ def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = 
     transactions = sum(map(len, groups.values()))
     over = [flow for flow in completeness.flows if flow.finished]
     astray = balance.astray(over, again, transactions if claim is StatedCounts.COMPLETE else None)
+    astray += matching.astray(over)
     return Verdict(
         serializable=not (cycle or stale or astray),
         mixed=tuple(_mixed(groups, node_of, updates)),

@@ -91,7 +91,7 @@ def astray_in_words(astray: Astray) -> str:
     >>> astray_in_words(Astray("t7", "FM", "MC", 1, 0))
     't7 lost a tuple: FM emitted 1 for MC, which took 0'
     """
-    if not astray.sender and not astray.loop:
+    if not (astray.sender or astray.loop or astray.key):
         return f"{astray.transaction} doubled: source {astray.receiver} took it {astray.received} times"
     happened = "lost" if astray.received < astray.sent else "doubled"
     return f"{astray.transaction} {happened} a tuple: {astray.account}"

@@ -22,9 +22,12 @@ Wrote(operator='FM', worker=0, ran=2, updated=0, emitted=1, function='', ended=F
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -32,7 +35,7 @@ from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.dataflow.traits import Returns
 from fries_nb.messages import WorkerId
 from fries_nb.operators.rows import Row
-from fries_nb.trace import Began, Counts, Emitted, RanMany, Updated, WorkerRecord, Wrote
+from fries_nb.trace import Began, Counts, Emitted, Matched, RanMany, Updated, WorkerRecord, Wrote
 
 if TYPE_CHECKING:
     from fries_nb.operators.instance import Instance
@@ -58,7 +61,8 @@ class AuditLog:
         self._runs: defaultdict[str | None, list[int]] = defaultdict(list)
         self._emitted: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # by branch and extra tuples
         self._begun: defaultdict[str | None, list[int]] = defaultdict(list)
-        self._of_tuple: list[list[int]] | None = None
+        self._matched: defaultdict[tuple[str, bool], list[tuple[int, str]]] = defaultdict(list)  # by side, emitted
+        self._of_tuple: list[list[Any]] | None = None
         self._records: list[WorkerRecord] = []
         self._base = Counts()
         self._counts = Counts()
@@ -108,6 +112,13 @@ class AuditLog:
         if self._of_tuple is not None:
             self._of_tuple.append(logged)
 
+    def matched(self, transaction: int, key: Any, side: str, emitted: bool) -> None:
+        """Log a tuple that was compared with others by its key; see ``trace.Matched``."""
+        logged = self._matched[side, emitted]
+        logged.append((transaction, key_text(key)))
+        if self._of_tuple is not None:
+            self._of_tuple.append(logged)
+
     def begin_tuple(self) -> None:
         """Begin a tuple; ``take_back`` removes what is logged as emitted from now on."""
         self._of_tuple = []
@@ -127,8 +138,8 @@ class AuditLog:
         for logged in self._open():
             del logged[mark.get(id(logged), 0) :]
 
-    def _open(self) -> tuple[list[int], ...]:
-        return *self._runs.values(), *self._emitted.values(), *self._begun.values()
+    def _open(self) -> tuple[list[Any], ...]:
+        return *self._runs.values(), *self._emitted.values(), *self._begun.values(), *self._matched.values()
 
     def updated(self, change: str, before: str) -> None:
         """Log a switch, after the records so far."""
@@ -180,7 +191,11 @@ class AuditLog:
             if transactions:
                 self._add(Emitted(tuple(transactions), extra, *self._worker, branch))
                 transactions.clear()
-
+        for (side, emitted), matched in self._matched.items():
+            if matched:
+                ids, keys = zip(*matched, strict=True)
+                self._add(Matched(ids, keys, *self._worker, side, emitted))
+                matched.clear()
         for function, transactions in self._begun.items():
             if transactions:
                 self._add(Began(tuple(transactions), *self._worker, function))
@@ -199,6 +214,38 @@ def transaction_of(row: Row) -> int:
 def dropped_of(instance: Instance) -> Callable[[int], None] | None:
     """A function that logs that the user function dropped a tuple; without audit it does nothing."""
     return instance.log.dropped.append if instance.audit else None
+
+
+def matched_of(instance: Instance) -> Callable[[Row, Any, str, bool], None] | None:
+    """A function that logs a row with its key, its side, and whether a row left for it; ``None`` without audit."""
+    if not instance.audit:
+        return None
+    log = instance.log.matched
+    return lambda row, key, side, emitted: log(transaction_of(row), key, side, emitted)
+
+
+LONGEST_KEY = 60
+"""Length from which on the text of a key is cut, and ends with a hash of the whole."""
+
+
+def key_text(key: Any) -> str:
+    """The key as text, the same on every host: of equal keys equal, of others different.
+
+    >>> key_text(1), key_text(1.0), key_text("1"), key_text(("a", None)), key_text("x" * 100)[-20:]
+    ('1', '1', "'1'", "('a', None)", 'xxx…59cc7df241e439fc')
+    """
+    if isinstance(key, tuple):
+        return f"({', '.join(map(key_text, key))})"
+    if isinstance(key, int | float | Decimal) and key == key and abs(key) != float("inf"):
+        key = int(key) if key == int(key) else key
+        return str(key.normalize() if isinstance(key, Decimal) else key)
+    if isinstance(key, datetime) and key.tzinfo is not None:
+        key = key.astimezone(UTC)
+    text = repr(key)
+    if len(text) <= LONGEST_KEY:
+        return text
+    whole = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
+    return f"{text[: LONGEST_KEY - 20]}…{whole.hexdigest()}"
 
 
 def made_of(instance: Instance) -> Callable[[Row, int], None] | None:

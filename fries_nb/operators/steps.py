@@ -19,7 +19,7 @@ from typing import Any
 from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state, takes_time
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError
-from fries_nb.operators.audit_log import dropped_of, made_of, transaction_of
+from fries_nb.operators.audit_log import dropped_of, made_of, matched_of, transaction_of
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.rows import ALONE, UNKNOWN, UNWRITTEN, Row, derived, detach
@@ -257,7 +257,7 @@ def self_join_step(instance: Instance, behind: Behind) -> Step:
     """
     emit, side = behind.valued(instance)[0], behind.side
     key, suffix = instance.operator.key, instance.function
-    state, read, dropped = instance.state, key_reader(key), dropped_of(instance)
+    state, read, dropped, matched = instance.state, key_reader(key), dropped_of(instance), matched_of(instance)
 
     def step(row: Row) -> None:
         try:
@@ -270,8 +270,9 @@ def self_join_step(instance: Instance, behind: Behind) -> Step:
             state.put(values, waiting := (here, deque()))
         if waiting[0] == here:
             waiting[1].append(mine)
-            if dropped is not None:
+            if dropped is not None and matched is not None:
                 dropped(row.columns.transactions()[row.index])
+                matched(row, values, here, False)
             return
         partner = waiting[1].popleft()
         if not waiting[1]:
@@ -279,6 +280,8 @@ def self_join_step(instance: Instance, behind: Behind) -> Step:
         left, right = (mine, partner) if here == "left" else (partner, mine)
         new = {name + suffix if name in left else name: value for name, value in right.items() if name not in key}
         emit(derived(left | new, row))
+        if matched is not None:
+            matched(row, values, here, True)
 
     return step
 
@@ -320,8 +323,8 @@ def _renamed(columns: dict[str, Any], row: Row, suffix: str, operator: str) -> d
 def dedup_step(instance: Instance, behind: Behind) -> Step:
     """Emits the row if it is the first with its key."""
     emit = behind.valued(instance)[0]
-    state, read, dropped = instance.state, key_reader(instance.operator.key), dropped_of(instance)
-    find = state.find
+    state, read, find = instance.state, key_reader(instance.operator.key), instance.state.find
+    dropped, matched = dropped_of(instance), matched_of(instance)
 
     def step(row: Row) -> None:
         try:
@@ -334,6 +337,8 @@ def dedup_step(instance: Instance, behind: Behind) -> Step:
             emit(row)
         elif dropped is not None:
             dropped(row.columns.transactions()[row.index])
+        if matched is not None:
+            matched(row, key, "", not seen)
 
     return step
 

@@ -28,13 +28,15 @@ from typing import IO
 import msgspec
 
 from fries_nb.messages import WorkerId
-from fries_nb.trace import EarlierRecords, earlier_records, last_word
+from fries_nb.trace import EarlierRecords, Matched, earlier_records, last_word
 from fries_nb.transport.packing import Packed, PackedEmitted, PackedRun, unpack
 
 IN_MEMORY = 64 << 20
 """Maximum number of bytes of trace in memory."""
 _RECORD = 200
 """Approximate size of a record without its transactions in bytes."""
+_MATCH = 100
+"""Approximate size of a transaction with its key in bytes."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Packed])
@@ -194,4 +196,6 @@ def _read(spool: IO[bytes] | None, chunk: _Chunk) -> list[Packed]:
 
 
 def _size(record: Packed) -> int:
+    if isinstance(record, Matched):
+        return _RECORD + _MATCH * len(record.transactions)
     return _RECORD + (len(record.transactions) if isinstance(record, (PackedRun, PackedEmitted)) else 0)

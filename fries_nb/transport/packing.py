@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from fries_nb.trace import Began, Emitted, Ran, RanMany, Updated, WorkerRecord, Wrote
+from fries_nb.trace import Began, Emitted, Matched, Ran, RanMany, Updated, WorkerRecord, Wrote
 
 
 class PackedRun(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="packed"):
@@ -45,7 +45,7 @@ class PackedBegan(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="ki
     function: str | None = None
 
 
-Packed = Ran | Updated | Wrote | PackedRun | PackedEmitted | PackedBegan
+Packed = Ran | Updated | Wrote | Matched | PackedRun | PackedEmitted | PackedBegan
 
 
 def pack(record: WorkerRecord) -> Packed:

@@ -60,3 +60,18 @@ def test_a_cut_keeps_what_a_trace_in_memory_keeps(seed):
             assert [list(reader) for reader in readers] == before  # who reads from before still can
         on_disk, mixed, in_memory = (list(map(unpack, trace.records())) for trace in traces)
         assert on_disk == mixed == in_memory
+
+
+@pytest.mark.parametrize("bound", [0, 1 << 30])
+def test_the_records_of_a_worker_that_has_left_end_where_they_are_cut(bound):
+    """A checkpoint from before it left, and a recovery from it after: another worker of its index does not come."""
+    trace, gone = Trace(bound), WorkerId("A", 1)
+    trace.add(gone, [pack(record) for record in (Ran(1, *gone), Wrote(*gone, ran=1))])
+    trace.note(gone, 1)
+    trace.add(gone, [pack(record) for record in (Ran(2, *gone), Wrote(*gone, ran=2, ended=True))])
+    trace.leave([gone])
+    for _ in range(2):
+        trace.cut(1, lambda worker: False)
+        assert [unpack(record) for record in trace.records()] == [
+            Ran(1, *gone), Wrote(*gone, ran=1), Wrote(*gone, ran=1, ended=True)
+        ]  # fmt: skip

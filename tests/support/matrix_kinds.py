@@ -320,7 +320,7 @@ def _window(made: Callable[[], Any]) -> Declare:
 
 
 def _closed(size: int, every: int) -> Callable[[list[Row], list[Row]], Iterable[tuple[Any, ...]]]:
-    """Key, rows and sum of all windows that have rows; where they begin does not matter as long as all times begin one."""
+    """Key, end, rows and sum of all windows that have rows; each begins at a multiple of ``every``."""
 
     def expected(rows: list[Row], others: list[Row]) -> list[tuple[Any, ...]]:
         found: defaultdict[tuple[int, int], list[int]] = defaultdict(list)

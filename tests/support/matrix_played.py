@@ -398,8 +398,9 @@ def _act(played: Played, pair: tuple[str, str]) -> None:
         begun.append(Action(name, ACTIONS[name](played)))
         played.actions.append(begun[-1])
         have_ended()
-        behind = [played.chance.choice((1, 3, 10, 40))]
-        cluster.until(lambda: have_ended() or _counted(behind), MOST_STEPS)
+        for _ in range(played.chance.choice((1, 3, 10, 40))):
+            if cluster.state == "running" and not have_ended():
+                cluster.step()
     cluster.until(have_ended, MOST_STEPS)
 
 

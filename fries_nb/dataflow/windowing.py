@@ -1,12 +1,15 @@
 """Windows over the time of rows, and the function of an operator that has them.
 
-A window is a span of time ``[end - size, end)`` with an end that is a multiple of ``every``, for times below zero as
-well. A row belongs to all windows that its time is in: one if they tumble, several if they slide.
+A window is a span of time ``[start, start + size)`` with a start that is a multiple of ``every``, for times below zero
+as well; so do Spark and Flink align theirs. A row belongs to all windows that its time is in: one if they tumble,
+several if they slide.
 
 >>> list(ends_of(59, size=60, every=60)), list(ends_of(60, size=60, every=60)), list(ends_of(-1, size=60, every=60))
 ([60], [120], [0])
 >>> list(ends_of(25, size=60, every=20))
 [40, 60, 80]
+>>> [(end - 10, end) for end in ends_of(25, size=10, every=4)]
+[(16, 26), (20, 30), (24, 34)]
 >>> tumbling(60).bounds(is_timestamp=True), sliding(60, every=10).bounds(is_timestamp=False)
 ((60000000000, 60000000000), (60, 10))
 """
@@ -26,7 +29,7 @@ class Windowing:
 
     Attributes:
         size: length of a window, in seconds for timestamps, otherwise in the unit of the integers.
-        every: distance between the ends of two windows.
+        every: distance between the starts of two windows.
     """
 
     size: float
@@ -61,7 +64,7 @@ def sliding(size: float, every: float) -> Windowing:
 
     Args:
         size: length of a window; see ``tumbling``.
-        every: distance between two windows; at most ``size``.
+        every: distance between two windows, whose starts are multiples of it; at most ``size``.
 
     Returns:
         A description for ``window`` and ``Update``.
@@ -71,7 +74,8 @@ def sliding(size: float, every: float) -> Windowing:
 
 def ends_of(t: int, size: int, every: int) -> range:
     """The ends of the windows that a time is in, ascending."""
-    return range((t // every + 1) * every, t + size + 1, every)
+    first = ((t - size) // every + 1) * every  # the least start after t - size
+    return range(first + size, t + size + 1, every)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class Definition:
 
     def ends(self, t: int) -> list[int]:
         """The ends of the windows that a time is in."""
-        return [end for end in range(t + 1, t + self.size + 1) if end % self.every == 0]
+        return [end for end in range(t + 1, t + self.size + 1) if (end - self.size) % self.every == 0]
 
     def add(self, key: int, t: int, n: int, passed: int) -> None:
         """A row comes when no row before ``passed`` can be on time any more."""
@@ -56,7 +56,7 @@ def play(seed: int, run_of: Callable[..., TimedRun] = TimedRun) -> int:
     """Rows in random order, some of them late, with a frontier that goes on; returns the number of results."""
     random = Random(seed)
     every = random.choice([1, 5, 20])
-    size = every * random.choice([1, 1, 3])
+    size = random.choice([every, every, 3 * every, 2 * every + 1])  # the last: ends are no multiples
     lateness = random.choice([0, 0, 7, 20])
     model, run = Definition(size, every, lateness), run_of(window(Windowing(size, every), lateness=lateness))
     found: list[Result] = []

@@ -106,7 +106,11 @@ def found_by(run: Run) -> Counter[tuple[Any, ...]]:
     return Counter((row.terminal, row.end, row["count"], row.cents) for row in run.output().collect())
 
 
-@pytest.mark.parametrize(("size_s", "every_s"), [(HOUR_S, HOUR_S), (2 * HOUR_S, HOUR_S)], ids=["tumbling", "sliding"])
+@pytest.mark.parametrize(
+    ("size_s", "every_s"),
+    [(HOUR_S, HOUR_S), (2 * HOUR_S, HOUR_S), (HOUR_S, 2 * HOUR_S // 3)],
+    ids=["tumbling", "sliding", "aligned by starts"],
+)
 def test_the_rows_are_those_of_spark_sql(spark, started, path, size_s, every_s):
     """Tumbling and sliding windows over two hosts; at the end nothing can arrive any more."""
     windowing = fn.tumbling(size_s) if size_s == every_s else fn.sliding(size_s, every=every_s)

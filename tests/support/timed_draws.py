@@ -73,7 +73,7 @@ def sums(rows: list[dict[str, Any]], windowing: Windowing) -> list[tuple[int, in
     """Key, last time, sum and count of each window, by the definition."""
     size, every, found = int(windowing.size), int(windowing.every), dict[tuple[int, int], list[int]]()
     for row in rows:
-        for end in range(0, 400, every):
+        for end in range(size - size // every * every, 400, every):
             if end - size <= row["at"] < end:
                 state = found.setdefault((row["k"], end - 1), [0, 0])
                 state[0] += row["v"]

@@ -60,6 +60,10 @@ class DeclarationError(OperatorError):
     """An operator violated its declaration at run time, as a one-to-one operator that emitted two rows."""
 
 
+class KeyTypeError(OperatorError):
+    """A value, or a column, of a type that cannot be that of a key: a list, a struct, a map."""
+
+
 class ProtocolError(FriesError):
     """A message that is not allowed in the current state of a worker or the controller."""
 

@@ -2,7 +2,7 @@
 
 Declaring a join makes a ``JoinTable`` of the given table. Before a run its rows are stored where every host can read
 them; ``open()`` reads them and builds an index; ``find`` looks up a tuple. Keys compare as in Spark: null equals
-nothing, NaN equals NaN.
+nothing, NaN equals NaN; all else is said in ``dataflow.keys``.
 
 >>> table = JoinTable("J1", pa.table({"shop": [7, 8], "city": ["Rome", "Oslo"]}), {"SHOP_ID": "shop"})
 >>> table.open()
@@ -27,9 +27,9 @@ import pyarrow.parquet as pq
 
 from fries_nb.dataflow.catalog_endpoints import CatalogTable, Query
 from fries_nb.dataflow.endpoints import is_spark_frame
-from fries_nb.errors import DataflowError, DeclarationError, unknown
+from fries_nb.dataflow.keys import canonical_key, refuse_as_key
+from fries_nb.errors import DataflowError, DeclarationError, KeyTypeError, unknown
 
-_NAN = float("nan")
 _FAMILIES = {
     numbers.Number: "a number", str: "a string", bytes: "bytes", datetime.datetime: "a time", datetime.date: "a date",
     datetime.time: "a time of day", datetime.timedelta: "a duration",
@@ -46,11 +46,9 @@ class Index:
     """
 
     def __init__(self, table: pa.Table, key: Sequence[str]) -> None:
-        columns = [table.column(name) for name in key]
-        self._has_nan = any(pa.types.is_floating(column.type) for column in columns)
-        given = [column.to_pylist() for column in columns]
+        given = [table.column(name).to_pylist() for name in key]
         keys = given[0] if len(key) == 1 else list(zip(*given, strict=True))
-        self._positions, self.repeated = _positions([self._plain(value) for value in keys])
+        self._positions, self.repeated = _positions(list(map(canonical_key, keys)))
         self._families = [_family(next((value for value in values if value is not None), None)) for values in given]
         rest = table.drop_columns(list(key))
         self.schema: pa.Schema = rest.schema
@@ -61,19 +59,18 @@ class Index:
 
         Raises:
             TypeError: it has a type that cannot equal any key of the table, such as a string among numbers.
+            KeyTypeError: a value cannot be that of a key.
         """
-        positions = self._positions.get(self._plain(key), ())
+        try:
+            positions = self._positions.get(key)
+        except TypeError:  # not hashable; ``canonical_key`` says what it is
+            positions = None
+        if not positions:
+            key = canonical_key(key)
+            positions = self._positions.get(key, ())
         if not positions:
             self._refuse_other_families(key)
         return [{name: values[position] for name, values in self._columns} for position in positions]
-
-    def _plain(self, key: Any) -> Any:
-        """The key with a canonical NaN."""
-        if not self._has_nan:
-            return key
-        if isinstance(key, tuple):
-            return tuple([_NAN if value != value else value for value in key])
-        return _NAN if key != key else key
 
     def _refuse_other_families(self, key: Any) -> None:
         for value, family in zip(key if isinstance(key, tuple) else (key,), self._families, strict=True):
@@ -149,6 +146,8 @@ class JoinTable:
         self._index: Index | None = None
         if (known := column_names(self.data)) is not None:
             self.check_columns(known)
+        if isinstance(self.data, pa.Table):
+            self._check_types(self.data.schema)
 
     def __repr__(self) -> str:
         return f"JoinTable({self.operator!r}, a {type(self.data).__name__}, on={self.on!r}, how={self.how!r})"
@@ -190,12 +189,18 @@ class JoinTable:
             if column not in names:
                 raise DataflowError(f"the table of join {self.operator!r}: {unknown('column', column, names)}")
 
+    def _check_types(self, schema: pa.Schema) -> None:
+        try:
+            refuse_as_key((name, schema.field(name)) for name in self.on.values())
+        except KeyTypeError as error:
+            raise DataflowError(f"the table of join {self.operator!r}: {error}") from error
+
     def open(self) -> None:
         """Read the table and build the index.
 
         Raises:
             DeclarationError: a key occurs more than once in the table of a one-to-one join.
-            DataflowError: it lacks columns.
+            DataflowError: it lacks columns, or one of the key has a type that no key can have.
             OSError: it cannot be read.
             pyarrow.ArrowException: it cannot be read.
         """
@@ -213,6 +218,7 @@ class JoinTable:
         """The index; raises as ``open`` does. Workers of a host share it."""
         table = pq.read_table(self.data) if isinstance(self.data, str) else self.data
         self.check_columns(table.column_names)
+        self._check_types(table.schema)
         return Index(table, tuple(self.on.values()))
 
     def find(self, key: Any) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fries_nb.dataflow.graph import Operator
+from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import OperatorError, exception_text
 from fries_nb.operators.column_types import TypesMark
 from fries_nb.operators.failures import set_aside
@@ -23,7 +24,7 @@ from fries_nb.operators.firing import shown_firing
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.outputs import MOST_ROWS, Apart, Output
 from fries_nb.operators.rows import UNWRITTEN, Row
-from fries_nb.operators.state import keeps_state, key_reader, same_key
+from fries_nb.operators.state import keeps_state, key_reader
 from fries_nb.operators.values import as_value
 
 Step = Callable[[Row], None]
@@ -215,7 +216,7 @@ def _remembering_state(instance: Instance) -> Callable[[Row], Undo]:
 
     def remembered(row: Row) -> Undo:
         try:
-            key = same_key(read(row))
+            key = canonical_key(read(row))
             present = state.get(key)
         except Exception:  # noqa: BLE001 - the function's own access to its state fails as well, and is reported
             return _no_state

@@ -14,7 +14,8 @@ def loop(row, rows, keep, put_0):
         row.index = index
         lay('amount', came_0)
         try:
-            state = find_0(key_0)
+            try: state = find_0(key_0)
+            except TypeError: state = None
             out = call_0(row, touch_0(key_0) if state is None else state)
         except FAILURES as error:
             raise failure(instance_0, error) from error
@@ -136,7 +137,8 @@ def _called(at: int, shape: LoopShape) -> Iterator[str]:
         key = f"key_{at}"
         if step.state == "row":
             yield f"            {key} = read_{at}(row)"
-        yield f"            state = find_{at}({key})"
+        yield f"            try: state = find_{at}({key})"
+        yield "            except TypeError: state = None"
     call = f"call_{at}(row, touch_{at}({key}) if state is None else state)" if step.state else f"call_{at}(row)"
     yield f"            out = {'not not ' if step.is_filter else ''}{f'int({call})' if step.branches else call}"
     yield "        except FAILURES as error:"

@@ -15,13 +15,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import OperatorError
 from fries_nb.messages import WorkerId
 from fries_nb.operators.error_policy import Step, Undo, is_watched, remembering
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.outputs import Apart
 from fries_nb.operators.rows import Row
-from fries_nb.operators.state import keeps_state, key_reader, same_key
+from fries_nb.operators.state import keeps_state, key_reader
 
 
 def is_retried(instances: Sequence[Instance]) -> bool:
@@ -46,7 +47,7 @@ def undoable(instance: Instance, undos: Undos, step: Step) -> Step:
 
     def kept(row: Row) -> None:
         try:
-            met = (worker, same_key(read(row)))
+            met = (worker, canonical_key(read(row)))
             is_new = met not in undos
         except Exception:  # noqa: BLE001 - the function's own access to its state fails as well, and is reported
             is_new = False

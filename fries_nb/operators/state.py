@@ -22,19 +22,19 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from operator import eq, itemgetter
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
 import cloudpickle
 
 from fries_nb.dataflow.graph import Operator
+from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import takes_state
 from fries_nb.errors import OperatorError
 from fries_nb.topology.partitioning import bins_of_keys
 
 Transform = Callable[[Any], Any]
-_NAN = float("nan")
 _NOTED = 1_000
 """Number of new keys, beyond that of all keys, that are noted before those that have gone are forgotten."""
 
@@ -63,17 +63,6 @@ def key_reader(key: Sequence[str]) -> Callable[[Mapping[str, Any]], Any]:
 
 def _no_key(row: Mapping[str, Any]) -> None:
     return None
-
-
-def same_key(key: Any) -> Any:
-    """The key with a canonical object for NaN, since a dict treats any other NaN as another key.
-
-    >>> {same_key(float("nan")): 1}[same_key(float("nan"))]
-    1
-    """
-    if isinstance(key, tuple):
-        return key if all(map(eq, key, key)) else tuple(map(same_key, key))
-    return key if key == key else _NAN
 
 
 def transformed(state: Any, transforms: tuple[Transform, ...]) -> Any:
@@ -118,7 +107,8 @@ class KeyedState:
     def find(self) -> Callable[[Any], Any]:
         """A function that returns a key's state if it needs neither transformation nor creation, otherwise ``None``.
 
-        It costs no more than a dict; on ``None`` call ``touch`` or ``get``. It is valid until the configuration
+        It costs no more than a dict, and takes a key as it is, canonical or not (see ``dataflow.keys``). On ``None``,
+        or a TypeError since the key is not hashable, call ``touch`` or ``get``. It is valid until the configuration
         changes, when a chain is compiled anew.
         """
         return self._live.get
@@ -132,8 +122,12 @@ class KeyedState:
         """The state of ``key``, transformed if needed; ``None`` if it was never seen.
 
         If a transformation raises, the old state is kept for a later attempt.
+
+        Raises:
+            KeyTypeError: a value cannot be that of a key.
+            Exception: a pending transformation failed.
         """
-        key = same_key(key)
+        key = canonical_key(key)
         found = self._live.get(key)
         if found is None:
             for layer in self._layers:
@@ -153,7 +147,7 @@ class KeyedState:
 
     def put(self, key: Any, state: Any) -> None:
         """Set the state of ``key``, in the form of the current configuration."""
-        key = same_key(key)
+        key = canonical_key(key)
         is_known = key in self._live
         for layer in self._layers:
             is_known = layer.states.pop(key, None) is not None or is_known
@@ -163,7 +157,7 @@ class KeyedState:
 
     def drop(self, key: Any) -> None:
         """Remove the state of ``key``, which counts as never seen from then on; idempotent."""
-        key = same_key(key)
+        key = canonical_key(key)
         for states in self._all():
             states.pop(key, None)
 
@@ -207,7 +201,7 @@ class KeyedState:
 
     def load(self, states: dict[Any, Any]) -> None:
         """Replace all states, which are in the form of the current configuration."""
-        self._live = {same_key(key): state for key, state in states.items()}
+        self._live = {canonical_key(key): state for key, state in states.items()}
         self._layers.clear()
         self._unsorted, self._sorted = None, {}
 
@@ -270,7 +264,7 @@ class KeyedState:
             states: key to state.
             missed: the transformations that these states have missed, in order.
         """
-        same = {same_key(key): state for key, state in states.items()}
+        same = {canonical_key(key): state for key, state in states.items()}
         if self._unsorted is not None:
             self._unsorted += same
         if missed:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from sys import getrefcount
 from typing import Any
 
+from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state, takes_time
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError
@@ -23,7 +24,7 @@ from fries_nb.operators.audit_log import dropped_of, made_of, matched_of, transa
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.rows import ALONE, UNKNOWN, UNWRITTEN, Row, derived, detach
-from fries_nb.operators.state import key_reader, same_key
+from fries_nb.operators.state import key_reader
 from fries_nb.operators.timed_calls import timed_call
 from fries_nb.operators.values import all_hashable, as_value
 
@@ -70,14 +71,20 @@ def call_of(instance: Instance) -> Callable[[Row], Any]:
 
         def with_state(row: Row) -> Any:
             value = row[name]
-            state = find(value)
+            try:
+                state = find(value)
+            except TypeError:  # not hashable; ``touch`` says what it is
+                state = None
             return process(row, touch(value) if state is None else state)
     else:
         read = key_reader(key)
 
         def with_state(row: Row) -> Any:
             values = read(row)
-            state = find(values)
+            try:
+                state = find(values)
+            except TypeError:
+                state = None
             return process(row, touch(values) if state is None else state)
 
     return with_state
@@ -261,9 +268,9 @@ def self_join_step(instance: Instance, behind: Behind) -> Step:
 
     def step(row: Row) -> None:
         try:
-            values = same_key(read(row))
+            values = canonical_key(read(row))
             waiting = state.get(values)
-        except (KeyError, TypeError) as error:
+        except FAILURES as error:
             raise failure(instance, error) from error
         here, mine = side(), dict(row)
         if waiting is None:
@@ -328,9 +335,9 @@ def dedup_step(instance: Instance, behind: Behind) -> Step:
 
     def step(row: Row) -> None:
         try:
-            key = same_key(read(row))
+            key = canonical_key(read(row))
             seen = find(key) or state.get(key)
-        except (KeyError, TypeError) as error:
+        except FAILURES as error:
             raise failure(instance, error) from error
         if not seen:
             state.put(key, True)

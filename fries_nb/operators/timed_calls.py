@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fries_nb.dataflow.hidden_columns import TIME
+from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import is_generator
 from fries_nb.errors import DeclarationError, TokenError
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.firing import due_emitter, is_reached, rows_of
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.rows import Columns, Row
-from fries_nb.operators.state import key_reader, same_key
+from fries_nb.operators.state import key_reader
 from fries_nb.operators.time_values import TimeValues, time_values
 from fries_nb.progress.agenda import Agenda
 from fries_nb.progress.token_handles import Token
@@ -101,7 +102,7 @@ class At:
             raise TokenError(f"{name}: at.call({time!r}) is for a time before that of the row, {self.time!r}")
         agenda = self._instance.agenda
         assert agenda is not None, "the operator is timed"
-        agenda.call(max(ticks, agenda.stamp[1]), same_key(self._key))
+        agenda.call(max(ticks, agenda.stamp[1]), canonical_key(self._key))
 
     def keep(self) -> Token:
         """A token of the row's time: the right to produce output at that time, or later, until it is dropped.
@@ -112,7 +113,7 @@ class At:
         assert book is not None, "the operator is timed"
         assert agenda is not None, "the operator is timed"
         version, right, *rounds = agenda.stamp
-        return book.keep(int(bins_of_keys([self._key])[0]), (version, max(self._ticks, right), *rounds))
+        return book.keep(int(bins_of_keys([canonical_key(self._key)])[0]), (version, max(self._ticks, right), *rounds))
 
 
 def timed_call(instance: Instance) -> Callable[[Row], Any]:
@@ -124,7 +125,10 @@ def timed_call(instance: Instance) -> Callable[[Row], Any]:
     def begun(row: Row) -> Iterator[Any]:
         """The state of the row's key, while ``at`` stands for the row."""
         key = read(row)
-        state = find(key)
+        try:
+            state = find(key)
+        except TypeError:  # not hashable; ``touch`` says what it is
+            state = None
         at.begin(row, key)
         try:
             with _keeping(instance, key):
@@ -152,7 +156,7 @@ def _keeping(instance: Instance, key: Any) -> Iterator[None]:
     mark = book.mark()
     yield
     if agenda.keepers is not None and hasattr(instance.function, "reached"):
-        agenda.keepers.add(same_key(key), mark)
+        agenda.keepers.add(canonical_key(key), mark)
 
 
 class TokenOutput:

@@ -19,6 +19,7 @@ from typing import Any
 
 from fries_nb.dataflow.event_time import ticks
 from fries_nb.dataflow.hidden_columns import TIME
+from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, ends_of
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import made_of, transaction_of
@@ -26,7 +27,7 @@ from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.firing import due_emitter, rows_of
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.rows import Columns, Row, detach
-from fries_nb.operators.state import Transform, key_reader, same_key, transformed
+from fries_nb.operators.state import Transform, key_reader, transformed
 from fries_nb.operators.steps import Behind, Step, own_row
 from fries_nb.operators.time_values import TimeValues, time_values
 from fries_nb.progress.times import EARLIEST
@@ -116,7 +117,7 @@ def window_step(instance: Instance, behind: Behind) -> Step:
     def step(row: Row) -> None:
         count = 0
         try:
-            key = same_key(read(row))
+            key = canonical_key(read(row))
             windows: Windows = find(key) or state.touch(key)
             taken = take(row, key, windows)
         except FAILURES as error:
@@ -253,7 +254,7 @@ def retire_step(instance: Instance) -> Step:
     assert agenda is not None, "windows are timed"
 
     def step(row: Row) -> None:
-        key, lateness = same_key(read(row)), bounds.of(row.columns).lateness
+        key, lateness = canonical_key(read(row)), bounds.of(row.columns).lateness
         windows: Windows = state.get(key) or {}
         for span, window in due(row):
             if lateness and not window.fired:
@@ -285,7 +286,7 @@ def _due_windows(instance: Instance) -> Callable[[Row], list[tuple[Span, OpenWin
     assert agenda is not None, "windows are timed"
 
     def due(row: Row) -> list[tuple[Span, OpenWindow]]:
-        columns, key = row.columns, read(row)
+        columns, key = row.columns, canonical_key(read(row))
         lateness, t, rounds = bounds.of(columns).lateness, columns.times()[row.index], agenda.stamp[2:]
         windows: Windows = find(key) or touch(key)
         found = [

@@ -1,7 +1,8 @@
 """Partitioning of tuples: a stable hash of the key determines a bin, and bins are assigned to workers.
 
-The hash must be equal in every process and for every batch, so it depends on the values of the key only: 1, 1.0 and
-True are in one bin, since they are one key of a dict. All functions work on whole columns.
+The hash must be equal in every process and for every batch, and for keys that are equal (see ``dataflow.keys``), so it
+depends on the values of the key only: 1, 1.0 and True are in one bin, as are all times of one instant. All functions
+work on whole columns.
 
 >>> import pyarrow as pa
 >>> bins = bins_of_values([pa.array([4963, 4963, 7])])
@@ -14,15 +15,20 @@ True are in one bin, since they are one key of a dict. All functions work on who
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from fries_nb.dataflow.keys import canonical_key, is_uuid, refuse_as_key
 
 BINS = 1024
 """Number of bins of the key space; larger than any number of workers."""
@@ -35,14 +41,16 @@ _EXACT = Context(prec=80)
 _NAN = np.uint64(0x7FF8000000000000)
 """The canonical bits of NaN; NaNs of all bit patterns are one key."""
 _NULL = np.uint64(0x9E3779B97F4A7C15)
+_EPOCH, _EPOCH_UTC = datetime(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC)
+_US_IN = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_DAY_MS = 86_400_000
+_64_BITS = 2**64 - 1
+_BEYOND = 54
+"""By how many bits nanoseconds are shifted in the hash input, so that they do not overlap microseconds."""
 
 
 def bins_of_values(columns: Sequence[pa.Array]) -> Bins:
-    """The bin, 0 to ``BINS`` - 1, of each row of these key columns of equal length.
-
-    Raises:
-        pyarrow.ArrowNotImplementedError: a column of lists or structs, which cannot be a key.
-    """
+    """The bin, 0 to ``BINS`` - 1, of each row of these key columns of equal length, of types that keys can have."""
     return _bins([_hash(column) for column in columns])
 
 
@@ -54,9 +62,9 @@ def _bins(hashed: Sequence[npt.NDArray[np.uint64]]) -> Bins:
 
 
 def bins_of_keys(keys: Sequence[Any]) -> Bins:
-    """The bin of each key, a value or a tuple of values; equal to that of the rows with this key.
+    """The bin of each canonical key, a value or a tuple of values; equal to that of the rows with this key.
 
-    Equal values of several types are one key of a dict, so keys of one column may have several types.
+    Equal values of several types are one key, so keys of one column may have several types.
 
     >>> bins_of_keys([7, 7.5, "a"]).tolist() == [
     ...     int(bins_of_values([pa.array([key])])[0]) for key in (7, 7.5, "a")]
@@ -87,13 +95,13 @@ class Binning:
 
         Raises:
             KeyError: a key column is missing.
-            pyarrow.ArrowNotImplementedError: a column of lists or structs, which cannot be a key.
+            KeyTypeError: a column of lists or structs, which cannot be a key.
         """
         columns = [batch.column(name) for name in self._key]
-        if batch.num_rows != 1 or any(pa.types.is_nested(column.type) for column in columns):
+        refuse_as_key(zip(self._key, columns, strict=True))
+        if batch.num_rows != 1:
             return bins_of_values(columns)
-        values = [column[0].as_py() for column in columns]
-        lone = (*values, *map(type, values))  # with types, since 1 and Decimal(1) are equal but hashed differently
+        lone = canonical_key(tuple([column[0].as_py() for column in columns]))
         found = self._known.get(lone)
         if found is None:
             if len(self._known) >= MOST_KNOWN:
@@ -139,19 +147,44 @@ def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 def _hash(column: pa.Array) -> npt.NDArray[np.uint64]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    elif pa.types.is_run_end_encoded(column.type):
+        column = pc.run_end_decode(column)
+    elif is_uuid(column.type):
+        column = column.storage
+    nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    bits = _column_bits(column) if nulls is None or not nulls.all() else np.zeros(len(column), dtype=np.uint64)
+    return _mix(bits) if nulls is None else np.where(nulls, _NULL, _mix(bits))
+
+
+def _column_bits(column: pa.Array) -> npt.NDArray[np.uint64]:
+    """Hash input of a column; nulls have any."""
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
-        filled = column.fill_null(False if pa.types.is_boolean(kind) else 0) if nulls is not None else column
-        hashed = _mix(_bits(filled.to_numpy(zero_copy_only=False)))
-        return hashed if nulls is None else np.where(nulls, _NULL, hashed)
+        filled = column.fill_null(False if pa.types.is_boolean(kind) else 0) if column.null_count else column
+        return _bits(filled.to_numpy(zero_copy_only=False))
+    if pa.types.is_temporal(kind):
+        return _ticks_bits(column)
     coded = column.dictionary_encode()
-    digests = [_NULL if value is None else _digest(value) for value in coded.dictionary.to_pylist()]
-    table = np.array([*digests, _NULL], dtype=np.uint64)
-    indices = coded.indices.fill_null(len(digests)) if coded.indices.null_count else coded.indices
-    codes = indices.to_numpy(zero_copy_only=False)
-    hashes: npt.NDArray[np.uint64] = table[codes]
-    return hashes
+    bits = [_bits_of_value(value) for value in coded.dictionary.to_pylist()]
+    indices = coded.indices.fill_null(0) if coded.indices.null_count else coded.indices
+    found: npt.NDArray[np.uint64] = np.array(bits, dtype=np.uint64)[indices.to_numpy(zero_copy_only=False)]
+    return found
+
+
+def _ticks_bits(column: pa.Array) -> npt.NDArray[np.uint64]:
+    """Hash input of dates, as days, and of times and durations, as microseconds, with the nanoseconds beyond."""
+    kind, width = column.type, pa.int32() if column.type.bit_width == 32 else pa.int64()
+    view = column.view(width)
+    ticks = (view.fill_null(0) if view.null_count else view).to_numpy(zero_copy_only=False).astype(np.int64)
+    if pa.types.is_date(kind):
+        return (ticks // _DAY_MS if kind.bit_width == 64 else ticks).view(np.uint64)
+    if kind.unit != "ns":
+        return (ticks * _US_IN[kind.unit]).view(np.uint64)
+    whole, beyond = np.divmod(ticks, 1_000)
+    if pa.types.is_time(kind):  # Python's times of day have none
+        beyond[:] = 0
+    bits: npt.NDArray[np.uint64] = (whole ^ (beyond << _BEYOND)).view(np.uint64)
+    return bits
 
 
 def _bits(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
@@ -169,40 +202,49 @@ def _bits(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
 
 
 def _hash_of_values(values: Sequence[Any]) -> npt.NDArray[np.uint64]:
-    """The ``_hash_of_value`` of each value; of all at once if they have one common type, fifty times faster."""
+    """The ``_hash`` of a column with these values; faster if they have one common type."""
     kinds = set(map(type, values))
-    if kinds == {str}:
-        return _mix(np.array([zlib.crc32(value.encode()) for value in values], dtype=np.uint64))
     if kinds == {int} or kinds == {float}:
         with suppress(OverflowError):  # integers that only fit without a sign
             return _mix(_bits(np.array(values, dtype=np.float64 if kinds == {float} else np.int64)))
-    return np.array([_hash_of_value(value) for value in values], dtype=np.uint64)
+    hashed = _mix(np.array([_bits_of_value(value) for value in values], dtype=np.uint64))
+    return np.where([value is None for value in values], _NULL, hashed) if type(None) in kinds else hashed
 
 
-def _hash_of_value(value: object) -> int:
-    """The ``_hash`` of a column with this one value."""
-    if value is None:
-        return int(_NULL)
-    if isinstance(value, (bool, int, float)):
-        kind = np.float64 if isinstance(value, float) else np.int64 if value < 2**63 else np.uint64
-        return int(_mix(_bits(np.array([value], dtype=kind)))[0])
-    return _digest(value)
+def _bits_of_value(value: Any) -> int:
+    """Hash input of one canonical key; of none if it is ``None``."""
+    if isinstance(value, str):
+        return zlib.crc32(value.encode("utf-8", "surrogatepass"))
+    if isinstance(value, (int, float, Decimal)):
+        return _bits_of_number(value)
+    if isinstance(value, datetime):
+        since = value - (_EPOCH if value.tzinfo is None else _EPOCH_UTC)
+        return _bits_of_duration(since, getattr(value, "nanosecond", 0))
+    if isinstance(value, date):
+        return (value.toordinal() - _EPOCH.toordinal()) & _64_BITS
+    if isinstance(value, time):
+        return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
+    if isinstance(value, timedelta):
+        return _bits_of_duration(value, getattr(value, "nanoseconds", 0))
+    return 0 if value is None else zlib.crc32(getattr(value, "bytes", value))  # a UUID has them
 
 
-def _digest(value: object) -> int:
-    if isinstance(value, Decimal):
-        return _digest_of_decimal(value)
-    text = value if isinstance(value, bytes) else str(value).encode()
-    return int(_mix(np.array([zlib.crc32(text)], dtype=np.uint64))[0])
+def _bits_of_duration(value: timedelta, beyond: int) -> int:
+    whole = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
+    return (whole ^ (beyond << _BEYOND)) & _64_BITS
 
 
-def _digest_of_decimal(value: Decimal) -> int:
-    """Digest of the value, whatever its scale: 1.5 and 1.50 are one key of a dict, as are Decimal(1), 1 and 1.0."""
-    if value.is_nan():
-        return int(_mix(np.array([_NAN]))[0])
-    if value == int(value) and -(2**63) <= value < 2**64:
-        kind = np.int64 if value < 2**63 else np.uint64
-        return int(_mix(np.array([int(value)], dtype=kind).view(np.uint64))[0])
-    if value == float(value):
-        return int(_mix(np.array([float(value)]).view(np.uint64))[0])
-    return int(_mix(np.array([zlib.crc32(str(_EXACT.normalize(value)).encode())], dtype=np.uint64))[0])
+def _bits_of_number(value: int | float | Decimal) -> int:
+    """Hash input of a number, whatever its type and its scale: Decimal(1), 1, 1.0 and True are one key."""
+    if value != value:
+        return int(_NAN)
+    if isinstance(value, Decimal) and (value.is_infinite() or value.adjusted() > 30):
+        is_whole = False  # nor is a power of ten with many zeros written out
+    else:
+        is_whole = isinstance(value, int) or (abs(value) < 2**64 and value == int(value))
+    if is_whole and -(2**63) <= value < 2**64:
+        return int(value) & _64_BITS
+    with suppress(OverflowError):
+        if value == (near := float(value)):
+            return int.from_bytes(struct.pack("<d", near), "little")
+    return zlib.crc32(str(_EXACT.normalize(Decimal(value))).encode())

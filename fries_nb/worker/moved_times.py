@@ -36,9 +36,9 @@ from collections.abc import Collection, Iterator
 import cloudpickle
 import pyarrow as pa
 
+from fries_nb.dataflow.keys import canonical_key
 from fries_nb.messages import MovedTimes
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.state import same_key
 from fries_nb.progress.agenda import Antichain, Entry
 
 
@@ -96,9 +96,11 @@ class TimesTransfer:
             assert agenda is not None, "both workers are of the same operator"
             held = {bin: pickle.loads(both) for bin, both in moved.agenda.items()}
             for bin in {**moved.agenda, **moved.fired}:
-                entries = [(tuple(time), same_key(key)) for time, key in held.get(bin, ((), ()))[0]]
+                entries = [(tuple(time), canonical_key(key)) for time, key in held.get(bin, ((), ()))[0]]
                 agenda.receive(bin, entries, {(*rounds,): t for t, *rounds in moved.fired.get(bin, ())})
             if agenda.keepers is not None:
-                keepers = {bin: [(same_key(key), number) for key, number in kept] for bin, (_, kept) in held.items()}
+                keepers = {
+                    bin: [(canonical_key(key), number) for key, number in kept] for bin, (_, kept) in held.items()
+                }
                 is_told = moved.reached is not None and agenda.frontier == Antichain(tuple(map(tuple, moved.reached)))
                 agenda.keepers.receive(keepers, are_due=agenda.frontier is not None and not is_told)

@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from fries_nb.dataflow.graph import Partitioning
 from fries_nb.dataflow.hidden_columns import HIDDEN
-from fries_nb.errors import DeclarationError, ProtocolError, close_match
+from fries_nb.errors import DeclarationError, KeyTypeError, ProtocolError, close_match
 from fries_nb.measurements import BufferMeasured
 from fries_nb.messages import ChannelId, End, Frame, Marker, Watermark
 from fries_nb.progress.change_batch import ChangeBatch
@@ -237,11 +237,9 @@ class Outbox:
             raise DeclarationError(
                 f"{sender} sends rows with columns {', '.join(have) or 'none'}; {keyed}", sender
             ) from None
-        except pa.ArrowNotImplementedError as error:
-            raise DeclarationError(
-                f"{sender} sends rows whose {', '.join(edge.key)} cannot be a key, as {edge.to} needs it: {error}",
-                sender,
-            ) from error
+        except KeyTypeError as error:
+            keyed = f"{edge.to} is keyed by {', '.join(edge.key)}"
+            raise DeclarationError(f"{sender} sends rows, and {keyed}: {error}", sender) from error
 
     @property
     def buffered(self) -> bool:

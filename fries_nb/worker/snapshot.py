@@ -32,13 +32,13 @@ from msgspec.structs import replace
 
 from fries_nb.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot
 from fries_nb.dataflow.graph import Operator
+from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, OperatorError, ProtocolError, exception_text
 from fries_nb.messages import Saved, WorkerId
 from fries_nb.operators.dry_run import loaded_update, new_function, open_function
 from fries_nb.operators.failures import user_traceback
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.state import same_key
 from fries_nb.trace import Counts
 from fries_nb.worker.events import Save, TellController
 
@@ -90,12 +90,12 @@ def _restore_times(instance: Instance, before: Snapshot) -> None:
         return
     every = {bin: {(*rounds,): t for t, *rounds in of} for bin, of in before.fired.items()}
     held = {bin: pickle.loads(both) for bin, both in before.agenda.items()}
-    entries = [(time, same_key(key)) for some, _ in held.values() for time, key in some]
+    entries = [(time, canonical_key(key)) for some, _ in held.values() for time, key in some]
     instance.agenda.load(entries, every.pop(EVERY_BIN, {}), every)
     instance.tokens.load(before.tokens)
     for bin, (_, keepers) in held.items():
         if instance.agenda.keepers is not None:
-            instance.agenda.keepers.load(bin, [(same_key(key), number) for key, number in keepers])
+            instance.agenda.keepers.load(bin, [(canonical_key(key), number) for key, number in keepers])
     instance.came = pa.ipc.read_schema(pa.py_buffer(before.came)) if before.came else None
     instance.rewindowed = bool(before.applied)
 

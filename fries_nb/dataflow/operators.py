@@ -24,6 +24,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from fries_nb.dataflow.states import why_unchangeable
 from fries_nb.dataflow.traits import TRAITS, Emits, Kind, OperatorTraits, Returns
 from fries_nb.dataflow.windowing import WindowFunction
 from fries_nb.errors import DataflowError
@@ -149,8 +150,8 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
     """Refuse a function that operator ``name`` cannot run.
 
     Raises:
-        DataflowError: no function, not callable, a wrong number of parameters, state without a key; a generator as a
-            filter or a split (which would always be true); or a split of batches.
+        DataflowError: no function, not callable, a wrong number of parameters, state without a key, or one that cannot
+            change in place; a generator as a filter or a split (which would always be true); or a split of batches.
     """
     traits = TRAITS[kind]
     try:
@@ -187,13 +188,24 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
 
 
 def _check_initial_state(name: str, given: object) -> None:
-    """Refuse an object with a state in place of what makes one, which all keys would share."""
+    """Refuse an object with a state in place of what makes one, which all keys would share, or whose states are fixed.
+
+    It is called once, to try it. One that fails is tried again for the first key: it may need what ``open`` loads.
+    """
     made = getattr(given, "initial_state", None)
     if made is not None and not callable(made):
         raise DataflowError(
             f"operator {name!r}: its initial_state is {made!r}; expected a method that makes a state, as in "
             "def initial_state(self)"
         )
+    if made is None or not takes_state(given):
+        return
+    try:
+        why = why_unchangeable(made())
+    except (Exception, SystemExit):  # noqa: BLE001 (the user's code, which is called again when it must succeed)
+        return
+    if why:
+        raise DataflowError(f"operator {name!r}: its initial_state() returns {why}")
 
 
 def _check_window_function(name: str, function: Any, kind: Kind) -> None:

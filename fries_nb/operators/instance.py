@@ -28,11 +28,11 @@ from fries_nb.checkpoints import Position
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.operators import is_timed
 from fries_nb.dataflow.windowing import WindowFunction, following
-from fries_nb.errors import OperatorError, ProtocolError
+from fries_nb.errors import ProtocolError
 from fries_nb.messages import WorkerId
 from fries_nb.operators.audit_log import AuditLog, Mark
 from fries_nb.operators.column_types import ColumnTypes
-from fries_nb.operators.state import KeyedState, StateCopy, Transform
+from fries_nb.operators.state import KeyedState, StateCopy, Transform, initial_state
 from fries_nb.progress.agenda import Agenda
 from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
 from fries_nb.progress.token_keepers import TokenKeepers
@@ -391,9 +391,4 @@ class Instance:
 def _initial_state(instance: Instance | None) -> Any:
     """The state of a key that the instance has not seen."""
     assert instance is not None, "its state outlives an instance"
-    make: Callable[[], Any] = getattr(instance.function, "initial_state", dict)
-    state = make()
-    if state is None:
-        name = instance.worker.operator
-        raise OperatorError(f"initial_state() of {name} returned None; it must return a state")
-    return state
+    return initial_state(instance.worker.operator, instance.function)

@@ -31,6 +31,7 @@ import cloudpickle
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import takes_state
+from fries_nb.dataflow.states import why_unchangeable
 from fries_nb.errors import OperatorError
 from fries_nb.topology.partitioning import bins_of_keys
 
@@ -69,12 +70,30 @@ def transformed(state: Any, transforms: tuple[Transform, ...]) -> Any:
     """The state after these transformations, in order.
 
     Raises:
-        OperatorError: one returned ``None``, probably because it changed the state in place and did not return it.
+        OperatorError: one returned ``None``, probably because it changed the state in place and did not return it, or a
+            state that cannot change in place.
     """
     for transform in transforms:
         state = transform(state)
         if state is None:
             raise OperatorError("the state transformation returned None; it must return the new state")
+        if why := why_unchangeable(state):
+            raise OperatorError(f"the state transformation returned {why}")
+    return state
+
+
+def initial_state(operator: str, function: Any) -> Any:
+    """A new state for a key of this function.
+
+    Raises:
+        OperatorError: its ``initial_state()`` returned ``None``, or a state that cannot change in place.
+        Exception: it failed.
+    """
+    state = getattr(function, "initial_state", dict)()
+    if state is None:
+        raise OperatorError(f"initial_state() of {operator} returned None; it must return a state")
+    if why := why_unchangeable(state):
+        raise OperatorError(f"initial_state() of {operator} returned {why}")
     return state
 
 

@@ -27,7 +27,7 @@ from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.firing import due_emitter, rows_of
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.rows import Columns, Row, detach
-from fries_nb.operators.state import Transform, key_reader, transformed
+from fries_nb.operators.state import Transform, initial_state, key_reader, transformed
 from fries_nb.operators.steps import Behind, Step, own_row
 from fries_nb.operators.time_values import TimeValues, time_values
 from fries_nb.progress.times import EARLIEST
@@ -168,7 +168,8 @@ def _early_emitter(instance: Instance, emit: Step) -> Callable[[Row, Any], int]:
 
 def _taker(instance: Instance) -> Callable[[Row, Any, Windows], list[OpenWindow]]:
     """A function that returns the windows that take a row, and opens those that are not open."""
-    bounds, agenda, initial = _Bounds(instance), instance.agenda, _initial(instance)
+    bounds, agenda, name = _Bounds(instance), instance.agenda, instance.worker.operator
+    function = instance.function.function
     assert agenda is not None, "windows are timed"
 
     def opened(key: Any, windows: Windows, span: Span, lateness: int) -> OpenWindow | None:
@@ -177,7 +178,7 @@ def _taker(instance: Instance) -> Callable[[Row, Any, Windows], list[OpenWindow]
         if not is_on_time and not (lateness and agenda.may_call(last + lateness, key)):
             return None
         agenda.call(last if is_on_time else last + lateness, key)
-        windows[span] = window = OpenWindow(initial(), fired=not is_on_time)
+        windows[span] = window = OpenWindow(initial_state(name, function), fired=not is_on_time)
         return window
 
     def take(row: Row, key: Any, windows: Windows) -> list[OpenWindow]:
@@ -190,19 +191,6 @@ def _taker(instance: Instance) -> Callable[[Row, Any, Windows], list[OpenWindow]
         return found
 
     return take
-
-
-def _initial(instance: Instance) -> Callable[[], Any]:
-    make: Callable[[], Any] = getattr(instance.function.function, "initial_state", dict)
-    name = instance.worker.operator
-
-    def initial() -> Any:
-        state = make()
-        if state is None:
-            raise OperatorError(f"initial_state() of {name} returned None; it must return a state")
-        return state
-
-    return initial
 
 
 def _late_emitter(instance: Instance, emits: Any) -> Step:

@@ -1,0 +1,51 @@
+"""States that can change in place: the state of a key is what its function changes, so a number can be none.
+
+``process(row, state)`` returns a row, not a state. What it assigns to its parameter is lost when it returns.
+
+>>> why_unchangeable({"count": 0}), why_unchangeable(([], 0))
+('', '')
+>>> why_unchangeable((0, "a"))
+"(0, 'a') (tuple), which cannot change in place, so nothing is kept of a key; expected a dict, a list or an object, ..."
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from types import NoneType
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+
+_CHANGEABLE = frozenset({dict, list})
+_PLAIN = frozenset({NoneType, bool, int, float, complex, str, bytes, range, Fraction})
+"""Types without an attribute that could be set; their subclasses may have some."""
+_FIXED = (
+    Enum, Decimal, date, time, timedelta, UUID, np.generic,
+    pa.Scalar, pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table,
+)  # fmt: skip
+
+
+def why_unchangeable(state: Any) -> str:
+    """What is wrong with a state that cannot change in place; empty if it can, itself or anything in it."""
+    if type(state) in _CHANGEABLE or not _is_fixed(state):
+        return ""
+    return (
+        f"{' '.join(repr(state).split())[:60]} ({type(state).__name__}), which cannot change in place, so nothing is "
+        "kept of a key; expected a dict, a list or an object, such as {'count': 0} instead of 0"
+    )
+
+
+def _is_fixed(value: Any) -> bool:
+    if type(value) in _PLAIN or isinstance(value, _FIXED):
+        return True
+    if isinstance(value, (tuple, frozenset)):
+        return not hasattr(value, "__dict__") and all(map(_is_fixed, value))
+    if dataclasses.is_dataclass(value) and value.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        return all(_is_fixed(getattr(value, field.name, None)) for field in dataclasses.fields(value))
+    return False

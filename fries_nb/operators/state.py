@@ -29,9 +29,9 @@ from typing import Any
 import cloudpickle
 
 from fries_nb.dataflow.graph import Operator
+from fries_nb.dataflow.kept_states import why_unchangeable
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import takes_state
-from fries_nb.dataflow.states import why_unchangeable
 from fries_nb.errors import OperatorError
 from fries_nb.topology.partitioning import bins_of_keys
 
@@ -79,21 +79,6 @@ def transformed(state: Any, transforms: tuple[Transform, ...]) -> Any:
             raise OperatorError("the state transformation returned None; it must return the new state")
         if why := why_unchangeable(state):
             raise OperatorError(f"the state transformation returned {why}")
-    return state
-
-
-def initial_state(operator: str, function: Any) -> Any:
-    """A new state for a key of this function.
-
-    Raises:
-        OperatorError: its ``initial_state()`` returned ``None``, or a state that cannot change in place.
-        Exception: it failed.
-    """
-    state = getattr(function, "initial_state", dict)()
-    if state is None:
-        raise OperatorError(f"initial_state() of {operator} returned None; it must return a state")
-    if why := why_unchangeable(state):
-        raise OperatorError(f"initial_state() of {operator} returned {why}")
     return state
 
 

@@ -22,6 +22,8 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
+from fries_nb.errors import OperatorError
+
 _CHANGEABLE = frozenset({dict, list})
 _PLAIN = frozenset({NoneType, bool, int, float, complex, str, bytes, range, Fraction})
 """Types without an attribute that could be set; their subclasses may have some."""
@@ -39,6 +41,21 @@ def why_unchangeable(state: Any) -> str:
         f"{' '.join(repr(state).split())[:60]} ({type(state).__name__}), which cannot change in place, so nothing is "
         "kept of a key; expected a dict, a list or an object, such as {'count': 0} instead of 0"
     )
+
+
+def initial_state(operator: str, function: Any) -> Any:
+    """A new state for a key of this function.
+
+    Raises:
+        OperatorError: its ``initial_state()`` returned ``None``, or a state that cannot change in place.
+        Exception: it failed.
+    """
+    state = getattr(function, "initial_state", dict)()
+    if state is None:
+        raise OperatorError(f"initial_state() of {operator} returned None; it must return a state")
+    if why := why_unchangeable(state):
+        raise OperatorError(f"initial_state() of {operator} returned {why}")
+    return state
 
 
 def _is_fixed(value: Any) -> bool:

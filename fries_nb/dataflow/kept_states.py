@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -50,7 +51,8 @@ def initial_state(operator: str, function: Any) -> Any:
         OperatorError: its ``initial_state()`` returned ``None``, or a state that cannot change in place.
         Exception: it failed.
     """
-    state = getattr(function, "initial_state", dict)()
+    make: Callable[[], Any] = getattr(function, "initial_state", dict)
+    state = make()
     if state is None:
         raise OperatorError(f"initial_state() of {operator} returned None; it must return a state")
     if why := why_unchangeable(state):
@@ -63,6 +65,6 @@ def _is_fixed(value: Any) -> bool:
         return True
     if isinstance(value, (tuple, frozenset)):
         return not hasattr(value, "__dict__") and all(map(_is_fixed, value))
-    if dataclasses.is_dataclass(value) and value.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    if dataclasses.is_dataclass(value) and getattr(value, "__dataclass_params__").frozen:  # noqa: B009 (not known to types)
         return all(_is_fixed(getattr(value, field.name, None)) for field in dataclasses.fields(value))
     return False

@@ -71,7 +71,7 @@ def _canonical(value: Any) -> Any:
         return None
     if isinstance(value, datetime):
         return _of_subclass(value)
-    if isinstance(value, timedelta) and getattr(value, "nanoseconds", 0):  # of pandas' own type, as below
+    if isinstance(value, timedelta) and getattr(value, "nanoseconds", None):  # of pandas' own type, as below
         return value
     return _from_arrow(value)
 

@@ -177,13 +177,13 @@ def _ticks_bits(column: pa.Array) -> npt.NDArray[np.uint64]:
     view = column.view(width)
     ticks = (view.fill_null(0) if view.null_count else view).to_numpy(zero_copy_only=False).astype(np.int64)
     if pa.types.is_date(kind):
-        return (ticks // _DAY_MS if kind.bit_width == 64 else ticks).view(np.uint64)
-    if kind.unit != "ns":
-        return (ticks * _US_IN[kind.unit]).view(np.uint64)
-    whole, beyond = np.divmod(ticks, 1_000)
-    if pa.types.is_time(kind):  # Python's times of day have none
-        beyond[:] = 0
-    bits: npt.NDArray[np.uint64] = (whole ^ (beyond << _BEYOND)).view(np.uint64)
+        ticks = ticks // _DAY_MS if kind.bit_width == 64 else ticks
+    elif kind.unit != "ns":
+        ticks = ticks * _US_IN[kind.unit]
+    else:
+        whole, beyond = np.divmod(ticks, 1_000)
+        ticks = whole if pa.types.is_time(kind) else whole ^ (beyond << _BEYOND)  # Python's times of day have none
+    bits: npt.NDArray[np.uint64] = ticks.view(np.uint64)
     return bits
 
 
@@ -238,11 +238,7 @@ def _bits_of_number(value: int | float | Decimal) -> int:
     """Hash input of a number, whatever its type and its scale: Decimal(1), 1, 1.0 and True are one key."""
     if value != value:
         return int(_NAN)
-    if isinstance(value, Decimal) and (value.is_infinite() or value.adjusted() > 30):
-        is_whole = False  # nor is a power of ten with many zeros written out
-    else:
-        is_whole = isinstance(value, int) or (abs(value) < 2**64 and value == int(value))
-    if is_whole and -(2**63) <= value < 2**64:
+    if -(2**63) <= value < 2**64 and value == int(value):
         return int(value) & _64_BITS
     with suppress(OverflowError):
         if value == (near := float(value)):

@@ -159,6 +159,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
             payload is sent. Empty if it is no automatic rollback.
         aside: whether it went to the workers of its operator only, as the fix of a paused operator.
         superseded: the targets whose payloads are kept no more; see ``without_superseded``.
+        number: its place among the decisions of the run, from 1; 0 before it has one.
     """
 
     change: str
@@ -170,6 +171,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
     undoes: str = ""
     aside: bool = False
     superseded: tuple[str, ...] = ()
+    number: int = 0
 
     @property
     def targets(self) -> frozenset[str]:
@@ -177,8 +179,12 @@ class CommittedChange(msgspec.Struct, frozen=True):
         return frozenset((*self.payloads, *self.superseded))
 
 
-def in_effect(decided: Iterable[CommittedChange]) -> tuple[CommittedChange, ...]:
+def in_effect(decided: Iterable[CommittedChange], since: Checkpoint | None = None) -> tuple[CommittedChange, ...]:
     """The changes that were decided and not revoked, in the order in which they take effect.
+
+    Args:
+        decided: the decisions, in the order in which they were made.
+        since: the checkpoint to start from; changes that were forgotten before it are left out.
 
     >>> first = CommittedChange("u1", "fries", (), {"FM": b"code"})
     >>> second = CommittedChange("u2", "fries", (), {"FC": b"code"})
@@ -188,7 +194,7 @@ def in_effect(decided: Iterable[CommittedChange]) -> tuple[CommittedChange, ...]
     >>> [change.change for change in in_effect((first, second, fix))]
     ['u1', 'u3', 'u2']
     """
-    entries = tuple(decided)
+    entries = tuple(one for one in decided if since is None or not since.has_forgotten(one.change, one.number))
     taken_back = {entry.change for entry in entries if not (entry.targets or entry.undoes)}
     ordered: list[CommittedChange] = []
     for entry in entries:
@@ -204,11 +210,13 @@ def insert_decided(ordered: list[CommittedChange], entry: CommittedChange) -> No
 
 
 def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[str]) -> list[CommittedChange]:
-    """Remove the payloads that no worker will load after a restart.
+    """Remove the payloads that no worker will load after a restart, and forget changes without effect on one.
 
     A restarted worker runs the last function of its operator, and applies to its state the changes that are not
     ``applied`` in the checkpoint; and a guard may restore the function before the last change. So payloads are kept of
-    the last two changes in effect of each operator, and of all changes that are not applied.
+    the last two changes in effect of each operator, and of all changes that are not applied. A change that keeps none
+    is forgotten, and so is the rollback of one; except the one with the largest number in its id, since ids are not
+    reused.
 
     Args:
         ordered: the decisions, in the order in which they take effect.
@@ -216,7 +224,7 @@ def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[s
 
     >>> changes = [CommittedChange(f"u{number}", "fries", (), {"FM": b"code"}) for number in range(4)]
     >>> [(change.change, len(change.payloads)) for change in without_superseded(changes, {"u0", "u1", "u2", "u3"})]
-    [('u0', 0), ('u1', 0), ('u2', 1), ('u3', 1)]
+    [('u2', 1), ('u3', 1)]
     """
     stacks: defaultdict[str, list[str]] = defaultdict(list)
     needed: set[str] = set()
@@ -237,7 +245,24 @@ def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[s
         }
         gone = entry.payloads.keys() - payloads.keys()
         kept.append(replace(entry, payloads=payloads, superseded=(*entry.superseded, *sorted(gone))) if gone else entry)
-    return kept
+    last = max((number_of(entry.change) for entry in kept), default=0)
+    known = {
+        entry.change
+        for entry in kept
+        if not entry.undoes and (entry.payloads or entry.change not in applied or number_of(entry.change) == last)
+    }
+    known |= {entry.change for entry in kept if entry.undoes and (entry.undoes in known or entry.change not in applied)}
+    return [entry for entry in kept if entry.change in known]
+
+
+def number_of(change: str) -> int:
+    """The number in a change's id: that of ``u7``, and of ``u7.back``, its rollback by a guard; 0 if it has none.
+
+    >>> number_of("u7"), number_of("u7.back"), number_of("first")
+    (7, 7, 0)
+    """
+    digits = change.removeprefix("u").partition(".")[0]
+    return int(digits) if digits.isdigit() else 0
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -250,7 +275,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
         snapshots: worker (``FM[0]``) to the name of the file that holds its snapshot.
         ended: workers that had ended before the marker, and need no state.
         sinks: sink (or operator with dead letters) to the files of this commit.
-        decided: the changes applied by then, in order.
+        decided: the changes applied by then, in order, without those that were forgotten; see ``without_superseded``.
+        decisions: number of the last decision by then.
         workers: operator to its number of workers; the run may be resumed with another one.
         tables: keyed operator to the owner of each bin (see ``topology.routing_table``), if its bins were not dealt
             evenly to all of its workers.
@@ -269,6 +295,11 @@ class Checkpoint(msgspec.Struct, frozen=True):
     tables: dict[str, bytes] = {}
     readers: dict[str, int] = {}
     logged: tuple[str, ...] = ()
+    decisions: int = 0
+
+    def has_forgotten(self, change: str, number: int) -> bool:
+        """Whether a change, by the number of its decision, was forgotten by then, so that a restart ignores it."""
+        return number <= self.decisions and change not in self.decided
 
     def had_ended(self, operator: str, index: int, workers: int) -> bool:
         """Whether a worker is restored as ended: it had, or all workers of its operator had if they were more or fewer.

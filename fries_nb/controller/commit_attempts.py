@@ -57,7 +57,8 @@ class CommitAttempt:
     Attributes:
         epoch: number of the commit.
         checkpoint: whether it is a checkpoint, with snapshots and a record.
-        decided: ids of the changes applied before its marker.
+        decided: ids of the changes applied before its marker, without forgotten ones.
+        decisions: number of the last decision before its marker.
         requests: ids of the checkpoint requests that it answers.
         owing: workers that have applied the marker and not yet saved their snapshot.
         snapshots: worker to the name of the file with its snapshot.
@@ -73,6 +74,7 @@ class CommitAttempt:
     epoch: int
     checkpoint: bool
     decided: tuple[str, ...] = ()
+    decisions: int = 0
     requests: tuple[str, ...] = ()
     owing: set[WorkerId] = field(default_factory=set)
     snapshots: dict[str, str] = field(default_factory=dict)
@@ -336,7 +338,8 @@ class Checkpoints:
         ended = [worker for worker in self._workers.of(self._workers.graph.by_name) if worker in self._workers.ended]
         tables = self._workers.uneven if checkpoint else {}
         readers = dict(self._workers.readers)
-        return CommitAttempt(epoch, checkpoint, decided, requests, ended=ended, tables=tables, readers=readers)
+        last = self._recovery.decisions
+        return CommitAttempt(epoch, checkpoint, decided, last, requests, ended=ended, tables=tables, readers=readers)
 
     def _keep(self) -> list[Instruction]:
         attempt = self._attempt
@@ -353,6 +356,7 @@ class Checkpoints:
             tables=attempt.tables,
             readers=attempt.readers,
             logged=tuple(sorted(attempt.logged)),
+            decisions=attempt.decisions,
         )
         return [KeepCheckpoint(self._record)]
 

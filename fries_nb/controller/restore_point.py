@@ -35,8 +35,9 @@ class Recovery:
     Attributes:
         incarnation: number of the current incarnation.
         checkpoint: the last checkpoint kept, of any incarnation.
-        decided: all decided changes in order, including those of earlier runs in the same checkpoint directory; without
-            functions that no worker will load again.
+        decided: the decided changes in order, including those of earlier runs in the same checkpoint directory; without
+            functions that no worker will load again, and without changes that are forgotten.
+        decisions: number of the last decision.
         columns: operator to the column types imposed on it, as a serialized Arrow schema; see ``agreement``.
         tables: keyed operator to its packed routing table in the next incarnation, if its bins are not dealt evenly.
         recovers: see the arguments.
@@ -49,6 +50,9 @@ class Recovery:
         self.columns: dict[str, bytes] = {}
         self.tables: dict[str, bytes] = {}
         self.recovers = recovers
+        self.decisions = max([0, *(each.number for each in self.decided)])
+        if self.checkpoint is not None:
+            self.decisions = max(self.decisions, self.checkpoint.decisions)
         self._in_a_row = 0
 
     @property
@@ -82,8 +86,9 @@ class Recovery:
         """
         if not self.recovers:  # only checkpoints that are still to be taken can be restored
             self.decided = without_superseded(self.decided, {each.change for each in self.decided})
+        self.decisions += 1
         decided = CommittedChange(
-            change, scheduler, components, dict(payloads), self.incarnation, before, undoes, aside
+            change, scheduler, components, dict(payloads), self.incarnation, before, undoes, aside, (), self.decisions
         )
         insert_decided(self.decided, decided)
         for operator in payloads:
@@ -94,7 +99,10 @@ class Recovery:
         """Revoke a decided change that no worker has applied, so that none applies it after a restart."""
         [decided] = [each for each in self.decided if each.change == change]
         self.decided.remove(decided)
-        return CommittedChange(change, decided.scheduler, decided.components, {}, self.incarnation)
+        self.decisions += 1
+        return CommittedChange(
+            change, decided.scheduler, decided.components, {}, self.incarnation, number=self.decisions
+        )
 
     def keep(self, record: Checkpoint) -> None:
         """Record that a checkpoint is on disk."""

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fries_nb.changes import Change, FunctionPairs
-from fries_nb.checkpoints import CommittedChange
+from fries_nb.checkpoints import CommittedChange, number_of
 from fries_nb.controller.events import ChangeCancelled, GuardEnded, GuardFired, Outcome
 from fries_nb.controller.metrics import OperatorMetrics
 from fries_nb.controller.states import REGION_MOVES, RegionPhase
@@ -75,7 +75,7 @@ class ChangeQueue:
         self._shell = shell
         self._regions = regions
         self._region_of = {name: number for number, region in enumerate(regions) for name in region.own}
-        numbers = (int(one.change.removeprefix("u").partition(".")[0]) for one in before)
+        numbers = (number_of(one.change) for one in before)
         self._last_number = max(last_number, max(numbers, default=0))
         self._clock = clock
         self._phases = [RegionPhase.AHEAD for _ in regions]

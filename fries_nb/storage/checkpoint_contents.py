@@ -2,7 +2,8 @@
 
     claims/<attempt>-<token>.json           claims on an attempt (see ``claims``)
     attempts/<attempt>.json                 the dataflow, the format, and the files with which the attempt began
-    decisions/<n>-<attempt>.msgpack         changes, each written before its first fast control message is sent
+    decisions/<n>-<attempt>.msgpack         changes, each written before its first fast control message is sent; deleted
+                                            when both records have forgotten it
     sources/<name>-<attempt>.msgpack        the rows that each worker of a replay reads
     states/<epoch>-<attempt>/               snapshots of workers
     complete/<epoch>-<attempt>.json         the record that completes a checkpoint; the last two are kept
@@ -25,7 +26,7 @@ from typing import TypeVar
 import msgspec
 from pyarrow import fs
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange, in_effect
+from fries_nb.checkpoints import Checkpoint, CommittedChange
 from fries_nb.errors import CheckpointError
 from fries_nb.storage.claims import ATTEMPTS
 from fries_nb.storage.durable import entries, read_file
@@ -164,9 +165,24 @@ def expected(found: Contents | None, path: str) -> Contents:
     return found
 
 
-def decided(at: Location, found: Contents) -> tuple[CommittedChange, ...]:
-    """The changes in effect, in order; raises a CheckpointError if one is damaged."""
-    return in_effect(at.read(name, CommittedChange, found.flow.run) for name in found.decisions)
+def decisions(at: Location, found: Contents, since: Checkpoint | None) -> dict[str, CommittedChange]:
+    """The decisions by the names of their files, in order, without those that were forgotten and deleted.
+
+    Args:
+        at: the checkpoint directory.
+        found: its valid contents.
+        since: the checkpoint to start from, if there is one.
+
+    Raises:
+        CheckpointError: one that a restart needs is missing, or one is damaged.
+    """
+    there, last = set(at.names(DECISIONS)), since.decisions if since is not None else 0
+    needed = [name for name in found.decisions if numbered(name) > last or name.rpartition("/")[2] in there]
+    read = {name: at.read(name, CommittedChange, found.flow.run) for name in needed}
+    known = {one.change for one in read.values()}
+    if missing := sorted(set(since.decided if since is not None else ()) - known):
+        raise CheckpointError(f"the checkpoint at {at.path} is damaged: the decision on change {missing[0]} has gone")
+    return read
 
 
 def newest(at: Location, found: Contents, thoroughly: bool) -> tuple[tuple[str, Checkpoint] | None, str]:
@@ -209,10 +225,10 @@ def entry(directory: str, what: str, number: int, ending: str) -> str:
     return f"{directory}/{what}-{number:04d}.{ending}"
 
 
-def epoch_of(name: str) -> int:
-    """The checkpoint id of a record, from its name.
+def numbered(name: str) -> int:
+    """The number of a record or a decision, from its name.
 
-    >>> epoch_of("complete/000007-0002.json")
+    >>> numbered("complete/000007-0002.json")
     7
     """
     return int(name.rpartition("/")[2].partition("-")[0])

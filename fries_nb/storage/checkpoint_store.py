@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
 from pyarrow import fs
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration
+from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration, in_effect
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError
 from fries_nb.storage.checkpoint_contents import (
@@ -31,12 +32,12 @@ from fries_nb.storage.checkpoint_contents import (
     attempt_file,
     begun,
     contents,
-    decided,
+    decisions,
     entry,
-    epoch_of,
     expected,
     in_words,
     newest,
+    numbered,
     written_by,
 )
 from fries_nb.storage.claims import ATTEMPTS, CLAIMS, Claims
@@ -64,18 +65,21 @@ class CheckpointStore:
         restoration: the state from which the run continues.
     """
 
-    def __init__(self, at: Location, claims: Claims, found: Contents, restoration: Restoration) -> None:
+    def __init__(
+        self, at: Location, claims: Claims, found: Contents, made: Mapping[str, CommittedChange], since: Restoration
+    ) -> None:
         self.path = at.path
         self.key = at.key
         self.flow = found.flow
         self.incarnation = claims.number
-        self.restoration = restoration
+        self.restoration = since
         self._at = at
         self._claims = claims
         self._records = _readable(at, found)
-        self._decisions = list(found.decisions)
+        self._decisions = {name: one.change for name, one in made.items()}
         self._sources = dict(found.sources)
-        self._doubtful: list[Checkpoint] = []
+        self._last_decision = max([0, *(numbered(name) for name in found.decisions)])
+        self._doubtful: set[str] = set()
 
     @classmethod
     def claim(cls, path: str, graph: Graph, run: str, key: bytes = NO_KEY) -> CheckpointStore:
@@ -100,7 +104,8 @@ class CheckpointStore:
             _check_empty(at, graph)  # after the claim, since another run may have begun and ended before it
             for directory in (STAGED, SINKS):
                 make_directory(at.filesystem, f"{at.root}/{directory}")
-            place = cls(at, claims, Contents(claims.number, flow_of(graph, run), (), (), {}), Restoration(None))
+            empty = Contents(claims.number, flow_of(graph, run), (), (), {})
+            place = cls(at, claims, empty, {}, Restoration(None))
             place._begin()
             undo.pop_all()
         return place
@@ -130,12 +135,14 @@ class CheckpointStore:
             undo.callback(claims.release)
             found = expected(contents(at), path)  # after the claim: later writes of the old attempt are not valid
             good, wrong = newest(at, found, thoroughly=True)
-            last = epoch_of(found.records[-1]) if found.records else 0
+            last = numbered(found.records[-1]) if found.records else 0
             if good is not None and wrong:
                 found = replace(found, records=found.records[: found.records.index(good[0]) + 1])
-            restoration = Restoration(good[1] if good is not None else None, decided(at, found), last_epoch=last)
+            since = good[1] if good is not None else None
+            made = decisions(at, found, since)
+            restoration = Restoration(since, in_effect(made.values(), since), last_epoch=last)
             found = replace(found, flow=flow_of(graph, found.flow.run))  # numbers of workers may have changed
-            place = cls(at, claims, found, restoration)
+            place = cls(at, claims, found, made, restoration)
             place._begin()
             undo.pop_all()
         if wrong:
@@ -152,7 +159,8 @@ class CheckpointStore:
         at = Location.of(path, key)
         found = expected(contents(at), path)
         good, _ = newest(at, found, thoroughly=False)
-        return found.flow, Restoration(good[1] if good is not None else None, decided(at, found))
+        since = good[1] if good is not None else None
+        return found.flow, Restoration(since, in_effect(decisions(at, found, since).values(), since))
 
     @staticmethod
     def is_there(path: str) -> bool:
@@ -177,7 +185,7 @@ class CheckpointStore:
     @property
     def doubtful(self) -> frozenset[str]:
         """Files of sinks that are listed in records which may exist although writing them failed."""
-        return frozenset(file for record in self._doubtful for files in record.sinks.values() for file in files)
+        return frozenset(self._doubtful)
 
     def withdraw(self) -> None:
         """Empty the directory, as ``claim`` found it, unless another attempt holds it.
@@ -219,9 +227,11 @@ class CheckpointStore:
             PlaceHeldError: a newer attempt holds the directory.
             CheckpointError: the directory cannot be written.
         """
-        name = entry(DECISIONS, f"{len(self._decisions) + 1:06d}", self.incarnation, "msgpack")
-        self._write(name, msgspec.msgpack.encode(decided))
-        self._decisions.append(name)
+        self._last_decision = decided.number or self._last_decision + 1
+        journaled = msgspec.structs.replace(decided, number=self._last_decision)
+        name = entry(DECISIONS, f"{self._last_decision:06d}", self.incarnation, "msgpack")
+        self._write(name, msgspec.msgpack.encode(journaled))
+        self._decisions[name] = decided.change
 
     def keep(self, record: Checkpoint) -> None:
         """Store the record that completes a checkpoint, durably.
@@ -234,12 +244,13 @@ class CheckpointStore:
         try:
             self._write(name, msgspec.json.encode(record))
         except CheckpointError:
-            self._doubtful.append(record)
+            self._doubtful.update(file for files in record.sinks.values() for file in files)
             raise
+        self._doubtful.clear()  # this record has the files of all that could not be written
         self._records[name] = record
 
     def tidy(self) -> None:
-        """Delete checkpoints before the last two, and incomplete ones.
+        """Delete checkpoints before the last two, incomplete ones, and decisions that both have forgotten.
 
         Files of newer attempts are kept, so a late call by an old driver is harmless.
 
@@ -249,6 +260,7 @@ class CheckpointStore:
         with in_words(f"old checkpoints at {self.path} cannot be deleted"):
             self._forget_records()
             self._forget_states()
+            self._forget_decisions()
             for number in begun(self._at):
                 if number < self.incarnation - 1:  # a contender may be reading that of the previous attempt
                     self._delete(attempt_file(number))
@@ -304,6 +316,12 @@ class CheckpointStore:
             if f"{COMPLETE}/{name}" in self._records or written[1] < self.incarnation:
                 self._delete(f"{COMPLETE}/{name}")
         self._records = kept
+
+    def _forget_decisions(self) -> None:
+        for name, change in list(self._decisions.items()):
+            if self._records and all(one.has_forgotten(change, numbered(name)) for one in self._records.values()):
+                self._delete(name)
+                del self._decisions[name]
 
     def _forget_states(self) -> None:
         needed = {name.partition("/")[0] for record in self._records.values() for name in record.snapshots.values()}

@@ -27,7 +27,7 @@ from fries_nb.dataflow.own_endpoints import OwnSink, OwnSource, described
 from fries_nb.operators.state import keeps_state
 from fries_nb.storage.locations import absolute
 
-FORMAT = 3
+FORMAT = 4
 """Version of the format of all files of a checkpoint; other versions cannot be read."""
 
 

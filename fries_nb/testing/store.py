@@ -74,11 +74,13 @@ class Store:
 
     def restoration(self) -> Restoration:
         """The state from which a new incarnation starts."""
-        return Restoration(self.records[-1] if self.records else None, in_effect(self.decided))
+        last = self.records[-1] if self.records else None
+        return Restoration(last, in_effect(self.decided, last))
 
     def kept(self) -> list[CommittedChange]:
         """The changes in effect, with the payloads that a driver keeps."""
-        return without_superseded(in_effect(self.decided), self.records[-1].decided if self.records else ())
+        last = self.records[-1] if self.records else None
+        return without_superseded(in_effect(self.decided, last), last.decided if last is not None else ())
 
     def cut_by(self, graph: Graph) -> Mapping[str, int]:
         """Source to its number of workers at the beginning of the run, which determined its splits."""

@@ -155,20 +155,16 @@ def restore(
     Args:
         instance: a new instance, with the initial function, opened.
         snapshot: the operator's snapshot; ``None`` for the initial state.
-        decided: all decided changes of the run, in order.
+        decided: the decided changes of the run, in order, without forgotten ones; see ``checkpoints.in_effect``.
         deferred: ids of those that ``Instance.deferred`` is to apply; their functions are opened now.
 
     Raises:
         OperatorError: the user's code failed: a state or a function cannot be unpickled, or ``open()`` raised.
-        ProtocolError: the snapshot is of another operator, or has applied a change that is not in ``decided``.
+        ProtocolError: the snapshot is of another operator.
     """
     name = instance.worker.operator
     before = snapshot or Snapshot(name, instance.worker.index, 0)
     refuse_another(before, instance)
-    unknown = set(before.applied) - {change.change for change in decided}
-    if unknown:
-        listed = ", ".join(sorted(unknown))
-        raise ProtocolError(f"{instance.worker} had applied {listed}, which is not among the decided changes")
     first = instance.function
     _restore_times(instance, before)
     with instance.bound():

@@ -97,7 +97,9 @@ def test_the_controller_holds_what_a_recovery_needs(checkpoints):
     cluster = changed(checkpoints)
     held = [payload for one in cluster.controller._life.recovery.decided for payload in one.payloads.values()]
     assert len(held) <= 3
-    assert [one.change for one in cluster.controller._life.recovery.decided] == [f"u{n + 1}" for n in range(CHANGES)]
+    known = [one.change for one in cluster.controller._life.recovery.decided]
+    assert known == [f"u{number}" for number in range(CHANGES + 1 - len(known), CHANGES + 1)]
+    assert len(known) <= 3
     if checkpoints:
         cluster.kill(0)
         cluster.until(lambda: cluster.recoveries and all(i.function.version for i in cluster.instances("FM")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange, Snapshot
+from fries_nb.checkpoints import Checkpoint, CommittedChange, Snapshot, number_of
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.storage import claims
 from fries_nb.storage.checkpoint_store import CheckpointStore
@@ -44,5 +44,5 @@ def kept(place: CheckpointStore, epoch: int) -> Checkpoint:
 
 
 def decided(change: str) -> CommittedChange:
-    """A change of one operator."""
-    return CommittedChange(change, "fries", (("FM",),), {"FM": b"update"})
+    """A change of one operator, decided in the order of the numbers of their ids."""
+    return CommittedChange(change, "fries", (("FM",),), {"FM": b"update"}, number=number_of(change))

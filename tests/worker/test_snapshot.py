@@ -281,7 +281,6 @@ def test_a_worker_that_had_ended_records_no_change() -> None:
     [
         (Snapshot("N", 0, 0), [], r"M\[0\] was to be restored from a snapshot of N\[0\]"),
         (Snapshot("M", 1, 0), [], r"M\[0\] was to be restored from a snapshot of M\[1\]"),
-        (Snapshot("M", 0, 0, ("u1", "u2")), [decided("u1")], r"M\[0\] had applied u2, which is not among"),
     ],
 )
 def test_a_snapshot_that_is_not_the_instances_is_refused(

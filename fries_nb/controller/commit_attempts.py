@@ -120,7 +120,6 @@ class Checkpoints:
         self._attempt = CommitAttempt(epochs.number, checkpoint=False)
         self._requests: list[str] = []
         self._spent: set[WorkerId] = set()
-        self._request_ids: set[str] = set()
         self._started_ns = 0
 
     @property
@@ -187,11 +186,10 @@ class Checkpoints:
         """Request a checkpoint; one whose marker is already in flight does not answer it.
 
         Raises:
-            ProtocolError: the request's id is not new.
+            ProtocolError: a request with this id is open.
         """
-        if request in self._request_ids:
+        if request in self._requests or (self.phase is not CommitPhase.IDLE and request in self._attempt.requests):
             raise ProtocolError(f"checkpoint request {request!r} was made before; every request needs its own id")
-        self._request_ids.add(request)
         self._requests.append(request)
 
     def refuse(self, reason: str) -> list[Instruction]:

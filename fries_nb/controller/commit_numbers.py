@@ -76,6 +76,7 @@ class CommitNumbers:
     def close(self) -> dict[str, tuple[str, ...]]:
         """The files of the commit's cut, by sink; called when its marker is complete."""
         self._closed, self._waiting, self._behind_cut = self._waiting, self._behind_cut, []
+        self._known = {*self._closed, *self._waiting}  # a worker reports a file again in its next report, or never
         by_sink: dict[str, tuple[str, ...]] = {}
         for sink, file in self._closed:
             by_sink[sink] = (*by_sink.get(sink, ()), file)

@@ -34,6 +34,9 @@ from fries_nb.messages import (
     WorkerId,
 )
 
+CHANGES_KEPT = 1_000
+"""Number of changes that are remembered for answers that come late; older ones that have ended are forgotten."""
+
 
 class KnownChanges:
     """Every requested change by id, and those under way.
@@ -47,7 +50,7 @@ class KnownChanges:
         guards: the active guards.
 
     Attributes:
-        known: id to every requested change and every rollback by a guard.
+        known: id to every requested change and every rollback by a guard; see ``CHANGES_KEPT``.
         in_flight: the change under way, if any.
         fix: the fix of a paused operator that is under way beside it, if any.
         restarting: id of a decided change that is carried out by a restart of all hosts; empty if there is none.
@@ -110,7 +113,15 @@ class KnownChanges:
         )
         transaction = Transaction(request, self._workers.of(request.plan.targets), components, now_ns, early)
         self.known[request.change] = transaction
+        self._forget()
         return transaction
+
+    def _forget(self) -> None:
+        """Forget the oldest changes that have ended and are under no guard, if there are more than ``CHANGES_KEPT``."""
+        guarded = self._guards.all()
+        for change in [*self.known][:-CHANGES_KEPT]:
+            if not self.known[change].open and change not in guarded:
+                del self.known[change]
 
     def prepared(self, answer: Prepared, now_ns: int) -> list[Instruction]:
         """Process the answer of a target worker; an error aborts the change.

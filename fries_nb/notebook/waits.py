@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from IPython.core.interactiveshell import InteractiveShell
 
 from fries_nb.changes import Change, ChangeResult
-from fries_nb.errors import DoubtfulChangeError, ReconfigurationError
+from fries_nb.errors import DoubtfulChangeError, ReconfigurationError, RunError
 from fries_nb.notebook import summaries
 from fries_nb.notebook.cells import told_when_interrupted
 from fries_nb.notebook.change_lines import why_waits
@@ -46,7 +47,8 @@ def wait_for_start(shell: InteractiveShell, start: Start, hosts: int) -> Run:
             ProgressOutput(shell, lambda: start.progress(hosts)),
         ):
             run = start.run()
-            run.wait_flowing(PATIENCE_S)
+            with contextlib.suppress(RunError):  # a run that has failed at once is shown as one that failed later
+                run.wait_flowing(PATIENCE_S)
     except KeyboardInterrupt:
         start.cancel()
         raise

@@ -14,9 +14,13 @@ from fries_nb.errors import PlanError
 from fries_nb.report.change_replay import ChangeReplay, operations_around
 from fries_nb.report.displays import DataflowPlan
 from fries_nb.running.operator_monitor import OperatorMonitor
+from fries_nb.running.queue_entries import CHANGES_KEPT
 from fries_nb.running.run_frames import changes_frame
 from fries_nb.spark.region_spec import Options
 from fries_nb.trace import Record
+
+NAMED = 10
+"""Number of changes that an error lists."""
 
 
 class ChangeMonitor(OperatorMonitor):
@@ -31,7 +35,7 @@ class ChangeMonitor(OperatorMonitor):
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """All changes of the run, in order of request."""
+        """The changes of the run in order of request: the last 1,000, and older ones that are still open."""
         return self._runner.queue.changes
 
     def plan(
@@ -164,6 +168,10 @@ class ChangeMonitor(OperatorMonitor):
         known = {one.id: one for one in self.changes}
         name = change.id if isinstance(change, Change) else change
         if name not in known or (isinstance(change, Change) and known[name] is not change):
-            ids = ", ".join(known) or "none yet"
-            raise PlanError(f"{change!r} is no change of run {self.graph.name!r}; expected one of its changes: {ids}")
+            last = [*known][-NAMED:]
+            ids = (f"{last[0]} to {last[-1]}" if len(known) > NAMED else ", ".join(last)) or "none yet"
+            more = "" if len(known) < CHANGES_KEPT else f"; of earlier ones than {next(iter(known))} nothing is kept"
+            raise PlanError(
+                f"{change!r} is no change of run {self.graph.name!r}; expected one of its changes: {ids}{more}"
+            )
         return name

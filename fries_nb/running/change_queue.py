@@ -34,7 +34,7 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, PlanError
 from fries_nb.running.function_versions import FunctionVersions, RunningFunction, versions_of
 from fries_nb.running.locks import locked
-from fries_nb.running.queue_entries import NO_GUARD_FOR_FIXES, Ground, Request, RequestRegistry
+from fries_nb.running.queue_entries import CHANGES_KEPT, NO_GUARD_FOR_FIXES, Ground, Request, RequestRegistry
 from fries_nb.running.queue_interfaces import BY_USER, ChangeListener, ChangeOrigin, QueueShell
 from fries_nb.running.region_plans import guarded_regions, planned, predicted, together
 from fries_nb.running.rollbacks import Rollbacks, functions_of
@@ -92,7 +92,7 @@ class ChangeQueue:
     @property
     @locked
     def changes(self) -> tuple[Change, ...]:
-        """All changes, in order of request."""
+        """The last changes, in order of request; older ones are forgotten."""
         return tuple(self._known.changes.values())
 
     @locked
@@ -223,7 +223,13 @@ class ChangeQueue:
             if outcome.needs_force:
                 self._withhold(request, outcome.error)
             self._known.end(region, request, outcome)
+            self._forget()
             self._advance(region)
+
+    def _forget(self) -> None:
+        """Forget the oldest changes if there are more than ``CHANGES_KEPT``, as far as nothing open needs them."""
+        while len(self._known.changes) > CHANGES_KEPT and (oldest := self._rollbacks.forget_oldest()) is not None:
+            self._known.forget(oldest)
 
     @locked
     def pause(self, region: int, operator: str, paused: bool) -> None:
@@ -303,7 +309,8 @@ class ChangeQueue:
         self, plans: Mapping[int, Plan], updates: Mapping[str, Update], began_s: float, requested_s: float, guard: str,
         origin: ChangeOrigin, undoes: str = "",
     ) -> Change:  # fmt: skip
-        number, plan_ms = f"u{self._last_number + len(self._known.changes) + 1}", (self._clock() - began_s) * 1000
+        self._last_number += 1
+        number, plan_ms = f"u{self._last_number}", (self._clock() - began_s) * 1000
         asked = (number, together(plans), updates, plan_ms, requested_s, guard, origin.constraint, self.cancel)
         return self._known.add(Change(*asked, undoes=undoes, functions=self.functions))
 

@@ -18,12 +18,16 @@ from typing import IO
 
 from fries_nb.dataflow.updates import Update
 
+PER_FILE = 100
+"""Number of changes whose functions share a file."""
+
 
 class Shelf:
-    """A temporary file of pickled updates. It has no name and is deleted with the run or the process."""
+    """Temporary files of pickled updates. They have no name; each is deleted when no change of its is kept any more."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
+        self._room = 0
 
     def put(self, payloads: Mapping[str, bytes]) -> Shelved:
         """Store updates.
@@ -34,7 +38,9 @@ class Shelf:
         Returns:
             The updates, each read on access.
         """
-        if self._file is None:
+        self._room -= 1
+        if self._file is None or self._room < 0:
+            self._room = PER_FILE - 1
             self._file = tempfile.TemporaryFile(prefix="fries-functions-")  # noqa: SIM115 - as long as the run
         places: dict[str, tuple[int, int]] = {}
         for name, payload in payloads.items():

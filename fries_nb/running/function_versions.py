@@ -26,6 +26,8 @@ from fries_nb.dataflow.operators import BatchFunction
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.windowing import WindowFunction
 
+VERSIONS_KEPT = 1_000
+"""Number of functions of an operator that are remembered, for rollbacks by guards."""
 TEXT_LENGTH = 80
 """Maximum length of the text of a function."""
 _PLAIN = (bool, int, float, str, bytes, list, tuple, set, frozenset, dict, type(None))
@@ -76,7 +78,9 @@ class FunctionVersions:
             at_s: time at which the last worker switched, in seconds since the Unix epoch.
         """
         for name, function in functions.items():
-            self._stacks[name].append(RunningFunction(name, function_text(function), change, at_s))
+            stack = self._stacks[name]
+            stack.append(RunningFunction(name, function_text(function), change, at_s))
+            del stack[:-VERSIONS_KEPT]
 
     def restore(self, change: str, operators: Iterable[str], at_s: float) -> None:
         """Record that the guard of a change has restored what these operators ran before it; see ``install``."""

@@ -303,15 +303,18 @@ class Run(RunMonitor):
         self.wait(max(0.0, until_s - time.monotonic()))
 
     def wait_flowing(self, timeout: float | None = None) -> bool:
-        """Wait until the run's workers process tuples, or it has failed.
+        """Wait until the run's workers process tuples; a run that has finished has processed them.
 
         Args:
             timeout: seconds to wait; ``None`` waits indefinitely.
 
         Returns:
             Whether they did in time.
+
+        Raises:
+            RunError: the run has failed, for the reason that is included, or has been stopped.
         """
-        return self._runner.flowing.wait(timeout)
+        return self._runner.wait_flowing(timeout)
 
     def wait(self, timeout: float | None = None) -> str:
         """Wait until the run has ended.

@@ -17,6 +17,8 @@ from fries_nb.running.function_versions import FunctionVersions
 from fries_nb.running.queue_interfaces import ChangeListener
 from fries_nb.scheduling import Plan
 
+CHANGES_KEPT = 1_000
+"""Number of changes that a run remembers; older ones that have ended are forgotten, and cannot be rolled back."""
 NO_GUARD_FOR_FIXES = "not at all: it is the fix of an operator that is paused on a tuple, and goes at once"
 
 
@@ -112,7 +114,7 @@ class RequestRegistry:
 
     Attributes:
         versions: the functions that operators run.
-        changes: the users' handles, by id, in order of request.
+        changes: the users' handles, by id, in order of request; see ``CHANGES_KEPT``.
         requests: the requests in the order in which they took effect.
     """
 
@@ -135,6 +137,12 @@ class RequestRegistry:
         self._entered_s[change.id] = self._clock()
         self._listener.requested(change)
         return change
+
+    def forget(self, request: Request) -> None:
+        """Remove a request that has ended, and the changes that it resolves; handles that users hold stay valid."""
+        self.requests.remove(request)
+        for change in request.merged:
+            del self.changes[change], self._entered_s[change]
 
     def flows(self, region: int) -> None:
         """Record that the region's workers process tuples: delays of earlier requests are counted from now."""

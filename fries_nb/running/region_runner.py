@@ -125,11 +125,13 @@ class RegionRunner:
     def state(self) -> str:
         """The state of the run; between two regions it is ``joining``.
 
-        A region whose controller has ended may still have to commit its last rows. Until its end is reported the run
-        counts as ``draining``, since its error is not known yet.
+        A region whose controller has ended may still have to commit its last rows, and to release its checkpoint
+        directory. Until then the run counts as ``draining``: after its end another run can begin from what it has left.
         """
+        if self.ended.is_set():
+            return self._state
         if self._state or not self._open:
-            return self._state or "joining"
+            return "draining" if self._state else "joining"
         region = self.launched[-1].driver.controller.state
         if not region.over:
             return str(region)
@@ -170,9 +172,9 @@ class RegionRunner:
         Raises:
             RunError: the run has ended.
         """
-        if self.state in OVER:
+        if self._state:
             reason = f": {self.error}" if self.error else ""
-            raise RunError(f"run {self._graph.name!r} has {self.state}{reason}; {why}")
+            raise RunError(f"run {self._graph.name!r} has {self._state}{reason}; {why}")
 
     def ship(self, updates: Mapping[str, Update]) -> dict[str, bytes]:
         """Validate and pickle the updates of a change, by operator.
@@ -248,6 +250,14 @@ class RegionRunner:
         """Record that a checkpoint of the region is complete, or was aborted."""
         self.telemetry.kept(number, event)
         self._checkpoint_requests.answer(event.requests, event.reason)
+
+    def wait_flowing(self, timeout: float | None) -> bool:
+        """Wait until the first workers process tuples; see ``Run.wait_flowing``."""
+        in_time = self.flowing.wait(timeout)
+        if self._state in ("failed", "stopped"):
+            verb, reason = _VERBS[self._state], f": {self.error}" if self.error else ""
+            raise RunError(f"run {self._graph.name!r} has {verb}{reason}; no tuple is processed any more")
+        return in_time
 
     def held(self, number: int, event: said.CommitsHeld) -> None:
         """Record what keeps the region from committing, or that it commits again."""

@@ -40,6 +40,8 @@ from fries_nb.scheduling import Plan
 
 _log = logging.getLogger("fries_nb")
 SCHEDULER = "fries"
+VIOLATIONS_KEPT = 1_000
+"""Maximum number of reported violations that are kept."""
 
 
 class RemedyShell(Protocol):
@@ -236,7 +238,8 @@ class Remedies:
             case.costs_ms = {name: measured.get(name, float("inf")) for name in tasks}
         match decision:
             case RemedyDecision.TELL:
-                self._violations += (Violation(time.time(), state.constraint, state.reason),)
+                told = Violation(time.time(), state.constraint, state.reason)
+                self._violations = (*self._violations[1 - VIOLATIONS_KEPT :], told)
                 _log.warning("%s is violated: %s", state.constraint, state.reason)
             case RemedyDecision.APPLY:
                 self._background.start(partial(self._carry_out, case, self._apply))

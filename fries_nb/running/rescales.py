@@ -129,6 +129,7 @@ class Rescales:
         self._run = run
         self._told = 0  # the number of hosts, as the controller has told it last
         self._requests: dict[str, Rescale] = {}
+        self._last_number = 0
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -145,7 +146,11 @@ class Rescales:
         if hosts > self._hosts:
             self._run.launched[-1].session.require_more(hosts - self._hosts, self._hosts)
         with self._lock:
-            rescale = Rescale(f"r{len(self._requests) + 1}", hosts, self._run)
+            ended = [one for one, rescale in self._requests.items() if rescale.outcome]
+            for one in ended[:-1]:  # the last one is shown
+                del self._requests[one]
+            self._last_number += 1
+            rescale = Rescale(f"r{self._last_number}", hosts, self._run)
             self._run.telemetry.rescale_requested(rescale.id, hosts, self.status)
             self._requests[rescale.id] = rescale
             if self._is_closed:  # since it was asked whether the run is over

@@ -40,6 +40,31 @@ class Rollbacks:
         self._region_of = region_of
         self._phases = phases
         self._ran = ran
+        self._forgotten: dict[str, list[Request]] = {}  # the last ones in effect at an operator, at most two
+
+    def forget_oldest(self) -> Request | None:
+        """Forget the oldest request, whose functions count from now on as those of the beginning.
+
+        Returns:
+            The request; ``None`` if it is still open, or under guard, or an open rollback undoes it or returns to it.
+        """
+        oldest = self._requests[0]
+        open_ones = [one for one in self._requests if not one.ended]
+        is_needed = any(one.undoes is oldest or oldest in one.ground.values() for one in open_ones)
+        if not oldest.ended or oldest.guarded or oldest.fired or is_needed:
+            return None
+        undone_in = self._undone_in()
+        for name in oldest.updates:
+            if oldest.undoes is None and _in_effect(oldest, self._region_of[name], undone_in):
+                self._fold(name, oldest)
+        return oldest
+
+    def _fold(self, name: str, request: Request) -> None:
+        """Keep what an operator ran after a request that is forgotten: its function and, in a window, the windows."""
+        held = [*self._forgotten.get(name, ()), request]
+        is_window = isinstance(self._ran[name], WindowFunction)
+        windows = [one for one in held if is_window and one.updates[name].windows is not None]
+        self._forgotten[name] = [*(one for one in windows[-1:] if one is not request), request]
 
     def last(self) -> Request:
         """The request that a rollback would undo.
@@ -151,7 +176,7 @@ class Rollbacks:
 
     def _with(self, name: str, held: Sequence[Request]) -> Any:
         """What an operator ran after these requests: its last function; in a window, with the last windows."""
-        ran = self._ran[name]
+        ran, held = self._ran[name], [*self._forgotten.get(name, ()), *held]
         if not held or not isinstance(ran, WindowFunction):
             return held[-1].updates[name].function if held else ran
         given = (each for each in (one.updates[name].windows for one in reversed(held)) if each is not None)

@@ -181,20 +181,22 @@ class CheckpointRequests:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._last_number = 0
         self._answered: dict[str, threading.Event] = {}
         self._reasons: dict[str, str] = {}
 
     def new(self) -> str:
         """Begin a request; returns its id."""
         with self._lock:
-            request = f"k{len(self._answered) + 1}"
+            self._last_number += 1
+            request = f"k{self._last_number}"
             self._answered[request] = threading.Event()
         return request
 
     def answer(self, requests: Iterable[str], reason: str) -> None:
         """Answer requests: the checkpoint is complete, or was aborted for a reason; only the first answer counts."""
         with self._lock:
-            for request in requests:
+            for request in self._answered.keys() & set(requests):  # nobody waits for the others any more
                 self._reasons.setdefault(request, reason)
                 self._answered[request].set()
 
@@ -203,7 +205,7 @@ class CheckpointRequests:
         self.answer(list(self._answered), reason)
 
     def wait(self, request: str, timeout: float) -> str:
-        """Wait for the answer to a request.
+        """Wait for the answer to a request; only once.
 
         Args:
             request: id of the request.
@@ -215,6 +217,9 @@ class CheckpointRequests:
         Raises:
             TimeoutError: there is no answer in time.
         """
-        if not self._answered[request].wait(timeout):
-            raise TimeoutError(f"request {request} has no answer after {timeout:g} s")
-        return self._reasons[request]
+        answered = self._answered[request].wait(timeout)
+        with self._lock:
+            del self._answered[request]
+            if not answered:
+                raise TimeoutError(f"request {request} has no answer after {timeout:g} s")
+            return self._reasons.pop(request)

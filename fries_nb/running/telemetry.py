@@ -71,7 +71,7 @@ class RecoveryTime:
 
 
 EVENTS_KEPT = 1_000
-"""Number of checkpoints, and of recoveries, that are kept besides the last one."""
+"""Number of checkpoints, of recoveries, and of topologies that are kept besides the last one."""
 CHAINS_KEPT = 1_000
 """Maximum number of changes of chains that are kept."""
 PRINTED = 1_000
@@ -266,7 +266,7 @@ class Telemetry:
         now_s, label = time.time(), f"rescale to {counted(hosts, 'host')}"
         self._history.mark(_mark_of(event.request), event.outcome, label, now_s)
         if event.outcome == "done":
-            self.topologies += ((now_s, status),)
+            self.topologies = (*self.topologies[-EVENTS_KEPT:], (now_s, status))
             self._usages = {host: one for host, one in self._usages.items() if host in status.hosts_now}
             known = [one.worker for one in self._metrics.reports]
             self._metrics.depart(

@@ -127,7 +127,7 @@ class Driver(threading.Thread):
         self._listener = listener
         self._stage = stage
         self._trace = Trace()
-        self._epochs: dict[int, int] = {}  # marker of a checkpoint to its epoch
+        self._epochs: dict[int, int] = {}  # marker of the last checkpoint to its epoch
         self._restart_since: float | None = None  # time at which the restart of hosts began, until they have joined
         self._events: deque[said.Event | Tidy | ConstraintsChanged] = deque()
         self._queue = EventQueue(controller.handle, time.monotonic_ns, self._carry_out)
@@ -346,7 +346,7 @@ class Driver(threading.Thread):
         if isinstance(control, Fcm):
             marker = control.marker
             if isinstance(marker.action, Commit) and marker.action.checkpoint:
-                self._epochs[marker.id] = marker.action.epoch
+                self._epochs = {marker.id: marker.action.epoch}  # one commit at a time
         peer = self._peers[self._topology.host_of(worker)]
         if isinstance(control, Prepare) and len(control.payload) > CHUNK:
             self._payloads.prepare(peer, worker, control)

@@ -33,6 +33,9 @@ from collections.abc import Collection, Iterable
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import ChannelId, Marker
 
+REMEMBERED = 10_000
+"""Number of markers that have passed of which the ids are remembered at least."""
+
 
 def forward_channels(channels: Iterable[ChannelId], feedback: Collection[str]) -> list[ChannelId]:
     """The channels on which markers are awaited; without those from operators that feed back to a loop's head."""
@@ -153,6 +156,8 @@ class Alignment:
 
     def _pass(self, marker_id: int) -> None:
         self._passed.add(marker_id)
+        if len(self._passed) > 2 * REMEMBERED:  # each channel is a FIFO, so no marker arrives as late as that
+            self._passed = set(sorted(self._passed)[REMEMBERED:])
         self._loose.discard(marker_id)
         self._waiting.pop(marker_id, None)
         for channel in [held for held, holder in self._holding.items() if holder == marker_id]:

@@ -112,7 +112,7 @@ class TransactionalTopic:
             try:
                 self._transact(record, messages)
             except package().KafkaException as error:
-                self._abort(error.args[0], record.number, attempt)
+                self._abort(self._cause(error.args[0]), record.number, attempt)
             else:
                 self.record = record
                 return
@@ -147,6 +147,16 @@ class TransactionalTopic:
                 except BufferError:  # the client's queue is full
                     self._producer.poll(0.1)
 
+    def _cause(self, error: Any) -> Any:
+        """Why the transaction has to be aborted, where a message was refused for the client's state alone."""
+        if error.name() != "_STATE":
+            return error
+        try:
+            self._producer.begin_transaction()  # which answers with what has put the client into this state
+        except package().KafkaException as refused:
+            return refused.args[0]
+        return error
+
     def _abort(self, error: Any, number: int, attempt: int) -> None:
         """Abort the transaction, so that it can be tried again.
 
@@ -162,7 +172,6 @@ class TransactionalTopic:
             self._producer.abort_transaction(WAIT_S)
         except package().KafkaException as unaborted:
             raise SinkError(f"{failed}; nor could it be aborted: {reason(unaborted)}") from unaborted
-        # Once a transaction has to be aborted, further messages are refused for the client's state alone.
         if attempt == ATTEMPTS or not (error.txn_requires_abort() or error.name() == "_STATE"):
             raise SinkError(failed)
 

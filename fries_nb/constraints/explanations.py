@@ -78,9 +78,11 @@ def clocks_because(error_ms: float, limit_ms: float) -> str:
     """Why clocks prevent a judgement.
 
     Args:
-        error_ms: sum of the errors along the sequence.
+        error_ms: sum of the errors along the sequence; infinite if it is not known.
         limit_ms: the limit.
     """
+    if error_ms == inf:
+        return "its hosts are on several machines, and it is not known by how much their clocks differ"
     return (
         f"the clocks of the hosts differ by up to {milliseconds(error_ms)} along the sequence, "
         f"more than a tenth of the limit of {milliseconds(limit_ms)}"

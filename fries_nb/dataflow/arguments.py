@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from fries_nb.errors import DataflowError, SourceError
 
 Columns = str | Sequence[str]
+MOST_WORKERS = 1_024
+"""Maximum number of workers of an operator, as many as there are bins of keys: further ones would get no row."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,19 @@ class Identity:
 
     source: str
     column: str
+
+
+def check_workers(operator: str, workers: object) -> None:
+    """Check the number of workers of an operator.
+
+    Raises:
+        DataflowError: it is not a whole number from 1 to ``MOST_WORKERS``.
+    """
+    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
+        raise DataflowError(f"operator {operator!r} has workers={workers!r}; expected 1 or more")
+    if workers > MOST_WORKERS:
+        most = f"expected {MOST_WORKERS:,} at most, as many as there are bins of keys"
+        raise DataflowError(f"operator {operator!r} has workers={workers!r}; {most}")
 
 
 def is_identity(key: tuple[str, ...], *sides: Identity | None) -> bool:

@@ -29,7 +29,7 @@ from typing import Any
 
 import networkx as nx
 
-from fries_nb.dataflow.arguments import Columns, Identity, columns_of
+from fries_nb.dataflow.arguments import Columns, Identity, check_workers, columns_of
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, check_agreement, constraint_of
 from fries_nb.dataflow.endpoints import DataSet, OnError, Sink, Source, checked_policy, checked_source
 from fries_nb.dataflow.event_time import checked_time
@@ -160,7 +160,7 @@ class DataflowBuilder:
             The graph.
 
         Raises:
-            DataflowError: ``workers`` is below 1, or an operator has the name of such a Replicate.
+            DataflowError: ``workers`` is below 1 or above 1,024, or an operator has the name of such a Replicate.
         """
         consumed = (stream for one in self._declared.values() for stream in (*one.inputs, *one.feedback))
         uses = Counter((stream.operator, stream.branch) for stream in consumed)
@@ -276,8 +276,8 @@ class DataflowBuilder:
             raise DataflowError(f"an operator's name is a non-empty string; got {name!r}")
         if name in self._declared:
             raise DataflowError(f"two operators are named {name!r}; names are unique within a dataflow")
-        if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-            raise DataflowError(f"operator {name!r} has workers={workers!r}; expected 1 or more")
+        if workers is not None:
+            check_workers(name, workers)
         self._check_inputs(name, inputs)
         check_consumed_inside(operator, inputs, self._scope)
         check_times(operator, self._sources_above(inputs), self._sources_above(inputs, timely=True), self._scope)

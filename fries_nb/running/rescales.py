@@ -22,6 +22,7 @@ from fries_nb.running.host_advice import HostAdvice
 from fries_nb.running.telemetry import Telemetry
 from fries_nb.spark.launch import Launched
 from fries_nb.spark.region_spec import Options
+from fries_nb.topology.partitioning import BINS
 from fries_nb.topology.progress_locations import is_tracked
 from fries_nb.topology.topology import Topology
 
@@ -137,8 +138,10 @@ class Rescales:
         """Request another number of hosts; see ``Run.rescale`` for the arguments and errors."""
         if not isinstance(hosts, int) or isinstance(hosts, bool) or hosts < 1:
             raise PlanError(f"hosts={hosts!r}; expected a whole number from 1 up")
-        if at_once is not None and (not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1):
-            raise PlanError(f"at_once={at_once!r}; expected a number of bins from 1 up, or None to adapt it")
+        if at_once is not None and (
+            not isinstance(at_once, int) or isinstance(at_once, bool) or not 1 <= at_once <= BINS
+        ):
+            raise PlanError(f"at_once={at_once!r}; expected a number of bins from 1 to {BINS:,}, or None to adapt it")
         self._run.refuse_if_over("a rescale needs a running dataflow")
         if len(self._regions) > 1:
             raise PlanError("a dataflow with an aggregate or a sort cannot be rescaled yet; expected one region")

@@ -196,7 +196,7 @@ class CheckpointRequests:
     def answer(self, requests: Iterable[str], reason: str) -> None:
         """Answer requests: the checkpoint is complete, or was aborted for a reason; only the first answer counts."""
         with self._lock:
-            for request in self._answered.keys() & set(requests):  # nobody waits for the others any more
+            for request in self._answered.keys() & set(requests):  # the callers of the others have stopped waiting
                 self._reasons.setdefault(request, reason)
                 self._answered[request].set()
 

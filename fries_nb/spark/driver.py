@@ -172,10 +172,10 @@ class Driver(threading.Thread):
                 self._poll_once()
             self._await_goodbyes()
         except (CheckpointError, SessionError) as error:
-            self._end(said.RunEnded("failed", str(error)))
+            self._fail(str(error))
         except Exception as error:  # noqa: BLE001 - an internal error must fail the run, not leave it hanging
             details = "".join(traceback.format_exception(error))
-            self._end(said.RunEnded("failed", f"the controller failed: {exception_text(error)}", details))
+            self._fail(f"the controller failed: {exception_text(error)}", details)
         finally:
             self._dismiss("the driver ends")
             with self._closing:
@@ -185,6 +185,15 @@ class Driver(threading.Thread):
                 ending.callback(self._committer.end)
                 ending.callback(self._stage.release, RELEASE_S)
                 self._server.close(linger_ms=500)
+
+    def _fail(self, error: str, details: str = "") -> None:
+        """End the run for a failure of the driver; the controller says how far each open change is, if it still can."""
+        with contextlib.suppress(Exception):  # it may be what has failed, and that is told
+            for instruction in self.controller.handle(said.HostsUnfit(error, details), time.monotonic_ns()):
+                match instruction:
+                    case said.Resolved() | said.GuardFired() | said.GuardEnded() | said.RescaleEnded():
+                        self._report(instruction)
+        self._end(said.RunEnded("failed", error, details))
 
     def _end(self, over: said.RunEnded) -> None:
         if self._committer.failure and not over.error:

@@ -28,6 +28,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from fries_nb.dataflow.arguments import MOST_WORKERS
 from fries_nb.errors import MemoryWarning, SessionError
 from fries_nb.spark.class_archive import using_archive
 from fries_nb.spark.java import cache_directory, java_home
@@ -148,6 +149,8 @@ def start_or_find(
     """
     if not isinstance(hosts, int) or isinstance(hosts, bool) or hosts < 1:
         raise SessionError(f"hosts={hosts!r}; expected a whole number from 1 up")
+    if hosts > MOST_WORKERS:
+        raise SessionError(f"hosts={hosts!r}; expected {MOST_WORKERS:,} at most: an operator has no more workers")
     with _lock:
         lease = _found(borrowed) or _lease(_start(hosts, spare, dict(options or {})), owned=True)
         try:

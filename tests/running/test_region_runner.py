@@ -10,21 +10,29 @@ from controller_setting import FRAUD
 
 from fries_nb.controller.states import RunState
 from fries_nb.dataflow.regions import regions
+from fries_nb.errors import RunError
 from fries_nb.running import region_runner
 from fries_nb.running.region_runner import RegionRunner
 
 
 @pytest.mark.parametrize("end", ["finished", "stopped", "failed"])
-def test_a_run_is_over_when_its_error_is_known(end: str) -> None:
+def test_a_run_is_over_when_its_error_is_known_and_its_directory_released(end: str) -> None:
     """Its controller is done before that: the last rows are being committed, which may fail."""
+    states: list[str] = []
     cut, unused = regions(FRAUD), SimpleNamespace()
-    runner = RegionRunner(FRAUD, cut, unused, unused, unused, lambda: None)
+    places: Any = SimpleNamespace(release=lambda: states.append(runner.state))
+    runner = RegionRunner(FRAUD, cut, places, unused, unused, lambda: states.append(runner.state))
     launched: Any = SimpleNamespace(driver=SimpleNamespace(controller=SimpleNamespace(state=RunState(end))))
     runner.launched.append(launched)
     runner._open = True
     assert (runner.state, runner.error) == ("draining", "")
     runner.over(0, "failed", "no room", "")
-    assert (runner.state, runner.error) == ("failed", "no room")
+    assert (runner.state, runner.error) == ("draining", "no room")
+    for refused in (lambda: runner.refuse_if_over("a rate"), lambda: runner.wait_flowing(0)):
+        with pytest.raises(RunError, match="has failed: no room"):
+            refused()
+    runner._end()
+    assert states == ["draining", "failed"]
 
 
 def test_a_run_whose_next_region_fails_at_once_ends_once(monkeypatch: pytest.MonkeyPatch) -> None:

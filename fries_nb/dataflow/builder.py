@@ -172,6 +172,7 @@ class DataflowBuilder:
         edges: list[Edge] = []
         for declared in self._declared.values():
             operator = replace(declared.operator, workers=workers if declared.workers is None else declared.workers)
+            check_workers(operator.name, operator.workers)
             operators.append(operator)
             edges.extend(_in_edges(declared, copied))
             for stream in declared.outputs:

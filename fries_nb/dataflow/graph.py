@@ -21,7 +21,6 @@ from typing import Any
 
 import networkx as nx
 
-from fries_nb.dataflow.arguments import check_workers
 from fries_nb.dataflow.event_time import EventTime
 from fries_nb.dataflow.loop_checks import check_loops
 from fries_nb.dataflow.scopes import ROOT, StreamScope
@@ -228,7 +227,8 @@ def _refuse_bad_operators(operators: tuple[Operator, ...]) -> None:
             raise DataflowError(f"an operator's name is a non-empty string; got {operator.name!r}")
         if operator.name in seen:
             raise DataflowError(f"two operators are named {operator.name!r}; names are unique within a dataflow")
-        check_workers(operator.name, operator.workers)
+        if not isinstance(operator.workers, int) or isinstance(operator.workers, bool) or operator.workers < 1:
+            raise DataflowError(f"operator {operator.name!r} has workers={operator.workers!r}; expected 1 or more")
         seen.add(operator.name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import fries_nb as fn
 import fries_nb.dataflow as df
 from fries_nb.dataflow import (
     DataflowBuilder,
@@ -324,3 +325,17 @@ def test_an_operator_can_be_kept_out_of_chains(flow):
     assert graph_from_json(graph_to_json(graph)).operator("M").chain is False
     with pytest.raises(DataflowError, match="operator 'B' has chain='no'; expected True or False"):
         flow.stream("A").map("B", same, chain="no")
+
+
+@pytest.mark.parametrize("workers", [1_025, 100_000])
+def test_more_workers_than_there_are_bins_of_keys_are_refused(workers) -> None:
+    """Declared, or as the run's default; an operator of a plan, which is not run, may have any number."""
+    flow = fn.Dataflow("many")
+    rows = flow.source("S", fn.rate(1))
+    words = f"'A' has workers={workers}; expected 1,024 at most, as many as there are bins of keys"
+    with pytest.raises(DataflowError, match=words):
+        rows.map("A", lambda row: row, workers=workers)
+    rows.map("A", lambda row: row).sink("out", fn.memory())
+    with pytest.raises(DataflowError, match=words):
+        flow.graph(workers)
+    assert flow.graph(1_024).operator("A").workers == 1_024

@@ -355,7 +355,8 @@ class Report(msgspec.Struct, frozen=True, tag=True):
         feedback: the feedback of a loop, at its head.
         useful_ns, busy_ns: processor time of a chain, at its first operator; duration of its turns while it is slow.
         reading: how far a source's worker has read; ``None`` for others, and when all has been read.
-        turn_ns: duration of the worker's turns since the last report; operators of a chain share a worker.
+        turn_ns: duration of the worker's turns since the last report, of one that has not ended as well; operators of a
+            chain share a worker.
         blocked_ns: time since the last report in which the worker took no tuple, since its output waited for credit.
     """
 

@@ -240,7 +240,6 @@ SHORT = {
     "fries_nb.testing.seeded_trials": "the work of a host beside its workers, with a state of its own",
     "fries_nb.transitions": "the check of a move, which machines of several rooms share",
     "fries_nb.transport.pieces": "a bound that sockets, both lanes and the wire share",
-    "fries_nb.worker.meter": "counting of latencies in buckets, which knows nothing of workers",
     "fries_nb.workloads.models": "what the models of all workloads share",
     "fries_nb.workloads.w1": "a file for each workflow of the paper",
     "fries_nb.workloads.w2": "a file for each workflow of the paper",

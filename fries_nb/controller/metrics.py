@@ -50,7 +50,7 @@ class OperatorMetrics:
             reported.
         held_peak: maximum of ``held_bytes`` of each worker, summed over the workers.
         busy: share of time, 0 to 1, in which its workers were in their turns over the last three seconds, the mean over
-            its workers; a turn includes what its function waits for.
+            its workers; a turn includes what its function waits for, also before the call returns.
         blocked: share of time in which they took no tuple, since their output waited for credit of its receivers
             (Flink's back-pressure). Operators that run as a chain (``Run.chains``) are measured as a whole: each has
             the shares of the chain.

@@ -144,7 +144,8 @@ class BatchExecutor:
 
     @property
     def remaining(self) -> int:
-        return 0 if self._batch is None else self._batch.num_rows - self._position
+        batch = self._batch  # read once: also asked by another thread
+        return 0 if batch is None else batch.num_rows - self._position
 
     def advance(self, quota: int) -> int:
         if self._batch is None:

@@ -94,7 +94,7 @@ class ChainExecutor(Protocol):
 
     @property
     def remaining(self) -> int:
-        """Tuples of the frame not yet taken."""
+        """Tuples of the frame not yet taken; may be asked by any thread."""
 
 
 class RowExecutor:
@@ -197,7 +197,8 @@ class RowExecutor:
 
     @property
     def remaining(self) -> int:
-        return 0 if self._columns is None else self._columns.batch.num_rows - self._position
+        columns = self._columns  # read once: also asked by another thread
+        return 0 if columns is None else columns.batch.num_rows - self._position
 
     @property
     def unread(self) -> pa.RecordBatch | None:
@@ -357,7 +358,8 @@ class PassExecutor:
 
     @property
     def remaining(self) -> int:
-        return 0 if self._batch is None else self._batch.num_rows
+        batch = self._batch  # read once: also asked by another thread
+        return 0 if batch is None else batch.num_rows
 
     def advance(self, quota: int) -> int:
         if self._batch is None:

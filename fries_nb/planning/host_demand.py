@@ -89,8 +89,9 @@ def demands_of(
         upstream: operator to those whose output it takes in, in topological order; none for sources.
 
     Returns:
-        The demand of each operator; empty if the sources have delivered nothing, or if totals have fallen, as when
-        workers have left or were restored.
+        The demand of each operator; empty if the sources have delivered nothing, if totals have fallen, as when workers
+        have left or were restored, or if an operator has taken in nothing though tuples wait for it: then it is inside
+        a call that takes longer, and it is not known yet what a tuple costs.
     """
     passed = {
         name: Totals(*(end - begin for begin, end in zip(before[name], now, strict=True)))
@@ -99,6 +100,8 @@ def demands_of(
     }
     delivered = sum(passed[name].processed for name, above in upstream.items() if not above and name in passed)
     if delivered <= 0 or any(min(one.processed, one.useful_ns, one.busy_ns) < 0 for one in passed.values()):
+        return ()
+    if any(not passed[name].processed and after[name].arrived > after[name].processed for name in passed):
         return ()
     selectivity: dict[str, float] = {}
     for name, above in upstream.items():

@@ -86,7 +86,6 @@ from fries_nb.worker.events import (
     TellMeasured,
     Traced,
     Warned,
-    WorkerTick,
 )
 from fries_nb.worker.out_channel import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
@@ -316,7 +315,7 @@ class Host:
     def _tick(self) -> None:
         for loop in self._loops:
             for hosted in loop.workers:
-                loop.post(hosted, WorkerTick())
+                loop.report(hosted)
         if not self._host and (counts := self._progress.counts()) is not None:
             self._links.say(Pointstamps(counts))
 

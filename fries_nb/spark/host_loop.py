@@ -71,6 +71,11 @@ class HostLoop:
         """Run a worker in a turn, since a thread that owned it without one has released it."""
         self._turns.posted(worker)
 
+    def report(self, worker: HostedWorker) -> None:
+        """Have a worker report its measurements; what is known of one that cannot yet is reported in its place."""
+        if worker.ask_report():
+            self._turns.posted(worker)
+
     def post_credit(self, worker: HostedWorker, event: Granted) -> None:
         """Post credit to a worker; it is woken only if it awaits credit, and otherwise processes it later."""
         worker.post(event)
@@ -163,8 +168,9 @@ class HostLoop:
         """Run a worker for the turn that has begun; returns whether this is still the thread of the other workers."""
         turns = self._turns
         try:
+            worker.worker.turn_time.begin()
             busy, spent_ns = _turn(worker)
-            worker.worker.turn_ns += spent_ns
+            worker.worker.turn_time.end()
             if not busy and worker.buffers and turns.would_wait(worker):
                 turns.deadline.flushed(worker.flush())
         finally:
@@ -226,9 +232,10 @@ class HostLoop:
         turns = self._turns
         with self._tickets if turns.needs_ticket(worker) else contextlib.nullcontext(), worker.owner:
             turns.slow_turn_begins(worker)
+            worker.worker.turn_time.begin()
             busy, processor_ns, took_ns = _measured_turn(worker)
+            worker.worker.turn_time.end()
             worker.worker.busy_ns += took_ns
-            worker.worker.turn_ns += took_ns
             worker.flush()
         return processor_ns, took_ns, busy
 

@@ -19,10 +19,11 @@ from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.worker_reader import WorkerReader
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError, exception_text
-from fries_nb.messages import AdoptSplits, Drain, Failed, SetRate, SplitsRead
+from fries_nb.messages import AdoptSplits, Data, Drain, Failed, SetRate, SplitsRead
 from fries_nb.operators.failures import dead_letter
 from fries_nb.progress.change_batch import CountChanges
 from fries_nb.worker.events import (
+    Arrived,
     ClosePart,
     Event,
     GiveUpSplits,
@@ -80,6 +81,8 @@ class HostedWorker:
         self._reader = reader
         self._due_ns: int | None = DUE
         self._events: deque[Event] = deque()
+        self._asked = False  # to report, and it has not yet
+        self._reporting = threading.Lock()
         self._draining = self._has_read = False
 
     @property
@@ -124,6 +127,22 @@ class HostedWorker:
     def post(self, event: Event) -> None:
         """Append an event to the mailbox, from any thread."""
         self._events.append(event)
+
+    def ask_report(self) -> bool:
+        """Ask for a report, from any thread; returns whether the worker is to be woken for it.
+
+        A worker that has not answered the last request is inside a call, or waits for its turn: what is known from
+        outside is reported in its place. Its own report follows, so it cannot be overtaken by an older one.
+        """
+        with self._reporting:
+            if not self._asked:
+                self._asked = True
+                self.post(WorkerTick())
+                return True
+            arrived = [one.frame for one in list(self._events) if isinstance(one, Arrived)]
+            for report in self.worker.reports_inside([frame for frame in arrived if isinstance(frame, Data)]):
+                self._carry_out(TellController(report))
+            return False
 
     def introduce(self) -> CountChanges:
         """Begin to count progress; returns the first counts. Called once, before the worker runs."""
@@ -203,8 +222,16 @@ class HostedWorker:
         self._settle()
 
     def _handle(self, event: Event) -> None:
-        if isinstance(event, WorkerTick) and self._reader is not None:
-            event = WorkerTick(self._reader.reading(time.time_ns()))
+        if isinstance(event, WorkerTick):
+            if self._reader is not None:
+                event = WorkerTick(self._reader.reading(time.time_ns()))
+            with self._reporting:
+                self._asked = False
+                self._pass(event)
+        else:
+            self._pass(event)
+
+    def _pass(self, event: Event) -> None:
         if self.rerouted is None or not self.rerouted(self, event):
             self.worker.handle(event)
 

@@ -42,6 +42,7 @@ from fries_nb.worker.element_meter import ElementMeter
 from fries_nb.worker.events import Grant, Instruction, Ship, Supplied, TellController
 from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
 from fries_nb.worker.input_times import Bounds
+from fries_nb.worker.meter import TurnTime
 from fries_nb.worker.outbox import Outbox, output_of
 from fries_nb.worker.pause import PauseState
 from fries_nb.worker.preparation import Preparation
@@ -77,7 +78,7 @@ class ChainWork:
         outbox: its output; to be flushed when there is nothing more to do, or after some time.
         useful_ns, busy_ns: nanoseconds of a processor that it has used, and in which it was busy while its tuples were
             slow; counted by the shell, or 0.
-        turn_ns: duration of its turns since its last report; counted likewise.
+        turn_time: the duration of its turns; told by the shell when they begin and end.
         preparation: the input of dry runs.
         progress: see the arguments.
         came: sending operator to the schema of its last batch.
@@ -99,7 +100,8 @@ class ChainWork:
         for instance, needed in zip(instances, wiring.needed, strict=True):
             instance.written.needed = needed
         self.interrupt = InterruptFlag()
-        self.useful_ns = self.busy_ns = self.turn_ns = 0
+        self.useful_ns = self.busy_ns = 0
+        self.turn_time = TurnTime(clock)
         self.ended = self.failed = self._held = self._stalled = self._in_hand = self._has_warned = False
         self.came: dict[str, pa.Schema] = {}
         self._clock, self._window, self._spill = clock, window, spill

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from fries_nb.checkpoints import Reading
 from fries_nb.dataflow.hidden_columns import DUE
-from fries_nb.messages import Report
+from fries_nb.messages import Data, Report
 from fries_nb.operators.dry_run import types_of
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance
@@ -43,6 +45,7 @@ class WorkerReports:
         self._inbox = inbox
         self._clock = clock
         self._meter = LatencyMeter()
+        self._last: tuple[Report, ...] = ()
         self.is_blocked = False
         self._blocked_ns = self._since_ns = 0
 
@@ -94,30 +97,52 @@ class WorkerReports:
         if self.written is not self._typed:
             self._typed, self._types = self.written, types_of(self.written)
         latency, columns, blocked_ns = self._meter.take(), self._new_columns(), self._take_blocked()
-        told: list[Instruction] = []
+        told: list[Report] = []
         for position, instance in enumerate(self._instances):
             first, last = not position, position == len(self._instances) - 1
             told.append(
-                TellController(
-                    Report(
-                        instance.worker,
-                        instance.processed,
-                        self._inbox.bytes if first else 0,
-                        self._inbox.tuples + running.remaining if first else 0,
-                        tuple(executor.reads) if first else (),
-                        self._types if last else {},
-                        latency if last else (),
-                        held if first else 0,
-                        columns if last else b"",
-                        self._inbox.feedback if first else None,
-                        *(used_ns[:2] if first else (0, 0)),
-                        reading if first else None,
-                        used_ns[2],
-                        blocked_ns,
-                    )
+                Report(
+                    instance.worker,
+                    instance.processed,
+                    self._inbox.bytes if first else 0,
+                    self._inbox.tuples + running.remaining if first else 0,
+                    tuple(executor.reads) if first else (),
+                    self._types if last else {},
+                    latency if last else (),
+                    held if first else 0,
+                    columns if last else b"",
+                    self._inbox.feedback if first else None,
+                    *(used_ns[:2] if first else (0, 0)),
+                    reading if first else None,
+                    used_ns[2],
+                    blocked_ns,
                 )
             )
-        return told if self.withholds_trace else [*told, *self.traced()]
+        self._last = tuple(told)
+        reported = map(TellController, told)
+        return [*reported] if self.withholds_trace else [*reported, *self.traced()]
+
+    def inside(self, remaining: int, arrived: Sequence[Data], busy_ns: int, turn_ns: int) -> list[Report]:
+        """The last reports with what is known while the worker is inside a call; may be called by any thread.
+
+        What is counted since the last report, such as latencies, is left to the next one.
+
+        Args:
+            remaining: tuples of the current frame that are not taken yet.
+            arrived: frames that the worker has not seen yet.
+            busy_ns: see ``Report``.
+            turn_ns: see ``Report``.
+        """
+        told = []
+        for position, (last, instance) in enumerate(zip(self._last, self._instances, strict=False)):
+            known: dict[str, Any] = {"processed": instance.processed, "turn_ns": turn_ns}
+            if not position:
+                known["queued"] = self._inbox.bytes + sum(frame.size for frame in arrived)
+                waiting = sum(frame.batch.num_rows for frame in arrived)
+                known["queued_tuples"] = self._inbox.tuples + max(0, remaining) + waiting
+                known["busy_ns"] = busy_ns
+            told.append(msgspec.structs.replace(last, latency=(), columns=b"", blocked_ns=0, **known))
+        return told
 
     def _new_columns(self) -> bytes:
         if self.columns is self._reported:

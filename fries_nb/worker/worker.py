@@ -9,7 +9,7 @@ queue the event and raise ``interrupt``. ``events`` lists the effect of each eve
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.messages import (
@@ -21,6 +21,7 @@ from fries_nb.messages import (
     ChannelId,
     Commit,
     Control,
+    Data,
     Drain,
     Ended,
     Fcm,
@@ -31,6 +32,7 @@ from fries_nb.messages import (
     MoveSplits,
     OpenEntries,
     Prepare,
+    Report,
     SetRate,
     Settled,
     Unguard,
@@ -121,9 +123,18 @@ class Worker(ChainWork):
             self._install(event.bins)
         else:
             held = self._versions.held()
-            used_ns, self.turn_ns = (self.useful_ns, self.busy_ns, self.turn_ns), 0
+            used_ns = self.useful_ns, self.busy_ns, self.turn_time.take()
             told = self.reports.report(self._executor, self._running, held, used_ns, event.reading)
             self._instructions += told
+
+    def reports_inside(self, arrived: Sequence[Data]) -> list[Report]:
+        """Reports while the worker cannot make its own; may be called by any thread.
+
+        Args:
+            arrived: frames that it has not seen yet.
+        """
+        inside_ns = self.turn_time.current_ns if self.slowness.is_slow else 0
+        return self.reports.inside(self._running.remaining, arrived, self.busy_ns + inside_ns, self.turn_time.take())
 
     def _reach(self, event: FrontierAdvanced) -> None:
         """A frontier has advanced: that of a timed operator, or of a sink for which a source waits."""

@@ -137,3 +137,21 @@ def test_an_operator_that_reports_later_than_others_is_left_out(missing: str) ->
     del first[missing]
     left_out = {"S": {"S", "M", "K"}, "M": {"M", "K"}, "K": {"K"}}[missing]
     assert {one.operator for one in demands_of(first, later, upstream)} == {"S", "M", "K"} - left_out
+
+
+def test_fewer_hosts_are_not_proposed_while_a_call_lasts() -> None:
+    """All that arrives waits for an operator that has taken in nothing since: what a tuple costs is not known yet."""
+    run = Costly(cost_ns=1_000)
+    run.status = replace(STATUS, hosts=(0, 1, 2), workers={"S": (0,), "K": (0, 2)})
+    run.passes(1)
+    run.passes(2 * EQUAL_ANSWERS, queued=6_000)
+    assert run.advice.proposal is None
+
+
+def test_workers_that_wait_inside_a_call_stay() -> None:
+    """Their time counts, too, before the call returns: it is more than enough for a worker each."""
+    run = Costly(cost_ns=1_000)
+    run.status = replace(STATUS, hosts=(0, 1, 2), workers={"S": (0,), "K": (0, 2)})
+    run.waits_ns = 5_000_000_000
+    run.passes(2 * EQUAL_ANSWERS, queued=5_999)
+    assert run.advice.proposal is None

@@ -18,7 +18,7 @@ from fries_nb.connectors.sink import OpenSinks
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import ChannelId, Data, Done, Fcm, Marker, Prepare, Prepared, Reconfigure, WorkerId
+from fries_nb.messages import ChannelId, Data, Done, Fcm, Marker, Prepare, Prepared, Reconfigure, Report, WorkerId
 from fries_nb.operators.instance import Instance
 from fries_nb.spark import host as hosting
 from fries_nb.spark.host_progress import ProgressLink
@@ -143,3 +143,45 @@ def test_a_change_of_a_slow_function_waits_for_the_tuple_in_hand_only(monkeypatc
     finally:
         gate.free.release(8)
         assert host._end_threads() == ()
+
+
+@pytest.mark.parametrize(
+    "operators",
+    [
+        (Operator("M", function=Slow("old")),),
+        (Operator("M", function=lambda row: row), Operator("N", function=Slow("old"))),
+    ],
+    ids=["alone", "in a chain"],
+)
+def test_a_worker_inside_a_call_is_busy_before_the_call_returns(monkeypatch, operators):
+    """It cannot report itself then; what waits for it is known as well, and nothing counts twice when it returns."""
+    monkeypatch.setattr(sys.modules[__name__], "gate", Gate())
+    host, hosted = host_of(monkeypatch, *operators)
+    told = []
+    host._links.say = lambda message: told.extend(
+        one for one in getattr(message, "answers", ()) if isinstance(one, Report) and one.worker.operator == "M"
+    )
+    channel = ChannelId(WorkerId("A", 0), WorkerId("M", 0))
+    frame = Data(pa.RecordBatch.from_pydict({"n": [0, 1, 2], DUE: [0] * 3}), size=9)
+    hosted.post(Arrived(channel, frame))
+    host._deal({0: "tcp://here:1"})
+    host._start()
+    try:
+        gate.entered.get(timeout=PATIENCE_S)
+        hosted.post(Arrived(channel, frame))
+        for _ in range(4):  # the first one asks the worker, which cannot answer
+            gate.clock_s += 2
+            host._tick()
+        inside = told[-3:]
+        assert sum(one.turn_ns for one in inside) == 8 * 10**9
+        assert [one.turn_ns for one in inside[1:]] == [2 * 10**9] * 2
+        assert inside[-1].queued_tuples >= 3
+        gate.free.release(6)
+        for _ in range(5):
+            gate.entered.get(timeout=PATIENCE_S)
+    finally:
+        gate.free.release(8)
+        assert host._end_threads() == ()
+    assert told[-1].processed == 6
+    assert sum(one.turn_ns for one in told) <= gate.clock_s * 10**9
+    assert not told[-1].queued_tuples

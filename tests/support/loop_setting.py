@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
 from patience import PATIENCE_S
 
+from fries_nb.worker.meter import TurnTime
 from fries_nb.worker.slowness import Slowness
 
 SLOW, QUICK = "slow", "quick"
@@ -30,7 +32,8 @@ class Stub:
         self.due_ns: int | None = None
         self.buffers = self.is_ahead = self.awaits_credit = False
         interrupt = SimpleNamespace(raised=False)
-        self.worker = SimpleNamespace(interrupt=interrupt, slowness=Slowness(), useful_ns=0, busy_ns=0, turn_ns=0)
+        self.worker = SimpleNamespace(interrupt=interrupt, slowness=Slowness(), useful_ns=0, busy_ns=0)
+        self.worker.turn_time = TurnTime(time.monotonic_ns)
         self.tuples = self.turns = 0
         self.held = threading.Semaphore(0)
         self.holds = False

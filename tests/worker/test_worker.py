@@ -37,6 +37,7 @@ from fries_nb.messages import (
 from fries_nb.operators.dry_run import DryRun, prepare
 from fries_nb.trace import RanMany, Updated
 from fries_nb.worker.events import Arrived, Grant, Granted, ToReader, Traced, WorkerTick
+from fries_nb.worker.meter import TurnTime
 from fries_nb.worker.out_channel import SendFrame
 
 
@@ -350,7 +351,9 @@ def test_an_interrupt_at_a_marker_comes_before_the_tuple_behind_it() -> None:
 def test_the_time_without_credit_is_reported_by_each_operator_of_the_chain() -> None:
     """From the moment at which more than a window waits until it is sent, divided among the reports."""
     bench = Bench(Operator("M", function=version(1)), Operator("N", function=version(2)), credit=100)
-    bench.worker.turn_ns = 700
+    bench.worker.turn_time = TurnTime(iter([100, 800]).__next__)
+    bench.worker.turn_time.begin()
+    bench.worker.turn_time.end()
 
     def reported(at_ns: int) -> list[tuple[str, int, int]]:
         bench.ticks = itertools.repeat(at_ns)

@@ -20,6 +20,7 @@ from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.endpoints import Memory
 from fries_nb.dataflow.graph import Graph, check_runnable
 from fries_nb.dataflow.updates import as_updates, check_updates
+from fries_nb.durations import duration
 from fries_nb.errors import DataflowError, RunError, unknown
 from fries_nb.long_calls import progress_of
 from fries_nb.report.comparison import SETTLED_MS, Comparison, ComparisonRow, SchedulerTrial
@@ -166,7 +167,7 @@ def _trial(
     if run.state == "failed":
         raise RunError(f"the run by {scheduler} has failed: {run.error}")
     verdict = run.audit()
-    ended = f": {result.error}" if result.error else f" after {result.delay_ms:,.1f} ms"
+    ended = f": {result.error}" if result.error else f" after {duration(result.delay_ms / 1_000)}"
     say(f"[{scheduler}] {result.outcome}{ended}; {len(verdict.mixed):,} source tuples met both configurations")
     row = _row(result, _waiting(before, change), before, after, verdict)
     steps = run.replay(requested)

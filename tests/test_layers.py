@@ -35,7 +35,7 @@ LAYERS = (
     ("frames",),
     ("dataflow", "progress"),
     ("transitions",),
-    ("errors", "deprecations", "long_calls"),
+    ("errors", "deprecations", "long_calls", "durations"),
 )
 # The pure value rooms of one layer that may know each other.
 SIDE_BY_SIDE = {
@@ -219,6 +219,7 @@ SHORT = {
     "fries_nb.commands": "a file for each command",
     "fries_nb.connectors.observed": "what users are told of a reader, which reads alike whether anybody asks",
     "fries_nb.dataflow.hidden_columns": "names that all rooms share, whatever they do with batches",
+    "fries_nb.durations": "one form of durations for all rooms, from constraints to notebooks",
     "fries_nb.deprecations": "renamed names of all rooms, emptied with each version",
     "fries_nb.experiments.bench.rivals.arrow_loop": "a program of its own, as short as its users write it",
     "fries_nb.experiments.bench.rivals.kafka_loop": "a program of its own, as short as its users write it",

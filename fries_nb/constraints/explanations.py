@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from math import inf
 
 from fries_nb.constraints.reactions import ConstraintVerdict
+from fries_nb.durations import duration
 from fries_nb.messages import WorkerId
 
 
 def milliseconds(value: float) -> str:
     """A time as text: ``402.5 ms``; ``no end`` if rows are stalled."""
-    return "no end" if value == inf else f"{round(value, 1):g} ms" if value < 1e5 else f"{value:,.0f} ms"
+    return duration(value / 1_000)
 
 
 def path_of(workers: Sequence[WorkerId]) -> str:

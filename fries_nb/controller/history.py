@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import Literal
@@ -21,6 +22,8 @@ from ddsketch import DDSketch
 from fries_nb.messages import Report
 
 INTERVAL_S = 0.25
+IDLE_S = 2.0
+"""Seconds without output from which on a history says so; of a slower source each tuple stands alone."""
 KEPT = 20_000
 """Number of points kept: more than an hour."""
 MARKS_KEPT = 2_000
@@ -31,7 +34,7 @@ MarkKind = Literal["request", "done", "aborted", "failed", "rolled_back", "check
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The tuples that reached the sinks in one interval.
+    """The tuples that reached the sinks in one interval; without output it has no latencies (NaN), and the rate 0.
 
     Attributes:
         at_s: end of the interval, in seconds since the Unix epoch.
@@ -44,6 +47,11 @@ class Point:
     p50_ms: float
     p99_ms: float
     rate: float
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no tuple reached a sink."""
+        return math.isnan(self.p50_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +79,38 @@ class History:
         self._marks: list[PlotMark] = []
         self._sketch = DDSketch()
         self._since_s: float | None = None
+        self._heard_s = 0.0
 
     def add(self, report: Report, at_s: float) -> None:
         """Process a report that arrived at this time; ends the interval if it has lasted long enough."""
         if self._since_s is None:
+            self._since_s = self._heard_s = at_s
+        if self._sketch.count and at_s - self._heard_s >= IDLE_S:  # nothing was heard of any worker
+            self._end_interval(self._since_s, self._heard_s)
+        if self._points and not self._sketch.count and at_s - self._since_s >= IDLE_S:
+            self._idle(self._since_s, at_s)
             self._since_s = at_s
+        self._heard_s = at_s
         for milliseconds, count in report.latency:
             self._sketch.add(milliseconds, float(count))
-        passed_s = at_s - self._since_s
-        if passed_s >= INTERVAL_S and self._sketch.count:
-            p50, p99 = (float(self._sketch.get_quantile_value(q) or 0.0) for q in (0.5, 0.99))
-            self._points.append(Point(at_s, p50, p99, float(self._sketch.count) / passed_s))
-            self._sketch = DDSketch()
-            self._since_s = at_s
+        if self._sketch.count and at_s - self._since_s >= INTERVAL_S:
+            self._end_interval(self._since_s, at_s)
+
+    def _end_interval(self, since_s: float, at_s: float) -> None:
+        """Make the tuples since then a point."""
+        p50, p99 = (float(self._sketch.get_quantile_value(q) or 0.0) for q in (0.5, 0.99))
+        rate = float(self._sketch.count) / max(at_s - since_s, INTERVAL_S)
+        self._points.append(Point(at_s, p50, p99, rate))
+        self._sketch = DDSketch()
+        self._since_s = at_s
+
+    def _idle(self, since_s: float, until_s: float) -> None:
+        """Record that nothing came out in this time: two points, however long it lasts."""
+        if self._points[-1].is_idle:
+            since_s = self._points[-2].at_s
+            self._points.pop()
+            self._points.pop()
+        self._points += [Point(at_s, math.nan, math.nan, 0.0) for at_s in (since_s, until_s)]
 
     def mark(self, change: str, kind: MarkKind, label: str, at_s: float) -> None:
         """Append a mark; see ``PlotMark``."""

@@ -1,3 +1,5 @@
+const BESIDE = 100; // pixels for the axes, until the plot knows its own width
+
 // Draws the window that Python keeps. BokehJS comes from the installed wheel through the kernel, never from a network.
 async function bokehOf(model) {
   const wanted = model.get("version");
@@ -48,12 +50,25 @@ function colour(models, dark) {
   }
 }
 
+// What is not known is drawn as a gap; JSON has no NaN for it.
+function columns(shown) {
+  return Object.fromEntries(Object.entries(shown).map(([name, values]) => [name, values.map((one) => one ?? NaN)]));
+}
+
+// The window with the labels that are laid out for the widest plot that fits.
+function windowOf(model, width) {
+  const shown = JSON.parse(model.get("window"));
+  const widths = Object.keys(shown.labels).map(Number).sort((a, b) => a - b);
+  const fitting = widths.filter((one) => one <= width).at(-1) ?? widths[0];
+  return { ...shown, labels: shown.labels[fitting] };
+}
+
 // Puts the window into the described figures, so that they never stand there empty.
 function fill(described, shown) {
   if (described === null || typeof described !== "object") return;
   const { name, attributes } = described;
   if (name === "ColumnDataSource" && shown[attributes?.name])
-    attributes.data = { type: "map", entries: Object.entries(shown[attributes.name]) };
+    attributes.data = { type: "map", entries: Object.entries(columns(shown[attributes.name])) };
   else Object.values(described).forEach((part) => fill(part, shown));
 }
 
@@ -80,7 +95,7 @@ async function embedded(Bokeh, model, box, signal) {
     await shown(box, signal);
     if (signal.aborted) return null;
     const item = JSON.parse(model.get("item"));
-    fill(item.doc, JSON.parse(model.get("window")));
+    fill(item.doc, windowOf(model, box.offsetWidth - BESIDE));
     try {
       return await Bokeh.embed.embed_item({ ...item, target_id: null }, box);
     } catch (error) {
@@ -114,16 +129,24 @@ async function draw(model, box, signal) {
   const models = [...view.model.document._all_models.values()];
   const sources = models.filter((one) => one.type === "ColumnDataSource" && one.name);
   const axis = models.filter((one) => one.name === "latency");
+  const across = models.filter((one) => one.name === "across");
+  const plots = models.filter((one) => "inner_width" in one.properties);
   const keys = models.filter((one) => one.type === "LegendItem" && one.name === "bands");
-  let dark;
+  let dark, range;
   const paint = () => {
     if (dark !== isDark()) colour(models, (dark = isDark()));
-    const shown = JSON.parse(model.get("window"));
+    const shown = windowOf(model, plots[0]?.inner_width || box.offsetWidth - BESIDE);
+    const [from, to] = shown.across.at;
+    for (const one of across) {
+      const follows = range === undefined || (one.start === range[0] && one.end === range[1]); // else the reader has zoomed
+      one.setv({ reset_start: from, reset_end: to, ...(follows ? { start: from, end: to } : {}) });
+    }
+    range = [from, to];
     const ticks = shown.ticks.at;
     const [start, end] = [ticks[0], ticks.at(-1)];
     for (const one of axis) one.setv("ticks" in one.properties ? { ticks } : { start, end, reset_start: start, reset_end: end });
     for (const one of keys) one.visible = shown.bands.xs.length > 0;
-    for (const source of sources) if (shown[source.name]) source.data = shown[source.name];
+    for (const source of sources) if (shown[source.name]) source.data = columns(shown[source.name]);
   };
   // A run that has ended sends no more, but the reader may still choose another theme.
   const themes = new MutationObserver(paint);
@@ -131,8 +154,10 @@ async function draw(model, box, signal) {
   const setting = matchMedia("(prefers-color-scheme: dark)");
   setting.addEventListener("change", paint);
   model.on("change:window", paint);
+  plots[0]?.properties.inner_width.change.connect(paint);
   paint();
   return () => {
+    plots[0]?.properties.inner_width.change.disconnect(paint);
     themes.disconnect();
     setting.removeEventListener("change", paint);
     model.off("change:window", paint);

@@ -38,19 +38,21 @@ from fries_nb.constraints.judgements import ConstraintPoint
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.widgets import as_json
-from fries_nb.report.latency import MARK_COLOURS, laid_out, latency_svg, thinned
+from fries_nb.report.latency import MARK_COLOURS, laid_out, latency_svg, runs_of, thinned
 from fries_nb.report.latency_bands import LatencyBand, bands_of, finite_values, names_of, outline
 from fries_nb.report.scales import Scale
 from fries_nb.report.theme import BLUE, GREEN, PURPLE, VERMILION
 
 WINDOW_S = 180.0
-"""Length of the plotted window in seconds."""
-_MOST_POINTS = 400
-_PER_SECOND = 16  # of points, at most; only that many of the newest are looked at
+"""Length of the plotted window in seconds; longer if the last change was requested before."""
+_BEFORE_S = 10.0  # shown before a request that is older than that
+_MOST_POINTS, _MOST_OLDER = 400, 200
 _LANES = 3
+LABEL_WIDTHS = (180, 270, 380, 540, 760, 1100)
+"""Widths of plots in pixels, axes apart, for which labels are laid out; the page takes the widest that fits."""
+_MARGIN = 0.01  # of the window, at each end
 _STEPS_MS = [round(step * 10.0**decade, 1) for decade in range(-1, 10) for step in (1, 2, 5)][:-2]
 _LEAST_STEPS, _MOST_TICKS = 3, 10
-_NARROWEST = 190.0  # pixels across for which labels are laid out
 _LEAST_MS = 0.1  # a logarithmic axis has no zero
 _DASHES = {
     "request": "dashed", "done": "solid", "aborted": "dotted", "rolled_back": "dotted", "failed": "dotted",
@@ -147,23 +149,30 @@ class LatencyPanel:
 
 def window(
     points: Sequence[Point], marks: Sequence[PlotMark], began: float, judged: Sequence[ConstraintPoint] = ()
-) -> dict[str, dict[str, list[Any]]]:
-    """The columns of the plot: the last three minutes, in seconds since ``began``, and its latency axis.
+) -> dict[str, Any]:
+    """The columns of the plot, in seconds since ``began``, its range, its latency axis, and its labels by width.
+
+    The window is the last three minutes or, if that is more, all since the last request: the plot is where its outcome
+    is read. What is older than three minutes is coarser.
 
     >>> shown = window([Point(5.0, 2.0, 9.0, 100.0)], [PlotMark(5.5, "u1", "request", "FM by fries")], began=4.0)
-    >>> shown["points"], shown["labels"]["words"]
-    ({'at': [1.0], 'p50': [2.0], 'p99': [9.0], 'rate': [100.0]}, ['FM by fries'])
+    >>> shown["points"], shown["labels"]["760"]["words"]
+    ({'at': [1.0], 'p50': [2.0], 'p99': [9.0], 'rate': [100.0], 'dot': [4.0]}, ['FM by fries'])
     """
-    newest = points[-int(WINDOW_S * _PER_SECOND) :]
-    end = max(_times(newest[-1:], marks[-1:]), default=began)
-    kept = thinned(newest[bisect_left(newest, end - WINDOW_S, key=lambda point: point.at_s) :], _MOST_POINTS)
-    recent = [mark for mark in marks if mark.at_s >= end - WINDOW_S]
+    end = max(_times(points[-1:], marks[-1:]), default=began)
+    requested = next((mark.at_s for mark in reversed(marks) if mark.kind == "request"), end)
+    since = min(end - WINDOW_S, requested - _BEFORE_S)
+    middle = bisect_left(points, end - WINDOW_S, key=_at)
+    older = thinned(points[bisect_left(points, since, key=_at) : middle], _MOST_OLDER)
+    kept = older + thinned(points[middle:], _MOST_POINTS)
+    recent = [mark for mark in marks if mark.at_s >= since]
     first = min(_times(kept[:1], recent[:1]), default=began)
-    across = Scale.of_time(first - began, end - began, 0.0, _NARROWEST)
-    labels = laid_out(recent, began, across, _LANES)
-    bands = bands_of(judged[bisect_left(judged, end - WINDOW_S, key=lambda point: point.at_s) :])
+    low, high = first - began, max(end, first + 1.0) - began
+    margin = _MARGIN * (high - low)
+    bands = bands_of(judged[bisect_left(judged, since, key=lambda point: point.at_s) :])
     shown = _columns_of_points(kept, began)
-    ticks = ticks_ms([*shown["p50"], *shown["p99"], *finite_values(bands)])
+    known = [one for one in (*shown["p50"], *shown["p99"]) if one is not None]
+    ticks = ticks_ms([*known, *finite_values(bands)])
     return {
         "points": shown,
         "marks": {
@@ -172,24 +181,49 @@ def window(
             "dash": [_DASHES[mark.kind] for mark in recent],
         },
         "labels": {
-            "at": [round(label.begin_s, 3) for label in labels],
-            "lane": [label.lane for label in labels],
-            "words": [label.words for label in labels],
+            str(width): _labels(recent, began, Scale.of_time(low - margin, high + margin, 0.0, float(width)))
+            for width in LABEL_WIDTHS
         },
         "ticks": {"at": ticks},
+        "across": {"at": [round(low - margin, 3), round(high + margin, 3)]},
         **_columns_of(bands, began, max(first - began, 0.0), ticks[-1]),
     }
 
 
-def _columns_of_points(points: Sequence[Point], began: float) -> dict[str, list[float]]:
+def _labels(marks: Sequence[PlotMark], began: float, across: Scale) -> dict[str, list[Any]]:
+    """The columns of the labels of a plot of this width."""
+    labels = laid_out(marks, began, across, _LANES)
+    return {
+        "at": [round(label.at_s, 3) for label in labels],
+        "lane": [label.lane for label in labels],
+        "words": [label.words for label in labels],
+        "align": ["right" if label.ends else "left" for label in labels],
+        "offset": [-3 if label.ends else 3 for label in labels],
+        "foot": [-0.4] * len(labels),
+    }
+
+
+def _at(point: Point) -> float:
+    return point.at_s
+
+
+def _columns_of_points(points: Sequence[Point], began: float) -> dict[str, list[float | None]]:
+    """The columns of points; no latencies where nothing came out, and a dot for a point that stands alone."""
+    alone = [len(piece) == 1 and not idle for idle, piece in runs_of(points) for _ in piece]
     rows = np.array([(one.at_s - began, one.p50_ms, one.p99_ms, one.rate) for one in points]).reshape(-1, 4)
     at, p50, p99, rate = rows.T
     return {
         "at": np.round(at, 3).tolist(),
-        "p50": np.round(np.maximum(p50, _LEAST_MS), 3).tolist(),
-        "p99": np.round(np.maximum(p99, _LEAST_MS), 3).tolist(),
+        "p50": _latencies(p50),
+        "p99": _latencies(p99),
         "rate": np.round(rate, 1).tolist(),
+        "dot": [4.0 * one for one in alone],
     }
+
+
+def _latencies(values: np.ndarray[Any, Any]) -> list[float | None]:
+    """Latencies for a logarithmic axis; as JSON, which has no NaN."""
+    return [None if math.isnan(one) else one for one in np.round(np.maximum(values, _LEAST_MS), 3).tolist()]
 
 
 def _columns_of(
@@ -250,13 +284,18 @@ def _item() -> str:
 
 def _figures() -> LayoutDOM:
     empty = window([], [], 0.0)
-    sources = {name: ColumnDataSource(empty[name], name=name) for name in empty if name != "ticks"}
-    across = DataRange1d(range_padding=0.02, default_span=1.0)
+    empty["labels"] = empty["labels"][str(LABEL_WIDTHS[0])]
+    sources = {name: ColumnDataSource(empty[name], name=name) for name in empty if name not in ("ticks", "across")}
+    start, end = empty["across"]["at"]
+    across = Range1d(start=start, end=end, name="across")
     said = _figure(across, 17 * _LANES, y_range=Range1d(start=-0.4, end=_LANES - 0.4), toolbar_location=None, tools="")
     said.update(min_border_top=0, min_border_bottom=0)  # or letters would be cut
     said.axis.visible = False
     said.grid.visible = False
-    said.text("at", "lane", "words", source=sources["labels"], text_font_size="11px", text_baseline="middle")
+    leads: dict[str, Any] = {"line_color": "#8a939e", "line_width": 1}
+    said.segment("at", "foot", "at", "lane", source=sources["labels"], **leads)
+    said.text("at", "lane", "words", source=sources["labels"], text_font_size="11px", text_baseline="middle",
+              text_align="align", x_offset="offset")  # fmt: skip
     latency = _latency(sources, across)
     rate = _rate(sources["points"], across)
     for plot in (latency, rate):
@@ -264,7 +303,7 @@ def _figures() -> LayoutDOM:
     return column([said, latency, rate], sizing_mode="stretch_width", spacing=0)
 
 
-def _latency(sources: Mapping[str, ColumnDataSource], across: DataRange1d) -> figure:
+def _latency(sources: Mapping[str, ColumnDataSource], across: Range1d) -> figure:
     ticks = ticks_ms([])
     plot = _figure(across, 240, y_axis_type="log", y_range=Range1d(start=ticks[0], end=ticks[-1], name="latency"),
                    y_axis_label="latency, ms", toolbar_location="right",
@@ -273,10 +312,11 @@ def _latency(sources: Mapping[str, ColumnDataSource], across: DataRange1d) -> fi
     points = sources["points"]
     p99 = plot.line("at", "p99", source=points, color=VERMILION, line_width=2, legend_label="p99")
     p50 = plot.line("at", "p50", source=points, color=BLUE, line_width=2, legend_label="p50")
+    for line, colour in ((p99, VERMILION), (p50, BLUE)):
+        plot.scatter("at", line.glyph.y, size="dot", source=points, color=colour, line_color=None)
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0[.]0")
     plot.yaxis.ticker = FixedTicker(ticks=ticks, name="latency")  # Bokeh's own leaves one decade without any
     plot.xaxis.visible = False
-    across.renderers = [p99, p50]
     said: dict[str, Any] = {"text_font_size": "11px", "background_fill_alpha": 0.75, "padding": 1}
     plot.text("at", "limit", "words", source=sources["limits"], y_offset=-3, **said)
     plot.text("at", "mean", "words", source=sources["names"], text_align="right", x_offset=-3,
@@ -302,7 +342,7 @@ def _draw_bands(plot: figure, sources: Mapping[str, ColumnDataSource]) -> None:
     plot.hspan(y="limit", source=sources["limits"], line_color=PURPLE, line_dash="dashed", line_width=2)
 
 
-def _rate(points: ColumnDataSource, across: DataRange1d) -> figure:
+def _rate(points: ColumnDataSource, across: Range1d) -> figure:
     """The throughput as steps: a rate holds for the interval before its point."""
     plot = _figure(across, 130, y_axis_label="tuples/s", x_axis_label="seconds", toolbar_location=None, tools="")
     line = plot.step("at", "rate", source=points, mode="before", color=GREEN, line_width=2)
@@ -312,7 +352,7 @@ def _rate(points: ColumnDataSource, across: DataRange1d) -> figure:
     return plot
 
 
-def _figure(across: DataRange1d, height: int, **options: Any) -> figure:
+def _figure(across: Range1d, height: int, **options: Any) -> figure:
     plot = figure(x_range=across, height=height, sizing_mode="stretch_width", min_border_left=72, **options)
     plot.update(background_fill_alpha=0, border_fill_alpha=0, outline_line_alpha=0, min_border_right=14)
     plot.axis.axis_label_text_font_style = "normal"

@@ -14,6 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from fries_nb.controller.states import RescalePhase
 from fries_nb.controller.topology_status import TopologyStatus
+from fries_nb.durations import duration
 from fries_nb.notebook.cell_outputs import CellOutput
 from fries_nb.report.host_rows import bytes_of
 from fries_nb.report.markup import counted
@@ -67,7 +68,7 @@ def outcome_line(result: RescaleResult, status: TopologyStatus) -> str:
         return f"{result.outcome}: {result.error} ({hosts})"
     workers = counted(sum(map(len, status.workers.values())), "worker")
     moved = f", {bytes_of(status.moved_bytes)} of state moved" if status.moved_bytes else ""
-    return f"{hosts} after {result.delay_ms / 1_000:,.1f} s: {workers}{moved}"
+    return f"{hosts} after {duration(result.delay_ms / 1_000)}: {workers}{moved}"
 
 
 class RescaleView:

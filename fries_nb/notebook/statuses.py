@@ -23,11 +23,11 @@ from fries_nb.report.constraint_bars import constraint_svg, latency_text
 from fries_nb.report.displays import RunVerdict
 from fries_nb.report.frontier_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, frontier_row, loop_row
 from fries_nb.report.host_rows import before_now, hosts_svg, phrase_of
-from fries_nb.report.markup import counted
+from fries_nb.report.markup import counted, milliseconds
 from fries_nb.run import Run
 from fries_nb.running.source_states import lag
 
-_COLUMNS = ("dataflow", "state", "tuples/s", "p50 ms", "p99 ms", "changes")
+_COLUMNS = ("dataflow", "state", "tuples/s", "p50", "p99", "changes")
 _HOST_COLUMNS = ("host", "workers", "tuples/s")
 LATE_S = 1.0
 """Seconds from which on it is told that a source is behind."""
@@ -204,7 +204,7 @@ def status_line(run: Run, snapshot: MetricsSnapshot) -> str:
         facts.append(f"{sum(one.queued for one in snapshot.operators.values()):,} tuples wait")
     latency = snapshot.total if run.state in OVER else snapshot.latency
     if latency.count:
-        facts.append(f"p50 {latency.p50_ms:,.1f} ms, p99 {latency.p99_ms:,.1f} ms")
+        facts.append(f"p50 {milliseconds(latency.p50_ms)}, p99 {milliseconds(latency.p99_ms)}")
     if run.changes:
         facts.append(f"changes: {changes_of(run)}")
     return " · ".join([*facts, *lags(run), *troubles(run), *_ends(run)])
@@ -282,7 +282,7 @@ def _run_row(run: Run) -> tuple[str, ...]:
     snapshot = run.metrics()
     rate = "" if run.state in OVER else f"{sink_rate(run.graph, snapshot):,.0f}"
     latency = snapshot.total if run.state in OVER else snapshot.latency
-    quantiles = (f"{latency.p50_ms:,.1f}", f"{latency.p99_ms:,.1f}") if latency.count else ("", "")
+    quantiles = (milliseconds(latency.p50_ms), milliseconds(latency.p99_ms)) if latency.count else ("", "")
     return (run.graph.name, run.state, rate, *quantiles, changes_of(run))
 
 

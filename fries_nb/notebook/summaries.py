@@ -19,7 +19,7 @@ from fries_nb.dataflow.graph import Edge, Graph
 from fries_nb.planning.counter_example import counter_example
 from fries_nb.report.dag import dag_svg
 from fries_nb.report.example_section import example_lines
-from fries_nb.report.markup import inline, tag
+from fries_nb.report.markup import inline, milliseconds, tag
 from fries_nb.report.plan_section import foretold, plan_drawing, plan_parts
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.scheduling import Plan
@@ -138,9 +138,10 @@ def messages(graph: Graph, plan: Plan) -> str:
 
 def of_change(result: ChangeResult) -> Summary:
     """The summary of a change that is done; the second line lists the operators that changed together."""
-    took = f"{result.delay_ms:,.1f} ms (prepare {result.prepare_ms:,.1f}, commit {result.commit_ms:,.1f})"
+    parts_ms = f"prepare {milliseconds(result.prepare_ms)}, commit {milliseconds(result.commit_ms)}"
+    took = f"{milliseconds(result.delay_ms)} ({parts_ms})"
     if result.waited_ms:
-        took += f" from when tuples flowed, {result.waited_ms / 1000:,.1f} s after the request"
+        took += f" from when tuples flowed, {milliseconds(result.waited_ms)} after the request"
     parts = "; ".join(" -> ".join(component) for component in result.components)
     workers = len(result.per_worker)
     guarded = f"\nunder guard {result.guard}" if result.guard else ""

@@ -9,9 +9,9 @@ part with its milliseconds, since a part of a bar may be too short to be seen.
 >>> parts_ms(result)
 {'waited': 5.0, 'plan': 2.0, 'prepare': 30.0, 'commit': 8.0}
 >>> svg = delay_svg(result, 600)
->>> svg.count('class="part '), "prepare 30.0 ms" in svg
+>>> svg.count('class="part '), "prepare 30 ms" in svg
 (4, True)
->>> 'aria-label="u1: 45.0 ms from the request to the last switch; waited 5.0 ms, plan 2.0 ms' in svg
+>>> 'aria-label="u1: 45 ms from the request to the last switch; waited 5 ms, plan 2 ms' in svg
 True
 """
 

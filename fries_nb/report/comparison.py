@@ -13,6 +13,7 @@ from fries_nb.audit import Verdict
 from fries_nb.changes import ChangeResult
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.dataflow.graph import Graph
+from fries_nb.durations import duration
 from fries_nb.report.audit_section import verdict_parts
 from fries_nb.report.change_replay import ChangeReplay
 from fries_nb.report.change_rows import step_parts, time_parts
@@ -126,8 +127,8 @@ def comparison_text(trials: Sequence[SchedulerTrial]) -> str:
         verdict = "serializable" if row.serializable else f"NOT serializable: {row.mixed:,} of {row.tuples:,} mixed"
         ended = verdict if row.outcome == "done" else f"{row.outcome}; {verdict}"
         lines.append(
-            f"{row.scheduler:<12} {row.delay_ms:>9,.1f} ms {row.commit_ms:>10,.1f} ms {row.old_tuples:>11,} "
-            f"{row.p99_before_ms:>8,.0f} ms {row.p99_after_ms:>7,.0f} ms  {ended}"
+            f"{row.scheduler:<12} {milliseconds(row.delay_ms):>12} {milliseconds(row.commit_ms):>13} "
+            f"{row.old_tuples:>11,} {milliseconds(row.p99_before_ms):>11} {milliseconds(row.p99_after_ms):>10}  {ended}"
         )
     lines.append("old tuples: tuples that the changed operators still processed by the old configuration")
     return "\n".join(lines)
@@ -215,7 +216,7 @@ def _latency(trial: SchedulerTrial) -> Html:
     caption = f"{_name(trial)}: end-to-end latency at the sink; vertical lines show the change's request and its end."
     settled_s = settled_after_s(trial.points, trial.marks)
     if settled_s is not None:
-        caption += f" The 99th percentile is below {SETTLED_MS:g} ms for good {settled_s:,.1f} s after the request."
+        caption += f" The 99th percentile is below {SETTLED_MS:g} ms for good {duration(settled_s)} after the request."
     return joined([tag("h3", _name(trial)), figure(latency_svg(trial.points, trial.marks), caption)])
 
 
@@ -227,7 +228,7 @@ def settled_after_s(points: Sequence[Point], marks: Sequence[PlotMark]) -> float
     2.5
     """
     requested = [mark.at_s for mark in marks if mark.kind == "request"]
-    later = [point for point in points if requested and point.at_s > requested[0]]
+    later = [point for point in points if requested and point.at_s > requested[0] and not point.is_idle]
     if not later or later[-1].p99_ms >= SETTLED_MS:
         return None
     slow = [index for index, point in enumerate(later) if point.p99_ms >= SETTLED_MS]

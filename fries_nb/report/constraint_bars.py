@@ -162,15 +162,11 @@ def latency_text(value: float | None) -> str:
     """A latency as text.
 
     >>> latency_text(0.0), latency_text(0.04), latency_text(12.34), latency_text(402.5), latency_text(12_345.0)
-    ('0 ms', '< 0.1 ms', '12.3 ms', '402 ms', '12.3 s')
+    ('0 ms', '< 0.1 ms', '12.3 ms', '402.5 ms', '12.3 s')
     >>> latency_text(math.inf), latency_text(None)
     ('stalled', '-')
     """
-    if value is None or 0.05 <= value < 10_000:
-        return milliseconds(value)
-    if value < 0.05:
-        return "< 0.1 ms" if value else "0 ms"
-    return "stalled" if math.isinf(value) else f"{value / 1_000:,.1f} s"
+    return "stalled" if value == math.inf else milliseconds(value)
 
 
 def _head(state: ConstraintState, width: float) -> tuple[str, float]:

@@ -5,7 +5,7 @@ Constrained sequences are shown as bands from their mean to their worst latency,
 >>> points = [Point(100.0 + second, 4.0, 9.0, 2_000.0) for second in range(60)]
 >>> marks = [PlotMark(130.0, "u1", "request", "FM by fries"), PlotMark(130.012, "u1", "done", "FM by fries")]
 >>> svg = latency_svg(points, marks)
->>> "FM by fries: done in 12 ms" in svg, "latency, ms" in svg, svg.count("<polyline")
+>>> "12 ms: FM by fries" in svg, "latency, ms" in svg, svg.count("<polyline")
 (True, True, 3)
 """
 
@@ -14,9 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import median
 
 from fries_nb.controller.history import MarkKind, PlotMark, Point
+from fries_nb.durations import duration
 from fries_nb.report import theme
 from fries_nb.report.latency_bands import LatencyBand, bands_svg, finite_values
 from fries_nb.report.scales import Scale
@@ -28,6 +30,8 @@ _LEFT, _RIGHT, _LANE, _LANES = 64.0, 18.0, 17.0, 5
 _UPPER, _LOWER, _BETWEEN, _BELOW = 190.0, 84.0, 22.0, 42.0
 _SAID_SIZE, _LONGEST = 11.5, 400.0
 """Font size of the words at a mark, and their longest line, in pixels."""
+_NEAR, _BESIDE, _GAP = 60.0, 14.0, 3.0
+"""Pixels up to which a request and its end share a label, between two labels, and between a label and its line."""
 MARK_COLOURS: dict[MarkKind, str] = {
     "request": ORANGE, "done": GREEN, "aborted": VERMILION, "rolled_back": VERMILION, "failed": VERMILION,
     "recovery": VERMILION, "checkpoint": GREY,
@@ -75,12 +79,12 @@ _CSS = themed(".fries-latency-svg", _LIGHT, _DARK)
 
 @dataclass(frozen=True)
 class AxisLabel:
-    """A mark's label: the time of the mark, the time at which its text begins (seconds), and its lane."""
+    """A mark's label: the time of the mark in seconds, its text, its lane, and whether it ends at the mark's line."""
 
     at_s: float
-    begin_s: float
     words: str
     lane: int
+    ends: bool
 
 
 def latency_svg(
@@ -123,33 +127,59 @@ def latency_svg(
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
-    """Reduce to at most ``most`` points: each interval becomes its median p50, highest p99, mean rate and end."""
+    """Reduce to about ``most`` points: each interval becomes its median p50, highest p99, mean rate and end.
+
+    Gaps stay as they are, unless there are as many as points.
+    """
     if len(points) <= most:
         return list(points)
     size = math.ceil(len(points) / most)
-    parts = [points[start : start + size] for start in range(0, len(points), size)]
-    return [
-        Point(
-            part[-1].at_s,
-            median([point.p50_ms for point in part]),
-            max([point.p99_ms for point in part]),
-            sum([point.rate for point in part]) / len(part),  # a live plot asks for this often, and fmean is slow
-        )
-        for part in parts
-    ]
+    few: list[Point] = []
+    for is_idle, piece in runs_of(points):
+        few += piece if is_idle else _by(size, piece)
+    return few if len(few) <= 2 * most else _by(size, points)
+
+
+def _by(size: int, points: Sequence[Point]) -> list[Point]:
+    """So many points as one."""
+    return [_as_one(points[start : start + size]) for start in range(0, len(points), size)]
+
+
+def _as_one(part: Sequence[Point]) -> Point:
+    known = [point for point in part if not point.is_idle] or part
+    return Point(
+        part[-1].at_s,
+        median([point.p50_ms for point in known]),
+        max([point.p99_ms for point in known]),
+        sum([point.rate for point in part]) / len(part),  # a live plot asks for this often, and fmean is slow
+    )
+
+
+def runs_of(points: Iterable[Point]) -> list[tuple[bool, list[Point]]]:
+    """The points of each time without output and with it; a line that joined them would tell what never was.
+
+    >>> nothing = math.nan, math.nan, 0.0
+    >>> gap = [Point(0.0, 1.0, 2.0, 9.0), Point(1.0, *nothing), Point(9.0, *nothing), Point(9.5, 3.0, 4.0, 9.0)]
+    >>> [(is_idle, [point.at_s for point in run]) for is_idle, run in runs_of(gap)]
+    [(False, [0.0]), (True, [1.0, 9.0]), (False, [9.5])]
+    """
+    return [(is_idle, list(run)) for is_idle, run in groupby(points, lambda point: point.is_idle)]
 
 
 def said_of(marks: Sequence[PlotMark], near_s: float) -> list[tuple[float, str]]:
     """The labels of marks and their times: one for a request and its end if they are close, else one each.
 
-    Checkpoints, which are frequent, have no label; the reason of a recovery is shortened.
+    The number goes first, so that it is what is read if a label is cut. Checkpoints, which are frequent, have no label;
+    the reason of a recovery is shortened.
 
     >>> marks = [PlotMark(1.0, "u1", "request", "FM"), PlotMark(4.5, "u1", "done", "FM")]
     >>> marks.append(PlotMark(9.0, "u2", "request", "MC"))
     >>> said_of([PlotMark(1.0, "r1", "recovery", "host 1 was lost (its process is gone)")], near_s=1.0)
     [(1.0, 'recovery: host 1 was lost')]
     >>> said_of(marks, near_s=5.0), said_of(marks, near_s=1.0)[1]
-    ([(1.0, 'FM: done in 3.5 s'), (9.0, 'MC')], (4.5, 'done after 3.5 s'))
+    ([(1.0, '3.5 s: FM'), (9.0, 'MC')], (4.5, '3.5 s: FM'))
+    >>> said_of([marks[0], PlotMark(1.2, "u1", "aborted", "FM")], near_s=5.0)
+    [(1.0, '200 ms, aborted: FM')]
     """
     requests = {mark.change: mark for mark in marks if mark.kind == "request"}
     ends = {mark.change: mark for mark in marks if mark.kind != "request"}
@@ -163,16 +193,26 @@ def said_of(marks: Sequence[PlotMark], near_s: float) -> list[tuple[float, str]]
         request, end = requests.get(mark.change), ends.get(mark.change)
         joined = request is not None and end is not None and end.at_s - request.at_s <= near_s
         if mark.kind == "request":
-            outcome = f": {end.kind} in {took(end.at_s - mark.at_s)}" if joined and end else ""
-            said.append((mark.at_s, f"{mark.label}{outcome}"))
+            said.append((mark.at_s, _ended(mark, end) if joined and end else mark.label))
         elif not joined:
-            words = f"{mark.kind} after {took(mark.at_s - request.at_s)}" if request else f"{mark.label}: {mark.kind}"
-            said.append((mark.at_s, words))
+            said.append((mark.at_s, _ended(request, mark)))
     return said
+
+
+def _ended(request: PlotMark | None, end: PlotMark) -> str:
+    """What is said of a change that has ended."""
+    kind = end.kind.replace("_", " ")
+    if request is None:  # it is not among the marks that are shown
+        return f"{kind}: {end.label}"
+    after = duration(max(0.0, end.at_s - request.at_s))
+    return f"{after}: {end.label}" if end.kind == "done" else f"{after}, {kind}: {end.label}"
 
 
 def laid_out(marks: Sequence[PlotMark], began: float, across: Scale, lanes: int = _LANES) -> list[AxisLabel]:
     """Assign labels to lanes so that none overlap, newest first; labels without room are left out.
+
+    A label begins at its mark's line, or ends there if it would not fit before the end of the axis. What is too long
+    for both sides is cut at its end; its number stands at its beginning.
 
     Args:
         marks: the marks, in order of time.
@@ -183,16 +223,17 @@ def laid_out(marks: Sequence[PlotMark], began: float, across: Scale, lanes: int 
     per_second = (across.end - across.start) / (across.high - across.low)
     free = [math.inf] * lanes
     labels = []
-    for at_s, words in sorted(said_of(marks, 60.0 / per_second), reverse=True):
-        words = fitted(words, min(_LONGEST, across.end - across.start), _SAID_SIZE)
+    for at_s, words in sorted(said_of(marks, _NEAR / per_second), reverse=True):
+        x = across.at(at_s - began)
+        room = across.end - x - _GAP, x - across.start - _GAP
+        ends = text_width(words, _SAID_SIZE) > room[0] and room[1] > room[0]
+        words = fitted(words, min(_LONGEST, room[ends]), _SAID_SIZE)
         wide = text_width(words, _SAID_SIZE)
-        # To the right of the mark's line, but not beyond the end of the axis.
-        start = max(across.start, min(across.at(at_s - began), across.end - wide))
-        lane = next((lane for lane in range(lanes) if start + wide + 14 <= free[lane]), None)
+        left, right = (x - wide, x) if ends else (x, x + wide)
+        lane = next((lane for lane in range(lanes) if right + _BESIDE <= free[lane]), None)
         if lane is not None:
-            free[lane] = start
-            begin_s = across.low + (start - across.start) / per_second
-            labels.append(AxisLabel(at_s - began, begin_s, words, lane))
+            free[lane] = left
+            labels.append(AxisLabel(at_s - began, words, lane, ends))
     return labels
 
 
@@ -204,9 +245,9 @@ def _lead(label: AxisLabel, across: Scale, top: float) -> str:
 
 
 def _said(label: AxisLabel, across: Scale, top: float) -> str:
-    x = across.at(label.begin_s)
-    y = top - 6 - _LANE * label.lane
-    return f'<text class="said" x="{number(x)}" y="{number(y)}">{escaped(label.words)}</text>'
+    x = across.at(label.at_s) + (-_GAP if label.ends else _GAP)
+    y, anchor = top - 6 - _LANE * label.lane, "end" if label.ends else "start"
+    return f'<text class="said" x="{number(x)}" y="{number(y)}" text-anchor="{anchor}">{escaped(label.words)}</text>'
 
 
 def _mark(mark: PlotMark, x: float, top: float, bottom: float) -> str:
@@ -217,13 +258,13 @@ def _mark(mark: PlotMark, x: float, top: float, bottom: float) -> str:
 
 
 def _latency(points: Sequence[Point], bands: Sequence[LatencyBand], began: float, across: Scale, top: float) -> str:
-    values = [value for point in points for value in (point.p50_ms, point.p99_ms)]
+    values = [value for point in points if not point.is_idle for value in (point.p50_ms, point.p99_ms)]
     up = Scale.of(values + finite_values(bands), top + _UPPER, top)
-    p99 = [(across.at(point.at_s - began), up.at(point.p99_ms)) for point in points]
-    p50 = [(across.at(point.at_s - began), up.at(point.p50_ms)) for point in points]
-    areas, labels = bands_svg(bands, began, across, up)
-    lines = areas + _line("p99", p99) + _line("p50", p50) + labels
-    return grid(up, across, "latency, ms", top + _UPPER / 2) + lines
+    lines, labels = bands_svg(bands, began, across, up)
+    for piece in (run for is_idle, run in runs_of(points) if not is_idle):
+        lines += _line("p99", [(across.at(point.at_s - began), up.at(point.p99_ms)) for point in piece])
+        lines += _line("p50", [(across.at(point.at_s - began), up.at(point.p50_ms)) for point in piece])
+    return grid(up, across, "latency, ms", top + _UPPER / 2) + lines + labels
 
 
 def _rate(points: Sequence[Point], began: float, across: Scale, bottom: float) -> str:
@@ -285,19 +326,14 @@ def _key(has_bands: bool) -> str:
 def _heard(points: Sequence[Point], marks: Iterable[PlotMark]) -> str:
     if not points:
         return "Latency over time: no tuples yet"
-    last = points[-1]
+    last = next((point for point in reversed(points) if not point.is_idle), points[-1])
     changes = "; ".join(words for _, words in said_of(list(marks), math.inf))
-    figures = f"p50 {last.p50_ms:.3g} ms, p99 {last.p99_ms:.3g} ms, {last.rate:,.0f} tuples/s"
+    figures = f"p50 {duration(last.p50_ms / 1_000)}, p99 {duration(last.p99_ms / 1_000)}, {last.rate:,.0f} tuples/s"
     summary = f"Latency over time; at the end {figures}"
     return f"{summary}; changes: {changes}" if changes else summary
 
 
-def took(seconds: float) -> str:
-    """A duration as text: ``12 ms``, ``8.4 s``, ``1,200 s``."""
-    if seconds < 1:
-        return f"{seconds * 1_000:.0f} ms"
-    return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:,.0f} s"
-
-
 def _is_finite(point: Point) -> bool:
-    return all(map(math.isfinite, (point.at_s, point.p50_ms, point.p99_ms, point.rate)))
+    return math.isfinite(point.at_s) and (
+        point.is_idle or all(map(math.isfinite, (point.p50_ms, point.p99_ms, point.rate)))
+    )

@@ -3,7 +3,7 @@ r"""Markup from values; all text is escaped.
 >>> tag("p", "a < b, ", tag("b", "bold"), class_="note")
 '<p class="note">a &lt; b, <b>bold</b></p>'
 >>> milliseconds(3.14159), milliseconds(4213.2), milliseconds(None)
-('3.1 ms', '4,213 ms', '-')
+('3.1 ms', '4.2 s', '-')
 >>> both = stacked('<svg width="20" height="5"/>', '<svg width="7" height="4.5"/>')
 >>> print(both.replace("><", ">\n<"))
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 9.5" width="20" height="9.5">
@@ -18,6 +18,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+
+from fries_nb.durations import duration
 
 NONE = "-"
 _SIZE = re.compile(r'<svg\b[^>]*?\swidth="([\d.]+)" height="([\d.]+)"')
@@ -107,10 +109,8 @@ def counted(number: int, noun: str) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """A duration in milliseconds, with a tenth if that is significant."""
-    if value is None:
-        return NONE
-    return f"{value:,.1f} ms" if value < 100 else f"{value:,.0f} ms"
+    """A duration that is known in milliseconds, or a dash."""
+    return NONE if value is None else duration(value / 1_000)
 
 
 def _kind(column: Column) -> str:

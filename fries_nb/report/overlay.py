@@ -17,10 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from fries_nb.controller.history import PlotMark, Point
+from fries_nb.durations import duration
 from fries_nb.report import theme
-from fries_nb.report.latency import grid, thinned, time_axis, took
+from fries_nb.report.latency import grid, thinned, time_axis
 from fries_nb.report.scales import Scale
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
 
@@ -60,7 +62,7 @@ class OverlaidCurve:
 
     Attributes:
         name: its name in the legend.
-        points: seconds from the request, and milliseconds.
+        points: seconds from the request, and milliseconds, which are NaN where nothing came out.
         done_s: seconds from the request until the change was done; ``None`` if it was not.
     """
 
@@ -73,7 +75,7 @@ class OverlaidCurve:
         """The curve of a run's history around its first change."""
         requested = next((mark.at_s for mark in marks if mark.kind == "request"), points[0].at_s if points else 0.0)
         done = next((mark.at_s - requested for mark in marks if mark.kind == "done"), None)
-        shown = thinned([point for point in points if math.isfinite(point.p99_ms)], _MOST_POINTS)
+        shown = thinned([point for point in points if not math.isinf(point.p99_ms)], _MOST_POINTS)
         return cls(name, tuple((point.at_s - requested, point.p99_ms) for point in shown), done)
 
 
@@ -87,7 +89,7 @@ def overlay_svg(curves: Sequence[OverlaidCurve], width: float = 760.0) -> str:
     times = [at_s for curve in curves for at_s, _ in curve.points] + [0.0]
     across = Scale.of_time(min(times), max(times), _LEFT, width - _RIGHT)
     bottom = _TOP + _UPPER
-    up = Scale.of([value for curve in curves for _, value in curve.points], bottom, _TOP)
+    up = Scale.of([value for curve in curves for _, value in curve.points if not math.isnan(value)], bottom, _TOP)
     drawn = "".join(_curve(index, curve, across, up) for index, curve in enumerate(curves))
     key = "".join(_key(index, curve) for index, curve in enumerate(curves))
     zero = number(across.at(0.0))
@@ -103,13 +105,16 @@ def overlay_svg(curves: Sequence[OverlaidCurve], width: float = 760.0) -> str:
 
 
 def _in_words(curve: OverlaidCurve) -> str:
-    return f"{curve.name}: not done" if curve.done_s is None else f"{curve.name}: done after {took(curve.done_s)}"
+    return f"{curve.name}: not done" if curve.done_s is None else f"{curve.name}: done after {duration(curve.done_s)}"
 
 
 def _curve(index: int, curve: OverlaidCurve, across: Scale, up: Scale) -> str:
-    spots = " ".join(f"{number(across.at(at_s))},{number(up.at(value))}" for at_s, value in curve.points)
-    line = f'<polyline class="line{index}" points="{spots}"/>'
-    before = [value for at_s, value in curve.points if at_s <= (curve.done_s or 0.0)]
+    line = ""
+    for is_gap, piece in groupby(curve.points, lambda point: math.isnan(point[1])):
+        if not is_gap:
+            spots = " ".join(f"{number(across.at(at_s))},{number(up.at(value))}" for at_s, value in piece)
+            line += f'<polyline class="line{index}" points="{spots}"/>'
+    before = [value for at_s, value in curve.points if at_s <= (curve.done_s or 0.0) and not math.isnan(value)]
     if curve.done_s is None or not before:
         return line
     x, y = across.at(curve.done_s), up.at(before[-1])

@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.loops import loops_in
+from fries_nb.durations import duration
 from fries_nb.planning import CriticalPath
 from fries_nb.planning.counter_example import CounterExample, counter_example
 from fries_nb.planning.tuple_ways import witnesses
 from fries_nb.report.dag import Ends, dag_svg, explained, state_words
 from fries_nb.report.example_section import end_svgs, example_parts, summary
-from fries_nb.report.latency import took
 from fries_nb.report.markup import Html, counted, figure, inline, joined, listed, stacked
 from fries_nb.scheduling import Plan
 
@@ -185,16 +185,16 @@ def foretold(plan: Plan) -> list[str]:
         delay = f"unknown, since the pace of {', '.join(unmeasured[:_SHOWN])} is not known yet"
     else:
         along = f" along {' → '.join(slowest.operators)}" if len(slowest.operators) > 1 else ""
-        delay = took((slowest.delay_ms or 0.0) / 1000) + along
+        delay = duration((slowest.delay_ms or 0.0) / 1000) + along
     by_epoch = plan.prediction.epoch_ms if plan.scheduler != "epoch" else None
-    return [f"predicted delay {delay}" + ("" if by_epoch is None else f" (epoch: {took(by_epoch / 1000)})")]
+    return [f"predicted delay {delay}" + ("" if by_epoch is None else f" (epoch: {duration(by_epoch / 1000)})")]
 
 
 def _of_scope(graph: Graph, plan: Plan, scope: frozenset[str], predicted: CriticalPath | None) -> str:
     heads = {send.operator for stage in plan.stages for send in stage.sends if send.scope == scope}
     told = f"the {'head' if len(heads) == 1 else 'heads'} {_names(graph, heads)}"
     delay = None if predicted is None else predicted.delay_ms
-    after = "" if delay is None else f" (predicted: {took(delay / 1000)})"
+    after = "" if delay is None else f" (predicted: {duration(delay / 1000)})"
     changing = _names(graph, plan.targets & scope)
     loops = loops_in(graph, scope)
     edges = [" → ".join(ends) for ends in _marked(graph, [scope])]

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from fries_nb.checkpoints import Reading
 from fries_nb.dataflow.graph import Graph
+from fries_nb.durations import duration
 from fries_nb.messages import Report, WorkerId
 from fries_nb.report.markup import counted
 
@@ -56,7 +57,7 @@ class SourceState:
 
     @property
     def _since(self) -> str:
-        return f" for {self.behind_s:,.1f} s" if self.behind_s is not None else ""
+        return f" for {duration(self.behind_s)}" if self.behind_s is not None else ""
 
 
 class Explanation:
@@ -95,11 +96,11 @@ def lag(state: SourceState, least_s: float) -> str:
     """How far a source is behind, if that is ``least_s`` seconds or more; else empty.
 
     >>> lag(SourceState("S", "a log", 9, {}, behind=3, behind_s=2.0, ended=False), 1.0)
-    'S is 3 rows and 2.0 s behind'
+    'S is 3 rows and 2 s behind'
     """
     if state.ended or state.behind is None or state.behind_s is None or state.behind_s < least_s:
         return ""
-    return f"{state.source} is {counted(state.behind, 'row')} and {state.behind_s:,.1f} s behind"
+    return f"{state.source} is {counted(state.behind, 'row')} and {duration(state.behind_s)} behind"
 
 
 def _state(graph: Graph, source: str, reports: list[Report], over: bool) -> SourceState:

@@ -99,7 +99,7 @@ def test_the_panel_is_drawn_for_each_width_and_sent_only_when_it_changes() -> No
     assert sent == ["drawings"] * 2
     data, _ = panel._repr_mimebundle_()
     assert "met" in data["image/svg+xml"]
-    assert "FM -> MC met: mean 11.0 ms" in data["text/plain"]
+    assert "FM -> MC met: mean 11 ms" in data["text/plain"]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def test_the_plan_of_a_run_says_how_long_it_would_take(shell: InteractiveShell, 
         (
             Prediction((CriticalPath(("FM", "MC"), 12.4),), 8_400.0),
             "",
-            "predicted delay 12 ms along FM → MC (epoch: 8.4 s)",
+            "predicted delay 12.4 ms along FM → MC (epoch: 8.4 s)",
         ),
         (Prediction((CriticalPath(("FM",), 2.0),), None), "", "predicted delay 2 ms"),
         (Prediction((CriticalPath(("FM", "MC"), 8_400.0),), 8_400.0), "--scheduler epoch",
@@ -31,7 +31,7 @@ def test_the_plan_of_a_run_says_how_long_it_would_take(shell: InteractiveShell, 
         (Prediction((CriticalPath((), None, ("MC",)),), None), "",
          "predicted delay unknown, since the pace of MC is not known yet"),
         (Prediction((), 1_250_000.0), "--scheduler restart",
-         "predicted delay unknown, since a change by restart waits for more than markers (epoch: 1,250 s)"),
+         "predicted delay unknown, since a change by restart waits for more than markers (epoch: 20 min 50 s)"),
     ):  # fmt: skip
         stand_ins[0].prediction = prediction
         *_, last, _ = told(shell, f"%fries_plan FM MC {line}").splitlines()

@@ -222,7 +222,7 @@ def test_any_number_of_points(count):
     """No history, one point and an hour of them are drawn; more than can be told apart are thinned."""
     svg = latency_svg(points_of(count), [PlotMark(101.0, "u1", "request", "FM by <fries>")])
     lines = [line.get("points").split() for line in ET.fromstring(svg).iter(f"{SVG}polyline")]
-    assert len(lines) == 3
+    assert len(lines) == (3 if count else 1)
     assert all(len(line) <= 1_000 for line in lines)
     assert ("no tuples" in svg) == (count == 0)
     assert "FM by &lt;fries&gt;" in svg
@@ -240,12 +240,12 @@ def test_marks_stand_where_they_happened():
     """A change is two lines with one label if it was quick, and with a label for each if it was not."""
     quick = [PlotMark(110.0, "u1", "request", "FM"), PlotMark(110.012, "u1", "done", "FM")]
     slow = [PlotMark(105.0, "u1", "request", "FM"), PlotMark(120.0, "u1", "aborted", "FM")]
-    assert "FM: done in 12 ms" in latency_svg(points_of(100), quick)
+    assert "12 ms: FM" in latency_svg(points_of(100), quick)
     svg = latency_svg(points_of(100), slow)
     assert ">FM<" in svg
-    assert "aborted after 15 s" in svg
+    assert "15 s, aborted: FM" in svg
     assert svg.count('class="mark ') == 2
-    assert "FM: failed" in latency_svg([], [PlotMark(1.0, "u9", "failed", "FM")])
+    assert "failed: FM" in latency_svg([], [PlotMark(1.0, "u9", "failed", "FM")])
 
 
 def test_labels_never_overlap():
@@ -256,7 +256,10 @@ def test_labels_never_overlap():
     assert labels
     assert max(label.at_s for label in labels) == pytest.approx(199 / 3)
     for lane in {label.lane for label in labels}:
-        spans = sorted((across.at(one.begin_s), 6 * len(one.words)) for one in labels if one.lane == lane)
+        spans = sorted(
+            (across.at(one.at_s) - one.ends * 6 * len(one.words), 6 * len(one.words))
+            for one in labels if one.lane == lane
+        )  # fmt: skip
         assert all(start + length <= after for (start, length), (after, _) in pairwise(spans))
 
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 import base64
 import json
 import threading
+from collections.abc import Sequence
+from itertools import groupby
 from types import SimpleNamespace
 
 import pytest
 from planning_graphs import FIGURE_8, FIGURE_10
 
 import fries_nb.report.layout as layouts
-from fries_nb.controller.history import PlotMark, Point
+from fries_nb.controller.history import History, MarkKind, PlotMark, Point
 from fries_nb.controller.metrics import MetricsSnapshot, OperatorMetrics
+from fries_nb.messages import Report, WorkerId
 from fries_nb.notebook.entry_field import EntryField
-from fries_nb.notebook.plots import LatencyPanel, LatencyPlot, ticks_ms, window
+from fries_nb.notebook.plots import LABEL_WIDTHS, LatencyPanel, LatencyPlot, ticks_ms, window
 from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.table_view import TableView
 from fries_nb.notebook.widgets import DagView
+from fries_nb.report.latency import laid_out, latency_svg
+from fries_nb.report.scales import Scale
+from fries_nb.report.text_widths import text_width
 from fries_nb.scheduling import schedule
 
 MARKS = (PlotMark(110.0, "u1", "request", "FM by fries"), PlotMark(110.01, "u1", "done", "FM by fries"))
@@ -82,15 +88,59 @@ def test_pictures_go_along_for_viewers_without_a_kernel():
     assert base64.b64decode(data.get("image/png", base64.b64encode(b"\x89PNG"))).startswith(b"\x89PNG")
 
 
-def test_the_window_is_what_was_lately():
-    """An hour of points becomes three minutes of them, a few hundred, in seconds since the run began."""
+@pytest.mark.parametrize("marks", [(), MARKS])
+def test_the_window_is_what_was_lately_and_the_last_change(marks: Sequence[PlotMark]):
+    """Of an hour three minutes, a few hundred points; or, coarser with age, all since the change that is told of."""
     plot = LatencyPlot()
-    plot.show(points_of(14_400), MARKS)
+    plot.show(points_of(14_400), marks)
     shown = plot.window["points"]
-    assert len(shown["at"]) <= 400
-    assert 3_400 < shown["at"][0] < shown["at"][-1] < 3_600
-    assert plot.window["marks"]["at"] == []
+    lately = [at for at in shown["at"] if at > 3_420]
+    assert 300 <= len(lately) <= 400
+    assert len(shown["at"]) - len(lately) <= 200
+    assert (shown["at"][0] < 60) == bool(marks)
+    assert len(plot.window["marks"]["at"]) == len(marks)
+    assert [words for shown in plot.window["labels"].values() for words in shown["words"]] == (
+        ["10 ms: FM by fries"] * len(LABEL_WIDTHS) * bool(marks)
+    )
+    start, end = plot.window["across"]["at"]
+    assert start < shown["at"][0] < shown["at"][-1] < end
     assert {len(column) for column in shown.values()} == {len(shown["at"])}
+
+
+def test_a_time_without_output_is_a_gap_and_not_a_line():
+    """In the live plot and in the picture; what stands alone between two gaps is a dot."""
+    history = History()
+    for quarter in (*range(8), *range(40, 41), *range(80, 88)):
+        for at_s, latency in ((quarter / 4 - 0.01, ()), (quarter / 4, ((4.0, 2),))):
+            history.add(Report(WorkerId("out", 0), quarter, 0, latency=latency), 100.0 + at_s)
+    shown = window(history.points(), [], 100.0)["points"]
+    assert None not in shown["at"]
+    assert [one for one, _ in groupby(value is None for value in shown["p99"])] == [False, True, False, True, False]
+    assert {rate for rate, p50 in zip(shown["rate"], shown["p50"], strict=True) if p50 is None} == {0.0}
+    assert sum(shown["dot"]) == 4.0
+    svg = latency_svg(history.points(), [])
+    assert svg.count('class="p99') - 1 == svg.count('class="p50') - 1 == 3
+    assert svg.count('class="p99 dot') == 1
+    quiet = History()
+    for _ in range(3):
+        for idle_s in range(9_000):
+            quiet.add(Report(WorkerId("out", 0), 1, 0, latency=((4.0, 1),) * (not idle_s)), float(idle_s))
+    assert len(quiet.points()) <= 9
+
+
+@pytest.mark.parametrize("width", LABEL_WIDTHS)
+@pytest.mark.parametrize("at_s", [0.0, 20.0, 50.0, 99.0])
+@pytest.mark.parametrize("kind", ["done", "aborted"])
+def test_the_number_of_a_label_is_never_cut_and_stands_at_its_line(width: int, at_s: float, kind: MarkKind):
+    """Wherever the change is in the window, and however narrow the plot: what is cut is the name behind it."""
+    label = "DetectorOfMerchants, DetectorOfFrauds by multiversion"
+    marks = [PlotMark(at_s, "u1", "request", label), PlotMark(at_s + 0.1698, "u1", kind, label)]
+    marks += [PlotMark(100.0, "u2", "request", "x")]
+    across = Scale.of_time(0.0, 100.0, 0.0, float(width))
+    said = laid_out(marks, 0.0, across, 3)[-1]
+    assert said.at_s == at_s
+    assert said.words.startswith("169.8 ms: " if kind == "done" else "169.8 ms, ")
+    assert text_width(said.words, 11.5) <= (across.at(at_s) if said.ends else width - across.at(at_s))
 
 
 @pytest.mark.parametrize("count", [0, 1, 500])
@@ -99,10 +149,10 @@ def test_marks_with_and_without_points(count):
     plot = LatencyPlot()
     plot.show(points_of(count), MARKS)
     assert len(plot.window["marks"]["at"]) == 2
-    assert plot.window["labels"]["words"] == ["FM by fries: done in 10 ms"]
+    assert plot.window["labels"]["380"]["words"] == ["10 ms: FM by fries"]
     assert len(plot.window["points"]["at"]) == min(count, 400) or count > 400
     data, _ = plot._repr_mimebundle_()
-    assert "FM by fries: done in 10 ms" in data["image/svg+xml"]
+    assert "10 ms: FM by fries" in data["image/svg+xml"]
 
 
 @pytest.mark.parametrize("span", [(0.0, 0.0), (7.0, 7.1), (40.0, 60.0), (0.05, 1e12), (3.0, 20_000.0), (1e11, 1e12)])

@@ -100,27 +100,27 @@ CHANGED = {"A": (1.0, 1.5), "B": (2.0,)}
 WORDS = {
     "fries": """
 The message leaves the controller for A, past all queued tuples.
-A takes it between two tuples; A switches 2.0 ms after the request (its 2 workers from 1.5 ms on), 1 tuple with the old
+A takes it between two tuples; A switches 2 ms after the request (its 2 workers from 1.5 ms on), 1 tuple with the old
 The marker from A reaches B; B switches 2.5 ms after the request, 0 tuples with the old function meanwhile.
 Done 2.5 ms after the request.""",
     "epoch": """
 The message leaves the controller for S
 S takes it between two tuples, and sends a marker behind the tuples that it has sent.
 The marker passes R.
-The marker from R reaches A; A switches 2.0 ms
+The marker from R reaches A; A switches 2 ms
 The marker from A reaches B; B switches 2.5 ms
 The marker passes T.
 Done""",
     "naive": """
 Messages leave the controller for A and B, past all queued tuples.
-A takes it between two tuples; A switches 2.0 ms
+A takes it between two tuples; A switches 2 ms
 B takes it between two tuples; B switches 2.5 ms
 Done""",
     "multiversion": """
 The message leaves the controller for S
 S tags the tuples that it reads from now on as new: both versions run, by the tag of a tuple.
 The marker passes R.
-The marker from R reaches A; no tuple with the old tag is left there, and A drops its old function 2.0 ms
+The marker from R reaches A; no tuple with the old tag is left there, and A drops its old function 2 ms
 The marker from A reaches B; no tuple with the old tag is left there, and B drops its old function 2.5 ms
 The marker passes T.
 Done""",
@@ -130,7 +130,7 @@ S stops reading, and sends a marker behind the tuples that it has sent.
 The marker passes R → A → B → T.
 No tuple is on its way any more.
 Messages leave the controller for A and B
-A takes it between two tuples; A switches 2.0 ms
+A takes it between two tuples; A switches 2 ms
 B takes it between two tuples; B switches 2.5 ms
 A message leaves the controller for S: continue to read.
 S continues to read.
@@ -159,8 +159,8 @@ def test_times_are_those_of_the_result() -> None:
     plan = schedule("fries", CHAIN, CHANGED)
     result = replace(ended(plan, CHANGED), delay_ms=2.0, waited_ms=900.0)
     *_, last, done = (step.words for step in replay_steps(CHAIN, plan, result))
-    assert "B switches 2.0 ms after tuples flowed, " in last
-    assert done == "Done 2.0 ms after tuples flowed."
+    assert "B switches 2 ms after tuples flowed, " in last
+    assert done == "Done 2 ms after tuples flowed."
 
 
 def test_both_versions_run_between_the_tags_and_the_marker() -> None:

@@ -78,6 +78,9 @@ class CellOutput:
 class CellEcho:
     """Shows the last lines that a run's operators printed, in the output of the cell that started the run.
 
+    They are the last output of the cell, so that a live view in the same cell stays where it is however much is
+    printed.
+
     Args:
         shell: the shell that executes the cell.
         lines: number of lines to show at most; with 0 there is no output.
@@ -85,13 +88,16 @@ class CellEcho:
     """
 
     def __init__(self, shell: InteractiveShell, lines: int, period_s: Callable[[], float]) -> None:
+        self._shell = shell
         self._output = CellOutput(shell)
         self._name_of = shell.compile.format_code_name
         self._lines = lines if self._output.updatable else 0
         self._period_s = period_s
         self._shown = ""
+        self._begun = False
+        self._one_at_a_time = threading.Lock()
         if self._lines:
-            self._output.create({"text/plain": ""})
+            shell.events.register("post_run_cell", self._begin)
 
     def follow(self, run: Run, variable: str) -> None:
         """Show what the operators of a run print until it ends, then its error if it failed; returns at once.
@@ -102,6 +108,13 @@ class CellEcho:
         """
         if self._lines:
             threading.Thread(target=self._follow, args=[run, variable], name="fries-echo", daemon=True).start()
+
+    def _begin(self, _: object) -> None:
+        """Add the output, behind all others of the cell."""
+        self._shell.events.unregister("post_run_cell", self._begin)
+        with self._one_at_a_time:
+            self._begun = True
+            self._output.create({"text/plain": self._shown})
 
     def _follow(self, run: Run, variable: str) -> None:
         over = False
@@ -118,9 +131,11 @@ class CellEcho:
         if run.error:
             failure = f"{run.graph.name!r} {'has' if over else 'is'} {run.state}: {run.error}"
             text = "\n".join(filter(None, [text, failure, in_cells(run.details, self._name_of)]))
-        if text != self._shown:
-            self._shown = text
-            self._output.replace({"text/plain": text})
+        with self._one_at_a_time:
+            if text != self._shown:
+                self._shown = text
+                if self._begun:
+                    self._output.replace({"text/plain": text})
 
 
 class GuardNotice:

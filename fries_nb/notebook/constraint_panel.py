@@ -28,12 +28,15 @@ from fries_nb.topology.running_chains import ChainChange
 
 
 class ConstraintPanel(DrawnPanel):
-    """The latency constraints of a run; empty without any.
+    """The latency constraints of a run.
 
     One drawing for each constraint, and one of the output buffers over time once they are measured.
     """
 
     kind = traitlets.Unicode("fries-constraints").tag(sync=True)
+    empty = traitlets.Unicode(
+        "No latency constraint was declared: %fries_constrain OPERATOR OPERATOR --latency MS declares one."
+    ).tag(sync=True)
 
     def show(
         self,

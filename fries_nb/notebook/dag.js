@@ -60,12 +60,13 @@ function sizing(el, host, tools) {
     zoom = 0;
     size();
   };
+  const view = () => el.closest(".fries-live") ?? el; // with the plot and the form, if there are any
   const whole = async () => {
     if (document.fullscreenElement) await document.exitFullscreen();
-    else await el.requestFullscreen();
+    else await view().requestFullscreen();
   };
   const buttons = { "\u2212": ["Smaller", by(1 / 1.25)], "+": ["Larger", by(1.25)], Fit: ["Fit the width", fit] };
-  if (document.fullscreenEnabled) buttons["Full screen"] = ["Show the dataflow on the whole screen", whole];
+  if (document.fullscreenEnabled) buttons["Full screen"] = ["Show the live view on the whole screen", whole];
   tools.replaceChildren(...Object.entries(buttons).map(([words, [title, clicked]]) => {
     const button = document.createElement("button");
     [button.type, button.textContent, button.title] = ["button", words, title];
@@ -75,11 +76,11 @@ function sizing(el, host, tools) {
   }));
   const turned = () => {
     const last = tools.lastChild;
-    if (document.fullscreenEnabled) last.textContent = document.fullscreenElement === el ? "Leave full screen" : "Full screen";
+    if (document.fullscreenEnabled) last.textContent = document.fullscreenElement === view() ? "Leave full screen" : "Full screen";
     fit();
   };
-  el.addEventListener("fullscreenchange", turned);
-  return size;
+  document.addEventListener("fullscreenchange", turned);
+  return { size, end: () => document.removeEventListener("fullscreenchange", turned) };
 }
 
 // Strips at the lower edge of each box: from the left how busy its operator is, from the right how long it is held back.
@@ -116,19 +117,21 @@ function render({ model, el }) {
   waits.setAttribute("role", "status");
   el.replaceChildren(tools, host, legend, note, waits);
   const end = sayingWhatWaits(model, el, waits);
-  const size = sizing(el, host, tools);
+  const sizes = sizing(el, host, tools);
   let strips = new Map();
   const nodes = () => host.querySelectorAll("g.node");
 
+  // The pictures have tooltips of their own for viewers without scripts; here the note says it, beside the picture.
+  const told = (name) => model.get("titles")[name] ?? name;
+
   const paint = () => {
-    const [states, titles, selected] = [model.get("state"), model.get("titles"), model.get("selected")];
+    const [states, selected] = [model.get("state"), model.get("selected")];
     for (const node of nodes()) {
       const name = node.dataset.operator;
       node.dataset.state = states[name] ?? "";
       node.setAttribute("aria-pressed", String(selected.includes(name)));
-      node.setAttribute("aria-label", (titles[name] ?? name).replaceAll("\n", ", "));
-      const title = node.querySelector("title");
-      if (title.textContent !== titles[name]) title.textContent = titles[name] ?? name;
+      const trouble = model.get("troubles")[name]?.[1];
+      node.setAttribute("aria-label", [told(name).replaceAll("\n", ", "), trouble].filter(Boolean).join(", "));
     }
     const [marked, labels] = [new Set(model.get("marked")), JSON.parse(model.get("labels"))];
     for (const edge of host.querySelectorAll("g.edge")) {
@@ -167,12 +170,21 @@ function render({ model, el }) {
     }
   };
 
-  // How busy the operators are, and which of them are paused on a tuple.
+  // How busy the operators are, and which of them hold up the others: their boxes say how.
   const load = () => {
-    const [loads, paused] = [JSON.parse(model.get("loads")), model.get("paused")];
+    const [loads, troubles] = [JSON.parse(model.get("loads")), model.get("troubles")];
     for (const [name, show] of strips) show(...(loads[name] ?? [0, 0]));
-    for (const node of nodes()) node.classList.toggle("paused", paused.includes(node.dataset.operator));
+    for (const node of nodes()) {
+      const [kind, words] = troubles[node.dataset.operator] ?? ["", ""];
+      node.dataset.trouble = kind;
+      const fact = node.querySelector(".fact");
+      fact.dataset.declared ??= fact.textContent;
+      fact.textContent = words || fact.dataset.declared;
+    }
+    paint();
   };
+
+  const look = () => el.scrollIntoView({ block: "nearest", behavior: "smooth" });
 
   const explain = () => {
     const entries = Object.entries(model.get("legend")).map(sampled);
@@ -187,16 +199,16 @@ function render({ model, el }) {
   const draw = () => {
     const picture = new DOMParser().parseFromString(model.get("svg"), "image/svg+xml").documentElement;
     host.replaceChildren(document.importNode(picture, true));
+    host.querySelectorAll("title").forEach((title) => title.remove());
     for (const node of nodes()) {
       node.setAttribute("tabindex", "0");
       node.setAttribute("role", "button");
     }
     strips = new Map([...nodes()].map((node) => [node.dataset.operator, stripped(node)]));
-    paint();
     count();
     load();
     travel();
-    size();
+    sizes.size();
   };
 
   const pick = (event) => {
@@ -211,7 +223,7 @@ function render({ model, el }) {
   };
   const tell = (event) => {
     const node = event.target.closest?.("g.node");
-    note.firstChild.textContent = node ? node.querySelector("title").textContent : "";
+    note.firstChild.textContent = node ? told(node.dataset.operator) : "";
   };
   const quiet = () => { note.firstChild.textContent = ""; };
 
@@ -224,13 +236,14 @@ function render({ model, el }) {
   const painted = "change:state change:labels change:titles change:selected change:marked";
   const heard = [
     ["change:svg", draw], [painted, paint], ["change:legend change:loads", explain], ["change:loops", count],
-    ["change:loads change:paused", load], ["change:travelling", travel],
+    ["change:loads change:troubles", load], ["change:looked_at", look], ["change:travelling", travel],
   ];
   for (const [events, hear] of heard) model.on(events, hear);
   draw();
   explain();
   return () => {
     end();
+    sizes.end();
     for (const [events, hear] of heard) model.off(events, hear);
   };
 }

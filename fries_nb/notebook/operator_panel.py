@@ -16,8 +16,9 @@ from fries_nb.topology.running_chains import ChainedOperators
 _NAMED = 3
 """Number of operators of a chain that is named with all of them."""
 _COLUMNS = (
-    "operator", "function", "version", "since", "#workers", "#busy", "#back-pressured", "#tuples/s", "#queued", "state"
+    "operator", "state", "#busy", "#back-pressured", "#queued", "#tuples/s", "#workers", "function", "version", "since"
 )  # fmt: skip
+"""What tells where it hurts comes first: a narrow page cuts the last ones."""
 
 
 class OperatorPanel(TableView):
@@ -43,10 +44,10 @@ class OperatorPanel(TableView):
         self.fill({
             one.name: (
                 one.name,
-                *_running(functions.get(one.name)),
-                str(len(counts.get(one.name, ())) or one.workers),
+                _state(moment, one.name),
                 *_measured(metrics.get(one.name), chained.get(one.name, "")),
-                "paused" if one.name in paused else state,
+                str(len(counts.get(one.name, ())) or one.workers),
+                *_running(functions.get(one.name)),
             )
             for one in moment.run.graph.operators
         })  # fmt: skip
@@ -83,6 +84,14 @@ def chain_texts(chains: Iterable[ChainedOperators]) -> dict[str, str]:
     return texts
 
 
+def _state(moment: RunMoment, operator: str) -> str:
+    """The run's state, unless the operator is paused; of a failed run only one has failed."""
+    if not moment.over and operator in moment.run.paused:
+        return "paused"
+    state = moment.run.state
+    return state if state != "failed" or moment.run.failed_at in ("", operator) else "ended"
+
+
 def _running(function: RunningFunction | None) -> tuple[str, str, str]:
     if function is None:
         return "", "", ""
@@ -92,5 +101,5 @@ def _running(function: RunningFunction | None) -> tuple[str, str, str]:
 def _measured(metrics: OperatorMetrics | None, chain: str) -> tuple[str, str, str, str]:
     if metrics is None:
         return "", "", "", ""
-    busy = f"{chain}: {share(metrics.busy)}" if chain else share(metrics.busy)
-    return busy, share(metrics.blocked), f"{metrics.rate:,.0f}", f"{metrics.queued:,}"
+    busy = f"{share(metrics.busy)} ({chain})" if chain else share(metrics.busy)
+    return busy, share(metrics.blocked), f"{metrics.queued:,}", f"{metrics.rate:,.0f}"

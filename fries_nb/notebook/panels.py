@@ -84,7 +84,7 @@ class PanelFrame(ipywidgets.VBox):
 
 
 class DrawnPanel(anywidget.AnyWidget):
-    """A panel of drawings; empty without any.
+    """A panel of drawings, or of the words ``empty`` without any.
 
     ``drawings`` holds the drawings by width, as text since keys of JSON are.
     """
@@ -93,6 +93,7 @@ class DrawnPanel(anywidget.AnyWidget):
     _css = (_HERE / "drawings.css").read_text("utf8")
     kind = traitlets.Unicode("fries-progress").tag(sync=True)  # its class in the page
     drawings = traitlets.Dict().tag(sync=True)
+    empty = traitlets.Unicode().tag(sync=True)
 
     def __init__(self) -> None:
         self._one_at_a_time = threading.Lock()
@@ -121,7 +122,12 @@ class DrawnPanel(anywidget.AnyWidget):
 
 
 class ProgressPanel(DrawnPanel):
-    """The frontier of each operator and what holds it back, and how loops go round; empty without times and loops."""
+    """The frontier of each operator and what holds it back, and how loops go round."""
+
+    empty = traitlets.Unicode(
+        "No times and no loops are known: rows of this dataflow have no times (time=COLUMN of a source), or none was "
+        "read yet, and no stream has iterate(...)."
+    ).tag(sync=True)
 
     def show(self, frontiers: Sequence[OperatorFrontier], loops: Sequence[LoopState]) -> None:
         """Show frontiers and loops; may be called from any thread."""

@@ -53,6 +53,7 @@ class ReplayBar(ipywidgets.VBox):
         self.play.value = 0
         self.children = [self._row, self.words]
         self._show(0)
+        self._view.look_at()  # its button is in a tab below
         self.play.playing = True
 
     def end(self) -> None:

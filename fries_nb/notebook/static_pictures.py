@@ -41,14 +41,25 @@ def run_svg(run: Run) -> str:
     """The dataflow with the last change, latency and throughput so far, progress, constraints, buffers, hosts."""
     loops = run.loops()
     rounds = {loop.name: loop.rounds for loop in loops}
-    plan = run.changes[-1].plan if run.changes else None
-    dataflow = dag_svg(run.graph, rounds=rounds) if plan is None else plan_svg(run.graph, plan, rounds=rounds)
+    shown = last_change(run)
+    states = shown.states if run.failed_at not in run.graph else {**shown.states, run.failed_at: "failed"}
+    marked = shown.marked if shown.states else None
+    dataflow = dag_svg(run.graph, states, titles=shown.titles, marked=marked, rounds=rounds)
     progress = progress_svgs(run.frontiers(), loops)
     latency = latency_svg(run.history(), run.marks(), bands_of(run.constraint_history()))
     sizes, judged = run.buffer_history(), run.constraint_history()
     buffers = [buffers_svg(sizes, run.chain_history(), judged[0].at_s, judged[-1].at_s)] if sizes else []
     hosts = hosts_svg(run.topology(), {}, before_now(run.topology_history()))
     return stacked(dataflow, latency, *progress, *map(constraint_svg, run.constraints()), *buffers, hosts)
+
+
+def last_change(run: Run) -> Shown:
+    """The roles in the last change, if it is under way or done; one that had no effect is not shown."""
+    if not run.changes:
+        return Shown()
+    last = run.changes[-1]
+    outcome = last.result(0).outcome if last.done else ""
+    return Shown() if outcome not in ("", "done") else Shown.of(run.graph, last.plan, done=bool(outcome))
 
 
 class EdgeLabels:

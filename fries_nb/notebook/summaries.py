@@ -17,6 +17,7 @@ from fries_nb.changes import Change, ChangeResult
 from fries_nb.commands.plan import as_dict, in_words
 from fries_nb.dataflow.graph import Edge, Graph
 from fries_nb.planning.counter_example import counter_example
+from fries_nb.report.change_rows import parts_ms
 from fries_nb.report.dag import dag_svg
 from fries_nb.report.example_section import example_lines
 from fries_nb.report.markup import inline, milliseconds, tag
@@ -138,16 +139,16 @@ def messages(graph: Graph, plan: Plan) -> str:
 
 def of_change(result: ChangeResult) -> Summary:
     """The summary of a change that is done; the second line lists the operators that changed together."""
-    parts_ms = f"prepare {milliseconds(result.prepare_ms)}, commit {milliseconds(result.commit_ms)}"
-    took = f"{milliseconds(result.delay_ms)} ({parts_ms})"
+    parts = {name: ms for name, ms in parts_ms(result).items() if name in ("prepare", "commit") or not result.waited_ms}
+    took = f"{milliseconds(result.delay_ms)} ({', '.join(f'{name} {milliseconds(ms)}' for name, ms in parts.items())})"
     if result.waited_ms:
         took += f" from when tuples flowed, {milliseconds(result.waited_ms)} after the request"
-    parts = "; ".join(" -> ".join(component) for component in result.components)
+    components = "; ".join(" -> ".join(component) for component in result.components)
     workers = len(result.per_worker)
-    guarded = f"\nunder guard {result.guard}" if result.guard else ""
+    guarded = f"\nguarded {result.guard} from then on" if result.guard else ""  # true however long it is read
     return Summary(
         f"done by {result.scheduler} in {took}, {workers} {_plural('worker', workers)} switched\n"
-        f"{len(result.components)} {_plural('component', len(result.components))}: {parts}{guarded}"
+        f"{len(result.components)} {_plural('component', len(result.components))}: {components}{guarded}"
     )
 
 

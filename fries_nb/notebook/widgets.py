@@ -64,7 +64,8 @@ class DagView(anywidget.AnyWidget):
     loops = traitlets.Dict().tag(sync=True)
     travelling: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
     loads = traitlets.Dict().tag(sync=True, to_json=as_json)
-    paused: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    troubles = traitlets.Dict().tag(sync=True)  # operator to a kind and the words in its box
+    looked_at = traitlets.Int().tag(sync=True)  # grows when the picture is to be scrolled into sight
     selected: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
     def __init__(self, graph: Graph, width: float = 460.0) -> None:
@@ -83,11 +84,16 @@ class DagView(anywidget.AnyWidget):
 
     def show_plan(self, plan: Plan) -> None:
         """Show the roles of a plan: targets, heads, operators that a marker passes and pruned ones, and the reasons."""
-        self._show(Shown.of(self._graph, plan))
+        self.show(Shown.of(self._graph, plan))
 
-    def clear(self) -> None:
-        """Remove the plan from the picture."""
-        self._show(Shown())
+    @property
+    def shown(self) -> Shown:
+        """What is shown now."""
+        return self._shown
+
+    def look_at(self) -> None:
+        """Have the page scroll to the picture, if it is out of sight there."""
+        self.looked_at += 1
 
     def show_metrics(self, snapshot: MetricsSnapshot) -> None:
         """Show rates and queue lengths at the edges, and how busy and how back-pressured each operator is."""
@@ -98,18 +104,25 @@ class DagView(anywidget.AnyWidget):
             self.labels = {self._edges[ends]: label for ends, label in flows.items()}
             self.loads = {name: load for name, load in loads.items() if any(load)}
 
-    def show_facts(self, facts: Mapping[str, str], paused: Iterable[str] = ()) -> None:
+    def show_facts(self, facts: Mapping[str, str]) -> None:
         """Show what operators run now.
 
         Args:
             facts: operator to a line of its tooltip.
-            paused: the operators that are paused on a tuple.
         """
-        with self._one_at_a_time, self.hold_sync():
+        with self._one_at_a_time:
             if facts != self._facts:
                 self._facts = facts
                 self.titles = self._told(self._shown)
-            self.paused = sorted(paused)
+
+    def show_troubles(self, troubles: Mapping[str, tuple[str, str]]) -> None:
+        """Mark the operators that hold up the others.
+
+        Args:
+            troubles: operator to ``busy``, ``paused`` or ``failed``, and the words that its box says.
+        """
+        with self._one_at_a_time:
+            self.troubles = {name: list(trouble) for name, trouble in troubles.items()}
 
     def show_rounds(self, rounds: Mapping[str, str]) -> None:
         """Show how often rows have gone round each loop.
@@ -131,9 +144,10 @@ class DagView(anywidget.AnyWidget):
             marked: edges that markers have passed.
             travelling: edges that markers pass now; seen as dots that travel along them, once.
         """
-        self._show(Shown(dict(states), {}, frozenset(marked)), travelling)
+        self.show(Shown(dict(states), {}, frozenset(marked)), travelling)
 
-    def _show(self, shown: Shown, travelling: Iterable[Ends] = ()) -> None:
+    def show(self, shown: Shown, travelling: Iterable[Ends] = ()) -> None:
+        """Show operators in these states, with their tooltips; by default nothing travels."""
         with self._one_at_a_time, self.hold_sync():
             self._shown = shown
             self.state = dict(shown.states)

@@ -24,7 +24,10 @@ The prediction assumes that the lengths of queues do not change. Behind a growin
 a shrinking one less. It also assumes that tuples are distributed evenly among an operator's workers; with skewed keys
 the marker takes longer. A loop on a path to a target has to be empty first, which nothing measured predicts. For an
 operator that is sometimes idle the measured rate is the arrival rate, so the waiting time of its queue is
-overestimated. The time to prepare the new functions and to finish earlier changes is not included.
+overestimated.
+
+That is the commit, one part of a change's delay. The other part, from the request to the first message, is mostly the
+time to prepare the new functions. No queue tells it; it is taken from the changes of the run that are done.
 """
 
 from __future__ import annotations
@@ -69,21 +72,33 @@ class CriticalPath:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The predicted delay of a change from its first message, if it were requested now.
+    """The predicted delay of a change and its parts, if it were requested now; the delay is that of ``ChangeResult``.
 
     Attributes:
         ways: the critical path of each marker; with Fries one for each component. Empty for schedulers whose stages
             await more than markers.
-        epoch_ms: the delay of markers from all sources in milliseconds, for comparison; ``None`` if unknown.
+        epoch_ms: the commit by markers from all sources in milliseconds, for comparison; ``None`` if unknown.
+        prepare_ms: milliseconds from the request to the first message: the median of the run's last changes that are
+            done; ``None`` before the first one.
     """
 
     ways: tuple[CriticalPath, ...]
     epoch_ms: float | None
+    prepare_ms: float | None = None
+
+    @property
+    def commit_ms(self) -> float | None:
+        """The commit: milliseconds from the first message to the last switch; ``None`` if unknown.
+
+        It is that of the slowest marker, since they travel concurrently.
+        """
+        return longest(self.ways)
 
     @property
     def delay_ms(self) -> float | None:
-        """The delay of the slowest marker in milliseconds (they travel concurrently); ``None`` if any is unknown."""
-        return longest(self.ways)
+        """Milliseconds from the request to the last switch; ``None`` if one of its parts is unknown."""
+        commit_ms = self.commit_ms
+        return None if commit_ms is None or self.prepare_ms is None else self.prepare_ms + commit_ms
 
 
 def longest(ways: Iterable[CriticalPath]) -> float | None:

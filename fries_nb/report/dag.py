@@ -1,6 +1,7 @@
 """A dataflow graph as SVG: operators are boxes, and their roles in a change are states.
 
-A state is one or more words: ``target``, ``head``, ``mcs`` and ``pruned`` show a plan; ``old``, ``new``, ``both`` and
+A state is one or more words: ``target``, ``head``, ``mcs`` and ``pruned`` show a plan, with ``changed`` in place of
+``target`` once it has been carried out; ``failed`` is where a run has ended; ``old``, ``new``, ``both`` and
 ``here`` versions that tuples meet. CSS maps ``data-state`` to a colour and, independent of colour vision, to a shape:
 heads have a ring, pruned operators and old versions a broken frame. States can therefore be changed in place, without a
 new layout or drawing.
@@ -23,15 +24,18 @@ from fries_nb.report.edge_paths import Box, EdgePath, Spot
 from fries_nb.report.layout import FACT_SIZE, NAME_SIZE, Layout, drawn, fact_of, kind_of, layout, shortened
 from fries_nb.report.loop_boxes import clusters, loop_boxes, loop_title
 from fries_nb.report.text_widths import fitted
-from fries_nb.report.theme import FONT, INK, ORANGE, PURPLE, SKY, escaped, number, themed
+from fries_nb.report.theme import FONT, INK, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
 
 Ends = tuple[str, str]
 STATES = {
-    "target": "Changed", "head": "Gets the message", "mcs": "Marker passes", "pruned": "Pruned",
+    "target": "Target of the change", "changed": "Changed", "failed": "Failed", "head": "Gets the message",
+    "mcs": "Marker passes", "pruned": "Pruned",
     "old": "Old version", "new": "New version", "both": "Both versions", "here": "This step",
 }  # fmt: skip
 _SAID = {
     "target": "target of the change",
+    "changed": "changed",
+    "failed": "the run has failed here",
     "head": "head: gets the message",
     "mcs": "a marker passes",
     "pruned": "pruned: takes no part",
@@ -40,11 +44,13 @@ _SAID = {
     "both": "both versions",
     "here": "in this step",
 }
+_TAKING_PART = {"target", "changed", "head"}
 _MARGIN = 14.0
 _LEGEND_WIDTH, _LEGEND_HEIGHT = 420.0, 30.0
 _SAMPLE, _LOOP_SIZE = 22.0, 11.0
 _IN_COLOUR = ", ".join(
-    f'[data-state~="{state}"] .{text}' for state in ("mcs", "head", "target", "old", "new", "both")
+    f'[data-state~="{state}"] .{text}'
+    for state in ("mcs", "head", "target", "changed", "failed", "old", "new", "both")
     for text in ("name", "fact")
 )  # fmt: skip
 
@@ -67,7 +73,9 @@ _LIGHT = {
     ".key": f"font-size: 11px; fill: {theme.SOFT}",
     '[data-state~="mcs"] .box': f"fill: {SKY}; stroke: #20638c; stroke-width: 1.5px",
     '[data-state~="head"] .box': f"fill: {SKY}; stroke: #20638c; stroke-width: 1.5px",
-    '[data-state~="target"] .box': f"fill: {ORANGE}; stroke: #7a5400; stroke-width: 2.5px",
+    '[data-state~="target"] .box': f"fill: #fbe9c6; stroke: {ORANGE}; stroke-width: 3px",
+    '[data-state~="changed"] .box': f"fill: {ORANGE}; stroke: #7a5400; stroke-width: 2.5px",
+    '[data-state~="failed"] .box': f"fill: #f6c9b0; stroke: {VERMILION}; stroke-width: 4px",
     _IN_COLOUR: f"fill: {INK}",
     '[data-state~="old"] .box': f"fill: {SKY}; stroke: #20638c; stroke-width: 2px; stroke-dasharray: 2 2.5",
     '[data-state~="new"] .box': f"fill: {ORANGE}; stroke: #7a5400; stroke-width: 2.5px",
@@ -94,7 +102,9 @@ _DARK = {
     ".key": f"fill: {theme.NIGHT_SOFT}",
     '[data-state~="mcs"] .box': f"fill: {SKY}; stroke: #bfe3f8",
     '[data-state~="head"] .box': f"fill: {SKY}; stroke: #bfe3f8",
-    '[data-state~="target"] .box': f"fill: {ORANGE}; stroke: #ffe0a0",
+    '[data-state~="target"] .box': f"fill: #fbe9c6; stroke: {ORANGE}",
+    '[data-state~="changed"] .box': f"fill: {ORANGE}; stroke: #ffe0a0",
+    '[data-state~="failed"] .box': f"fill: #f6c9b0; stroke: {VERMILION}",
     '[data-state~="old"] .box': f"fill: {SKY}; stroke: #bfe3f8",
     '[data-state~="new"] .box': f"fill: {ORANGE}; stroke: #ffe0a0",
     '[data-state~="both"] .box': f"fill: {PURPLE}; stroke: #f6d3e6",
@@ -136,7 +146,7 @@ def dag_svg(
         DataflowError: an operator, edge or state does not exist.
     """
     _refuse_unknown(graph, states, labels, titles)
-    taking_part = {name for name, words in states.items() if {"target", "head", "mcs"} & set(words.split())}
+    taking_part = {name for name, words in states.items() if (_TAKING_PART | {"mcs"}) & set(words.split())}
     if marked is None:
         marked = {(edge.source, edge.to) for edge in graph.edges if {edge.source, edge.to} <= taking_part}
     legend = explained(states, marked)
@@ -191,13 +201,13 @@ def explained(states: Mapping[str, str], marked: Collection[Ends]) -> dict[str, 
     """The states that occur in a picture, with their meaning, for its legend.
 
     >>> explained({"A": "target head mcs", "B": "target mcs"}, [("A", "B")])
-    {'target': 'Changed', 'head': 'Gets the message', 'mcs': 'Marker passes'}
-    >>> explained({"A": "target mcs", "B": ""}, [])
-    {'target': 'Changed'}
+    {'target': 'Target of the change', 'head': 'Gets the message', 'mcs': 'Marker passes'}
+    >>> explained({"A": "changed mcs", "B": ""}, [])
+    {'changed': 'Changed'}
     """
     seen = [set(words.split()) for words in states.values()]
     found = {state for words in seen for state in words if state != "mcs"}
-    if marked or any("mcs" in words and not words & {"target", "head"} for words in seen):
+    if marked or any("mcs" in words and not words & _TAKING_PART for words in seen):
         found.add("mcs")
     return {state: words for state, words in STATES.items() if state in found}
 
@@ -342,7 +352,7 @@ def _sample(x: float, y: float, state: str, words: str) -> str:
 
 def _dot_attributes(name: str, state: str) -> str:
     words = set(state.split())
-    fill = ORANGE if "target" in words else SKY if "mcs" in words else theme.BAND
+    fill = ORANGE if {"target", "changed"} & words else SKY if "mcs" in words else theme.BAND
     style = '"rounded,filled,dashed"' if "pruned" in words else '"rounded,filled"'
     ring = " peripheries=2 penwidth=2" if "head" in words else ""
     return f'label={_dot_text(shortened(name))} fillcolor="{fill}" style={style}{ring}'

@@ -53,9 +53,11 @@ class Shown:
         return explained(self.states, self.marked)
 
     @staticmethod
-    def of(graph: Graph, plan: Plan) -> Shown:
-        """The states and tooltips of a plan."""
+    def of(graph: Graph, plan: Plan, done: bool = False) -> Shown:
+        """The states and tooltips of a plan, or of one that was carried out: only then its targets are changed."""
         states = roles(plan)
+        if done:
+            states = {name: words.replace("target", "changed") for name, words in states.items()}
         reasons = {decision.operator: decision.reason for decision in plan.covering.pruning}
         titles = {
             name: "\n".join(filter(None, [state_words(states.get(name, "")), reasons.get(name, "")]))
@@ -70,7 +72,6 @@ def plan_svg(
     plan: Plan,
     labels: Mapping[Ends, str] = {},
     width: float = 900.0,
-    rounds: Mapping[str, str] = {},
 ) -> str:
     """The dataflow with the roles of a plan, as SVG.
 
@@ -79,13 +80,12 @@ def plan_svg(
         plan: the plan.
         labels: edge to a label of one or two short lines.
         width: available width in pixels.
-        rounds: loop to a text on its rounds.
 
     Returns:
         An ``<svg>`` element.
     """
     shown = Shown.of(graph, plan)
-    return dag_svg(graph, shown.states, labels, shown.titles, shown.marked, width, rounds)
+    return dag_svg(graph, shown.states, labels, shown.titles, shown.marked, width)
 
 
 def roles(plan: Plan) -> dict[str, str]:
@@ -163,7 +163,7 @@ def _on_naive(plan: Plan, example: CounterExample | None) -> str:
 
 
 def foretold(plan: Plan) -> list[str]:
-    """A line on the predicted delay; empty if the plan was not made for a run.
+    """A line on the predicted delay and its parts; empty if the plan was not made for a run.
 
     >>> from dataclasses import replace
     >>> from fries_nb.dataflow.graph import Edge, Operator
@@ -171,23 +171,30 @@ def foretold(plan: Plan) -> list[str]:
     >>> from fries_nb.scheduling import schedule
     >>> plan = schedule("fries", Graph("chain", (Operator("S"), Operator("A")), (Edge("S", "A"),)), ["A"])
     >>> foretold(plan), foretold(replace(plan, prediction=Prediction((CriticalPath(("A",), 12.0),), 8_400.0)))
-    ([], ['predicted delay 12 ms (epoch: 8.4 s)'])
+    ([], ['predicted delay: time to prepare (not measured yet), then commit 12 ms (epoch: 8.4 s)'])
+    >>> foretold(replace(plan, prediction=Prediction((CriticalPath(("A",), 12.0),), 8_400.0, 158.0)))
+    ['predicted delay 170 ms: prepare 158 ms, as in changes before, then commit 12 ms (epoch: 8.4 s)']
     """
-    if plan.prediction is None:
+    known = plan.prediction
+    if known is None:
         return []
-    slowest = max(plan.prediction.ways, key=lambda way: way.delay_ms or 0.0, default=None)
-    unmeasured = list(dict.fromkeys(name for way in plan.prediction.ways for name in way.unmeasured))
+    by_epoch = known.epoch_ms if plan.scheduler != "epoch" else None
+    compared = "" if by_epoch is None else f" (epoch: {duration(by_epoch / 1000)})"
+    slowest = max(known.ways, key=lambda way: way.delay_ms or 0.0, default=None)
+    unmeasured = list(dict.fromkeys(name for way in known.ways for name in way.unmeasured))
     if slowest is None:
-        delay = f"unknown, since a change by {plan.scheduler} waits for more than markers"
-    elif loops := list(dict.fromkeys(name for way in plan.prediction.ways for name in way.loops)):
-        delay = f"unknown, since {_loops(loops)} to be empty first"
-    elif unmeasured:
-        delay = f"unknown, since the pace of {', '.join(unmeasured[:_SHOWN])} is not known yet"
-    else:
-        along = f" along {' → '.join(slowest.operators)}" if len(slowest.operators) > 1 else ""
-        delay = duration((slowest.delay_ms or 0.0) / 1000) + along
-    by_epoch = plan.prediction.epoch_ms if plan.scheduler != "epoch" else None
-    return [f"predicted delay {delay}" + ("" if by_epoch is None else f" (epoch: {duration(by_epoch / 1000)})")]
+        return [f"predicted delay unknown, since a change by {plan.scheduler} waits for more than markers{compared}"]
+    if loops := list(dict.fromkeys(name for way in known.ways for name in way.loops)):
+        return [f"predicted delay unknown, since {_loops(loops)} to be empty first{compared}"]
+    if unmeasured:
+        named = ", ".join(unmeasured[:_SHOWN])
+        return [f"predicted delay unknown, since the pace of {named} is not known yet{compared}"]
+    along = f" along {' → '.join(slowest.operators)}" if len(slowest.operators) > 1 else ""
+    commit = f"then commit {duration((slowest.delay_ms or 0.0) / 1000)}{along}{compared}"
+    if known.prepare_ms is None or known.delay_ms is None:
+        return [f"predicted delay: time to prepare (not measured yet), {commit}"]
+    prepare = f"prepare {duration(known.prepare_ms / 1000)}, as in changes before"
+    return [f"predicted delay {duration(known.delay_ms / 1000)}: {prepare}, {commit}"]
 
 
 def _of_scope(graph: Graph, plan: Plan, scope: frozenset[str], predicted: CriticalPath | None) -> str:

@@ -117,7 +117,9 @@ class ChangeQueue:
         """
         plans = self._planned(targets, scheduler, pruning)
         whole = together(plans)
-        return whole if measured is None else replace(whole, prediction=predicted(self._regions, plans, measured))
+        if measured is None:
+            return whole
+        return replace(whole, prediction=predicted(self._regions, plans, measured, self._known.prepare_ms()))
 
     def request(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 from fries_nb.changes import Change
 from fries_nb.controller.events import GuardEnded, GuardFired, Outcome, WorkerOutcome
@@ -20,6 +21,9 @@ from fries_nb.scheduling import Plan
 CHANGES_KEPT = 1_000
 """Number of changes that a run remembers; older ones that have ended are forgotten, and cannot be rolled back."""
 NO_GUARD_FOR_FIXES = "not at all: it is the fix of an operator that is paused on a tuple, and goes at once"
+
+
+_LOOKED_AT = 20  # of the last changes, for the time to prepare the next one
 
 
 @dataclass(eq=False)
@@ -165,6 +169,12 @@ class RequestRegistry:
                 break
             joinable.append(request)
         return joinable[::-1]
+
+    def prepare_ms(self) -> float | None:
+        """Milliseconds from a request to the first message: the median of the last changes that are done, if any is."""
+        ended = [change.result(0) for change in list(self.changes.values())[-_LOOKED_AT:] if change.done]
+        known = [one.delay_ms - one.commit_ms for one in ended if one.outcome == "done" and not one.waited_ms]
+        return median(known) if known else None
 
     def drop_guard(self, request: Request) -> None:
         """Remove the guard of a request that is begun as a fix."""

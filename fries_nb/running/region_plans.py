@@ -59,7 +59,10 @@ def together(plans: Mapping[int, Plan]) -> Plan:
 
 
 def predicted(
-    regions: tuple[Region, ...], plans: Mapping[int, Plan], measured: Mapping[str, OperatorMetrics]
+    regions: tuple[Region, ...],
+    plans: Mapping[int, Plan],
+    measured: Mapping[str, OperatorMetrics],
+    prepare_ms: float | None,
 ) -> Prediction:
     """Predict the delay of these plans, and that of epoch markers (from all sources) for comparison.
 
@@ -69,6 +72,7 @@ def predicted(
         regions: the regions of the run.
         plans: region index to plan.
         measured: operator to its measurements.
+        prepare_ms: see ``Prediction``.
     """
     queues = {name: Queue(one.queued, one.rate) for name, one in measured.items() if one.processed}
     found: list[CriticalPath] = []
@@ -77,7 +81,7 @@ def predicted(
         graph = regions[number].graph
         found += ways(graph, _markers(plan), plan.targets, queues)
         by_epoch += ways(graph, {frozenset(graph): set(graph.sources)}, plan.targets, queues)
-    return Prediction(tuple(found), longest(by_epoch))
+    return Prediction(tuple(found), longest(by_epoch), prepare_ms)
 
 
 def _markers(plan: Plan) -> dict[frozenset[str], set[str]]:

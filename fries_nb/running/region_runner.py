@@ -29,7 +29,7 @@ from fries_nb.dataflow.lighter import Lighter
 from fries_nb.dataflow.regions import Kept, Region
 from fries_nb.dataflow.updates import Update, check_updates
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
-from fries_nb.messages import Chained, Report
+from fries_nb.messages import Chained, Failed, Report
 from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.held_commits import HeldCommits
 from fries_nb.running.listeners import RegionListener
@@ -339,6 +339,8 @@ class RegionRunner:
             self.telemetry.report(self._regions[number], event.answer)
         elif isinstance(event.answer, Chained):
             self.telemetry.chain(event.answer)
+        elif isinstance(event.answer, Failed):
+            self.telemetry.fail(event.answer.worker.operator)
 
     def over(self, number: int, state: str, error: str, details: str) -> None:
         """Record the outcome of the region, which is that of the run unless another region follows."""

@@ -59,6 +59,11 @@ class RunMonitor(ChangeMonitor):
         return self._runner.details
 
     @property
+    def failed_at(self) -> str:
+        """The operator whose failure has ended the run; empty if none has."""
+        return self._telemetry.failed_at if self.state == "failed" else ""
+
+    @property
     def scratch(self) -> str:
         """The directory, or URI of one, that holds the run's temporary files; deleted with this object."""
         return self._runner.launched[0].scratch

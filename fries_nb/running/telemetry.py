@@ -91,6 +91,7 @@ class Telemetry:
         lock: held by each method.
         lines_printed: number of lines that operators have printed.
         paused: operator to its workers that are paused on a tuple.
+        failed_at: the operator that failed first since the hosts were started, or restarted.
         checkpoints: the complete checkpoints, in order.
         recoveries: the restarts of hosts, in order.
         constraints: the latency constraints, and whether they are met.
@@ -116,6 +117,7 @@ class Telemetry:
         self._printed: deque[Line] = deque(maxlen=PRINTED)
         self.lines_printed = 0
         self.paused: Mapping[str, tuple[Paused, ...]] = {}
+        self.failed_at = ""
         self.checkpoints: tuple[KeptCheckpoint, ...] = ()
         self.recoveries: tuple[RecoveryTime, ...] = ()
         self.chains: Mapping[WorkerId, Chained] = {}
@@ -201,6 +203,11 @@ class Telemetry:
         self.paused = others | ({event.operator: event.paused} if event.paused else {})
 
     @locked
+    def fail(self, operator: str) -> None:
+        """Record that an operator has failed."""
+        self.failed_at = self.failed_at or operator
+
+    @locked
     def chain(self, answer: Chained) -> None:
         """Record the answer to a request for a chain."""
         self.chains = {**self.chains, answer.worker: answer}
@@ -228,7 +235,7 @@ class Telemetry:
         recovery = RecoveryTime(event.reason, now_s, checkpoint.epoch if checkpoint else 0)
         self.recoveries = (*self.recoveries[-EVENTS_KEPT:], recovery)
         self._history.mark(f"r{len(self.recoveries)}", "recovery", event.reason, now_s)
-        self.paused, self.chains = {}, {}
+        self.paused, self.chains, self.failed_at = {}, {}, ""
         self._rechain(self.running_chains.restarted())
         self.constraints.forget()
         self._usages.clear()

@@ -67,7 +67,7 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> NotebookNode:
 def test_the_quickstart_replaces_an_operator(quickstart: NotebookNode):
     """Changed by Epoch behind a queue and by Fries past it, rightly; by naive, which mixes hundreds. Nothing in red."""
     notebook = quickstart
-    assert re.search(r"predicted delay .+ along FM → MC \(epoch: .+\)", said(notebook, "%fries_plan"))
+    assert re.search(r"then commit .+ along FM → MC \(epoch: .+\)", said(notebook, "%fries_plan"))
     changes = re.findall(r"done by (\w+) in ([\d,.]+) ms", said(notebook, "%%fries_reconfigure"))
     assert [name for name, _ in changes] == ["epoch", "fries", "naive", "fries"]
     behind, past, *_ = (float(delay.replace(",", "")) for _, delay in changes)

@@ -216,8 +216,8 @@ def test_operators_of_a_chain_share_one_busy_figure(view: RunView, run: StandIn)
     def busy() -> dict[str, str]:
         return {row[0]: row[view.operators.columns.index("#busy") + 1] for row in json.loads(view.operators.rows)}
 
-    until(lambda: busy().get("FM") == "chain FM → MC: 98 %")
-    assert (busy()["MC"], busy()["out"]) == ("chain FM → MC: 98 %", "98 %")
+    until(lambda: busy().get("FM") == "98 % (chain FM → MC)")
+    assert (busy()["MC"], busy()["out"]) == ("98 % (chain FM → MC)", "98 %")
     until(lambda: "busy as a whole: chain FM → MC" in view.dag.titles["MC"])
     assert "chain" not in view.dag.titles["out"]
 
@@ -235,7 +235,7 @@ def test_a_change_is_replayed_in_the_picture(view: RunView, run: StandIn) -> Non
     assert (view.dag.state["MC"], view.dag.travelling) == ("old here", ["1"])  # the stand-in says of no worker when
     bar.shut.click()
     assert not bar.is_open
-    assert "target" in view.dag.state["FM"]
+    assert "changed" in view.dag.state["FM"]
     assert view.dag.travelling == []
 
 

@@ -19,6 +19,7 @@ from fries_nb.messages import Report, WorkerId
 from fries_nb.notebook.entry_field import EntryField
 from fries_nb.notebook.plots import LABEL_WIDTHS, LatencyPanel, LatencyPlot, ticks_ms, window
 from fries_nb.notebook.run_moment import RunMoment
+from fries_nb.notebook.static_pictures import Shown
 from fries_nb.notebook.table_view import TableView
 from fries_nb.notebook.widgets import DagView
 from fries_nb.report.latency import laid_out, latency_svg
@@ -49,10 +50,10 @@ def test_a_plan_changes_states_and_nothing_else():
     assert "several_tuples" in view.titles["J"]
     edges = [(edge.source, edge.to) for edge in FIGURE_8.edges]
     assert {edges[int(number)] for number in view.marked} == {("J", "SP"), ("SP", "FMX")}
-    assert view.legend == {"target": "Changed", "head": "Gets the message", "mcs": "Marker passes"}  # none is pruned
+    assert view.legend == {"target": "Target of the change", "head": "Gets the message", "mcs": "Marker passes"}
     view.show_metrics(snapshot(1_000.0))
     assert view.labels["0"] == "1.0k/s\n2 queued"
-    view.clear()
+    view.show(Shown())
     assert view.state == {}
     assert view.marked == []
     assert view.legend == {}

@@ -156,14 +156,14 @@ def test_a_plan_says_how_long_the_change_would_take(started: Callable[..., Run])
         changes: tuple[Any, ...] = (["B"], {"A": second, "B": Slow(0.0)})
         seen[:] = [run.plan(change).prediction for change in changes]
         waiting = run.metrics().operators["B"].queued > 200
-        return waiting and all(one is not None and one.delay_ms is not None for one in seen)
+        return waiting and all(one is not None and one.commit_ms is not None for one in seen)
 
     until(measured, run)
     alone, both = seen
     assert alone is not None
     assert both is not None
     assert [way.operators for way in (*alone.ways, *both.ways)] == [("B",), ("A", "B")]
-    for quicker, slower in ((alone.delay_ms, alone.epoch_ms), (alone.delay_ms, both.delay_ms)):
+    for quicker, slower in ((alone.commit_ms, alone.epoch_ms), (alone.commit_ms, both.commit_ms)):
         assert quicker is not None
         assert slower is not None
         assert 0 < quicker < slower

@@ -149,6 +149,7 @@ class StandIn:
         self.details = ""
         self.reported, self.reporting = Metrics(graph.by_name), threading.Lock()
         self.paused: dict[str, tuple[Paused, ...]] = {}
+        self.failed_at = ""
         self.progress: ChangeProgress | None = None
         self.recoveries: tuple[RecoveryTime, ...] = ()
         self.prediction: Prediction | None = None

@@ -131,8 +131,8 @@ def test_two_visitors_of_the_app_in_voila(served: Jupyter, program: BrowserConte
         choose_functions(second.page.locator("body"), {"MC": "customers first"})
         until_stopped(first.page.locator("body"))
         until_points_move(second.page)
-        second.page.wait_for_function(f"({SHOWN})('labels').words.some(words => words.startsWith('MC by fries'))")
-        # Its change and the way back, in the status: on a slow machine they have left the three minutes of the plot.
+        second.page.wait_for_function(f"({SHOWN})('labels').words.some(words => words.includes('MC by fries'))")
+        # Its change and the way back, in the status: the plot may have lost the first one on a slow machine.
         expect(first.page.locator("body")).to_contain_text("changes: 2 done")
         for visitor in (first, second):
             assert [address for address in visitor.abroad if not VOILAS_OWN.match(address)] == []

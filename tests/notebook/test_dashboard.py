@@ -20,6 +20,7 @@ from fries_nb.notebook import dashboard, run_display
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.function_sources import HINT, TypedFunctions
 from fries_nb.notebook.plots import LatencyPlot
+from fries_nb.notebook.static_pictures import Shown
 from fries_nb.notebook.widgets import DagView
 from fries_nb.planning import CriticalPath, Prediction
 from fries_nb.running.run_end import UncommittedCheck
@@ -208,14 +209,13 @@ def test_plan_shows_what_the_form_says(view: RunView, run: StandIn, shown: dict[
 def test_a_plan_goes_with_its_selection(view: RunView, run: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """Below the form and in the picture, which then shows the last change again."""
     drawn: list[Any] = []
-    monkeypatch.setattr(view.dag, "show_plan", drawn.append)
-    monkeypatch.setattr(view.dag, "clear", lambda: drawn.append(None))
+    monkeypatch.setattr(view.dag, "show", drawn.append)
     view.dag.selected = ["FM"]
     view.form.plan.click()
     assert "nothing has changed yet" in view.form.result.value
     view.dag.selected = ["FM", "MC"]
     assert view.form.result.value == ""
-    assert drawn[1:] == [None]
+    assert drawn == [Shown()]
     view.form.plan.click()
     view.form.scheduler.value = "epoch"
     assert view.form.result.value == ""
@@ -224,7 +224,7 @@ def test_a_plan_goes_with_its_selection(view: RunView, run: StandIn, monkeypatch
     joined("fries-apply")
     view.form.plan.click()
     view.dag.selected = []
-    assert drawn[-1] is run.changes[0].plan
+    assert drawn[-1] == Shown.of(run.graph, run.changes[0].plan, done=True)
 
 
 def test_enter_plans_the_change(view: RunView, run: StandIn) -> None:
@@ -260,8 +260,8 @@ def test_apply_changes_all_and_shows_the_outcome(view: RunView, run: StandIn, sh
     assert set(run.asked) == {"FM", "MC"}
     assert len(run.changes) == 1
     assert not view.form.apply.disabled
-    until(lambda: bool(shown["plan"]))
-    assert shown["plan"][0] is run.changes[0].plan
+    until(lambda: view.dag.state.get("FM") == "changed head mcs")
+    assert shown["plan"] == []  # that of a change is shown as such
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_a_saved_notebook_keeps_the_end_of_a_run(run: StandIn, shell: Interactiv
     assert [first[1], second[1]] == [False, False]
     assert updates == 2 * [(first[0], True), (second[0], True)]
     assert 'data-operator="FM" data-state=""' in outputs[0]["data"]["image/svg+xml"]
-    assert all('data-operator="FM" data-state="target' in output["data"]["image/svg+xml"] for output in outputs[2:])
+    assert all('data-operator="FM" data-state="changed' in output["data"]["image/svg+xml"] for output in outputs[2:])
 
 
 def published(shell: InteractiveShell, show: Callable[[run_display.RunDisplay], Any]) -> list[dict[str, Any]]:

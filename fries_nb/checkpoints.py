@@ -111,6 +111,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         fired: for a timed operator, the bin, or ``EVERY_BIN``, to how far entries have fired: ``(t, *rounds)``.
         came: for a timed operator, the serialized Arrow schema of its input; empty if nothing came.
         feedback: for a loop's head, the frames on its feedback channels, in order of each.
+        needs: the user's definitions that ``bins`` need to be unpickled: module and qualified name of each.
     """
 
     operator: str
@@ -128,6 +129,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     fired: dict[int, tuple[tuple[int, ...], ...]] = {}
     came: bytes = b""
     feedback: tuple[LoggedFrame, ...] = ()
+    needs: tuple[tuple[str, str], ...] = ()
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -282,6 +284,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
             evenly to all of its workers.
         readers: source to the number of its workers to which its splits were dealt, the first ones, if not to all.
         logged: the heads of loops whose snapshots hold frames of feedback channels.
+        needs: operator to the user's definitions that its state needs: module and qualified name of each.
     """
 
     run: str
@@ -296,6 +299,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     readers: dict[str, int] = {}
     logged: tuple[str, ...] = ()
     decisions: int = 0
+    needs: dict[str, tuple[tuple[str, str], ...]] = {}
 
     def has_forgotten(self, change: str, number: int) -> bool:
         """Whether a change, by the number of its decision, was forgotten by then, so that a restart ignores it."""

@@ -305,6 +305,7 @@ class Saved(msgspec.Struct, frozen=True, tag=True):
         name: name of the file; workers of one chain may share a file.
         size: size of the file in bytes, reported by the first worker of a chain; 0 for the others.
         error: why it could not be written; empty if it is stored.
+        needs: see ``checkpoints.Snapshot``.
     """
 
     epoch: int
@@ -312,6 +313,7 @@ class Saved(msgspec.Struct, frozen=True, tag=True):
     name: str = ""
     size: int = 0
     error: str = ""
+    needs: tuple[tuple[str, str], ...] = ()
 
 
 class Paused(msgspec.Struct, frozen=True, tag=True):

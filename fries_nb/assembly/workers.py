@@ -26,6 +26,7 @@ from fries_nb.checkpoints import CommittedChange, Configuration, Restoration, Sn
 from fries_nb.dataflow.graph import Operator
 from fries_nb.errors import OperatorError, exception_text
 from fries_nb.messages import WorkerId
+from fries_nb.operators.definitions import Recipe, gathered
 from fries_nb.operators.dry_run import open_function
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.instance import Instance
@@ -119,8 +120,9 @@ class Assembly:
         instance = Instance(WorkerId(operator.name, index), operator, None, self.audit)
         if (payload := self.payloads.get(operator.name)) is not None:
             try:
-                instance.recreate = partial(pickle.loads, payload)
-                instance.function = instance.recreate()
+                with gathered() as definitions:
+                    instance.function = pickle.loads(payload)
+                instance.recreate = Recipe(partial(pickle.loads, payload), definitions)
                 open_function(instance.function)
             except FAILURES as error:
                 told = failure(instance, error)

@@ -62,6 +62,7 @@ class CommitAttempt:
         requests: ids of the checkpoint requests that it answers.
         owing: workers that have applied the marker and not yet saved their snapshot.
         snapshots: worker to the name of the file with its snapshot.
+        needs: operator to the definitions that its state needs.
         ended: workers that had ended before the marker.
         tables: packed routing tables at its marker; see ``Checkpoint``.
         readers: source to the number of its workers that have splits, at its marker; see ``Checkpoint``.
@@ -78,6 +79,7 @@ class CommitAttempt:
     requests: tuple[str, ...] = ()
     owing: set[WorkerId] = field(default_factory=set)
     snapshots: dict[str, str] = field(default_factory=dict)
+    needs: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
     ended: list[WorkerId] = field(default_factory=list)
     tables: dict[str, bytes] = field(default_factory=dict)
     readers: dict[str, int] = field(default_factory=dict)
@@ -257,6 +259,7 @@ class Checkpoints:
             raise ProtocolError(f"{answer.worker} saved for epoch {answer.epoch}, to which it owes no snapshot")
         self._attempt.owing.discard(answer.worker)
         self._attempt.snapshots[str(answer.worker)] = answer.name
+        self._attempt.needs.setdefault(answer.worker.operator, set()).update(answer.needs)
         if answer.error:
             self._attempt.failure = f"the snapshot of {answer.worker} could not be written: {answer.error}"
 
@@ -355,6 +358,7 @@ class Checkpoints:
             readers=attempt.readers,
             logged=tuple(sorted(attempt.logged)),
             decisions=attempt.decisions,
+            needs={operator: tuple(sorted(names)) for operator, names in attempt.needs.items() if names},
         )
         return [KeepCheckpoint(self._record)]
 

@@ -34,6 +34,7 @@ from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update, configured
 from fries_nb.errors import FriesError, ReconfigurationError, exception_text
 from fries_nb.messages import Prepare, Prepared, WorkerId
+from fries_nb.operators.definitions import Recipe, gathered, renewed
 from fries_nb.operators.failures import user_traceback
 from fries_nb.operators.instance import Instance, Ready
 from fries_nb.operators.recent import Recent
@@ -114,7 +115,8 @@ def prepare(order: DryRun) -> DryRunResult:
     name = order.worker.operator
     stage = "cannot be unpickled here"
     try:
-        update = loaded_update(order.payload, order.operator)
+        with gathered() as definitions:
+            update = loaded_update(order.payload, order.operator)
         stage = "does not fit"
         _refuse_other_family(order.operator, order.present, update.function)
         stage = "failed in open()"
@@ -127,7 +129,7 @@ def prepare(order: DryRun) -> DryRunResult:
     except BaseException as error:  # noqa: BLE001 (users' code may raise anything, also SystemExit: it is the answer)
         return refused(order.change, order.worker, f"new {name} {stage}", error)
     answer = Prepared(order.change, order.worker, samples=_packed(order.recent))
-    recreate = partial(new_function, order.payload, order.operator)
+    recreate = Recipe(partial(new_function, order.payload, order.operator), definitions)
     ready = Ready(update.function, update.state, recreate, order.states, update.back, order.guard)
     return DryRunResult(answer, ready)
 
@@ -148,7 +150,8 @@ def refused(change: str, worker: WorkerId, what: str, error: BaseException) -> D
 def loaded_update(payload: bytes, operator: Operator) -> Update:
     """A change's update as the operator applies it; its function is a new instance, not opened.
 
-    A window's function has its windows, and transformations apply to each open window.
+    A window's function has its windows, and transformations apply to each open window. State of classes that the update
+    defines anew is transformed to them first.
 
     Args:
         payload: the pickled update.
@@ -157,11 +160,12 @@ def loaded_update(payload: bytes, operator: Operator) -> Update:
     Raises:
         Exception: whatever unpickling raises.
     """
-    update: Update = pickle.loads(payload)
-    if not operator.traits.timed:
-        return update
-    state, back = (None if one is None else EachWindow(one) for one in (update.state, update.back))
-    return replace(update, function=configured(operator, update), state=state, back=back)
+    with gathered() as definitions:
+        update: Update = pickle.loads(payload)
+    if operator.traits.timed:
+        state, back = (None if one is None else EachWindow(one) for one in (update.state, update.back))
+        update = replace(update, function=configured(operator, update), state=state, back=back)
+    return replace(update, state=renewed(definitions, update.state))
 
 
 def new_function(payload: bytes, operator: Operator) -> Any:

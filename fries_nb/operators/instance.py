@@ -33,6 +33,7 @@ from fries_nb.errors import ProtocolError
 from fries_nb.messages import WorkerId
 from fries_nb.operators.audit_log import AuditLog, Mark
 from fries_nb.operators.column_types import ColumnTypes
+from fries_nb.operators.definitions import definitions_of, renewed
 from fries_nb.operators.state import KeyedState, StateCopy, Transform
 from fries_nb.progress.agenda import Agenda
 from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
@@ -274,7 +275,8 @@ class Instance:
             self.unguard()
         if ready.guard:
             self.guarded = change
-            self._previous = Previous(change, ready.guard, self.function, self.recreate, ready.transform, ready.back)
+            back = renewed(definitions_of(self.recreate), ready.back)
+            self._previous = Previous(change, ready.guard, self.function, self.recreate, ready.transform, back)
         self.run_function(ready.function, change)
         self.recreate = ready.recreate
         self.apply_change(change, ready.transform, before)

@@ -26,13 +26,12 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
-import cloudpickle
-
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.kept_states import why_unchangeable
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import takes_state
 from fries_nb.errors import OperatorError
+from fries_nb.operators.definitions import copied
 from fries_nb.topology.partitioning import bins_of_keys
 
 Transform = Callable[[Any], Any]
@@ -282,10 +281,10 @@ class KeyedState:
         Raises:
             Exception: whatever pickling raises, if a state cannot be pickled.
         """
-        copies = [StateCopy(cloudpickle.dumps(state), ()) for state in islice(self._live.values(), count)]
+        copies = [StateCopy(copied(state), ()) for state in islice(self._live.values(), count)]
         for layer in self._layers:
             waiting = islice(layer.states.values(), count - len(copies))
-            copies.extend([StateCopy(cloudpickle.dumps(state), layer.missed) for state in waiting])
+            copies.extend([StateCopy(copied(state), layer.missed) for state in waiting])
         return tuple(copies)
 
     def bins(self) -> dict[int, dict[Any, Any]]:

@@ -14,6 +14,7 @@ from fries_nb.connectors.source import restored_positions
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader
 from fries_nb.errors import CheckpointError, FriesError, OperatorError
 from fries_nb.messages import Failed, WorkerId
+from fries_nb.operators.definitions import Definitions
 from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.storage.snapshot_files import read_snapshots
@@ -36,11 +37,13 @@ class HostWorkers:
         topology: the topology, with the host's own copies of functions.
         workers: operator's worker to the worker that runs it; those of a chain are one.
         failures: the workers that could not be made, for the controller.
+        definitions: see ``RegionSpec.definitions``; found by name as long as this refers to them.
     """
 
     topology: Topology
     workers: dict[WorkerId, HostedWorker] = field(default_factory=dict)
     failures: list[Failed] = field(default_factory=list)
+    definitions: Definitions = field(default_factory=dict)
 
 
 def build_workers(region: RegionSpec, host: int, carry_out: Callable[[Instruction], None]) -> HostWorkers:
@@ -53,9 +56,10 @@ def build_workers(region: RegionSpec, host: int, carry_out: Callable[[Instructio
     """
     try:
         graph = region.with_functions(f"host {host} ({socket.gethostname()})")
+        definitions = region.definitions()
     except OperatorError as error:
         return HostWorkers(region.topology, failures=[Failed(WorkerId(error.operator, 0), str(error))])
-    built = HostWorkers(region.topology.with_graph(graph))
+    built = HostWorkers(region.topology.with_graph(graph), definitions=definitions)
     wirings = list(wirings_of(built.topology, host))
     window = _window(region, wirings)
     try:

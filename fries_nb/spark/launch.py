@@ -27,7 +27,8 @@ from fries_nb.dataflow.kafka_endpoint import Kafka
 from fries_nb.dataflow.own_endpoints import OwnSink
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
-from fries_nb.errors import DataflowError
+from fries_nb.errors import CheckpointError, DataflowError
+from fries_nb.operators.definitions import Name, gone, imported
 from fries_nb.spark import interrupt
 from fries_nb.spark.catalog import sink_of
 from fries_nb.spark.driver import Driver
@@ -148,6 +149,7 @@ def launch(
         region = RegionSpec(
             place.flow.run, place.incarnation, _bare(graph), functions, sources, sinks, server.address, keys.hosts,
             interface, options, SnapshotStore(path, place.flow.run, key), with_deferred(graph, place.restoration),
+            needed=_needed(place, path),
         )  # fmt: skip
         driver = _start(graph, region, session, server, listener, place, bool(checkpoint))
         undo.pop_all()
@@ -248,6 +250,24 @@ def pickled_functions(graph: Graph) -> dict[str, bytes]:
         for name, operator in graph.by_name.items()
         if operator.function is not None and operator.traits.holds not in (Holds.ENDPOINT, Holds.TABLE)
     }
+
+
+def _needed(place: CheckpointStore, path: str) -> bytes:
+    """The user's definitions that the state of a checkpoint needs, pickled.
+
+    Raises:
+        CheckpointError: one is not there any more, and no change that was decided before has brought it.
+        DataflowError: they cannot be pickled.
+    """
+    checkpoint, found = place.restoration.checkpoint, dict[Name, Any]()
+    changed = {name for change in place.restoration.decided for name in change.targets}
+    for operator, names in ({} if checkpoint is None else checkpoint.needs).items():
+        for name in names:
+            if (definition := imported(name)) is not None:
+                found[name] = definition
+            elif operator not in changed:
+                raise CheckpointError(f"the state of {operator} in the checkpoint at {path} holds {gone(name)}")
+    return pickled("the checkpoint", found, "classes of state") if found else b""
 
 
 def _bare(graph: Graph) -> Graph:

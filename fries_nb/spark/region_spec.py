@@ -17,6 +17,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import is_duration
 from fries_nb.errors import DataflowError, OperatorError, exception_text
 from fries_nb.messages import WorkerId
+from fries_nb.operators.definitions import Definitions, note
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.storage.snapshot_files import SnapshotStore
 from fries_nb.topology.progress_locations import Watermarks, progress_of
@@ -99,6 +100,7 @@ class RegionSpec:
         snapshots: the location of snapshots.
         restoration: the state from which the workers start.
         earlier: worker to the records that the trace holds of earlier workers of its index, if there were any.
+        needed: the user's definitions that restored state needs, pickled; empty if there are none.
     """
 
     run: str
@@ -114,6 +116,7 @@ class RegionSpec:
     snapshots: SnapshotStore = field(repr=False)
     restoration: Restoration = field(default=Restoration(None), repr=False)
     earlier: Mapping[WorkerId, EarlierRecords] = field(default_factory=dict)
+    needed: bytes = field(default=b"", repr=False)
 
     @cached_property
     def topology(self) -> Topology:
@@ -136,6 +139,20 @@ class RegionSpec:
     def redistribution(self) -> Redistribution:
         """The assignment of the checkpoint's snapshots to workers."""
         return Redistribution(self.restoration.checkpoint, self.graph, self.restoration.tables)
+
+    def definitions(self) -> Definitions:
+        """The definitions that restored state needs, unpickled on this host.
+
+        Raises:
+            OperatorError: one cannot be unpickled here.
+        """
+        try:
+            definitions: Definitions = pickle.loads(self.needed) if self.needed else {}
+            note(definitions, ())
+        except (Exception, SystemExit) as error:
+            words = f"the classes of restored state cannot be unpickled here: {exception_text(error)}"
+            raise OperatorError(words, self.graph.operators[0].name) from error
+        return definitions
 
     def with_functions(self, place: str) -> Graph:
         """The graph with a new copy of each function (chains depend on the functions), unpickled on this host.

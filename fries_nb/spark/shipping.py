@@ -30,6 +30,7 @@ from typing import Any
 import cloudpickle
 
 from fries_nb.errors import DataflowError, exception_text
+from fries_nb.operators.definitions import Name, imported, note, with_aliases
 
 _KNOWN = frozenset({"fries_nb", "pyspark", "py4j", "__main__", "__mp_main__"})
 """Packages that exist on every host, and the module that cloudpickle itself pickles by value."""
@@ -49,7 +50,7 @@ def dumped(value: Any) -> bytes:
     with _by_value() as modules:
         file = io.BytesIO()
         pickler = _Pickler(file, modules)
-        pickler.dump(value)
+        pickler.dump((value, pickler.definitions))
         return pickle.dumps(_Shipped(file.getvalue(), _lines(pickler.files)))
 
 
@@ -133,11 +134,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
     Attributes:
         files: files of the user functions that were pickled.
+        definitions: the user's classes and functions that were pickled by value, and can be found again by name.
     """
 
     def __init__(self, file: io.BytesIO, modules: frozenset[str], empty: bool = False) -> None:
         super().__init__(file)
         self.files: set[str] = set()
+        self.definitions = _Definitions()
         self._modules = modules
         self._empty = empty
 
@@ -148,12 +151,16 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             return ModuleType, (value.__name__, value.__doc__), state, None, None, _fill
         if isinstance(value, _LRU_CACHE) and value.__module__ in self._modules | {"__main__"}:
             return _cached, (value.__wrapped__, value.cache_parameters())
+        if value is self.definitions:
+            return note, (dict(value.found), list(value.former))
         if isinstance(value, FunctionType):
             self.files.add(value.__code__.co_filename)
+        if isinstance(value, type | FunctionType) and value.__module__ in self._modules | {"__main__"}:
+            self.definitions.add(value)
         if isinstance(value, CodeType):
             _, parts = self.dispatch_table[CodeType](value)
             return _code, (value.co_filename, *parts)
-        return super().reducer_override(value)
+        return with_aliases(value, super().reducer_override(value))
 
     def _state(self, module: ModuleType) -> dict[str, Any]:
         """The contents of a module, without locks and connections, which functions have to create in ``open()``."""
@@ -175,6 +182,25 @@ def _code(file: str, *parts: Any) -> CodeType:
     return CodeType(*parts).replace(co_filename=file)
 
 
+class _Definitions:
+    """The definitions that a pickler has met; the pickler writes them after all else, when they are complete."""
+
+    def __init__(self) -> None:
+        self.found: dict[Name, Any] = {}
+        self.former: list[tuple[Name, Any]] = []
+
+    def add(self, value: type | FunctionType) -> None:
+        """Add a class or function if its module has one of its name: itself, or what a cell that ran again made."""
+        name = (value.__module__, value.__qualname__)
+        found = imported(name)
+        if found is None or isinstance(found, type) is not isinstance(value, type):
+            return
+        self.found[name] = found
+        if found is not value:
+            self.former.append((name, value))
+            self.found[found.__module__, found.__qualname__] = found
+
+
 class _Shipped:
     """A pickled value with the source lines of its functions; unpickles to the value."""
 
@@ -188,7 +214,7 @@ class _Shipped:
 def _unpacked(pickled: bytes, lines: dict[str, list[str]]) -> Any:
     for file, text in lines.items():
         linecache.cache[file] = (sum(map(len, text)), None, text, file)
-    return pickle.loads(pickled)
+    return pickle.loads(pickled)[0]
 
 
 def _lines(files: set[str]) -> dict[str, list[str]]:

@@ -138,8 +138,8 @@ class Saver(threading.Thread):
                 words = str(error) if isinstance(error, CheckpointError) else exception_text(error)
                 self._say(Saved(epoch, workers[0], error=words))
             else:
-                for worker in workers:
-                    self._say(Saved(epoch, worker, name, size if worker == workers[0] else 0))
+                for worker, one in zip(workers, snapshots, strict=True):
+                    self._say(Saved(epoch, worker, name, size if worker == workers[0] else 0, needs=one.needs))
 
 
 def _first_line(error: Exception) -> str:

@@ -46,13 +46,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
 from fries_nb.errors import OperatorError, ProtocolError, exception_text
 from fries_nb.messages import ChannelId, Data, Frame, Marker, Move, MovedBins, WorkerId
+from fries_nb.operators.definitions import copied
 from fries_nb.operators.failures import user_traceback
 from fries_nb.operators.instance import Instance
 from fries_nb.topology.partitioning import BINS, Binning
@@ -280,7 +280,7 @@ class BinTransfer:
         name = self._instance.worker.operator
         try:
             with self._instance.bound():
-                pickled = bytes(cloudpickle.dumps(self._instance.state.take(keys)))
+                pickled = copied(self._instance.state.take(keys))
         except Exception as error:
             words = f"the state of {name} cannot be moved: {exception_text(error)}"
             raise OperatorError(words, name, user_traceback(error)) from error

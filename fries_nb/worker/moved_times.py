@@ -33,11 +33,11 @@ from __future__ import annotations
 import pickle
 from collections.abc import Collection, Iterator
 
-import cloudpickle
 import pyarrow as pa
 
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.messages import MovedTimes
+from fries_nb.operators.definitions import copied
 from fries_nb.operators.instance import Instance
 from fries_nb.progress.agenda import Antichain, Entry
 
@@ -71,7 +71,7 @@ class TimesTransfer:
         held = {bin: (entries[bin], keepers.get(bin, [])) for bin in bins}
         fired = {bin: agenda.release(bin, entries[bin]) for bin in bins}
         return MovedTimes(
-            {bin: cloudpickle.dumps(both) for bin, both in held.items() if any(both)},
+            {bin: copied(both) for bin, both in held.items() if any(both)},
             tokens.release(bins),
             {bin: tuple((t, *rounds) for rounds, t in of.items()) for bin, of in fired.items() if of},
             b"" if came is None else came.serialize().to_pybytes(),

@@ -21,12 +21,10 @@ marker. Restoring is idempotent, and taking a snapshot has no effect on the work
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-import cloudpickle
 import pyarrow as pa
 from msgspec.structs import replace
 
@@ -36,6 +34,16 @@ from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, OperatorError, ProtocolError, exception_text
 from fries_nb.messages import Saved, WorkerId
+from fries_nb.operators.definitions import (
+    Definitions,
+    Name,
+    Recipe,
+    definitions_of,
+    dumps,
+    gathered,
+    loads,
+    renewed,
+)
 from fries_nb.operators.dry_run import loaded_update, new_function, open_function
 from fries_nb.operators.failures import user_traceback
 from fries_nb.operators.instance import Instance
@@ -58,15 +66,23 @@ def saved(instance: Instance) -> Snapshot:
         words = f"the state transformation of {name} failed: {_reason(error)}"
         raise OperatorError(words, name, user_traceback(error)) from error
     try:
-        bins = {number: cloudpickle.dumps(states) for number, states in instance.state.bins().items()}
+        bins, needs = _pickled(instance.state.bins())
         times = _saved_times(instance)
     except Exception as error:
         raise Unsaved(f"the state of {name} cannot be saved: {_reason(error)}", name, user_traceback(error)) from error
     traced, positions = instance.log.counts.as_tuple, dict(instance.positions)
     taken = Snapshot(
-        name, instance.worker.index, instance.processed, instance.applied, bins, traced, positions, instance.bounds
+        name, instance.worker.index, instance.processed, instance.applied, bins, traced, positions, instance.bounds,
+        needs=needs,
     )  # fmt: skip
     return replace(taken, **times)
+
+
+def _pickled(bins: dict[int, dict[Any, Any]]) -> tuple[dict[int, bytes], tuple[Name, ...]]:
+    """Each bin, pickled, and the names of the definitions that they need."""
+    pickled = {number: dumps(states) for number, states in bins.items()}
+    needs = set[Name]().union(*(names for _, names in pickled.values()))
+    return {number: content for number, (content, _) in pickled.items()}, tuple(sorted(needs))
 
 
 def _saved_times(instance: Instance) -> dict[str, Any]:
@@ -77,19 +93,19 @@ def _saved_times(instance: Instance) -> dict[str, Any]:
     keepers = instance.agenda.keepers.saved() if instance.agenda.keepers is not None else {}
     bins = {bin: (entries.get(bin, []), keepers.get(bin, [])) for bin in (*entries, *keepers)}
     return {
-        "agenda": {bin: cloudpickle.dumps(both) for bin, both in bins.items()},
+        "agenda": {bin: dumps(both)[0] for bin, both in bins.items()},
         "tokens": instance.tokens.saved(),
         "fired": {EVERY_BIN: tuple((t, *rounds) for rounds, t in fired.items())},
         "came": b"" if instance.came is None else instance.came.serialize().to_pybytes(),
     }
 
 
-def _restore_times(instance: Instance, before: Snapshot) -> None:
+def _restore_times(instance: Instance, before: Snapshot, definitions: Definitions) -> None:
     """Restore agenda and tokens; see ``Agenda.held`` for their counts."""
     if instance.agenda is None or instance.tokens is None:
         return
     every = {bin: {(*rounds,): t for t, *rounds in of} for bin, of in before.fired.items()}
-    held = {bin: pickle.loads(both) for bin, both in before.agenda.items()}
+    held = {bin: loads(both, definitions) for bin, both in before.agenda.items()}
     entries = [(time, canonical_key(key)) for some, _ in held.values() for time, key in some]
     instance.agenda.load(entries, every.pop(EVERY_BIN, {}), every)
     instance.tokens.load(before.tokens)
@@ -166,12 +182,13 @@ def restore(
     before = snapshot or Snapshot(name, instance.worker.index, 0)
     refuse_another(before, instance)
     first = instance.function
-    _restore_times(instance, before)
+    changes = _DecidedChanges(instance, before.applied)
+    definitions = changes.definitions_then(decided)
+    _restore_times(instance, before, definitions)
     with instance.bound():
-        instance.state.load(_states(name, before))
+        instance.state.load(_states(name, before, definitions))
     instance.begin_at(before.processed, before.applied, Counts(*before.traced))
     instance.positions, instance.bounds = dict(before.positions), dict(before.bounds)
-    changes = _DecidedChanges(instance, before.applied)
     for change in decided:
         if change.change not in deferred:
             changes.apply(change)
@@ -194,14 +211,33 @@ class _DecidedChanges:
     def __init__(self, instance: Instance, applied: Collection[str]) -> None:
         self._instance = instance
         self._applied = applied
-        self._updates: dict[str, Update] = {}
+        self._updates: dict[str, tuple[Update, Recipe]] = {}
         self._ran: dict[str, tuple[Any, Callable[[], Any] | None]] = {}
 
     def load(self, change: CommittedChange) -> Update:
         """The update of the operator, unpickled once."""
+        return self._loaded(change)[0]
+
+    def _loaded(self, change: CommittedChange) -> tuple[Update, Recipe]:
         if change.change not in self._updates:
-            self._updates[change.change] = _update(self._instance.operator, change)
+            operator = self._instance.operator
+            with gathered() as definitions:
+                update = _update(operator, change)
+            recipe = Recipe(partial(new_function, change.payloads[operator.name], operator), definitions)
+            self._updates[change.change] = (update, recipe)
         return self._updates[change.change]
+
+    def definitions_then(self, decided: Iterable[CommittedChange]) -> Definitions:
+        """The definitions of the function that ran at the snapshot, whose state is of its classes."""
+        ran: dict[str, Definitions] = {}
+        now = definitions_of(self._instance.recreate)
+        for change in decided:
+            if change.change in self._applied:
+                if self._instance.worker.operator in change.payloads:
+                    ran[change.change], now = now, self._loaded(change)[1].definitions
+                else:
+                    now = ran.get(change.undoes, now)
+        return now
 
     def apply_all(self, changes: Iterable[CommittedChange]) -> None:
         for change in changes:
@@ -211,27 +247,28 @@ class _DecidedChanges:
         instance, name = self._instance, self._instance.worker.operator
         is_new = change.change not in self._applied
         if name in change.payloads:
-            update = self.load(change)
+            update, recipe = self._loaded(change)
             self._ran[change.change] = (instance.function, instance.recreate)
             instance.run_function(update.function, change.change)
-            instance.recreate = partial(new_function, change.payloads[name], instance.operator)
+            instance.recreate = recipe
             if is_new:
                 instance.apply_change(change.change, update.state, change.before)
         elif change.undoes in self._ran:
             function, instance.recreate = self._ran[change.undoes]
-            update = self._updates[change.undoes]
+            update, _ = self._updates[change.undoes]
             instance.run_function(function, change.change)
             if is_new:
-                instance.undo_change(change.change, update.state, update.back)
+                back = renewed(definitions_of(instance.recreate), update.back)
+                instance.undo_change(change.change, update.state, back)
         elif change.undoes and not is_new:  # the function that it undid is not shipped any more, and was not loaded
             instance.run_function(instance.function, change.change)
 
 
-def _states(name: str, snapshot: Snapshot) -> dict[Any, Any]:
+def _states(name: str, snapshot: Snapshot, definitions: Definitions) -> dict[Any, Any]:
     states: dict[Any, Any] = {}
     try:
         for pickled in snapshot.bins.values():
-            states.update(pickle.loads(pickled))
+            states.update(loads(pickled, definitions))
     except Exception as error:
         raise OperatorError(f"the state of {name} cannot be restored: {_reason(error)}", name) from error
     return states

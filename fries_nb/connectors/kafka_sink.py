@@ -19,6 +19,7 @@ from fries_nb.connectors.kafka_client import KafkaCluster
 from fries_nb.connectors.kafka_commits import TransactionalTopic
 from fries_nb.connectors.part_writer import PartWriter
 from fries_nb.connectors.sink import ClaimedSink, WrittenColumns, of_user
+from fries_nb.dataflow.held_types import HeldBy, NotHeldError, converted_batch, held_columns
 from fries_nb.errors import SinkError, exception_text
 from fries_nb.messages import WorkerId
 from fries_nb.storage import manifest
@@ -171,10 +172,18 @@ class MessageEncoder:
         if self._key is not None and self._key not in rows.schema.names:
             raise SinkError(f"sink {self._name!r} has key={self._key!r}, and rows have {', '.join(rows.schema.names)}")
         keys: list[bytes | None] = [None] * rows.num_rows
-        if self._key is not None:
-            keys = [_key(value) for value in rows.column(self._key).to_pylist()]
         encode, values = self._encode or msgspec.json.Encoder(enc_hook=_plain).encode, []
-        for row in rows.to_pylist():
+        try:
+            if self._encode is None:
+                rows = converted_batch(rows, held_columns(rows.schema, HeldBy.MESSAGES))
+            if self._key is not None:
+                keys = [_key(value) for value in rows.column(self._key).to_pylist()]
+            came = rows.to_pylist()
+        except NotHeldError as error:
+            raise SinkError(f"sink {self._name!r} got {error} in an operator") from None
+        except (pa.ArrowException, ValueError, OverflowError) as error:  # as a time behind the year 9999
+            raise SinkError(f"sink {self._name!r} got rows without Python values: {exception_text(error)}") from error
+        for row in came:
             try:
                 values.append(encode(row))
             except Exception as error:

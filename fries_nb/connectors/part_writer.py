@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from fries_nb.dataflow.columns import unreadable
+from fries_nb.dataflow.held_types import HeldBy, NotHeldError, converted_batch, held_columns
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
@@ -104,7 +104,7 @@ class PartWriter:
         self._hidden = () if keep_hidden else HIDDEN
         self._filesystem, self._directory = locate(pending(path))
         self._seen: pa.Schema | None = None  # schema of the last batch
-        self._fine: list[str] = []
+        self._held = self._seen
         self.columns = pa.schema([])
         self._rows = RowBuffer()
         self._writer: pq.ParquetWriter | None = None
@@ -118,24 +118,31 @@ class PartWriter:
             return
         if hidden := [name for name in self._hidden if name in batch.schema.names]:
             batch = batch.drop_columns(hidden)
-        batch = self._fit(batch)
-        if batch.schema is not self._seen and batch.schema != self._seen:
-            self._seen = batch.schema
-            times = [field for field in batch.schema if pa.types.is_timestamp(field.type)]
-            self._fine = [field.name for field in times if field.type.unit == "ns"]
-            if not batch.schema.names:
-                raise SinkError(f"{self._worker} got rows without a column; return None, not {{}}, to drop a tuple")
-            wider = unified(self.columns, batch.schema)
-            if unread := unreadable(wider):
-                raise SinkError(f"{self._worker} got {unread}; convert or rename it in an operator")
-            if wider != self.columns:
-                self._end_part()
-                self.columns = wider
-        for name in self._fine:
-            _refuse_nanoseconds(batch.column(name), name, self._worker)
+        try:
+            batch = self._as_held(self._fit(batch))
+        except NotHeldError as error:
+            raise SinkError(f"{self._worker} got {error} in an operator") from None
         self._rows.add(batch if batch.schema == self.columns else fitted(batch, self.columns))
         if self._rows.count >= GROUP_ROWS:
             self.write_group()
+
+    def _as_held(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch in the types in which files hold its columns; a part ends if it cannot hold them.
+
+        Raises:
+            NotHeldError: a column, or a value, is not held.
+        """
+        if batch.schema is not self._seen and batch.schema != self._seen:
+            if not batch.schema.names:
+                raise SinkError(f"{self._worker} got rows without a column; return None, not {{}}, to drop a tuple")
+            wanted = held_columns(batch.schema, HeldBy.FILES)
+            wider = held_columns(unified(self.columns, wanted), HeldBy.FILES)
+            self._seen, self._held = batch.schema, wanted
+            if wider != self.columns:
+                self._end_part()
+                self.columns = wider
+        assert self._held is not None, "set with the schema"
+        return batch if self._held is self._seen else converted_batch(batch, self._held)
 
     def close_part(self) -> tuple[str, ...]:
         """Close the current part if it has rows; returns the names of all parts closed since the last call."""
@@ -184,28 +191,12 @@ class PartWriter:
         return SinkError(f"{self._worker} cannot write to {self._path}: {str(error).splitlines()[0]}")
 
 
-def _refuse_nanoseconds(column: pa.Array, name: str, worker: WorkerId) -> None:
-    try:
-        column.cast(pa.timestamp("us", column.type.tz))
-    except pa.ArrowInvalid:
-        raise SinkError(
-            f"{worker} got times of column {name!r} with nanoseconds, which Spark cannot read and would be cut; "
-            "round them to microseconds in an operator"
-        ) from None
-
-
 def part_writer(file: str, columns: pa.Schema, filesystem: fs.FileSystem) -> pq.ParquetWriter:
     """Open a Parquet writer.
 
     Args:
         file: path of the part within the file system.
-        columns: schema of the part.
+        columns: schema of the part, in types that files hold.
         filesystem: the file system.
     """
-    return pq.ParquetWriter(
-        file,
-        columns,
-        filesystem=filesystem,
-        coerce_timestamps="us",  # Spark reads no nanoseconds
-        allow_truncated_timestamps=True,  # values that would lose nanoseconds were refused
-    )
+    return pq.ParquetWriter(file, columns, filesystem=filesystem)

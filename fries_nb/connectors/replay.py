@@ -24,7 +24,7 @@ class ReplaySource:
 
     Args:
         path: a local path, or a URI that all hosts can read; not needed to open splits.
-        may_be_empty: whether an empty source is allowed.
+        may_be_empty: whether there may be no files.
     """
 
     def __init__(self, path: str = "", may_be_empty: bool = False) -> None:

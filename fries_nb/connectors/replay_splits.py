@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from pyarrow import fs
 
 from fries_nb.connectors.row_groups import fingerprint
+from fries_nb.connectors.spark_columns import misread_in
 from fries_nb.connectors.time_column import TimeColumn
 from fries_nb.dataflow.event_time import NS_PER_S
 from fries_nb.dataflow.hidden_columns import HIDDEN
@@ -66,16 +67,15 @@ def plan_replay(path: str, parts: int, may_be_empty: bool = False) -> list[tuple
     Args:
         path: path of the file or directory.
         parts: number of parts.
-        may_be_empty: whether an empty source is allowed.
+        may_be_empty: whether there may be no files.
 
     Returns:
         The spans of each part, in order.
 
     Raises:
-        SourceError: there is no such path, it holds something other than Parquet files of one schema, or no rows though
-            an empty source is not allowed.
+        SourceError: there is no such path, or it holds something other than Parquet files of one schema, or no files.
     """
-    groups = _not_empty(list(_row_groups(path)), path, may_be_empty)
+    groups = list(_row_groups(path, may_be_empty))
     total = sum(group.rows for group in groups)
     cuts = [total * part // parts for part in range(parts + 1)]
     return [tuple(_between(groups, first, last)) for first, last in itertools.pairwise(cuts)]
@@ -87,12 +87,12 @@ def timed_row_groups(path: str, column: TimeColumn, may_be_empty: bool = False) 
     Args:
         path: path of the file or directory.
         column: the column with the times.
-        may_be_empty: whether an empty source is allowed.
+        may_be_empty: whether there may be no files.
 
     Raises:
         SourceError: as ``plan_replay``, or the files have no such times.
     """
-    return _not_empty(list(_row_groups(path, column)), path, may_be_empty)
+    return list(_row_groups(path, may_be_empty, column))
 
 
 def deal(groups: Iterable[Span], parts: int, block: int) -> list[list[Span]]:
@@ -143,12 +143,6 @@ def block_rows(groups: Sequence[Span], parts: int) -> int:
     return max(1, min(BLOCK_ROWS, total // parts), least)
 
 
-def _not_empty(groups: list[Span], path: str, may_be_empty: bool) -> list[Span]:
-    if not may_be_empty and not any(group.rows for group in groups):
-        raise SourceError(f"{path} holds no rows; a replay needs at least one")
-    return groups
-
-
 def behind(spans: Iterable[Span], rows: int) -> Iterator[Span]:
     """The spans without their first ``rows`` rows.
 
@@ -171,13 +165,15 @@ def _between(groups: list[Span], first: int, last: int) -> Iterator[Span]:
         begin += group.rows
 
 
-def _row_groups(path: str, column: TimeColumn | None = None) -> Iterator[Span]:
+def _row_groups(path: str, may_be_empty: bool, column: TimeColumn | None = None) -> Iterator[Span]:
     try:
         filesystem, root = locate(path)
         refuse_delta(path, "fn.replay(deltalake.DeltaTable(path).to_pyarrow_table())")
         files = _files(path, filesystem, root)
     except (OSError, ValueError) as error:
         raise SourceError(f"cannot look at {path}: {error}") from error
+    if not files and not may_be_empty:
+        raise SourceError(f"{path} holds no Parquet files; a replay needs at least one, which may have no rows")
     first: tuple[str, pa.Schema] | None = None
     for name in files:
         # hosts need the name of the file system, too
@@ -243,10 +239,12 @@ def _files(path: str, filesystem: fs.FileSystem, root: str) -> list[str]:
 def _footer(filesystem: fs.FileSystem, name: str) -> tuple[pq.FileMetaData, pa.Schema]:
     try:
         metadata = pq.read_metadata(name, filesystem=filesystem)
+        schema = metadata.schema.to_arrow_schema()
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise SourceError(f"{posixpath.basename(name)} is not a readable Parquet file ({name}: {reason})") from error
-    schema = metadata.schema.to_arrow_schema()
+    if refused := misread_in(metadata):
+        raise SourceError(f"{name}: {refused} in Spark")
     for hidden in HIDDEN:
         if hidden in schema.names:
             raise SourceError(f"{name} has a column {hidden}, a name that fries_nb keeps for itself; rename or drop it")

@@ -128,12 +128,31 @@ def fingerprint(filesystem: fs.FileSystem, name: str) -> str:
 
 def _plain_types(file: pq.ParquetFile) -> dict[str, pa.DataType]:
     """The columns to convert, with their types: dictionaries are decoded, and Spark's INT96 becomes an instant."""
-    plain = {field.name: field.type.value_type for field in file.schema_arrow if pa.types.is_dictionary(field.type)}
-    for index in range(len(file.schema)):
-        column = file.schema.column(index)
-        if column.physical_type == "INT96" and column.path == column.name:
-            plain[column.name] = pa.timestamp("us", "UTC")
-    return plain
+    leaves = iter([file.schema.column(index).physical_type for index in range(len(file.schema))])
+    kinds = {field.name: _plain_type(field.type, leaves) for field in file.schema_arrow}
+    return {field.name: kinds[field.name] for field in file.schema_arrow if kinds[field.name] != field.type}
+
+
+def _plain_type(kind: pa.DataType, leaves: Iterator[str]) -> pa.DataType:
+    """The type for a column, or a part of one, given the physical types of Parquet's columns from there on."""
+    if isinstance(kind, pa.BaseExtensionType):
+        _plain_type(kind.storage_type, leaves)
+        return kind
+    if pa.types.is_dictionary(kind):
+        return _plain_type(kind.value_type, leaves)
+    if pa.types.is_struct(kind):
+        fields = [kind.field(number) for number in range(kind.num_fields)]
+        return pa.struct([field.with_type(_plain_type(field.type, leaves)) for field in fields])
+    if pa.types.is_map(kind):
+        key = _plain_type(kind.key_type, leaves)
+        return pa.map_(key, kind.item_field.with_type(_plain_type(kind.item_type, leaves)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type, leaves)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_plain_type(kind.value_type, leaves)))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type, leaves)), kind.list_size)
+    return pa.timestamp("us", "UTC") if next(leaves, "") == "INT96" else kind
 
 
 def _with_types(batch: pa.RecordBatch, types: dict[str, pa.DataType]) -> pa.RecordBatch:

@@ -16,11 +16,13 @@ import networkx as nx
 import pyarrow as pa
 
 from fries_nb.dataflow.catalog_endpoints import CatalogTable
-from fries_nb.dataflow.columns import clash, united, unreadable
+from fries_nb.dataflow.columns import alike, clash, united
 from fries_nb.dataflow.endpoints import DeltaTable
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.held_types import HeldBy, NotHeldError, held_columns, refuse_twins
 from fries_nb.dataflow.hidden_columns import HIDDEN
-from fries_nb.dataflow.table_columns import storable
+from fries_nb.dataflow.kafka_endpoint import Kafka
+from fries_nb.dataflow.own_endpoints import OwnSink
 from fries_nb.messages import Rehearsed, Report, WorkerId
 
 NOTHING_SEEN = "null"
@@ -44,17 +46,13 @@ def misfit(
         fixed = isinstance(graph.operator(sink).function, DeltaTable | CatalogTable)
         taken, arriving = _taken(sink, reports, rehearsed), [_schema(schema) for schema in schemas]
         above = " and ".join(sorted(set(targets) & nx.ancestors(graph.digraph, sink)))
-        if fixed:
-            try:
-                arriving = [storable(schema) for schema in arriving]
-            except KeyError as error:
-                column = error.args[0]
-                return f"{above} would write column {column!r} in a type that no Delta table has; convert it there"
+        try:
+            arriving = [_as_held(schema, taken, graph.operator(sink).function) for schema in arriving]
+        except NotHeldError as error:
+            return f"with the new {above}, sink {sink} would get {error} there"
         if refused := _clash(taken, arriving, fixed):
             column, was, now = refused
             return _refused(above, column, was, now, sink)
-        if unread := _unreadable(taken, arriving):
-            return f"with the new {above}, sink {sink} would get {unread}"
     return _misfit_of_types(graph, targets, rehearsed, reports)
 
 
@@ -114,12 +112,23 @@ def _clash(
     return None
 
 
-def _unreadable(taken: pa.Schema, arriving: Collection[pa.Schema]) -> str:
-    """What Spark could not read of the arriving rows, and the remedy; empty if it can, or if it cannot already."""
-    if not all(schema.names for schema in arriving):
-        return "rows without a column; return None, not {}, to drop a tuple"
-    found = [] if unreadable(taken) else [unreadable(united(taken, schema)) for schema in arriving]
-    return next((f"{words}; convert or rename it there" for words in found if words), "")
+def _as_held(schema: pa.Schema, taken: pa.Schema, sink: object) -> pa.Schema:
+    """The columns in the types in which a sink would hold them, beside those that it has taken so far.
+
+    Raises:
+        NotHeldError: it would refuse one.
+    """
+    if isinstance(sink, OwnSink) or (isinstance(sink, Kafka) and sink.encode is not None):
+        return schema
+    if isinstance(sink, Kafka):
+        return held_columns(schema, HeldBy.MESSAGES)
+    if not schema.names:
+        raise NotHeldError("rows without a column", "return None, not {}, to drop a tuple")
+    if isinstance(sink, DeltaTable | CatalogTable):
+        return held_columns(schema, HeldBy.DELTA)
+    if alike(taken.names) is None:
+        refuse_twins([*taken.names, *(name for name in schema.names if name not in taken.names)])
+    return held_columns(schema, HeldBy.FILES)
 
 
 def _schema(serialised: bytes) -> pa.Schema:

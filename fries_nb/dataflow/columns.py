@@ -6,8 +6,6 @@
 (True, "('a', DataType(int64), DataType(double))")
 >>> str(clash(taken, pa.schema({"a": pa.string()})))
 "('a', DataType(int64), DataType(string))"
->>> unreadable(pa.schema({"at": pa.list_(pa.time64("us"))}))
-"'at' as list<item: time64[us]>, a type that Spark does not read"
 """
 
 from __future__ import annotations
@@ -64,24 +62,6 @@ _APART = ({"text", "bytes"}, {"floats", "decimals"})
 
 def _digits(kind: pa.DataType) -> int:
     return kind.precision if pa.types.is_decimal(kind) else 0
-
-
-def unreadable(columns: pa.Schema) -> str:
-    """The columns that Spark could not read, and why, as part of a sentence; empty if it can read all."""
-    if twins := alike(columns.names):
-        return f"{twins[0]!r} beside {twins[1]!r}, which Spark does not tell apart"
-    for field in columns:
-        if _is_unread(field.type):
-            return f"{field.name!r} as {field.type}, a type that Spark does not read"
-    return ""
-
-
-def _is_unread(kind: pa.DataType) -> bool:
-    unread = (pa.types.is_time, pa.types.is_float16, pa.types.is_interval, pa.types.is_union)
-    if isinstance(kind, pa.BaseExtensionType) or any(is_one(kind) for is_one in unread):
-        return True
-    inner = [kind.field(number).type for number in range(kind.num_fields)]
-    return _digits(kind) > MOST_DIGITS or (pa.types.is_struct(kind) and not inner) or any(map(_is_unread, inner))
 
 
 def alike(names: Iterable[str]) -> tuple[str, str] | None:

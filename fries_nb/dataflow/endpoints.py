@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-import pyarrow as pa
-
 from fries_nb.dataflow.arguments import at_rate, checked_rate
 from fries_nb.dataflow.catalog_endpoints import CatalogTable, Query
 from fries_nb.dataflow.file_endpoints import GrowingFiles
+from fries_nb.dataflow.given_tables import plain_table
 from fries_nb.dataflow.kafka_endpoint import Kafka, check_role
 from fries_nb.dataflow.own_endpoints import OwnSink, OwnSource, misfit_of
 from fries_nb.errors import DataflowError, SinkError, SourceError, close_match
@@ -32,7 +31,7 @@ class Replay:
     Attributes:
         data: a Parquet path, an Arrow table or a Spark DataFrame.
         rate: rows per second over all workers of the source; ``None`` for as fast as the dataflow takes them.
-        may_be_empty: whether an empty source is allowed, as for the output of an earlier region.
+        may_be_empty: whether it may have no rows: a DataFrame or table may, a path without rows is taken for a mistake.
     """
 
     data: Any
@@ -107,7 +106,7 @@ def replay(data: Any, rate: float | None = None) -> Replay:
 
     Args:
         data: a Parquet path, a Spark or pandas DataFrame, or Arrow data: a table, a record batch, or an object with the
-            Arrow stream interface. A named pandas index becomes a column.
+            Arrow stream interface. A named pandas index becomes a column. One without rows is an empty stream.
         rate: rows per second over all workers of the source; ``None`` for as fast as the dataflow takes them.
 
     Returns:
@@ -120,9 +119,15 @@ def replay(data: Any, rate: float | None = None) -> Replay:
         data = os.fspath(data)
         if not data:
             raise SourceError("replay got an empty path; expected a Parquet file or directory, or a DataFrame")
-    elif not is_spark_frame(data):
-        data = _as_table(data)
-    return Replay(data, checked_rate(rate))
+        return Replay(data, checked_rate(rate))
+    if is_spark_frame(data):
+        return Replay(data, checked_rate(rate), may_be_empty=True)
+    if (table := plain_table(data)) is None:
+        raise SourceError(
+            f"replay got a {type(data).__name__}; expected the path of a Parquet file or directory, an Arrow table, or "
+            "a Spark or pandas DataFrame"
+        )
+    return Replay(table, checked_rate(rate), may_be_empty=True)
 
 
 def is_spark_frame(data: object) -> bool:
@@ -137,31 +142,6 @@ def is_spark_frame(data: object) -> bool:
     if getattr(data, "isStreaming", False) is True:
         raise SourceError("a streaming DataFrame cannot be replayed; expected a batch one, or fn.rate for endless rows")
     return True
-
-
-def _as_table(data: Any) -> pa.Table:
-    """Converts Arrow or pandas data to a table.
-
-    Raises:
-        SourceError: the data is neither, or has a column that Arrow cannot represent.
-    """
-    try:
-        if isinstance(data, pa.Table):
-            return data
-        if isinstance(data, pa.RecordBatch):
-            return pa.Table.from_batches([data])
-        if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
-            named = any(name is not None for name in data.index.names)
-            return pa.Table.from_pandas(data.copy(), preserve_index=named)  # a copy, since the user may edit the data
-        if hasattr(data, "__arrow_c_stream__"):
-            return pa.table(data)
-    except (pa.ArrowException, ValueError, TypeError) as error:
-        why = "; ".join(str(part) for part in error.args)
-        raise SourceError(f"replay cannot make a table of this {type(data).__name__}: {why}") from error
-    raise SourceError(
-        f"replay got a {type(data).__name__}; expected the path of a Parquet file or directory, an Arrow table, or a "
-        "Spark or pandas DataFrame"
-    )
 
 
 def rate(

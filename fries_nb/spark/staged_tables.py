@@ -24,9 +24,9 @@ from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update, new_table
 from fries_nb.errors import SourceError
 from fries_nb.spark.catalog import frame_of
-from fries_nb.spark.staging import reason, write_table
+from fries_nb.spark.staging import reason, write_frame, write_table
 from fries_nb.storage.delta import refuse_delta
-from fries_nb.storage.locations import absolute, encoded, for_spark, join, locate
+from fries_nb.storage.locations import absolute, encoded, join, locate
 
 _SHARED: WeakValueDictionary[tuple[str, tuple[str, ...]], Index] = WeakValueDictionary()
 _READING = threading.Lock()
@@ -98,9 +98,9 @@ def _written(table: JoinTable, spark: SparkSession, scratch: str) -> str:
     try:
         if isinstance(data, CatalogTable | Query):
             data = frame_of(data, spark, f"the table of join {table.operator!r}")
-        data.write.parquet(for_spark(place))
+        write_frame(data, place, f"the table of {table.operator!r}")
     except PySparkException as error:
-        raise SourceError(f"Spark cannot write the table of {table.operator!r}: {reason(error)}") from error
+        raise SourceError(f"Spark cannot read the table of {table.operator!r}: {reason(error)}") from error
     return place
 
 

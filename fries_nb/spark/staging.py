@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.errors import PySparkException, PythonException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from fries_nb.connectors.files import FilesSource
 from fries_nb.connectors.kafka_client import KafkaCluster
@@ -23,6 +23,7 @@ from fries_nb.connectors.own_connectors import OwnSourceCopy
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import ReplaySource
 from fries_nb.connectors.source import Source, Split
+from fries_nb.connectors.spark_columns import misread
 from fries_nb.connectors.worker_reader import SourcePlan, planned
 from fries_nb.dataflow.catalog_endpoints import CatalogTable, Query
 from fries_nb.dataflow.endpoints import Rate, Replay, rate_of
@@ -102,7 +103,7 @@ def plan_source(
     rate = rate_of(description)
     if isinstance(description, CatalogTable | Query):
         frame = None if kept is not None else frame_of(description, spark, f"source {name!r}")
-        description = Replay(frame, rate)
+        description = Replay(frame, rate, may_be_empty=True)
     if not isinstance(description, Replay):
         rows = _unstaged(description, name, None if time is None else workers)
         if kept is None:
@@ -168,11 +169,27 @@ def stage_replay(
         filesystem.create_dir(path, recursive=True)
         write_table(source.data, f"{path}/rows.parquet", filesystem, f"the data of {name!r}", row_group)
     else:
-        try:
-            source.data.write.parquet(for_spark(place))
-        except PySparkException as error:
-            raise SourceError(f"Spark cannot write the DataFrame of {name!r}: {reason(error)}") from error
+        write_frame(source.data, place, f"the DataFrame of {name!r}")
     return place
+
+
+def write_frame(frame: DataFrame, place: str, what: str) -> None:
+    """Let Spark write a DataFrame as Parquet files.
+
+    Args:
+        frame: the DataFrame.
+        place: the directory.
+        what: description of the DataFrame, for the message of an error.
+
+    Raises:
+        SourceError: it has a column that Arrow would read as something else, or Spark cannot compute or write it.
+    """
+    try:
+        if refused := misread(frame.schema.json()):
+            raise SourceError(f"{what}: {refused} in Spark")
+        frame.write.parquet(for_spark(place))
+    except PySparkException as error:
+        raise SourceError(f"Spark cannot write {what}: {reason(error)}") from error
 
 
 def write_table(
@@ -192,8 +209,25 @@ def write_table(
     """
     try:
         pq.write_table(table, file, row_group_size=row_group, filesystem=filesystem)
-    except pa.ArrowException as error:
-        raise SourceError(f"{what} has a column that Parquet does not hold: {error}") from error
+    except (pa.ArrowException, OSError, OverflowError) as error:
+        column, said = _unwritten(table), _first_line(error)
+        if column is None:
+            raise SourceError(f"{what} cannot be written to {file}: {said}") from error
+        raise SourceError(f"{what} has a column that Parquet does not hold, {column!r}: {said}") from error
+
+
+def _unwritten(table: pa.Table) -> str | None:
+    """The first column that Parquet does not hold."""
+    for name in table.column_names:
+        try:
+            pq.write_table(table.select([name]), pa.BufferOutputStream())
+        except (pa.ArrowException, OSError, OverflowError):
+            return str(name)
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def reason(error: PySparkException) -> str:

@@ -18,7 +18,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from fries_nb.dataflow.columns import alike
-from fries_nb.dataflow.table_columns import fixed, storable, taken
+from fries_nb.dataflow.held_types import HeldBy, NotHeldError, held
+from fries_nb.dataflow.table_columns import fixed, taken
 from fries_nb.errors import ColumnError
 
 
@@ -78,9 +79,9 @@ class TableColumns:
             self._taken(column, pa.array([], field.type))
             return pa.field(field.name, column.type)
         try:
-            return storable(pa.schema([field])).field(0)
-        except KeyError:
-            words = f"is {field.type}, a type that no Delta table has; convert it"
+            return field.with_type(held(field.type, HeldBy.DELTA))
+        except NotHeldError as error:
+            words = f"is {field.type}, {HeldBy.DELTA.value}; {error.remedy}"
             raise self.refused(field.name, words, [pa.field(field.name, pa.null())]) from None
 
     def _taken(self, field: pa.Field, values: pa.Array) -> pa.Array:

@@ -112,7 +112,10 @@ def test_a_column_of_a_delta_table_does_not_widen():
         desk.answer(Report(WorkerId("scored", 0), 1, 0, columns=taken))
         said = rehearsed(desk, MC_ALONE, "MC", arriving={"scored": (came,)}, tried=frozenset({"MC"}))
         assert bool(told(said, Fcm)) == fits
-    error = "MC would write column 'n' in a type that no Delta table has; convert it there"
+    error = (
+        "with the new MC, sink scored would get 'n' as duration[s], a type that no Delta table has; convert it to a "
+        "number of seconds there"
+    )
     assert desk.outcomes["u1"].error == error
 
 
@@ -158,10 +161,10 @@ def test_the_reader_behind_a_union_is_asked():
 @pytest.mark.parametrize(
     ("came", "said"),
     [
-        ({"at": pa.time64("us")}, "'at' as time64[us], a type that Spark does not read; convert or rename it there"),
-        ({"u": pa.uuid()}, "'u' as extension<arrow.uuid>, a type that Spark does not read; convert or rename it there"),
-        ({"FLAG": pa.int64()}, "'flag' beside 'FLAG', which Spark does not tell apart; convert or rename it there"),
-        ({}, "rows without a column; return None, not {}, to drop a tuple"),
+        ({"at": pa.time64("us")}, "'at' as time64[us], a type that Spark does not read; convert it to text there"),
+        ({"u": pa.uuid()}, "'u' as extension<arrow.uuid>, a type that Spark does not read; convert it to text there"),
+        ({"FLAG": pa.int64()}, "'flag' beside 'FLAG', which Spark does not tell apart; rename one there"),
+        ({}, "rows without a column; return None, not {}, to drop a tuple there"),
     ],
 )
 def test_a_change_whose_rows_nobody_could_read_is_refused(came, said):

@@ -85,7 +85,7 @@ def test_columns_are_written_in_the_types_of_the_table(tmp_path: Path) -> None:
         (Field("x", "long"), {"X": 1}, "column 'X' differs from 'x' in .*; rename it in the operator"),
         (
             Field("x", "long"), {"took": datetime.timedelta(1)},
-            "column 'took' is duration.us., a type that no Delta table has; convert it in the operator",
+            "column 'took' is duration.us., a type that no Delta table has; convert it to a number of seconds in",
         ),
     ],
     ids=["value", "type", "wider integers", "wider floats", "null", "missing", "case", "duration"],

@@ -270,8 +270,7 @@ def _bad(path: Path, kind: str) -> str:
     ("kind", "message"),
     [
         ("no path", r"there is no .*nowhere; expected a Parquet file or a directory of them"),
-        ("no files", r"holds no rows; a replay needs at least one"),
-        ("no rows", r"holds no rows; a replay needs at least one"),
+        ("no files", r"holds no Parquet files; a replay needs at least one, which may have no rows"),
         ("text", r"a\.parquet is not a readable Parquet file"),
         ("two schemas", r"b\.parquet has other columns than .*a\.parquet"),
         ("partitioned", r"is partitioned \(day=1\); replay the DataFrame"),
@@ -351,15 +350,45 @@ def test_an_arrow_table_is_replayed_too(spark: SparkSession, tmp_path: Path) -> 
     assert drain(open_reader(plan, WorkerId("numbers", 0), 1, 0, audit=False))["n"].to_pylist() == [3, 1, 2]
 
 
-def test_a_query_that_fails_or_gives_nothing_is_an_error_of_the_source(spark: SparkSession, tmp_path: Path) -> None:
-    """Bad input: the source's name and Spark's reason, in one line."""
-    for query, message in [
-        ("SELECT raise_error('no such thing') AS x", r"Spark cannot write the DataFrame of 'payments'.*"),
-        ("SELECT 1 AS x WHERE false", r"the data of 'payments'.* holds no rows"),
-    ]:
-        with pytest.raises(SourceError, match=message) as refused:
-            plan_source(replay(spark.sql(query)), spark, str(tmp_path / "a b" / message[:5]), "payments", workers=1)
-        assert "\n" not in str(refused.value)
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT CAST(raise_error('no such thing') AS INT) AS x", r"Spark cannot write the DataFrame of 'payments'.*"),
+        ("SELECT parse_json('1') AS v", r"the DataFrame of 'payments': column 'v' is a VARIANT, .* to_json\(v\) in"),
+        ("SELECT array(named_struct('a', parse_json('1'))) AS v", "column 'v' is a VARIANT"),
+        ("SELECT INTERVAL '1' DAY AS i", "column 'i' is an INTERVAL, which a stream cannot hold; convert it"),
+        ("SELECT INTERVAL '1' YEAR AS i", "column 'i' is an INTERVAL, which a stream cannot hold; convert it"),
+        ("SELECT map('a', NULL) AS n", r"column 'n' is of type VOID, .* CAST\(n AS STRING\)"),
+    ],
+)
+def test_a_query_that_fails_or_has_columns_of_spark_alone_is_an_error_of_the_source(
+    spark: SparkSession, tmp_path: Path, query: str, message: str
+) -> None:
+    """Bad input: the source's name and the reason, in one line."""
+    with pytest.raises(SourceError, match=message) as refused:
+        plan_source(replay(spark.sql(query)), spark, str(tmp_path / "a b"), "payments", workers=1)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_query_without_rows_is_an_empty_stream(spark: SparkSession, tmp_path: Path) -> None:
+    """As a table without rows."""
+    for number, data in enumerate([spark.sql("SELECT 1 AS x WHERE false"), pa.table({"x": pa.array([], pa.int64())})]):
+        plan = plan_source(replay(data), spark, str(tmp_path / str(number)), "payments", workers=1)
+        assert open_reader(plan, WorkerId("payments", 0), 1, 0, audit=False).exhausted
+
+
+def test_times_of_spark_are_instants_at_any_depth(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark writes them as INT96, which says nothing of time zones; those without one stay so."""
+    query = """
+        SELECT t AS top, array(t) AS a, named_struct('n', 1, 't', t) AS s, map('k', t) AS m, n AS local,
+            CAST('x' AS CHAR(3)) AS c
+        FROM (SELECT TIMESTAMP '2024-01-01 12:00:00Z' AS t, TIMESTAMP_NTZ '2024-01-01 12:00:00' AS n)
+    """
+    plan = plan_source(replay(spark.sql(query)), spark, str(tmp_path), "payments", workers=1)
+    [row] = drain(open_reader(plan, WorkerId("payments", 0), 1, 0, audit=False)).to_pylist()
+    noon = datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.UTC)
+    assert [row["top"], row["a"], row["s"], row["m"]] == [noon, [noon], {"n": 1, "t": noon}, [("k", noon)]]
+    assert row["local"] == datetime.datetime(2024, 1, 1, 12)
 
 
 def test_scratch_space_is_where_all_hosts_reach_it(spark: SparkSession, tmp_path: Path) -> None:

@@ -205,12 +205,14 @@ def test_sources_past_number_32_can_be_audited() -> None:
     assert 0 < transaction(8191, 63, 1) < 2**63
 
 
-def test_an_earlier_region_may_have_made_no_rows(tmp_path: Path) -> None:
-    """As an aggregate of none does; a user's own empty file is refused as ever."""
+def test_a_file_may_have_no_rows(tmp_path: Path) -> None:
+    """As an aggregate of none has, or an extract of a quiet day; only a directory without a file may be a mistake."""
     pa.parquet.write_table(pa.table({"n": pa.array([], pa.int64())}), tmp_path / "none.parquet")
-    plan = plan_replay(str(tmp_path), 2, may_be_empty=True)
+    plan = plan_replay(str(tmp_path), 2)
     assert [span_reader(spans, math.inf).exhausted for spans in plan] == [True, True]
-    with pytest.raises(SourceError, match="holds no rows"):
+    (tmp_path / "none.parquet").unlink()
+    assert plan_replay(str(tmp_path), 2, may_be_empty=True) == [(), ()]
+    with pytest.raises(SourceError, match="holds no Parquet files"):
         plan_replay(str(tmp_path), 2)
 
 

@@ -84,6 +84,8 @@ def _text(kind: pa.DataType, by: HeldBy) -> pa.DataType:
 
 
 def _instant(kind: pa.DataType, by: HeldBy) -> pa.DataType:
+    if by is HeldBy.MESSAGES:  # as text, with nanoseconds if it has them
+        return kind
     return pa.timestamp("us", "UTC" if kind.tz and by is HeldBy.DELTA else kind.tz)
 
 

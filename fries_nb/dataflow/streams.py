@@ -73,10 +73,12 @@ class Stream(LoopDeclarations, TimedStream):
         Args:
             name: name of the operator, unique in the dataflow.
             function: a function of a row (a dict), a function of an Arrow batch (``fn.batched``), or an object with
-                ``process(row, state)``, whose state is kept per key. With a third parameter it is timed:
-                ``process(row, state, at)`` reads ``at.time`` and may ``at.call(time)``, for which
+                ``process(row, state)``, whose state is kept per key: what ``initial_state()`` makes, by default a dict.
+                It is called once here, to refuse a state that cannot change in place. With a third parameter it is
+                timed: ``process(row, state, at)`` reads ``at.time`` and may ``at.call(time)``, for which
                 ``due(key, time, state)`` makes rows when no row of that time can still arrive.
-            key: column or columns by which rows are partitioned among workers and state is kept.
+            key: column or columns by which rows are partitioned among workers and state is kept. Equal values are one
+                key, and equal instants are, in whatever zones they are shown; lists and structs can be no keys.
             workers: number of parallel instances; ``None`` for the run's default.
             on_error: the error policy for tuples on which the function fails. ``"fail"`` ends the run; ``"pause"``
                 pauses the operator until it is fixed, and then retries the tuple; a sink receives the tuple as a dead

@@ -228,11 +228,22 @@ class Kind:
 
     @property
     def refuses(self) -> dict[str, str]:
-        """Action to words of the error by which it is refused."""
+        """Action to words of the error by which it is always refused."""
+        if self.has_loop:
+            looped = "a dataflow with a loop cannot be rescaled yet"
+            return {
+                "bins": "the dataflow has a loop", "splits": "has times or a loop", "host joins": looped,
+                "host leaves": looped,
+            }  # fmt: skip
         refused = {} if self.keyed else {"bins": "gets no rows by key, so it has no bins; expected a keyed operator"}
-        if self.time or self.has_loop:
-            refused["splits"] = "cannot be moved: the dataflow has times or a loop"
-        return refused
+        return refused | ({"splits": "cannot be moved: the dataflow has times or a loop"} if self.time else {})
+
+    @property
+    def may_refuse(self) -> tuple[str, ...]:
+        """Words of errors by which some actions are refused, as by the layout, or by what a change touches."""
+        leaves = ("cannot leave: splits of S cannot be moved: the dataflow has times or a loop",) if self.time else ()
+        loops = ("touches loop X, ",) if self.has_loop else ()
+        return leaves + loops
 
     @property
     def runs_code(self) -> bool:
@@ -420,7 +431,7 @@ KINDS: dict[str, Kind] = {
     ),
     "loop": Kind(
         _loop, lambda rows, _: [(row["id"], row["n"] % 3 + 1) for row in rows],
-        lambda row: (row["id"], row["round"]), has_loop=True,
+        lambda row: (row["id"], row["round"]), keyed=("C",), has_loop=True,
     ),
     "source": Kind(lambda flow, before, setting: before, _same),
     "sink": Kind(_sinks, _same),

@@ -73,8 +73,10 @@ class Dataflow(builder.DataflowBuilder):
         silence_s: float = SILENCE_S,
         buffer_bytes: int = 0,
         adapt: bool = True,
-        checkpoint: str | PathLike[str] = "",
+        checkpoint: str | PathLike[str] | None = "",
         key: bytes | str | None = None,
+        recover: bool = False,
+        on_error: str = "fail",
     ) -> Run:
         """Run the dataflow on Spark, in the background.
 
@@ -99,6 +101,11 @@ class Dataflow(builder.DataflowBuilder):
             key: bytes or text that signs the checkpoint; ``resume`` with the same key accepts no other checkpoint. Keep
                 it elsewhere than the checkpoint. The output of sinks is not signed.
 
+            recover: without ``checkpoint``, make every commit a checkpoint all the same, in the run's scratch directory,
+                which is deleted with the run: it recovers from lost hosts, and guards cover what is below a change. If
+                one fails, as for a state that cannot be pickled, the run goes on without, and the log says so.
+            on_error: the policy of operators that were declared without one: ``fail`` or ``pause``.
+
         Returns:
             The handle of the run. Hosts may still be starting; ``run.wait_flowing()`` waits for them.
 
@@ -109,15 +116,15 @@ class Dataflow(builder.DataflowBuilder):
             SinkError: a sink cannot be written.
             CheckpointError: the checkpoint directory is not empty, or cannot be written.
         """
-        graph = self.graph(workers)
+        graph = self.graph(workers, on_error)
         check_runnable(graph)
         options = Options(
             hosts, budget, audit, chaining, commit_interval_s, silence_s, port, self.constraints(), buffer_bytes, adapt,
-            self.fixed,
+            self.fixed, recover=recover,
         )  # fmt: skip
         if key is not None and not checkpoint:
             raise CheckpointError("key= signs a checkpoint; expected its place as well, as in checkpoint='a/path'")
-        return Run(graph, spark, options, _place(checkpoint), key=secret(key), lighters=self.lighters())
+        return Run(graph, spark, options, "" if checkpoint is None else _place(checkpoint), key=secret(key), lighters=self.lighters())
 
     def resume(
         self,
@@ -135,6 +142,7 @@ class Dataflow(builder.DataflowBuilder):
         buffer_bytes: int = 0,
         adapt: bool = True,
         key: bytes | str | None = None,
+        on_error: str = "fail",
     ) -> Run:
         """Resume a run of this dataflow from its last checkpoint.
 
@@ -163,6 +171,7 @@ class Dataflow(builder.DataflowBuilder):
             buffer_bytes: see ``run``.
             adapt: see ``run``.
             key: the key of the earlier run, if it had one.
+            on_error: see ``run``.
 
         Returns:
             The handle of the new run.
@@ -178,7 +187,7 @@ class Dataflow(builder.DataflowBuilder):
         place = _place(path)
         signing = secret(key)
         then = CheckpointStore.load(place, signing)[0].workers
-        graph = self.graph() if workers is None else self.graph(workers)
+        graph = self.graph(on_error=on_error) if workers is None else self.graph(workers, on_error)
         kept = [
             replace(one, workers=then.get(one.name, one.workers)) if workers is None else one
             for one in graph.operators

@@ -370,6 +370,8 @@ class Checkpoints:
     def _abort(self, reason: str) -> list[Instruction]:
         self.move(CommitPhase.IDLE)
         self.why_not = reason
+        if self._recovery.optional:  # output goes on, so no later commit may be undone by going back
+            self._recovery.recovers = False
         if self._recovery.recovers:  # otherwise it was requested, its requester is answered, and output goes on
             self.failure = reason
         self._epochs.reopen()

@@ -86,6 +86,7 @@ class Controller:
         commit_interval_ns: int | None,
         *,
         checkpoints: bool = False,
+        optional: bool = False,
         restored: Restoration | None = None,
         run: str = "",
         chaining: bool = True,
@@ -100,6 +101,7 @@ class Controller:
             commit_interval_ns: nanoseconds between two commits of the sinks; ``None`` commits at the end only.
             checkpoints: whether every commit is a checkpoint and the run recovers from lost hosts; otherwise the loss
                 of a host fails the run.
+            optional: whether the run goes on without checkpoints, and without recovery, once one has failed.
             restored: the state from which the workers start, and restart before the first checkpoint.
             run: the run's id, for the records of checkpoints.
             chaining: whether hosts chain operators; a chain pauses and reports as a whole.
@@ -112,6 +114,7 @@ class Controller:
             incarnation,
             commit_interval_ns,
             checkpoints=checkpoints,
+            optional=optional,
             restored=restored,
             run=run,
             chaining=chaining,

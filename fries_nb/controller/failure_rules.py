@@ -36,6 +36,9 @@ class FailureRules:
         """Record that an operator is paused on a tuple, or roll back the guarded change that failed on it."""
         if paused.change:
             return self._failed_under_guard(paused, now_ns)
+        # A guard comes before the policy of an operator below, whose function is not to blame.
+        if undone := self._undone_by_guard(paused.worker.operator, paused.error, paused.details, now_ns, paused.worker):
+            return undone
         aborted = self._life.changes.pause(paused.worker.operator, paused.error, now_ns)
         return [self._life.paused.pause(paused), *aborted]
 
@@ -79,6 +82,11 @@ class FailureRules:
         if later is not None and self._life.recovers:
             words = f"change {later.request.change!r} replaces the function that failed ({error})"
             return self._life.recover(words, now_ns)
+        return self._undone_by_guard(operator, error, details, now_ns, worker)
+
+    def _undone_by_guard(
+        self, operator: str, error: str, details: str, now_ns: int, worker: WorkerId | None
+    ) -> list[Instruction]:
         for watch in self._life.guards.covering(operator):
             if self._life.changes.has_met(watch.change, worker) and self._life.can_undo(watch):
                 return self._life.undo(watch, error, details, now_ns)

@@ -60,7 +60,6 @@ class Lifecycle:
 
     Attributes:
         state: the state of the run.
-        recovers: whether the run recovers from lost hosts; otherwise a loss fails it.
     """
 
     def __init__(
@@ -71,6 +70,7 @@ class Lifecycle:
         commit_interval_ns: int | None,
         *,
         checkpoints: bool = False,
+        optional: bool = False,
         restored: Restoration | None = None,
         run: str = "",
         chaining: bool = True,
@@ -78,8 +78,7 @@ class Lifecycle:
     ) -> None:
         """Create the parts of a run that awaits its hosts; the arguments are those of ``Controller``."""
         self.state = RunState.JOINING
-        self.recovers = checkpoints
-        self.recovery = Recovery(incarnation, restored, checkpoints)
+        self.recovery = Recovery(incarnation, restored, checkpoints, optional)
         self.membership = Membership(hosts, incarnation)
         self.workers = Workers(graph)
         self.lane = MarkerCoordinator(self.workers)
@@ -189,6 +188,11 @@ class Lifecycle:
         why = f"change {watch.change!r} is rolled back by its guard ({error})"
         return [*decided, *self.recover(why, now_ns)]
 
+    @property
+    def recovers(self) -> bool:
+        """Whether every commit is a checkpoint, from which the run recovers; otherwise a lost host fails it."""
+        return self.recovery.recovers
+
     def can_undo(self, watch: Watch) -> bool:
         """Whether ``undo`` is possible; a state transformation without an inverse needs an earlier checkpoint."""
         if not self.recovers:
@@ -274,7 +278,7 @@ class Lifecycle:
         said = self.checkpoints.kept(event)
         if self.state is RunState.RECOVERING:
             return said + self.start_again(now_ns)
-        if self.checkpoints.over and event.reason:
+        if self.checkpoints.over and event.reason and self.recovers:
             error = f"the last checkpoint could not be kept ({event.reason}); what was committed stays readable"
             return said + self.end("failed", "the run failed", now_ns, error)
         return said

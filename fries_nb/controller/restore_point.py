@@ -31,6 +31,7 @@ class Recovery:
         incarnation: number of the first incarnation.
         restored: the state from which it starts; ``None`` if there is none.
         recovers: whether lost hosts are recovered from.
+        optional: whether the run goes on without recovery once a checkpoint has failed.
 
     Attributes:
         incarnation: number of the current incarnation.
@@ -40,10 +41,12 @@ class Recovery:
         decisions: number of the last decision.
         columns: operator to the column types imposed on it, as a serialized Arrow schema; see ``agreement``.
         tables: keyed operator to its packed routing table in the next incarnation, if its bins are not dealt evenly.
-        recovers: see the arguments.
+        recovers, optional: see the arguments.
     """
 
-    def __init__(self, incarnation: int, restored: Restoration | None = None, recovers: bool = True) -> None:
+    def __init__(
+        self, incarnation: int, restored: Restoration | None = None, recovers: bool = True, optional: bool = False
+    ) -> None:
         self.incarnation = incarnation
         self.checkpoint: Checkpoint | None = restored.checkpoint if restored else None
         self.decided: list[CommittedChange] = list(restored.decided) if restored else []
@@ -53,6 +56,7 @@ class Recovery:
         self.decisions = max([0, *(each.number for each in self.decided)])
         if self.checkpoint is not None:
             self.decisions = max(self.decisions, self.checkpoint.decisions)
+        self.optional = optional
         self._in_a_row = 0
 
     @property

@@ -92,6 +92,7 @@ class DataflowBuilder:
         self._streams: dict[str, Stream] = {}
         self._constrained: tuple[_Constrained, ...] = ()
         self._scope = ROOT
+        self._without_policy: set[str] = set()
 
     def __repr__(self) -> str:
         return f"Dataflow({self.name!r}, operators={list(self._declared)})"
@@ -148,20 +149,25 @@ class DataflowBuilder:
             raise DataflowError(unknown("stream", name, self._streams))
         return self._streams[name]
 
-    def graph(self, workers: int = 2) -> Graph:
+    def graph(self, workers: int = 2, on_error: str = "fail") -> Graph:
         """The dataflow as an immutable value.
 
         A stream with several consumers passes an operator ``Replicate(<stream>)`` with as many workers as its producer.
 
         Args:
             workers: parallel instances of operators that were declared without a number.
+            on_error: ``fail`` or ``pause``, for operators that were declared without a policy. Those inside of a loop
+                cannot pause, and fail.
 
         Returns:
             The graph.
 
         Raises:
-            DataflowError: ``workers`` is below 1 or above 1,024, or an operator has the name of such a Replicate.
+            DataflowError: ``workers`` is below 1 or above 1,024, ``on_error`` is another value, or an operator has the name
+                of such a Replicate.
         """
+        if on_error not in ("fail", "pause"):
+            raise DataflowError(f"on_error={on_error!r} for a whole run; expected 'fail' or 'pause'")
         consumed = (stream for one in self._declared.values() for stream in (*one.inputs, *one.feedback))
         uses = Counter((stream.operator, stream.branch) for stream in consumed)
         copied = {
@@ -173,6 +179,8 @@ class DataflowBuilder:
         for declared in self._declared.values():
             operator = replace(declared.operator, workers=workers if declared.workers is None else declared.workers)
             check_workers(operator.name, operator.workers)
+            if operator.name in self._without_policy and not operator.within.loops:
+                operator = replace(operator, on_error=on_error)
             operators.append(operator)
             edges.extend(_in_edges(declared, copied))
             for stream in declared.outputs:
@@ -254,14 +262,22 @@ class DataflowBuilder:
         graph = self.graph()
         return dict(declared.on(graph) for declared in self._constrained)
 
+    def _policy(self, name: str, on_error: OnError | None) -> OnError:
+        """The validated policy of an operator; one that is declared without takes that of the run."""
+        if on_error is None:
+            self._without_policy.add(name)
+            return "fail"
+        self._without_policy.discard(name)
+        return checked_policy(name, on_error)
+
     def _add_function(
         self, kind: Kind, name: str, stream: Stream, function: Any, key: Columns | None, workers: int | None,
-        on_error: OnError, chain: bool, branches: int = 1,
+        on_error: OnError | None, chain: bool, branches: int = 1,
     ) -> Stream:
         columns = columns_of(name, key)
         check_function(name, function, columns, kind)
         emits = emits_of(kind, function)
-        policy = checked_policy(name, on_error)
+        policy = self._policy(name, on_error)
         if not isinstance(chain, bool):
             raise DataflowError(f"operator {name!r} has chain={chain!r}; expected True or False")
         operator = Operator(
@@ -317,7 +333,7 @@ class DataflowBuilder:
 
     def _add_timed(
         self, kind: Kind, name: str, stream: Stream, function: WindowFunction, key: Columns | None, late: Sink | None,
-        workers: int | None, on_error: OnError,
+        workers: int | None, on_error: OnError | None,
     ) -> Stream:
         """Declare a window or a reduce, and the sink of its late rows."""
         columns = timed_key(kind, name, key)
@@ -325,7 +341,7 @@ class DataflowBuilder:
         checked_late(kind, name, late, self._scope)
         operator = Operator(
             name, Emits.ONE_TO_MANY, kind=kind, function=function, key=columns, branches=1 if late is None else 2,
-            on_error=checked_policy(name, on_error), begins_transactions=not function.early,
+            on_error=self._policy(name, on_error), begins_transactions=not function.early,
         )  # fmt: skip
         with self._taking_back():
             results = self._add(operator, (stream,), workers, None)

@@ -16,7 +16,7 @@ from fries_nb.dataflow.arguments import (
     number_of,
 )
 from fries_nb.dataflow.blocking import aggregation, ordering
-from fries_nb.dataflow.endpoints import OnError, Sink, checked_policy, checked_sink
+from fries_nb.dataflow.endpoints import OnError, Sink, checked_sink
 from fries_nb.dataflow.graph import Emits, Kind, Operator
 from fries_nb.dataflow.iteration import LoopDeclarations
 from fries_nb.dataflow.scopes import ROOT, StreamScope
@@ -64,7 +64,7 @@ class Stream(LoopDeclarations, TimedStream):
 
     def map(
         self, name: str, function: Any, key: Columns | None = None, workers: int | None = None,
-        on_error: OnError = "fail", chain: bool = True,
+        on_error: OnError | None = None, chain: bool = True,
     ) -> Stream:
         """Declare an operator that makes one row of each row.
 
@@ -97,7 +97,7 @@ class Stream(LoopDeclarations, TimedStream):
 
     def flat_map(
         self, name: str, function: Any, key: Columns | None = None, workers: int | None = None,
-        on_error: OnError = "fail", chain: bool = True,
+        on_error: OnError | None = None, chain: bool = True,
     ) -> Stream:
         """Declare an operator that makes any number of rows of each row.
 
@@ -121,7 +121,7 @@ class Stream(LoopDeclarations, TimedStream):
         return self.flow._add_function(Kind.FLAT_MAP, name, self, function, key, workers, on_error, chain)
 
     def filter(
-        self, name: str, predicate: Any, workers: int | None = None, on_error: OnError = "fail", chain: bool = True
+        self, name: str, predicate: Any, workers: int | None = None, on_error: OnError | None = None, chain: bool = True
     ) -> Stream:
         """Declare an operator that keeps the rows for which a predicate is true.
 
@@ -141,7 +141,7 @@ class Stream(LoopDeclarations, TimedStream):
         return self.flow._add_function(Kind.FILTER, name, self, predicate, None, workers, on_error, chain)
 
     def split(
-        self, name: str, router: Any, into: int = 2, workers: int | None = None, on_error: OnError = "fail",
+        self, name: str, router: Any, into: int = 2, workers: int | None = None, on_error: OnError | None = None,
         chain: bool = True,
     ) -> tuple[Stream, ...]:
         """Declare an operator that sends each row to one of several streams.
@@ -199,7 +199,7 @@ class Stream(LoopDeclarations, TimedStream):
         copies = number_of("replicate", name, "n", n)
         return (self.flow._add(replicating(name), (self,), workers, self.identity),) * copies
 
-    def unnest(self, name: str, column: str, workers: int | None = None, on_error: OnError = "fail") -> Stream:
+    def unnest(self, name: str, column: str, workers: int | None = None, on_error: OnError | None = None) -> Stream:
         """Declare an operator that makes one row of each element of a list column.
 
         The fields of a struct element are merged into the row; any other element replaces the list.
@@ -218,7 +218,7 @@ class Stream(LoopDeclarations, TimedStream):
         """
         if not isinstance(column, str) or not column:
             raise DataflowError(f"unnest {name!r} takes the name of a list column; got {column!r}")
-        policy = checked_policy(name, on_error)
+        policy = self.flow._policy(name, on_error)
         operator = Operator(name, Emits.ONE_TO_MANY, kind=Kind.UNNEST, function=column, on_error=policy)
         return self.flow._add(operator, (self,), workers, None)
 
@@ -254,7 +254,7 @@ class Stream(LoopDeclarations, TimedStream):
 
     def join(
         self, name: str, table: Any, on: Columns | Mapping[str, str], how: str = "inner", one_to_many: bool = False,
-        suffix: str = "_right", on_error: OnError = "fail", workers: int | None = None, key: Columns | bool = False,
+        suffix: str = "_right", on_error: OnError | None = None, workers: int | None = None, key: Columns | bool = False,
     ) -> Stream:
         """Declare an operator that joins each row with the row of a table that has an equal key.
 
@@ -292,7 +292,7 @@ class Stream(LoopDeclarations, TimedStream):
             kind=Kind.JOIN,
             function=JoinTable(name, table, columns, how, one_to_many, suffix),
             key=partitioned_by,
-            on_error=checked_policy(name, on_error),
+            on_error=self.flow._policy(name, on_error),
         )
         return self.flow._add(operator, (self,), workers, None if one_to_many else self.identity)
 

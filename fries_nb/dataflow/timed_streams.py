@@ -32,7 +32,7 @@ class TimedStream:
 
     def window(
         self, name: str, function: Any, windows: Windowing, key: Columns, lateness: float = 0, late: Sink | None = None,
-        workers: int | None = None, on_error: OnError = "fail", early: bool = False,
+        workers: int | None = None, on_error: OnError | None = None, early: bool = False,
     ) -> Stream:
         """Declare an operator that makes rows of each window of each key, when no row of it can still arrive.
 
@@ -67,7 +67,7 @@ class TimedStream:
 
     def reduce(
         self, name: str, function: Any, key: Columns, late: Sink | None = None, workers: int | None = None,
-        on_error: OnError = "fail",
+        on_error: OnError | None = None,
     ) -> Stream:
         """Declare an operator that makes one result of each key and time, and inside a loop of each round.
 

@@ -16,7 +16,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
-from traitlets import Float, Int, TraitError, Unicode, validate
+from traitlets import Enum, Float, Int, TraitError, Unicode, validate
 
 from fries_nb.dataflow.graph import check_runnable
 from fries_nb.errors import RunError, unknown
@@ -55,6 +55,10 @@ class FriesMagics(Magics):
     scheduler = Unicode("fries", help=f"{', '.join(SCHEDULERS)}: --scheduler of changes, plans.").tag(config=True)
     lines = Int(20, help="Lines of what operators print, shown below %fries_run; 0 for none.").tag(config=True)
     refresh = Float(0.2, help="Seconds between two updates of a live view, and of these lines.").tag(config=True)
+
+    on_error = Enum(
+        ("pause", "fail"), "pause", help="What operators declared without on_error= do: --on-error of %fries_run."
+    ).tag(config=True)
 
     guard = Float(DEFAULT_S, help="Seconds in which a failing change is rolled back, 0 for never: --guard.").tag(
         config=True
@@ -113,6 +117,8 @@ class FriesMagics(Magics):
     @argument("--no-chaining", action="store_true", help="give each operator a thread of its own")
     @argument("--commit-interval", type=float, default=5.0, metavar="SECONDS", help="between commits of the sinks (5)")
     @argument("--checkpoint", metavar="PATH", help="directory or URI: lost hosts are recovered from there")
+    @argument("--no-checkpoint", action="store_true", help="keep none; by default in a directory deleted with the run")
+    @argument("--on-error", choices=("pause", "fail"), help="of operators declared without on_error= (pause)")
     @argument("--resume", action="store_true", help="go on from what an earlier run has left at --checkpoint")
     @argument("--key", metavar="VARIABLE", help="that holds the text or bytes by which the checkpoint is signed")
     @argument("--replace", action="store_true", help="if the dataflow runs already: stop that run first")
@@ -131,6 +137,11 @@ class FriesMagics(Magics):
 
         Uses the active SparkSession or starts one, which takes some seconds the first time; an interrupt cancels the
         start. The cell shows what operators print. ``%config FriesMagics`` lists the defaults.
+
+        Without ``--checkpoint`` every commit is a checkpoint in a directory that is deleted with the run, so that the
+        guard of a change also covers the operators below it; ``--no-checkpoint`` keeps none. Operators declared
+        without ``on_error=`` pause on a tuple on which they fail, until they are fixed; with ``--on-error fail`` the
+        run fails.
         """
         args = arguments(self.fries_run, line, self)
         flow = self._known.flow(args.name)
@@ -154,7 +165,8 @@ class FriesMagics(Magics):
         if not args.noblock:
             _refuse_failed(wait_for_start(self.shell, start, args.hosts), args.output)
         workers = None if args.resume and "workers" not in args.given else args.workers
-        return summaries.of_start(graph, args.hosts, workers, args.audit, args.output, replaced)
+        defaults = summaries.of_defaults(not (args.checkpoint or args.no_checkpoint), args.on_error)
+        return summaries.of_start(graph, args.hosts, workers, args.audit, args.output, replaced, defaults)
 
     @no_var_expand
     @line_cell_magic
@@ -291,13 +303,19 @@ def _beginning(flow: Dataflow, args: Namespace, variables: Mapping[str, Any]) ->
     """
     if args.key is not None and args.key not in variables:
         raise UsageError(f"--key {args.key}: there is no such variable; name one that holds text or bytes")
+    if args.no_checkpoint and args.checkpoint:
+        raise UsageError("--checkpoint names a place, --no-checkpoint keeps none; expected one of them")
     key = None if args.key is None else variables[args.key]
     if not args.resume:
-        return functools.partial(flow.run, workers=args.workers, checkpoint=args.checkpoint or "", key=key)
+        recover = not (args.checkpoint or args.no_checkpoint)
+        place = args.checkpoint or ""
+        return functools.partial(
+            flow.run, workers=args.workers, checkpoint=place, key=key, recover=recover, on_error=args.on_error
+        )
     if not args.checkpoint:
         raise UsageError("--resume needs a checkpoint; expected its directory, as in --checkpoint PATH")
     workers = args.workers if "workers" in args.given else None
-    return functools.partial(flow.resume, args.checkpoint, workers=workers, key=key)
+    return functools.partial(flow.resume, args.checkpoint, workers=workers, key=key, on_error=args.on_error)
 
 
 def _refuse_failed(run: Run, variable: str) -> None:

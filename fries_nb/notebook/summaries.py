@@ -72,7 +72,7 @@ def of_definition(graph: Graph, replaced: str) -> Summary:
 
 
 def of_start(
-    graph: Graph, hosts: int, workers: int | None, audit: bool, variable: str, replaced: str = ""
+    graph: Graph, hosts: int, workers: int | None, audit: bool, variable: str, replaced: str = "", defaults: str = ""
 ) -> Summary:
     """The summary of a run that was started.
 
@@ -83,6 +83,7 @@ def of_start(
         audit: whether operations are recorded.
         variable: the variable that holds the run.
         replaced: what happened to the earlier run; empty if there was none.
+        defaults: what a run in a notebook has by default; see ``of_defaults``.
     """
     parallel = "workers as before" if workers is None else f"{workers} {_plural('worker', workers)} an operator"
     size = f"{hosts} {_plural('host', hosts)}, {parallel}"
@@ -91,9 +92,25 @@ def of_start(
     starts = "resumes from its checkpoint" if workers is None else "starts"
     return Summary(
         f"{graph.name!r} {starts} on Spark: {size}{', audited' if audit else ''}; `{variable}` holds the run"
-        + (f"\n{replaced}" if replaced else ""),
+        + "".join(f"\n{line}" for line in (defaults, replaced) if line),
         f"{change}{variable}.metrics(), {variable}.output(), %fries_stop",
     )
+
+
+def of_defaults(recovers: bool, on_error: str) -> str:
+    """The defaults of a run in a notebook, in one line, with what turns them off; empty if all are off.
+
+    Args:
+        recovers: whether it keeps checkpoints that are deleted with it.
+        on_error: the policy of operators that were declared without one.
+
+    >>> of_defaults(True, "pause")
+    'by default: checkpoints until the run ends (--no-checkpoint: none), operators pause on failure (--on-error fail)'
+    """
+    kept = "checkpoints until the run ends (--no-checkpoint: none)" if recovers else ""
+    pauses = "operators pause on failure (--on-error fail)" if on_error == "pause" else ""
+    parts = ", ".join(filter(None, [kept, pauses]))
+    return f"by default: {parts}" if parts else ""
 
 
 def of_end(flow: str, state: str, missing: UncommittedCheck | None, resumable: bool = False) -> Summary:

@@ -305,7 +305,7 @@ class ChangeQueue:
     ) -> tuple[Limit | None, str]:
         if limit is None:
             return None, ""
-        return guarded_regions(self._regions, plans, updates, limit, self._shell.chaining, self._shell.resumable)
+        return guarded_regions(self._regions, plans, updates, limit, self._shell.chaining, self._shell.recovers)
 
     def _new(
         self, plans: Mapping[int, Plan], updates: Mapping[str, Update], began_s: float, requested_s: float, guard: str,

@@ -22,7 +22,7 @@ class QueueShell(Protocol):
         """Whether hosts chain operators."""
 
     @property
-    def resumable(self) -> bool:
+    def recovers(self) -> bool:
         """Whether the run can go back to a checkpoint."""
 
     def refuse_if_over(self, why: str) -> None:

@@ -7,6 +7,7 @@ blocking operators.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import traceback
@@ -52,6 +53,8 @@ from fries_nb.storage.locations import join
 _CANCEL_INTERVAL_S = 0.2
 OVER = frozenset(str(state) for state in RunState if state.over)
 FLOWING = frozenset(str(state) for state in RunState if state.flows)
+
+_log = logging.getLogger("fries_nb")
 
 
 class RegionRunner:
@@ -110,6 +113,7 @@ class RegionRunner:
         self.rates: dict[str, float] = {}
         self._flowing_regions: set[int] = set()  # regions whose workers process tuples
         self._checkpoint_requests = CheckpointRequests()
+        self._no_checkpoint = ""  # why a checkpoint that the run could do without has failed
 
     @property
     def chaining(self) -> bool:
@@ -120,6 +124,11 @@ class RegionRunner:
     def resumable(self) -> bool:
         """Whether checkpoints are kept in a directory given by the user."""
         return self._places.of(0) != ""
+
+    @property
+    def recovers(self) -> bool:
+        """Whether the run can go back to a checkpoint, of whatever place."""
+        return self.resumable or (self.options.recover and not self._no_checkpoint)
 
     @property
     def state(self) -> str:
@@ -249,6 +258,9 @@ class RegionRunner:
     def checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
         """Record that a checkpoint of the region is complete, or was aborted."""
         self.telemetry.kept(number, event)
+        if event.reason and not event.requests and self.recovers and not self.resumable:
+            self._no_checkpoint = event.reason
+            _log.warning("%r goes on without checkpoints to go back to: %s", self._graph.name, event.reason)
         self._checkpoint_requests.answer(event.requests, event.reason)
 
     def wait_flowing(self, timeout: float | None) -> bool:

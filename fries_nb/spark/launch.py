@@ -151,7 +151,7 @@ def launch(
             interface, options, SnapshotStore(path, place.flow.run, key), with_deferred(graph, place.restoration),
             needed=_needed(place, path),
         )  # fmt: skip
-        driver = _start(graph, region, session, server, listener, place, bool(checkpoint))
+        driver = _start(graph, region, session, server, listener, place, checkpoint != "")
         undo.pop_all()
         paths = {name: sink.path for name, sink in sinks.items() if isinstance(sink, ParquetSink)}
         return Launched(session, driver, paths, scratch, place, place.flow.run)
@@ -174,7 +174,7 @@ def _start(
     server: ControlServer,
     listener: Listener,
     place: CheckpointStore,
-    checkpoints: bool,
+    has_place: bool,
 ) -> Driver:
     options = region.options
     controller = Controller(
@@ -182,7 +182,8 @@ def _start(
         options.hosts,
         region.incarnation,
         None if options.commit_interval_s is None else int(options.commit_interval_s * 1e9),
-        checkpoints=checkpoints,
+        checkpoints=has_place or options.recover,
+        optional=not has_place,
         restored=region.restoration,
         run=region.run,
         chaining=options.chaining,

@@ -45,6 +45,8 @@ class Options:
             when a host would wait.
         adapt: whether sizes of buffers, and chains, are adapted to keep constraints.
         fixed: the operators whose number of workers was declared, and which a rescale leaves as they are.
+        recover: whether every commit is a checkpoint in the run's scratch directory, if it has no checkpoint directory;
+            once one fails, the run goes on without.
         notifications: how watermarks are made, if times travel in-band; ``None`` for tokens. Not an option of
             ``Dataflow.run``: only comparisons have it.
 
@@ -64,6 +66,7 @@ class Options:
     adapt: bool = True
     fixed: frozenset[str] = frozenset()
     notifications: Watermarks | None = None
+    recover: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.budget, bool) or not isinstance(self.budget, int) or self.budget < 1:

@@ -47,7 +47,7 @@ class SeededChanges:
         listeners: receive the queue's callbacks on changes as well.
     """
 
-    resumable = True
+    recovers = True
     """True even without checkpoints, so that the queue does not refuse guards and controllers are tested with them."""
 
     def __init__(self, graph: Graph, chaining: bool) -> None:

@@ -131,6 +131,38 @@ def test_a_full_disk_costs_a_checkpoint_and_nothing_else(where):
     assert desk.hear(CheckpointKept(2)) == [CommitFiles(2, {"scored": ("a", "b")}), CheckpointEnded(2), over]
 
 
+@pytest.mark.parametrize("where", ["snapshot", "record"])
+def test_a_run_that_can_do_without_checkpoints_goes_on_without_and_never_goes_back(where):
+    """Its output goes on, so going back would repeat it; a lost host ends it from then on."""
+    desk = desk_with_place(optional=True)
+    marked(desk)
+    desk.saved(1, *EVERYTHING)
+    desk.hear(CheckpointKept(1))
+    marked(desk, 2, files=("b",))
+    if where == "snapshot":
+        desk.answer(Saved(2, WorkerId("FM", 0), error="cannot pickle a lock"))
+    else:
+        desk.saved(2, *EVERYTHING)
+        desk.hear(CheckpointKept(2, "disk full"))
+    assert only(desk.said, CommitsHeld) == []
+    marked(desk, 3, files=("c",))
+    assert markers(desk.said)[-1].action == Commit(3, checkpoint=False)
+    assert only(desk.said, CommitFiles)[-1] == CommitFiles(3, {"scored": ("b", "c")})
+    [ended] = only(desk.hear(HostLost(0, "gone", 3)), RunEnded)
+    assert ended.state == "failed"
+
+
+def test_the_end_of_such_a_run_needs_no_record():
+    """What a failed final record would have committed is committed without it."""
+    desk = desk_with_place(optional=True)
+    for name in EVERYTHING:
+        for index in (0, 1):
+            desk.answer(Ended(WorkerId(name, index)))
+    [keep] = only(desk.said, KeepCheckpoint)
+    said = desk.hear(CheckpointKept(keep.record.epoch, "disk full"))
+    assert [ended.state for ended in only(said, RunEnded)] == ["finished"]
+
+
 def test_a_decision_cancels_the_marker_and_the_requests_wait_for_the_next():
     """No snapshot of the cancelled one counts, however late it comes."""
     desk = desk_with_place()

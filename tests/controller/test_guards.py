@@ -12,6 +12,7 @@ from fries_nb.controller.events import (
     GuardFired,
     HostLost,
     Journal,
+    OperatorPaused,
     Recover,
     RunEnded,
     Tell,
@@ -116,6 +117,17 @@ def test_a_failure_that_would_end_the_run_counts_at_and_below_the_targets(operat
     said = desk.answer(Failed(WorkerId(operator, 0), "no"))
     assert bool(only(said, Recover)) == saved
     assert bool(only(said, RunEnded)) == (not saved)
+
+
+@pytest.mark.parametrize(("operator", "checkpoints", "saved"), [("scored", True, True), ("scored", False, False),
+                                                                ("FC", True, False)])  # fmt: skip
+def test_an_operator_below_that_would_pause_is_not_to_blame(operator, checkpoints, saved):
+    """The change is rolled back where the run can go back, as if the operator had failed; else it pauses."""
+    desk = Desk(checkpoints=checkpoints)
+    guarded(desk)
+    said = desk.answer(fails(WorkerId(operator, 0), change=""))
+    assert bool(only(said, Recover)) == saved
+    assert bool(only(said, OperatorPaused)) == (not saved)
 
 
 def test_state_that_cannot_go_back_needs_a_checkpoint_from_before():

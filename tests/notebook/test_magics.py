@@ -126,7 +126,7 @@ def test_options_reach_the_run(shell: InteractiveShell, stand_ins: list[StandIn]
     assert shell.user_ns["mine"] is stand_ins[0]
     assert stand_ins[0].options == {
         "hosts": 1, "workers": 3, "audit": True, "chaining": False, "commit_interval_s": 2.0, "checkpoint": "",
-        "key": None,
+        "key": None, "recover": True, "on_error": "pause",
     }  # fmt: skip
 
 
@@ -371,3 +371,25 @@ def test_a_change_whose_open_raises_is_refused_on_spark(
     finally:
         told(shell, "%fries_stop")
     assert threads_left() == []
+
+
+def test_the_defaults_of_a_notebook_are_said_in_one_line_and_can_be_turned_off(
+    shell: InteractiveShell, stand_ins: list[StandIn], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each by its option, or as a setting; a place for checkpoints of one's own is no default."""
+    told(shell, FRAUD)
+    first = told(shell, "%fries_run fraud")
+    assert (
+        "by default: checkpoints until the run ends (--no-checkpoint: none), operators pause on failure "
+        "(--on-error fail)\n" in first
+    )
+    off = told(shell, "%fries_run fraud --replace --no-checkpoint --on-error fail")
+    assert "by default" not in off
+    assert [stand_ins[1].options[name] for name in ("checkpoint", "recover", "on_error")] == ["", False, "fail"]
+    told(shell, "%fries_run fraud --replace --checkpoint there")
+    assert [stand_ins[2].options[name] for name in ("checkpoint", "recover", "on_error")] == ["there", False, "pause"]
+    shell.run_line_magic("config", "FriesMagics.on_error = 'fail'")
+    assert "operators pause" not in told(shell, "%fries_run fraud --replace")
+    refused(shell, "%fries_run fraud --replace --on-error maybe", capsys)
+    refused(shell, "%fries_run fraud --replace --no-checkpoint --checkpoint there", capsys)
+    assert len(stand_ins) == 4

@@ -62,7 +62,7 @@ def test_all_settings_are_listed_with_their_meaning(
     shell.run_line_magic("config", "FriesMagics")
     listed = capsys.readouterr().out.split("FriesMagics.")[1:]
     names = [text.partition("=")[0] for text in listed]
-    assert names == ["guard", "hosts", "lines", "refresh", "scheduler", "workers"]
+    assert names == ["guard", "hosts", "lines", "on_error", "refresh", "scheduler", "workers"]
     for text in listed:
         _, meaning, *_, current = text.strip().splitlines()
         assert len(meaning.split()) > 5, text

@@ -79,7 +79,7 @@ def flow():
 class Play:
     """A run's queue, what it is asked, and what carries out."""
 
-    chaining, resumable = True, False
+    chaining, recovers = True, False
 
     def __init__(self, seed):
         Token.is_saved = self.is_saved

@@ -101,9 +101,9 @@ class Dataflow(builder.DataflowBuilder):
             key: bytes or text that signs the checkpoint; ``resume`` with the same key accepts no other checkpoint. Keep
                 it elsewhere than the checkpoint. The output of sinks is not signed.
 
-            recover: without ``checkpoint``, make every commit a checkpoint all the same, in the run's scratch directory,
-                which is deleted with the run: it recovers from lost hosts, and guards cover what is below a change. If
-                one fails, as for a state that cannot be pickled, the run goes on without, and the log says so.
+            recover: without ``checkpoint``, make every commit a checkpoint all the same, in the run's scratch
+                directory, which is deleted with the run: it recovers from lost hosts, and guards cover what is below a
+                change. If one fails, as for a state that cannot be pickled, the run goes on without; the log says so.
             on_error: the policy of operators that were declared without one: ``fail`` or ``pause``.
 
         Returns:
@@ -124,7 +124,8 @@ class Dataflow(builder.DataflowBuilder):
         )  # fmt: skip
         if key is not None and not checkpoint:
             raise CheckpointError("key= signs a checkpoint; expected its place as well, as in checkpoint='a/path'")
-        return Run(graph, spark, options, "" if checkpoint is None else _place(checkpoint), key=secret(key), lighters=self.lighters())
+        place = "" if checkpoint is None else _place(checkpoint)
+        return Run(graph, spark, options, place, key=secret(key), lighters=self.lighters())
 
     def resume(
         self,

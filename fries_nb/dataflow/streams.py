@@ -254,7 +254,8 @@ class Stream(LoopDeclarations, TimedStream):
 
     def join(
         self, name: str, table: Any, on: Columns | Mapping[str, str], how: str = "inner", one_to_many: bool = False,
-        suffix: str = "_right", on_error: OnError | None = None, workers: int | None = None, key: Columns | bool = False,
+        suffix: str = "_right", on_error: OnError | None = None, workers: int | None = None,
+        key: Columns | bool = False,
     ) -> Stream:
         """Declare an operator that joins each row with the row of a table that has an equal key.
 

@@ -11,6 +11,7 @@
 - ``recoveries``: hosts that are killed during a change, and what comes out
 - ``latency_remedies``: what to do about a latency that is too high, in order
 - ``loop_endings``: rules of termination, played over all orders of events
+- ``students``: the students' versions, without the solutions
 """
 
 from __future__ import annotations

@@ -68,14 +68,14 @@ def flow(kind: str) -> Any:
     return made
 
 
-def halving(goes_back: bool, below: int = 20, copies: int = 1) -> Any:
-    """A loop that lets so many copies of a row out when it is below a number, or no loop at all."""
+def halving(goes_back: bool, below: int = 20, copies: int = 1, exchanged: bool = False) -> Any:
+    """A loop that lets so many copies of a row out when it is below a number (or is not), or no loop at all."""
     made = fn.Dataflow("halving")
     numbers = made.source("numbers", fn.rate(None))
 
     def body(rows: Any) -> Any:
         halved = rows.map("H", lambda row: row | {"value": row["value"] / 2, "rounds": row["rounds"] + 1})
-        return halved.split("D", lambda row: row["value"] < below)
+        return halved.split("D", lambda row: (row["value"] < below) is not exchanged)
 
     out = numbers.iterate("L", body) if goes_back else numbers
     out.flat_map("Copies", lambda row: [row] * copies).sink("out", fn.memory())
@@ -142,6 +142,10 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "holds nothing": (lambda: progress_board.check_holders(board(), {"S"}), "S does not hold the frontier"),
     "holder": (lambda: progress_board.check_holders(board(), {}), "A is missing"),
     "no loop": (lambda: loop_endings.check_halving(halving(False), 5), "has no loop"),
+    "exchanged": (
+        lambda: loop_endings.check_halving(halving(True, below=1, exchanged=True), 5),
+        "the loop does not end, since rows go round in it for ever",
+    ),
     "leaves early": (lambda: loop_endings.check_halving(halving(True), 1), "a row left with the value"),
     "empty": (lambda: loop_endings.check_broken_rule(all_of, 0), "was empty when it ended"),
     "ends early": (lambda: loop_endings.check_ending(lambda seen: seen.quiet > 5), "although it holds rows"),

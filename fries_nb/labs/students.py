@@ -52,7 +52,7 @@ def _cleared(cell: dict[str, Any]) -> dict[str, Any]:
     is_code = cell["cell_type"] == "code"
     if cleared == source and cell.get("metadata", {}).get("nbgrader", {}).get("solution"):
         cleared = CODE if is_code else TEXT  # the whole cell is the solution
-    emptied = {"outputs": [], "execution_count": None} if is_code else {}
+    emptied: dict[str, Any] = {"outputs": [], "execution_count": None} if is_code else {}
     return {**cell, **emptied, "source": cleared.splitlines(keepends=True)}
 
 

@@ -127,7 +127,7 @@ class RegionRunner:
 
     @property
     def recovers(self) -> bool:
-        """Whether the run can go back to a checkpoint, of whatever place."""
+        """Whether the run can go back to a checkpoint of any place."""
         return self.resumable or (self.options.recover and not self._no_checkpoint)
 
     @property

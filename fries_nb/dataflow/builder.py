@@ -163,8 +163,8 @@ class DataflowBuilder:
             The graph.
 
         Raises:
-            DataflowError: ``workers`` is below 1 or above 1,024, ``on_error`` is another value, or an operator has the name
-                of such a Replicate.
+            DataflowError: ``workers`` is below 1 or above 1,024, ``on_error`` is another value, or an operator has the
+                name of such a Replicate.
         """
         if on_error not in ("fail", "pause"):
             raise DataflowError(f"on_error={on_error!r} for a whole run; expected 'fail' or 'pause'")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace as replace_struct
 from place_setting import decided, graph, kept, silence, snapshot, store
 from pyarrow import fs
 
-from fries_nb.checkpoints import Checkpoint, Restoration, Snapshot
+from fries_nb.checkpoints import Checkpoint, Position, Restoration, Snapshot
 from fries_nb.dataflow.endpoints import parquet
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError, SourceError
@@ -252,6 +254,20 @@ def test_the_saver_says_how_it_went(tmp_path: Path) -> None:
     saver.join()
     assert said[2].name == ""
     assert "the state of FM[0] cannot be written to" in said[2].error
+
+
+@pytest.mark.parametrize("place", [object(), 1 << 70, "\ud800"])
+def test_a_position_that_cannot_be_encoded_fails_the_checkpoint_and_not_the_saver(tmp_path: Path, place: Any) -> None:
+    """Of a source of one's own; the next snapshot is written."""
+    said: list[Saved] = []
+    saver = Saver(SnapshotStore(str(tmp_path), "r"), 1, said.append)
+    saver.start()
+    saver.save(1, (replace_struct(snapshot(), positions={0: Position(3, place)}),))
+    saver.save(2, (snapshot(),))
+    saver.leave()
+    saver.join()
+    assert said[0].error.startswith(f"the state of FM[0] cannot be written to {tmp_path}: ")
+    assert (said[1].epoch, said[1].error) == (2, "")
 
 
 def test_a_record_that_cannot_be_written_is_told(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ from fries_nb.operators.definitions import (
     renewed,
 )
 from fries_nb.operators.dry_run import loaded_update, new_function, open_function
-from fries_nb.operators.failures import user_traceback
+from fries_nb.operators.failures import FAILURES, user_traceback
 from fries_nb.operators.instance import Instance
 from fries_nb.trace import Counts
 from fries_nb.worker.events import Save, TellController
@@ -62,13 +62,13 @@ def saved(instance: Instance) -> Snapshot:
     try:
         with instance.bound():
             instance.state.settle()
-    except Exception as error:
+    except FAILURES as error:
         words = f"the state transformation of {name} failed: {_reason(error)}"
         raise OperatorError(words, name, user_traceback(error)) from error
     try:
         bins, needs = _pickled(instance.state.bins())
         times = _saved_times(instance)
-    except Exception as error:
+    except FAILURES as error:
         raise Unsaved(f"the state of {name} cannot be saved: {_reason(error)}", name, user_traceback(error)) from error
     traced, positions = instance.log.counts.as_tuple, dict(instance.positions)
     taken = Snapshot(
@@ -291,5 +291,5 @@ def _open(name: str, function: Any) -> None:
         raise OperatorError(f"{name} failed in open(): {_reason(error)}", name, user_traceback(error)) from error
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     return str(error) if isinstance(error, FriesError) else exception_text(error)

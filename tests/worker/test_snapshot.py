@@ -20,7 +20,7 @@ from fries_nb.operators.instance import Instance
 from fries_nb.trace import RanMany, Updated, Wrote
 from fries_nb.worker.events import Save, TellController, Traced
 from fries_nb.worker.out_channel import SendFrame
-from fries_nb.worker.snapshot import restore, restore_ended, saved
+from fries_nb.worker.snapshot import kept, restore, restore_ended, saved
 
 
 class Reluctant:
@@ -372,3 +372,38 @@ def test_dead_letters_are_closed_and_handed_in_by_the_operator_that_wrote_them()
     assert bench.answers(Ended) == [Ended(WorkerId("M", 0)), Ended(WorkerId("N", 0), ("part-2",))]
     bench.direct("M", Fcm(Marker(3, frozenset("AMNZ"), Commit(3))))
     assert letters.parts == 2
+
+
+class Refuses:
+    """A state that raises when it is pickled."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __reduce__(self) -> Any:
+        raise self.error
+
+
+def nested(depth: int) -> list[Any]:
+    """A list in a list in a list ..."""
+    held: list[Any] = []
+    for _ in range(depth):
+        held = [held]
+    return held
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        Refuses(SystemExit("no")), Refuses(MemoryError("no")), Refuses(TypeError("no")), nested(100_000),
+        threading.Lock(), (each for each in ()),
+    ],
+)  # fmt: skip
+def test_whatever_pickling_a_state_raises_fails_the_checkpoint_and_not_the_worker(state: Any) -> None:
+    """It is answered, and the worker goes on."""
+    one = instance()
+    one.state.touch("c7").append(state)
+    answer = kept(4, [one], {}, 0)
+    assert isinstance(answer, TellController)
+    assert isinstance(answer.answer, Saved)
+    assert answer.answer.error.startswith("the state of M cannot be saved: ")

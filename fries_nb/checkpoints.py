@@ -50,11 +50,17 @@ class Reading(msgspec.Struct, frozen=True):
         places: where the next rows of its splits are, as text; splits that were read to their end have none.
         behind: number of rows that are due, or known to be there, and have not been read; ``None`` if unknown.
         behind_ns: time in nanoseconds for which the oldest of them has waited; ``None`` if unknown.
+        skipped: number of lines that it has left out, since they are no rows.
+        last_skipped: the last of them, and why it is none.
+        ended: whether it has read everything.
     """
 
     places: tuple[str, ...] = ()
     behind: int | None = None
     behind_ns: int | None = None
+    skipped: int = 0
+    last_skipped: str = ""
+    ended: bool = False
 
 
 class FeedbackCounts(msgspec.Struct, frozen=True):

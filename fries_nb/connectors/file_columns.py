@@ -1,4 +1,4 @@
-"""The columns that all files of a directory have: given, or those of the first file.
+"""The columns that all files of a directory have: given, or those of the files that were there first.
 
 >>> columns = FileColumns(pa.schema({"a": pa.int64(), "b": pa.string()}), "the first file, a.csv")
 >>> columns.fit(pa.record_batch({"a": [1]}), "b.csv").to_pylist()
@@ -12,23 +12,29 @@ fries_nb.errors.SourceError: column 'a' of c.csv is string, and int64 in the fir
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from fries_nb.connectors.inferred_types import NO_VALUE
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import SourceError
 
+ADVICE = "expected one type, or schema= with a type that holds the values of all files"
 
-@dataclass(frozen=True)
+
+@dataclass
 class FileColumns:
     """The columns of a directory's rows.
 
     A file may lack columns, which are null in its rows. If the columns are given, others are not read and values are
-    converted if none is lost; otherwise another column, or another type, is refused.
+    converted if none is lost. Otherwise a type widens to one that holds its values and those before; another column, or
+    a type of another family, is refused.
 
     Attributes:
-        schema: names and types.
+        schema: names and types, as of the rows so far.
         origin: where they are from, for the messages of errors.
         is_given: whether the user has given them.
     """
@@ -37,16 +43,41 @@ class FileColumns:
     origin: str
     is_given: bool = False
 
-    def fit(self, batch: pa.RecordBatch, file: str) -> pa.RecordBatch:
+    def fit(self, batch: pa.RecordBatch, file: str, partition: Mapping[str, str] = {}) -> pa.RecordBatch:
         """Rows of a file with these columns.
 
         Args:
             batch: the rows.
             file: name of the file, for the message of an error.
+            partition: what the names of its directories say of columns; used where the rows have no value.
 
         Raises:
             SourceError: the file has other columns, or of another type.
         """
+        fitted = self._fitted(batch, file)
+        for name, value in partition.items():
+            fitted = self._filled(fitted, name, value, file)
+        return fitted
+
+    def _filled(self, batch: pa.RecordBatch, name: str, value: str, file: str) -> pa.RecordBatch:
+        at = batch.schema.get_field_index(name)
+        if at < 0:
+            if self.is_given:
+                return batch
+            raise SourceError(
+                f"{file} is in a partition by {name!r}, and {self.origin} in none; expected the same partitions for "
+                "all files, or schema= with every column"
+            )
+        if value == NO_VALUE or not batch.column(at).null_count:
+            return batch
+        kind = batch.schema.field(at).type
+        try:
+            filler = pa.scalar(value).cast(kind)
+        except pa.ArrowException:
+            raise SourceError(f"{file} is in the partition {name}={value}, which is no {kind}; {ADVICE}") from None
+        return batch.set_column(at, batch.schema.field(at), pc.fill_null(batch.column(at), filler))
+
+    def _fitted(self, batch: pa.RecordBatch, file: str) -> pa.RecordBatch:
         if batch.schema == self.schema:
             return batch
         if not self.is_given and (more := [name for name in batch.schema.names if name not in self.schema.names]):
@@ -54,9 +85,29 @@ class FileColumns:
                 f"{file} has a column {more[0]!r}, which {self.origin} lacks; expected the same columns in all files, "
                 "or schema= with every column, of which a file may lack some"
             )
-        _check_names(batch.schema, file)
+        check_names(batch.schema.names, file)
+        if not self.is_given:
+            self.widen({one.name: one.type for one in batch.schema}, file)
         columns = [self._column(batch, field, file) for field in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def widen(self, types: dict[str, pa.DataType], file: str) -> None:
+        """Widen the types of columns for those of a file.
+
+        Raises:
+            SourceError: there is no type for the values of both.
+        """
+        for at, field in enumerate(self.schema):
+            new = types.get(field.name, field.type)
+            if new == field.type:
+                continue
+            whole = joined(field.type, new)
+            if whole is None:
+                raise SourceError(
+                    f"column {field.name!r} of {file} is {new}, and {field.type} in {self.origin}; {ADVICE}"
+                )
+            if whole != field.type:
+                self.schema = self.schema.set(at, pa.field(field.name, whole))
 
     def _column(self, batch: pa.RecordBatch, field: pa.Field, file: str) -> pa.Array:
         if field.name not in batch.schema.names:
@@ -65,19 +116,16 @@ class FileColumns:
         if column.type == field.type:
             return column
         try:
-            if self.is_given or column.type == pa.null():
-                return column.cast(field.type)
-            why = ""
+            return column.cast(field.type)
         except pa.ArrowException as error:
-            why = f" ({error})"
-        raise SourceError(
-            f"column {field.name!r} of {file} is {column.type}, and {field.type} in {self.origin}; expected one type, "
-            f"or schema= with a type that holds the values of all files{why}"
-        )
+            raise SourceError(
+                f"column {field.name!r} of {file} is {column.type}, and {field.type} in {self.origin}; {ADVICE} "
+                f"({error})"
+            ) from error
 
 
 def usable(schema: pa.Schema, file: str) -> pa.Schema:
-    """The columns of a first file, as others are to have them: a column without a value holds text.
+    """The columns of a first file, as others are to have them: each of one encoding of its type.
 
     Args:
         schema: the columns.
@@ -86,14 +134,93 @@ def usable(schema: pa.Schema, file: str) -> pa.Schema:
     Raises:
         SourceError: a row cannot have such columns.
     """
-    _check_names(schema, file)
-    kinds = {field.name: pa.string() if field.type == pa.null() else field.type for field in schema}
-    return pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
+    check_names(schema.names, file)
+    return pa.schema([pa.field(field.name, plain(field.type)) for field in schema])
 
 
-def _check_names(schema: pa.Schema, file: str) -> None:
-    for name, count in Counter(schema.names).items():
+def check_names(names: list[str], file: str) -> None:
+    """Refuse names that the columns of a row cannot have.
+
+    Raises:
+        SourceError: one of them is used twice, or is one of the runtime's own.
+    """
+    for name, count in Counter(names).items():
         if name in HIDDEN:
             raise SourceError(f"{file} has a column {name}, a name that fries_nb keeps for itself; rename or drop it")
         if count > 1:
             raise SourceError(f"{file} has several columns {name!r}; a row is a dict, with one value a name")
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """The usual encoding of a type: ``string`` for ``large_string`` and views, values for dictionaries.
+
+    >>> str(plain(pa.large_list(pa.dictionary(pa.int8(), pa.large_string()))))
+    'list<item: string>'
+    """
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return plain(kind.value_type)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(plain(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(plain(kind.key_type), plain(kind.item_type))
+    if any(is_one(kind) for is_one in _LISTS):
+        return pa.list_(kind.value_field.with_type(plain(kind.value_type)).with_name("item"))
+    return next((usual for is_one, usual in _USUAL if is_one(kind)), kind)
+
+
+_LISTS: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_list, pa.types.is_large_list, pa.types.is_list_view, pa.types.is_large_list_view,
+)  # fmt: skip
+_USUAL: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
+    (pa.types.is_large_string, pa.string()), (pa.types.is_string_view, pa.string()),
+    (pa.types.is_large_binary, pa.binary()), (pa.types.is_binary_view, pa.binary()),
+)  # fmt: skip
+_FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_date, pa.types.is_time,
+    pa.types.is_duration,
+)  # fmt: skip
+
+
+def joined(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
+    """The type for the values of two types of one family; ``None`` if there is none.
+
+    >>> str(joined(pa.int32(), pa.int64())), joined(pa.int64(), pa.float64())
+    ('int64', None)
+    """
+    known, new = plain(known), plain(new)
+    if known == new or pa.types.is_null(new):
+        return known
+    if pa.types.is_null(known):
+        return new
+    if pa.types.is_timestamp(known) and pa.types.is_timestamp(new):
+        unit = max(known.unit, new.unit, key=("s", "ms", "us", "ns").index)
+        return pa.timestamp(unit, known.tz) if (known.tz is None) == (new.tz is None) else None
+    if pa.types.is_struct(known) and pa.types.is_struct(new):
+        return _joined_structs(known, new)
+    if pa.types.is_list(known) and pa.types.is_list(new):
+        item = joined(known.value_type, new.value_type)
+        return None if item is None else pa.list_(item)
+    if pa.types.is_map(known) and pa.types.is_map(new):
+        key, item = joined(known.key_type, new.key_type), joined(known.item_type, new.item_type)
+        return None if key is None or item is None else pa.map_(key, item)
+    if any(is_one(known) and is_one(new) for is_one in _FAMILIES):
+        return _unified(known, new)
+    return None
+
+
+def _joined_structs(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
+    types = {one.name: one.type for one in known}
+    for one in new:
+        whole = joined(types[one.name], one.type) if one.name in types else plain(one.type)
+        if whole is None:
+            return None
+        types[one.name] = whole
+    return pa.struct([pa.field(name, kind) for name, kind in types.items()])
+
+
+def _unified(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
+    try:
+        whole = pa.unify_schemas([pa.schema([("x", known)]), pa.schema([("x", new)])], promote_options="permissive")
+    except pa.ArrowException:
+        return None
+    return whole.field("x").type

@@ -1,41 +1,78 @@
-r"""The formats of files in a directory: Parquet, CSV and JSON lines, read block by block.
+r"""The formats of files in a directory: how complete ones are told, their columns, and their rows in pieces.
 
 >>> import os, tempfile
 >>> with tempfile.TemporaryDirectory() as path:
 ...     with open(f"{path}/a.csv", "w") as file:
-...         _ = file.write("n,name\n1,x\n2,y\n")
+...         _ = file.write("n,name\n1,x\n2\n")
 ...     local, name, format = fs.LocalFileSystem(), f"{path}/a.csv", CsvFormat()
-...     columns = FileColumns(format.schema(local, name), "a.csv")
-...     [batch.to_pylist() for batch in format.batches(local, name, columns)]
-[[{'n': 1, 'name': 'x'}, {'n': 2, 'name': 'y'}]]
+...     columns = FileColumns(format.schema(local, [("a.csv", name)]), "a.csv")
+...     [(piece.batch.to_pylist(), piece.bad) for piece in format.pieces(local, name, columns)]
+[([{'n': 1, 'name': 'x'}], {1: BadRow(line=3, text='2', reason='it has 1 cell, and the header 2')})]
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pc
-import pyarrow.json as pj
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from fries_nb.connectors.file_columns import FileColumns
+from fries_nb.connectors.csv_text import CsvText
+from fries_nb.connectors.file_columns import FileColumns, usable
+from fries_nb.connectors.inferred_types import NOTHING, Facts, NoTypeError, type_of
+from fries_nb.connectors.json_text import JsonText
 from fries_nb.connectors.row_groups import decoded, plain_schema
-from fries_nb.dataflow.file_endpoints import csv_options
+from fries_nb.connectors.text_blocks import BLOCK_BYTES, BadRow, UnreadableError
+from fries_nb.errors import SourceError
 
-BLOCK_BYTES = 1 << 20
-"""Number of bytes of a text file that are parsed at a time; more for a longer line of JSON."""
+__all__ = ["BLOCK_BYTES", "CsvFormat", "FileFormat", "JsonFormat", "ParquetFormat", "Piece", "format_of"]
 
 SAMPLE_BYTES = 1 << 16
 """Number of bytes at each end of a text file by which its content is told."""
 
+SCANNED_BYTES = 64 << 20
+"""Number of bytes of text, of the files that are there when a run begins, from which types are inferred."""
+
 MAGIC = b"PAR1"
 
-OTHER_DELIMITERS = (";", "\t", "|")
-"""What divides columns of CSV, beside the comma."""
+
+class Piece(NamedTuple):
+    """Consecutive records of a file.
+
+    Attributes:
+        batch: those that are rows.
+        bad: index in the piece to what is no row.
+    """
+
+    batch: pa.RecordBatch
+    bad: Mapping[int, BadRow] = {}
+
+    @property
+    def records(self) -> int:
+        """Number of rows and of what is none."""
+        return int(self.batch.num_rows) + len(self.bad)
+
+    def cut(self, rows: int) -> int:
+        """The number of records in front of the row of an index: all of them behind the last row."""
+        if not self.bad or rows >= self.batch.num_rows:
+            return self.records if rows >= self.batch.num_rows else rows
+        places = np.fromiter(self.bad, np.int64, len(self.bad))
+        return rows + int(np.searchsorted(places - np.arange(len(places)), rows, side="right"))
+
+    def behind(self, records: int) -> Piece:
+        """The piece without its first records.
+
+        >>> piece = Piece(pa.record_batch({"n": [0, 2]}), {1: BadRow(2, "", ""), 3: BadRow(4, "", "")})
+        >>> [(piece.behind(count).batch["n"].to_pylist(), list(piece.behind(count).bad)) for count in range(5)]
+        [([0, 2], [1, 3]), ([2], [0, 2]), ([2], [1]), ([], [0]), ([], [])]
+        """
+        passed = sum(place < records for place in self.bad)
+        left = {place - records: row for place, row in self.bad.items() if place >= records}
+        return Piece(self.batch.slice(records - passed), left)
 
 
 class FileFormat(Protocol):
@@ -50,17 +87,33 @@ class FileFormat(Protocol):
     def content(self, filesystem: fs.FileSystem, path: str, size: int) -> bytes:
         """A fingerprint of the content; empty for a file that is not complete yet. Raises an OSError."""
 
-    def schema(self, filesystem: fs.FileSystem, path: str) -> pa.Schema:
-        """The columns. Raises an OSError or an ArrowException."""
+    def schema(self, filesystem: fs.FileSystem, files: Iterable[tuple[str, str]]) -> pa.Schema:
+        """The columns of files, of which only the first ones may be taken.
 
-    def batches(
-        self, filesystem: fs.FileSystem, path: str, columns: FileColumns, skip: int = 0
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows behind the first ``skip``, with the file's own columns. Raises an OSError or an ArrowException."""
+        Args:
+            filesystem: where they are.
+            files: names and paths, at least one.
+
+        Raises:
+            OSError: a file cannot be read.
+            pyarrow.ArrowException: as OSError.
+            SourceError: there are no such columns.
+        """
+
+    def pieces(self, filesystem: fs.FileSystem, path: str, columns: FileColumns, skip: int = 0) -> Iterator[Piece]:
+        """The records behind the first ``skip``.
+
+        Types of inferred columns are widened where that is necessary.
+
+        Raises:
+            OSError: the file cannot be read.
+            pyarrow.ArrowException: as OSError.
+            UnreadableError: as OSError.
+        """
 
 
 class ParquetFormat:
-    """Parquet: complete with its footer, read by row groups."""
+    """Parquet: complete with its footer, read by row groups. The first file decides columns."""
 
     tells_its_end = True
 
@@ -77,14 +130,13 @@ class ParquetFormat:
             footer = file.read_at(length, size - 8 - length)
         return hashlib.blake2b(footer, digest_size=16).digest()
 
-    def schema(self, filesystem: fs.FileSystem, path: str) -> pa.Schema:
+    def schema(self, filesystem: fs.FileSystem, files: Iterable[tuple[str, str]]) -> pa.Schema:
         """The columns that rows are decoded to; see ``FileFormat``."""
+        name, path = next(iter(files))
         with self._opened(filesystem, path) as file:
-            return plain_schema(file)
+            return usable(plain_schema(file), name)
 
-    def batches(
-        self, filesystem: fs.FileSystem, path: str, columns: FileColumns, skip: int = 0
-    ) -> Iterator[pa.RecordBatch]:
+    def pieces(self, filesystem: fs.FileSystem, path: str, columns: FileColumns, skip: int = 0) -> Iterator[Piece]:
         """Skipped row groups are not decoded; see ``FileFormat``."""
         with self._opened(filesystem, path) as file:
             known = file.schema_arrow.names
@@ -92,90 +144,139 @@ class ParquetFormat:
             for group in range(file.num_row_groups):
                 rows = file.metadata.row_group(group).num_rows
                 if skip < rows:
-                    yield from behind_rows(decoded(file, group, wanted), skip)
+                    yield from behind_records(map(Piece, decoded(file, group, wanted)), skip)
                 skip = max(0, skip - rows)
 
     def _opened(self, filesystem: fs.FileSystem, path: str) -> pq.ParquetFile:
         return pq.ParquetFile(path, filesystem=filesystem, coerce_int96_timestamp_unit="us", pre_buffer=False)
 
 
-class CsvFormat:
-    """CSV; types are inferred from the first block, unless the columns are known.
+class Text(Protocol):
+    """How text of one format is parsed."""
+
+    is_json: bool
+
+    def facts(self, filesystem: fs.FileSystem, path: str) -> Iterator[tuple[int, Mapping[str, Facts]]]:
+        """What is known of the columns by further pieces of a file, with their numbers of bytes."""
+
+    def pieces(
+        self, filesystem: fs.FileSystem, path: str, columns: FileColumns
+    ) -> Iterator[tuple[pa.RecordBatch, Mapping[int, BadRow]]]:
+        """All records of a file."""
+
+
+class TextFormat:
+    """CSV or JSON lines: types are inferred from all that is there when the run begins, up to ``SCANNED_BYTES``.
 
     Args:
-        options: options of ``pyarrow.csv`` by name, see ``file_endpoints.CSV_OPTIONS``; ``None`` for none.
+        text: how it is parsed.
     """
 
     tells_its_end = False
 
-    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
-        self._options = options or {}
+    def __init__(self, text: Text) -> None:
+        self._text = text
 
     def content(self, filesystem: fs.FileSystem, path: str, size: int) -> bytes:
         """See ``FileFormat``."""
         return ends_of(filesystem, path, size)
 
-    def schema(self, filesystem: fs.FileSystem, path: str) -> pa.Schema:
-        """See ``FileFormat``. One column that looks like several is refused, unless the delimiter is given."""
-        with self._opened(filesystem, path) as file:
-            names = file.schema.names
-            likely = [mark for mark in OTHER_DELIMITERS if mark in names[0]] if len(names) == 1 else []
-            if likely and "delimiter" not in self._options:
-                raise pa.ArrowInvalid(f"its only column is {names[0]!r}; likely csv={{'delimiter': {likely[0]!r}}}")
-            return file.schema
+    def schema(self, filesystem: fs.FileSystem, files: Iterable[tuple[str, str]]) -> pa.Schema:
+        """See ``FileFormat``. A file that cannot be read is left out, unless there is no other."""
+        known: dict[str, Facts] = {}
+        types: dict[str, pa.DataType] = {}
+        left, unread = SCANNED_BYTES, None
+        for name, path in files:
+            try:
+                left = self._scan(filesystem, path, known, left)
+            except (OSError, pa.ArrowException, UnreadableError) as error:
+                unread = unread or error
+            types = self._types(known, name)
+            if left <= 0:
+                break
+        if not known and unread is not None:
+            raise unread
+        return usable(pa.schema(list(types.items())), name)
 
-    def batches(
-        self, filesystem: fs.FileSystem, path: str, columns: FileColumns, skip: int = 0
-    ) -> Iterator[pa.RecordBatch]:
+    def _scan(self, filesystem: fs.FileSystem, path: str, known: dict[str, Facts], left: int) -> int:
+        """Add what is known by a file, or by so many bytes of it; returns how many are left."""
+        for size, columns in self._text.facts(filesystem, path):
+            for column, facts in columns.items():
+                known[column] = known.get(column, NOTHING) | facts
+            left -= size
+            if left <= 0:
+                break
+        return left
+
+    def _types(self, known: Mapping[str, Facts], file: str) -> dict[str, pa.DataType]:
+        types = {}
+        for column, facts in known.items():
+            try:
+                types[column] = type_of(facts, self._text.is_json)
+            except NoTypeError as error:
+                raise SourceError(
+                    f"column {column!r} {error}, with {file} or before; expected values of one type, or schema= with a "
+                    "type that holds all of them"
+                ) from None
+        return types
+
+    def pieces(self, filesystem: fs.FileSystem, path: str, columns: FileColumns, skip: int = 0) -> Iterator[Piece]:
         """See ``FileFormat``."""
-        with self._opened(filesystem, path, columns.schema) as file:
-            yield from behind_rows(file, skip)
-
-    def _opened(
-        self, filesystem: fs.FileSystem, path: str, schema: pa.Schema | None = None
-    ) -> pc.CSVStreamingReader:
-        read, parse, convert = csv_options(self._options)
-        read.use_threads, read.block_size, parse.newlines_in_values = False, BLOCK_BYTES, True
-        convert.column_types = {} if schema is None else {field.name: field.type for field in schema}
-        return pc.open_csv(filesystem.open_input_stream(path), read, parse, convert)
+        return behind_records((Piece(*one) for one in self._text.pieces(filesystem, path, columns)), skip)
 
 
-class JsonFormat:
-    """JSON lines; types are inferred from the first block, unless the columns are known."""
+class CsvFormat(TextFormat):
+    """CSV.
 
-    tells_its_end = False
+    Args:
+        options: options of ``pyarrow.csv`` by name, see ``file_endpoints.CSV_OPTIONS``.
+        encoding: encoding of the text.
+    """
 
-    def content(self, filesystem: fs.FileSystem, path: str, size: int) -> bytes:
-        """See ``FileFormat``."""
-        return ends_of(filesystem, path, size)
-
-    def schema(self, filesystem: fs.FileSystem, path: str) -> pa.Schema:
-        """See ``FileFormat``."""
-        first = next(_blocks_of_lines(filesystem, path), b"")
-        return _parsed(first, None).schema if first else pa.schema([])
-
-    def batches(
-        self, filesystem: fs.FileSystem, path: str, columns: FileColumns, skip: int = 0
-    ) -> Iterator[pa.RecordBatch]:
-        """See ``FileFormat``."""
-        parsed = (_parsed(block, columns) for block in _blocks_of_lines(filesystem, path))
-        return behind_rows((batch for table in parsed for batch in table.to_batches()), skip)
+    def __init__(self, options: Mapping[str, Any] | None = None, encoding: str = "utf-8") -> None:
+        super().__init__(CsvText(options or {}, encoding))
 
 
-FORMATS: dict[str, FileFormat] = {"parquet": ParquetFormat(), "csv": CsvFormat(), "json": JsonFormat()}
-"""Name to format."""
+class JsonFormat(TextFormat):
+    """JSON lines.
+
+    Args:
+        encoding: encoding of the text.
+    """
+
+    def __init__(self, encoding: str = "utf-8") -> None:
+        super().__init__(JsonText(encoding))
 
 
-def behind_rows(batches: Iterator[pa.RecordBatch], skip: int) -> Iterator[pa.RecordBatch]:
-    """Batches of rows without the first ones.
+FORMATS = ("parquet", "csv", "json")
 
-    >>> [batch.num_rows for batch in behind_rows(iter([pa.record_batch({"n": [1, 2]})] * 3), 3)]
+
+def format_of(name: str, csv: Mapping[str, Any] | None = None, encoding: str | None = None) -> FileFormat:
+    """The format of a name.
+
+    Args:
+        name: one of ``FORMATS``.
+        csv: options of CSV by name.
+        encoding: encoding of text; ``None`` for UTF-8.
+    """
+    if name == "parquet":
+        return ParquetFormat()
+    if name == "json":
+        return JsonFormat(encoding or "utf-8")
+    options = dict(csv or {})
+    return CsvFormat(options, encoding or options.pop("encoding", "utf-8"))
+
+
+def behind_records(pieces: Iterable[Piece], skip: int) -> Iterator[Piece]:
+    """Pieces without their first records.
+
+    >>> [piece.records for piece in behind_records([Piece(pa.record_batch({"n": [1, 2]}))] * 3, 3)]
     [1, 2]
     """
-    for batch in batches:
-        if skip < batch.num_rows:
-            yield batch.slice(skip)
-        skip = max(0, skip - batch.num_rows)
+    for piece in pieces:
+        if skip < piece.records:
+            yield piece.behind(skip) if skip else piece
+        skip = max(0, skip - piece.records)
 
 
 def ends_of(filesystem: fs.FileSystem, path: str, size: int) -> bytes:
@@ -185,27 +286,3 @@ def ends_of(filesystem: fs.FileSystem, path: str, size: int) -> bytes:
     with filesystem.open_input_file(path) as file:
         first, last = file.read_at(SAMPLE_BYTES, 0), file.read_at(SAMPLE_BYTES, max(0, size - SAMPLE_BYTES))
     return hashlib.blake2b(first + last, digest_size=16).digest()
-
-
-def _blocks_of_lines(filesystem: fs.FileSystem, path: str) -> Iterator[bytes]:
-    """The file in blocks of whole lines; blank ones are no rows."""
-    with filesystem.open_input_stream(path) as stream:
-        rest = b""
-        while data := stream.read(BLOCK_BYTES):
-            lines, newline, tail = data.rpartition(b"\n")
-            if newline:
-                yield from filter(bytes.strip, [rest + lines])
-                rest = tail
-            else:
-                rest += data
-        yield from filter(bytes.strip, [rest])
-
-
-def _parsed(block: bytes, columns: FileColumns | None) -> pa.Table:
-    if columns is None:
-        options = pj.ParseOptions()
-    else:
-        unexpected = "ignore" if columns.is_given else "infer"
-        options = pj.ParseOptions(explicit_schema=columns.schema, unexpected_field_behavior=unexpected)
-    size = pj.ReadOptions(use_threads=False, block_size=max(BLOCK_BYTES, 2 * len(block)))
-    return pj.read_json(pa.BufferReader(block), size, options)

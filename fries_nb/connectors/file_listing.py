@@ -13,22 +13,25 @@ r"""The files of a directory that grows, listed once for all splits that a host 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyarrow import fs
 
-from fries_nb.connectors.file_columns import FileColumns, usable
-from fries_nb.connectors.file_formats import FORMATS, CsvFormat
+from fries_nb.connectors.file_columns import FileColumns
+from fries_nb.connectors.file_formats import FileFormat
+from fries_nb.connectors.inferred_types import partition_type
 from fries_nb.connectors.known_files import hashed
+from fries_nb.connectors.text_blocks import UnreadableError
 from fries_nb.errors import SourceError
 from fries_nb.storage.locations import locate
 
@@ -36,6 +39,8 @@ LOOK_NS = 200_000_000
 """Time in nanoseconds after which a directory is listed again; longer, 20 times that of a listing, for many files."""
 SAY_NS = 10_000_000_000
 """Time in nanoseconds after which a source that finds nothing to read says so."""
+STUCK_NS = 3_000_000_000
+"""Time in nanoseconds after which a file that does not grow is broken, if no other comes; longer with ``quiet_s``."""
 HIDDEN_PREFIXES = ("_", ".")
 _GLOB = re.compile(r"[*?\[]")
 _log = logging.getLogger("fries_nb")
@@ -57,6 +62,18 @@ class Entry(NamedTuple):
     size: int
     mtime_ns: int
     key: int
+
+    @property
+    def partition(self) -> dict[str, str]:
+        """The columns that its directories have in their names, as those of Hive and Spark, and their values.
+
+        >>> Entry("day=2024-01-02/town=K%C3%B6ln/a.csv", "", 0, 0, 0).partition
+        {'day': '2024-01-02', 'town': 'Köln'}
+        """
+        if "=" not in self.name:
+            return {}
+        steps = [step.partition("=") for step in self.name.split("/")[:-1]]
+        return {unquote(name): unquote(value) for name, mark, value in steps if mark and name}
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,20 +110,18 @@ class FileListing:
     Args:
         source: name of the source, for messages.
         place: the directory, or a glob below one; a path or URI.
-        format: name of the files' format.
+        format: the files' format.
         order: ``name``, or ``time`` for that of the last modification.
         until: name of the file in the directory that says that no other comes any more; ``None`` for none.
         quiet_s: seconds for which a file of text must not have changed before it counts as complete.
-        csv: options of CSV by name; ``None`` for none.
     """
 
     def __init__(
-        self, source: str, place: str, format: str, order: str, until: str | None, quiet_s: float,
-        csv: Mapping[str, Any] | None = None,
+        self, source: str, place: str, format: FileFormat, order: str, until: str | None, quiet_s: float
     ) -> None:
-        self.format = CsvFormat(csv) if csv else FORMATS[format]
+        self.format = format
         self.place = place
-        self._given = (source, place, format, order, until, quiet_s, csv)
+        self._given = (source, place, format, order, until, quiet_s)
         self._source, self._order, self._until, self._quiet_ns = source, order, until, int(quiet_s * 1e9)
         self._root, self._pattern = _divided(place)
         self._lock = threading.RLock()
@@ -114,7 +129,7 @@ class FileListing:
         self._due_ns: int | None = None
         self._looked_ns = 0
         self._since: dict[Entry, int] = {}
-        self._incomplete: dict[Entry, DirectoryContents] = {}
+        self._incomplete: dict[Entry, tuple[DirectoryContents, str]] = {}
         self._read: dict[int, int] = {}
         self._columns: FileColumns | None = None
         self._active_ns: int | None = None
@@ -162,7 +177,7 @@ class FileListing:
                 self._look, self._looked_ns = self._listed(), now_ns
                 there = set(self._look.entries)
                 self._since = {one: since for one, since in self._since.items() if one in there}
-                self._incomplete = {one: look for one, look in self._incomplete.items() if one in there}
+                self._incomplete = {one: why for one, why in self._incomplete.items() if one in there}
                 self._due_ns = now_ns + max(LOOK_NS, 20 * (time.perf_counter_ns() - began))
             return self._look
 
@@ -188,11 +203,6 @@ class FileListing:
                 continue
             if name == self._until or (self._pattern is not None and not self._pattern.fullmatch(name)):
                 continue
-            if partition := next((step for step in steps[:-1] if "=" in step), None):
-                raise SourceError(
-                    f"{self.place} is partitioned ({partition}), and the values of partitions are in no file; expected "
-                    "a directory of files with all columns"
-                )
             found.append(Entry(name, info.path, info.size, info.mtime_ns, hashed(name)))
         return found, marked
 
@@ -211,18 +221,32 @@ class FileListing:
             entry: the file, as in the last listing.
         """
         with self._lock:
-            if self._incomplete.get(entry) is self._look:
+            if entry in self._incomplete and self._incomplete[entry][0] is self._look:
                 return b""
             since = self._since.setdefault(entry, self._looked_ns)
             quiet = self._looked_ns - min(since, entry.mtime_ns)
-            content = b""
+            content, why = b"", "it may still grow"
             if self.format.tells_its_end or quiet >= self._quiet_ns:
-                # If it has gone, the next listing shows that.
-                with contextlib.suppress(OSError):
+                try:
                     content = self.format.content(self.filesystem, entry.path, entry.size)
+                    why = "it is empty" if not entry.size else "its end is missing"
+                except OSError as error:  # if it has gone, the next listing shows that
+                    why = first_line(error)
             if not content:
-                self._incomplete[entry] = self._look
+                self._incomplete[entry] = self._look, why
             return content
+
+    def why_incomplete(self, entry: Entry) -> str:
+        """Why a file of the last listing counts as not complete; empty if it does not."""
+        with self._lock:
+            look, why = self._incomplete.get(entry, (None, ""))
+            return why if look is self._look else ""
+
+    def is_stuck(self, entry: Entry) -> bool:
+        """Whether a file is not complete and never will be: no file comes any more, and it has not grown for long."""
+        with self._lock:
+            waited = self._looked_ns - self._since.get(entry, self._looked_ns)
+            return self._look.final and bool(self.why_incomplete(entry)) and waited >= max(STUCK_NS, self._quiet_ns)
 
     def note(self, identity: int, name: int) -> None:
         """Note that a split reads a file, or has read it.
@@ -246,26 +270,51 @@ class FileListing:
             name = self._read.get(identity)
             return name is not None and name != entry.key and name not in look.present
 
-    def columns(self, entry: Entry) -> FileColumns:
-        """The columns of all files: those of the first one that was asked for.
+    def columns(self, now_ns: int) -> FileColumns | None:
+        """The columns of all files: those of the complete ones when they were first asked for.
+
+        Returns:
+            The columns; ``None`` if there is no such file yet, or none with a column.
 
         Raises:
-            SourceError: the file cannot be read.
+            SourceError: a file cannot be read, or there is no type for a column of several.
         """
         with self._lock:
             if self._columns is None:
-                try:
-                    schema = self.format.schema(self.filesystem, entry.path)
-                except (OSError, pa.ArrowException) as error:
-                    raise SourceError(f"cannot read {entry.name} of {self.place}: {first_line(error)}") from error
-                self._columns = FileColumns(usable(schema, entry.name), f"the first file, {entry.name}")
+                entries, used = self.look(now_ns).entries, list[str]()
+                schema = self._schema(self._complete(entries, used))
+                partitions = self._partitions(entries, schema)
+                if schema.names:
+                    more = f", and {len(used) - 1:,} more" if len(used) > 1 else ""
+                    columns = pa.schema([*schema, *partitions])
+                    self._columns = FileColumns(columns, f"the first file, {used[0]}{more}")
             return self._columns
 
-    def first_columns(self, now_ns: int) -> FileColumns | None:
-        """The columns of the first complete file; ``None`` if there is no such file yet."""
-        complete = (one for one in self.look(now_ns).entries if self.content(one))
+    def _complete(self, entries: Iterable[Entry], used: list[str]) -> Iterator[tuple[str, str]]:
+        """Names and paths of complete files, noted when they are taken."""
+        for one in entries:
+            if self.content(one):
+                used.append(one.name)
+                yield one.name, one.path
+
+    def _schema(self, complete: Iterator[tuple[str, str]]) -> pa.Schema:
         first = next(complete, None)
-        return None if first is None else self.columns(first)
+        if first is None:
+            return pa.schema([])
+        try:
+            return self.format.schema(self.filesystem, chain([first], complete))
+        except SourceError:
+            raise
+        except (OSError, pa.ArrowException, UnreadableError) as error:
+            raise SourceError(f"cannot read {first[0]} of {self.place}: {first_line(error)}") from error
+
+    def _partitions(self, entries: Iterable[Entry], schema: pa.Schema) -> list[pa.Field]:
+        """The columns that are only in the names of directories."""
+        values: dict[str, list[str]] = {}
+        for one in entries:
+            for name, value in one.partition.items():
+                values.setdefault(name, []).append(value)
+        return [pa.field(name, partition_type(some)) for name, some in values.items() if name not in schema.names]
 
     def wait(self, now_ns: int, look: DirectoryContents) -> None:
         """Note that a split has nothing to read; after a while that is said, once until something is read again."""
@@ -282,10 +331,10 @@ class FileListing:
             self._active_ns, self._told_ns = now_ns, None
 
     def _why(self, look: DirectoryContents) -> str:
-        waiting = [one.name for one in look.entries if self._incomplete.get(one) is look]
+        waiting = [one for one in look.entries if self.why_incomplete(one)]
         if waiting:
             more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
-            return f"{waiting[0]}{more} not complete yet (still growing, or no valid file of its format)"
+            return f"{waiting[0].name}{more} not complete yet ({self.why_incomplete(waiting[0])})"
         return f"all {len(look.entries):,} files are read" if look.entries else "there is none yet"
 
 

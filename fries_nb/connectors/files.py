@@ -16,6 +16,7 @@ those that are complete. A position has the files that the split has read, and t
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 import time
 from collections.abc import Iterator, Mapping
@@ -26,9 +27,11 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from fries_nb.connectors.file_columns import FileColumns
+from fries_nb.connectors.file_formats import Piece, format_of
 from fries_nb.connectors.file_listing import DirectoryContents, Entry, FileListing, first_line
 from fries_nb.connectors.known_files import KnownFiles, hashed
-from fries_nb.connectors.source import Position, Split
+from fries_nb.connectors.source import Position, Skipped, Split, Undecoded
+from fries_nb.connectors.text_blocks import BadRow, UnreadableError
 from fries_nb.errors import SourceError
 
 
@@ -40,7 +43,7 @@ class OpenFile(msgspec.Struct, frozen=True, array_like=True):
         size: number of bytes.
         mtime_ns: time of the last modification in nanoseconds since the Unix epoch.
         content: fingerprint of its content.
-        row: number of rows of it that were read.
+        row: number of rows of it that were read; lines that are no rows count.
     """
 
     name: str
@@ -67,12 +70,14 @@ class FilesSource:
         source: name of the source, for messages.
         place: the directory, or a glob below one; a path or URI.
         format: ``parquet``, ``csv`` or ``json``.
-        schema: the columns; ``None`` for those of the first file.
+        schema: the columns; ``None`` for those of the files that are there first.
         order: ``name`` or ``time``.
         until: name of the file that says that no other comes any more; ``None`` for an endless source.
         quiet_s: seconds for which a file of text must not have changed before it counts as complete.
         most_splits: maximum number of splits; ``None`` for as many as are wanted.
         csv: options of CSV by name; ``None`` for none.
+        encoding: encoding of text; ``None`` for UTF-8.
+        bad_rows: what becomes of a line that is no row: ``fail``, ``skip`` or ``letters``.
     """
 
     def __init__(
@@ -86,11 +91,14 @@ class FilesSource:
         quiet_s: float = 1.0,
         most_splits: int | None = None,
         csv: Mapping[str, Any] | None = None,
+        encoding: str | None = None,
+        bad_rows: str = "fail",
     ) -> None:
         self._place = place
         self._schema = schema
         self._most = most_splits
-        self._listing = FileListing(source, place, format, order, until, quiet_s, csv)
+        self._bad_rows = bad_rows
+        self._listing = FileListing(source, place, format_of(format, csv, encoding), order, until, quiet_s)
 
     def __repr__(self) -> str:
         return f"the files of {self._place}"
@@ -99,7 +107,7 @@ class FilesSource:
         """Divide the names of files among splits; see ``Source``."""
         self._listing.check()
         count = min(count, self._most or count)
-        first = None if self._schema is not None else self._listing.first_columns(time.time_ns())
+        first = None if self._schema is not None else self._listing.columns(time.time_ns())
         known = None if first is None else (first.origin, first.schema.serialize().to_pybytes())
         return [Split(number, (count, known)) for number in range(count)]
 
@@ -111,7 +119,7 @@ class FilesSource:
             columns = FileColumns(self._schema, "schema=", is_given=True)
         elif known is not None:
             columns = FileColumns(pa.ipc.read_schema(pa.py_buffer(known[1])), known[0])
-        return FilesReader(self._listing, split.number, count, columns, position)
+        return FilesReader(self._listing, split.number, count, columns, position, self._bad_rows)
 
 
 class FilesReader:
@@ -121,25 +129,36 @@ class FilesReader:
         listing: the directory.
         number: number of the split.
         count: number of splits.
-        columns: the columns of all files; ``None`` for those of the first file that is read here.
+        columns: the columns of all files; ``None`` for those of the files that are complete when one is read here.
         position: position of the first row to read.
+        bad_rows: what becomes of a line that is no row: ``fail``, ``skip`` or ``letters``.
 
     Attributes:
         position: position of the next row; see ``SplitReader``.
+        skipped: what was left out; see ``SkippingReader``.
+        undecoded: what was left out and is to become a dead letter; see ``UndecodedReader``.
     """
 
     def __init__(
-        self, listing: FileListing, number: int, count: int, columns: FileColumns | None, position: Position
-    ) -> None:
-        packed, current = (b"", None) if position.at is None else position.at
+        self, listing: FileListing, number: int, count: int, columns: FileColumns | None, position: Position,
+        bad_rows: str = "fail",
+    ) -> None:  # fmt: skip
+        packed, current, skipped, known = (b"", None, 0, None) if position.at is None else position.at
         self.position: Position | None = position
+        self.skipped = Skipped(skipped)
+        self.undecoded: list[Undecoded] = []
         self._listing = listing
         self._number, self._count = number, count
-        self._columns = columns
+        self._bad_rows = bad_rows
+        self._columns = columns if known is None else _unpacked(known)
+        self._packed_columns: tuple[pa.Schema | None, Any] = (None if columns is None else columns.schema, None)
+        if known is not None and self._columns is not None:
+            self._packed_columns = self._columns.schema, known
         self._known = KnownFiles(packed)
         self._current = None if current is None else msgspec.convert(current, OpenFile)
-        self._batches: Iterator[pa.RecordBatch] | None = None
-        self._batch: pa.RecordBatch | None = None
+        self._partition: dict[str, str] = {}
+        self._pieces: Iterator[Piece] | None = None
+        self._piece: Piece | None = None
         self._seen: DirectoryContents | None = None
         self._ahead: list[Entry] = []
         self._renamed: set[Entry] = set()
@@ -152,30 +171,57 @@ class FilesReader:
         """The next rows of the current file, or the first ones of the next; see ``SplitReader``.
 
         Raises:
-            SourceError: a file has gone, was changed, is damaged, or has other columns than the first one.
+            SourceError: a file has gone, was changed, is damaged, or has a line that is no row or other columns.
         """
         assert self.position is not None, "a split is not read at its end"
-        while self._batch is None:
-            if self._batches is None and not self._begin(now_ns):
+        while self._piece is None:
+            if self._pieces is None and not self._begin(now_ns):
                 return None
             self._advance()
-        batch = self._batch.slice(0, limit)
-        self._batch = self._batch.slice(batch.num_rows) if batch.num_rows < self._batch.num_rows else None
-        assert self._current is not None, "rows are those of a file"
-        self._current = replace(self._current, row=self._current.row + batch.num_rows)
-        if self._batch is None:
+        batch = self._take(limit)
+        if self._piece is None:
             self._advance()
         self._move(batch.num_rows)
+        return batch if batch.num_rows else None
+
+    def _take(self, limit: int) -> pa.RecordBatch:
+        """The next rows of the piece in hand; what is in front of them and is no row is left out."""
+        piece = self._piece
+        assert piece is not None
+        assert self._current is not None, "rows are those of a file"
+        batch = piece.batch.slice(0, limit)
+        records = piece.cut(batch.num_rows)
+        for place, bad in piece.bad.items():
+            if place < records:
+                self._leave_out(bad, self._current.name)
+        self._piece = piece.behind(records) if records < piece.records else None
+        self._current = replace(self._current, row=self._current.row + records)
         return batch
+
+    def _leave_out(self, bad: BadRow, file: str) -> None:
+        """What is no row is refused, skipped or set aside."""
+        where = f"line {bad.line:,} of {file}" if bad.line else file
+        if self._bad_rows == "fail":
+            raise SourceError(
+                f"{where} (of {self._listing.place}) cannot be read: {bad.reason}; mend it, or leave it out by "
+                "bad_rows='skip' or bad_rows=fn.memory()"
+            )
+        self.skipped += Skipped(1, f"{where}: {bad.reason}")
+        if self._bad_rows == "letters":
+            row = {"file": file, "line": bad.line or None, "text": bad.text, "reason": bad.reason}
+            self.undecoded.append(Undecoded(f"{where} is no row: {bad.reason}", row))
 
     @property
     def place(self) -> str:
-        """The file and the row in it, or how many files were read, if any; see ``ObservedReader``."""
-        if self._current is None and not len(self._known):
-            return ""
-        if self._current is None:
-            return f"split {self._number} waits: {len(self._known):,} files read"
-        return f"{self._current.name}, row {self._current.row:,}"
+        """The file and the row in it, or what is waited for, or how many files were read; see ``ObservedReader``."""
+        if self._current is not None:
+            return f"{self._current.name}, row {self._current.row:,}"
+        waiting = [(one.name, self._listing.why_incomplete(one)) for one in self._ahead if one.size]
+        waiting = [(name, why) for name, why in waiting if why]
+        if waiting:
+            more = f" and {len(waiting) - 1:,} more" if len(waiting) > 1 else ""
+            return f"split {self._number} waits for {waiting[0][0]} ({waiting[0][1]}){more}"
+        return f"split {self._number} waits: {len(self._known):,} files read" if len(self._known) else ""
 
     def behind(self, now_ns: int) -> tuple[int | None, int | None]:
         """The time since the first file that is there and was not begun was last changed; see ``ObservedReader``.
@@ -189,37 +235,62 @@ class FilesReader:
 
     def close(self) -> None:
         """Close the current file."""
-        self._batches = self._batch = None
+        self._pieces = self._piece = None
 
     def _move(self, rows: int) -> None:
         assert self.position is not None
         current = None if self._current is None else msgspec.to_builtins(self._current, builtin_types=(bytes,))
-        self.position = Position(self.position.row + rows, (self._known.packed, current))
+        at = (self._known.packed, current, self.skipped.count, self._columns_at())
+        self.position = Position(self.position.row + rows, at)
+
+    def _columns_at(self) -> Any:
+        """The columns for a position, if others than those of the split: what has come out decides what may come."""
+        schema, packed = self._packed_columns
+        if self._columns is not None and self._columns.schema is not schema:
+            columns = self._columns
+            packed = (columns.origin, columns.schema.serialize().to_pybytes(), columns.is_given)
+            self._packed_columns = columns.schema, packed
+        return packed
 
     def _advance(self) -> None:
-        """Decode the next batch of the current file, or note that it is read."""
+        """Read the next piece of the current file, or note that it is read."""
         assert self._current is not None
-        assert self._batches is not None
+        assert self._pieces is not None
+        assert self._columns is not None
         name = self._current.name
         try:
-            self._batch = next((one for one in self._batches if one.num_rows), None)
+            self._piece = next((one for one in self._pieces if one.records), None)
         except FileNotFoundError:
-            self._batches = None  # the next listing shows where it is
+            self._pieces = None  # the next listing shows where it is
             return
-        except (OSError, pa.ArrowException) as error:
-            origin = "" if self._columns is None else f"; its columns are to be those of {self._columns.origin}"
+        except (OSError, pa.ArrowException, UnreadableError) as error:
+            self._give_up(error)
+        if self._piece is not None:
+            batch, bad = self._piece
+            self._piece = Piece(self._columns.fit(batch, name, self._partition), bad)
+            return
+        self._finish()
+
+    def _give_up(self, error: Exception) -> None:
+        """The rest of the current file cannot be read, now or later."""
+        assert self._current is not None
+        assert self._columns is not None
+        if self._bad_rows == "fail" or getattr(error, "errno", None) is not None:
             raise SourceError(
-                f"cannot read {name} of {self._listing.place} behind its row {self._current.row:,}: "
-                f"{first_line(error)}{origin}"
+                f"cannot read {self._current.name} of {self._listing.place} behind its row {self._current.row:,}: "
+                f"{first_line(error)}; its columns are to be those of {self._columns.origin}"
             ) from error
-        if self._batch is not None:
-            assert self._columns is not None
-            self._batch = self._columns.fit(self._batch, name)
-            return
+        line = error.line if isinstance(error, UnreadableError) else 0
+        reason = f"cannot be read behind its row {self._current.row:,}: {first_line(error)}"
+        self._leave_out(BadRow(line, "", reason), self._current.name)
+
+    def _finish(self) -> None:
+        """Note that the current file is read."""
+        assert self._current is not None
         self._known.add(self._current.key, self._current.size, self._current.identity)
         if len(self._known) % 1_000 == 0 and self._seen is not None:
             self._listing.forget(self._known.forget_gone(self._seen.present))
-        self._current = self._batches = None
+        self._current = self._pieces = None
 
     def _begin(self, now_ns: int) -> bool:
         """Open the current file again, or the next one; returns whether there is one."""
@@ -230,10 +301,12 @@ class FilesReader:
             return False
         assert self._current is not None
         if self._columns is None:
-            self._columns = self._listing.columns(entry)
+            found = self._listing.columns(now_ns) or FileColumns(pa.schema([]), entry.name)
+            self._columns = dataclasses.replace(found)
         self._listing.active(now_ns)
+        self._partition = entry.partition
         format = self._listing.format
-        self._batches = format.batches(self._listing.filesystem, entry.path, self._columns, self._current.row)
+        self._pieces = format.pieces(self._listing.filesystem, entry.path, self._columns, self._current.row)
         return True
 
     def _next(self, look: DirectoryContents, now_ns: int) -> Entry | None:
@@ -253,9 +326,21 @@ class FilesReader:
             self._listing.note(found.identity, entry.key)
             self._current = found
             return entry
-        if look.final and not any(entry.size for entry in self._ahead):  # files without content have no rows
-            self.position = None
+        if look.final:
+            self._give_up_stuck()
+            if not any(entry.size for entry in self._ahead):  # files without content have no rows
+                self.position = None
         return None
+
+    def _give_up_stuck(self) -> None:
+        """Files that never become complete are broken."""
+        for entry in [one for one in self._ahead if one.size and self._listing.is_stuck(one)]:
+            why = self._listing.why_incomplete(entry)
+            reason = f"it is not complete ({why}) and does not grow, and by until= no more comes"
+            self._leave_out(BadRow(0, "", reason), entry.name)
+            self._ahead.remove(entry)
+            self._known.add(entry.key, entry.size, hashed(f"{entry.name} {entry.mtime_ns}"))
+            self._move(0)
 
     def _unread(self, look: DirectoryContents) -> list[Entry]:
         unread = []
@@ -292,3 +377,8 @@ class FilesReader:
             f"{current.name} of {self._listing.place}, a file of {current.size:,} bytes of which {current.row:,} rows "
             f"were read, {now}; expected files to stay as they are until they are read: put it back and resume"
         )
+
+
+def _unpacked(known: tuple[str, bytes, bool]) -> FileColumns:
+    origin, schema, is_given = known
+    return FileColumns(pa.ipc.read_schema(pa.py_buffer(schema)), origin, is_given)

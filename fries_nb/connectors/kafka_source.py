@@ -268,7 +268,7 @@ class KafkaReader:
                     "set such messages aside"
                 )
             shown = (message.value() or b"")[:LETTER_BYTES].decode(errors="backslashreplace")
-            self.undecoded.append(Undecoded(f"the message at {where} does not decode: {why}", shown))
+            self.undecoded.append(Undecoded(f"the message at {where} does not decode: {why}", {"message": shown}))
 
 
 def _parts(consumer: Consumer, topic: KafkaTopic, partitions: Sequence[int]) -> list[PartitionSpan]:

@@ -19,19 +19,23 @@ from itertools import islice
 
 from fries_nb.checkpoints import Reading
 from fries_nb.connectors.rate_schedule import RateSchedule
-from fries_nb.connectors.source import ObservedReader, Split, SplitReader
+from fries_nb.connectors.source import NOTHING_SKIPPED, ObservedReader, Skipped, Split, SplitReader
 
 MOST_PLACES = 16
 """Number of splits of a worker whose places are told."""
 
 
-def observed(readers: Sequence[tuple[Split, SplitReader]], schedule: RateSchedule | None, now_ns: int) -> Reading:
+def observed(
+    readers: Sequence[tuple[Split, SplitReader]], schedule: RateSchedule | None, now_ns: int,
+    skipped: Skipped = NOTHING_SKIPPED,
+) -> Reading:  # fmt: skip
     """How far a worker has read.
 
     Args:
         readers: its splits that have not ended, with their readers.
         schedule: when its rows are due; ``None`` before the first.
         now_ns: the current time in nanoseconds since the Unix epoch.
+        skipped: what its splits have left out.
     """
     known = [reader.behind(now_ns) for _, reader in readers if isinstance(reader, ObservedReader)]
     rows, waited_ns = _total([rows for rows, _ in known]), _most([since for _, since in known])
@@ -40,7 +44,7 @@ def observed(readers: Sequence[tuple[Split, SplitReader]], schedule: RateSchedul
     if not known or (has_more and due > (rows or 0)):
         rows, waited_ns = due, overdue_ns
     places = filter(None, (_place(split, reader) for split, reader in readers))
-    return Reading(tuple(islice(places, MOST_PLACES)), rows, waited_ns)
+    return Reading(tuple(islice(places, MOST_PLACES)), rows, waited_ns, skipped.count, skipped.last)
 
 
 def _place(split: Split, reader: SplitReader) -> str:

@@ -14,7 +14,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fries_nb.connectors.source import Position, Split, SplitReader, Undecoded, UndecodedReader
+from fries_nb.connectors.source import (
+    NOTHING_SKIPPED,
+    Position,
+    Skipped,
+    SkippingReader,
+    Split,
+    SplitReader,
+    Undecoded,
+    UndecodedReader,
+)
 
 
 @dataclass(eq=False)
@@ -28,6 +37,12 @@ class OpenSplit:
 
     def __post_init__(self) -> None:
         self._undecoded = self.reader.undecoded if isinstance(self.reader, UndecodedReader) else []
+        self._skips = isinstance(self.reader, SkippingReader)
+
+    @property
+    def skipped(self) -> Skipped:
+        """What its reader has left out."""
+        return self.reader.skipped if self._skips else NOTHING_SKIPPED  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """Release what its reader holds."""

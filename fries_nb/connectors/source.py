@@ -40,6 +40,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -52,6 +53,7 @@ from fries_nb.connectors.time_column import TimeColumn
 from fries_nb.trace import SPLIT_BITS
 
 __all__ = [
+    "NOTHING_SKIPPED",
     "SPLITS_PER_SOURCE",
     "SPLITS_PER_WORKER",
     "ClosableReader",
@@ -60,6 +62,8 @@ __all__ = [
     "Foresight",
     "ObservedReader",
     "Position",
+    "SkippingReader",
+    "Skipped",
     "Source",
     "Split",
     "SplitReader",
@@ -177,11 +181,11 @@ class Undecoded(NamedTuple):
 
     Attributes:
         error: where it is, and why it is no row.
-        shown: it, or its beginning, as text.
+        row: what its dead letter has in the place of a row: it, or its beginning, as text, and where it is.
     """
 
     error: str
-    shown: str
+    row: dict[str, Any]
 
 
 @runtime_checkable
@@ -193,6 +197,37 @@ class UndecodedReader(SplitReader, Protocol):
     """
 
     undecoded: list[Undecoded]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """What was left out.
+
+    Attributes:
+        count: number of lines, or files, that are no rows.
+        last: the last of them, and why it is none.
+    """
+
+    count: int = 0
+    last: str = ""
+
+    def __add__(self, other: Skipped) -> Skipped:
+        """What both have left out."""
+        return Skipped(self.count + other.count, other.last or self.last)
+
+
+NOTHING_SKIPPED = Skipped()
+
+
+@runtime_checkable
+class SkippingReader(SplitReader, Protocol):
+    """A reader that leaves out what is no row.
+
+    Attributes:
+        skipped: what it has left out.
+    """
+
+    skipped: Skipped
 
 
 class Source(Protocol):

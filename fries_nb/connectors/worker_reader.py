@@ -32,6 +32,7 @@ from fries_nb.connectors.open_splits import OpenSplit, shares
 from fries_nb.connectors.rate_schedule import RateSchedule, checked
 from fries_nb.connectors.read_pieces import Piece, described, joined
 from fries_nb.connectors.source import (
+    NOTHING_SKIPPED,
     SPLITS_PER_SOURCE,
     ForeseeingSource,
     Position,
@@ -175,6 +176,7 @@ class WorkerReader:
         self._number = number
         self._turns = 0
         self._undecoded: list[Undecoded] = []
+        self._skipped = NOTHING_SKIPPED
         self._open: list[OpenSplit] = []
         for split in mine:
             self._begin(split, positions.get(split.number, Position()))
@@ -267,8 +269,14 @@ class WorkerReader:
         return None, None if self.exhausted else self._schedule.next_due(now_ns)
 
     def reading(self, now_ns: int) -> Reading | None:
-        """How far it has read, at a time in nanoseconds since the Unix epoch; ``None`` if it has read everything."""
-        return observed([(one.split, one.reader) for one in self._open], self._schedule, now_ns) if self._open else None
+        """How far it has read, at a time in nanoseconds since the Unix epoch.
+
+        ``None`` if it has read everything, and has left out nothing.
+        """
+        skipped = sum((one.skipped for one in self._open), self._skipped)
+        if not self._open:
+            return Reading(skipped=skipped.count, last_skipped=skipped.last, ended=True) if skipped.count else None
+        return observed([(one.split, one.reader) for one in self._open], self._schedule, now_ns, skipped)
 
     def take_undecoded(self) -> list[Undecoded]:
         """What was read since the last call and is no row."""
@@ -343,6 +351,7 @@ class WorkerReader:
                     f"{read}, with {position} as the next position"
                 )
             if position is None:
+                self._skipped += one.skipped
                 self._end(one)
             else:
                 one.position = position

@@ -244,6 +244,8 @@ def checked_source(name: str, given: object) -> Source:
         check_role(f"source {name!r} got ", source, "source")
         if source.on_error != "fail":
             checked_sink(f"source {name!r} has on_error=", source.on_error)
+    if isinstance(source, GrowingFiles) and source.on_error != "fail":
+        checked_sink(f"source {name!r} has bad_rows=", source.on_error)
     rate_of(source)
     return source
 

@@ -23,6 +23,7 @@ from fries_nb.errors import SourceError, close_match, unknown
 
 FILE_FORMATS = ("parquet", "csv", "json")
 FILE_ORDERS = ("name", "time")
+BAD_ROWS = ("fail", "skip")
 CSV_OPTIONS: dict[str, tuple[str, ...]] = {
     "read": ("column_names", "encoding", "skip_rows", "skip_rows_after_names"),
     "parse": ("delimiter", "quote_char", "double_quote", "escape_char", "ignore_empty_lines"),
@@ -42,11 +43,13 @@ class GrowingFiles:
         path: the directory or its URI, or a glob below one.
         format: ``parquet``, ``csv`` or ``json``.
         rate: rows per second over all workers of the source; ``None`` for as fast as the dataflow takes them.
-        schema: the columns; ``None`` for those of the first file.
+        schema: the columns; ``None`` for those of the files that are there first.
         order: ``name`` or ``time``.
         until: name of the file that says that no other comes any more.
         quiet_s: seconds for which a file of text must not have changed before it counts as complete.
         csv: options of ``pyarrow.csv``, by name.
+        encoding: encoding of text; ``None`` for UTF-8.
+        bad_rows: ``fail``, ``skip``, or the sink that receives lines that are no rows.
     """
 
     path: str
@@ -57,6 +60,13 @@ class GrowingFiles:
     until: str | None = None
     quiet_s: float = 1.0
     csv: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    encoding: str | None = None
+    bad_rows: Any = "fail"
+
+    @property
+    def on_error(self) -> Any:
+        """The error policy of the source: ``fail``, or the sink of its dead letters."""
+        return "fail" if self.bad_rows in ("fail", "skip") else self.bad_rows
 
     def __str__(self) -> str:
         return f"{self.format} files of {self.path}{at_rate(self.rate)}"
@@ -71,6 +81,8 @@ def files(
     until: str | None = None,
     quiet_s: float = 1.0,
     csv: Mapping[str, Any] | None = None,
+    encoding: str | None = None,
+    bad_rows: Any = "fail",
 ) -> GrowingFiles:
     """A source of the rows of all files in a directory, those that are there and those that come.
 
@@ -88,10 +100,25 @@ def files(
     they are read in order, among those that are complete. With ``time=`` at the source each worker has a single share,
     so with one worker all files are in order. ``late=`` says how much earlier than the latest row a row may be.
 
-    The first file decides columns and their types; a column of it without a value holds text. A later file may lack
-    columns, which are null then; further columns and other types end the run with the names of both files. With
-    ``schema=`` values are converted to its types if nothing is lost, and further columns are not read. If a run begins
-    with an empty directory, each host decides by the first file that it reads.
+    Types of CSV and JSON are inferred from all files that are complete when the run begins, up to 64 MiB of them:
+    integers, floats, true and false, dates, times (of ``Z`` or an offset in UTC), objects and lists of JSON, else text.
+    A number is never cut: integers of more than 64 bits are decimals, and a column with leading zeros, or with
+    fractions of more digits than a float has, is text in CSV. A column of both times with an offset and times without
+    is refused. A column of empty cells is text, a file without rows decides nothing, and a column may be missing in a
+    file. A later file may widen a type (integers to floats, nulls to anything, further fields of objects); what has no
+    type with the rows before is refused by file, line and column. The first Parquet file decides columns and their
+    types; later ones may have wider types of the same family (int32 and int64, ``string`` and ``large_string``).
+    Further columns in a later file end the run. With ``schema=`` values are converted to its types if nothing is lost,
+    and further columns are not read. If a run begins with an empty directory, each host decides by the files that it
+    finds first.
+
+    Directories of partitions, as ``day=2024-01-02/``, give their files a column, whose type is inferred from all names;
+    where a file has the column itself, its own values count.
+
+    A file that cannot be read ends the run by its name, with the line if it is text: bytes that are not of the
+    encoding, a quote that is not closed, another number of cells, JSON that is none, a value of another type. With
+    ``bad_rows=`` such lines are left out, and the others are read. A Parquet file without its end is waited for, which
+    ``run.explain()`` says; once the file of ``until=`` is there and it has not grown for 3 s, it cannot be read.
 
     A checkpoint keeps 18 bytes for each file in the directory that was read, and for the last 10,000 of each split that
     have left it, or have another name now; older ones of these would be read again if they came back.
@@ -101,7 +128,7 @@ def files(
             hosts must reach it. In a URI ``?`` begins the query, as in ``s3://bucket/in?region=eu-west-1``.
         format: ``parquet``, ``csv`` or ``json``.
         rate: rows per second over all workers of the source; ``None`` for as fast as the dataflow takes them.
-        schema: the columns; ``None`` for those of the first file.
+        schema: the columns; ``None`` for those of the files that are there first.
         order: ``name``, or ``time`` for that of the last modification.
         until: name of a file in the directory, as ``_SUCCESS``: once it is there no other file comes, and the source
             ends when all are read. ``None`` for an endless source.
@@ -109,6 +136,11 @@ def files(
         csv: how files of CSV are written, by the names of options of ``pyarrow.csv``, as ``{"delimiter": ";",
             "quote_char": "'", "column_names": ["n", "name"], "null_values": ["NA"]}``. With ``column_names`` the first
             line is a row; ``skip_rows`` leaves out lines in front of it; text may be null with ``strings_can_be_null``.
+        encoding: encoding of CSV and JSON by Python's name, as ``latin-1`` or ``utf-16``; ``None`` for UTF-8.
+        bad_rows: what becomes of a line that is no row, or of the rest of a file that cannot be read: ``fail`` ends the
+            run, ``skip`` leaves it out, counts it and says so in ``run.explain()``; a sink such as ``fn.memory()`` also
+            receives it, once, as a dead letter with ``file``, ``line``, ``text`` and ``reason``; see
+            ``run.dead_letters``.
 
     Returns:
         A description for ``Dataflow.source``.
@@ -130,7 +162,27 @@ def files(
     if isinstance(quiet_s, bool) or not isinstance(quiet_s, int | float) or not 0 <= quiet_s < float("inf"):
         raise SourceError(f"files got quiet_s={quiet_s!r}; expected seconds, 0 or more")
     options = _checked_csv(csv or {}, format)
-    return GrowingFiles(os.fspath(path), format, checked_rate(rate), schema, order, until, float(quiet_s), options)
+    if encoding is not None:
+        _check_encoding(encoding, format, options)
+    if isinstance(bad_rows, str) and bad_rows not in BAD_ROWS:
+        likely = close_match(bad_rows, BAD_ROWS)
+        raise SourceError(
+            f"files got bad_rows={bad_rows!r}; expected 'fail', 'skip', or a sink such as fn.memory(){likely}"
+        )
+    return GrowingFiles(
+        os.fspath(path), format, checked_rate(rate), schema, order, until, float(quiet_s), options, encoding, bad_rows
+    )
+
+
+def _check_encoding(encoding: object, format: str, csv: Mapping[str, Any]) -> None:
+    if format == "parquet":
+        raise SourceError("files got encoding= for format='parquet', which is no text; leave it out")
+    try:
+        "".encode(encoding)  # type: ignore[arg-type]
+    except (LookupError, TypeError):
+        raise SourceError(f"files got encoding={encoding!r}; expected one that Python knows, as 'latin-1'") from None
+    if csv.get("encoding", encoding) != encoding:
+        raise SourceError(f"files got encoding={encoding!r} and another one in csv=; leave one out")
 
 
 def _checked_csv(given: Mapping[str, Any], format: str) -> dict[str, Any]:

@@ -35,6 +35,8 @@ class SourceState:
         behind: number of rows that are due, or known to be there, and have not been read; ``None`` if unknown.
         behind_s: seconds for which the oldest of them has waited; ``None`` if unknown.
         ended: whether all of it has been read, or the run is over.
+        skipped: number of lines that were left out, since they are no rows.
+        last_skipped: the last of them, and why it is none.
     """
 
     source: str
@@ -44,6 +46,8 @@ class SourceState:
     behind: int | None
     behind_s: float | None
     ended: bool
+    skipped: int = 0
+    last_skipped: str = ""
 
     def __str__(self) -> str:
         facts = [f"{self.read:,} read"]
@@ -51,6 +55,8 @@ class SourceState:
             facts.append("at its end")
         elif self.behind is not None:
             facts.append(f"{self.behind:,} behind{self._since}" if self.behind else "not behind")
+        if self.skipped:
+            facts.append(f"{counted(self.skipped, 'line')} skipped (the last: {self.last_skipped})")
         lines = [f"{self.source} reads {self.reads}: {', '.join(facts)}"]
         lines += [f"   {worker}: {'; '.join(places) or 'nothing yet'}" for worker, places in self.places.items()]
         return "\n".join(lines)
@@ -105,16 +111,19 @@ def lag(state: SourceState, least_s: float) -> str:
 
 def _state(graph: Graph, source: str, reports: list[Report], over: bool) -> SourceState:
     readings: dict[WorkerId, Reading] = {one.worker: one.reading for one in reports if one.reading is not None}
+    reading = {worker: one for worker, one in readings.items() if not one.ended}
     rows = [one.behind for one in readings.values() if one.behind is not None]
     waited = [one.behind_ns for one in readings.values() if one.behind_ns is not None]
     return SourceState(
         source,
         _described(graph.operator(source).function),
         sum(one.processed for one in reports),
-        {str(worker): one.places for worker, one in readings.items()},
+        {str(worker): one.places for worker, one in reading.items()},
         sum(rows) if rows else None,
         max(waited) / 1e9 if waited else None,
-        over or bool(reports and not readings),
+        over or bool(reports and not reading),
+        sum(one.skipped for one in readings.values()),
+        next((one.last_skipped for one in readings.values() if one.last_skipped), ""),
     )
 
 

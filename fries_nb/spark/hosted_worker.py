@@ -296,7 +296,7 @@ class HostedWorker:
         batch, self._due_ns = self._reader.read(time.time_ns(), limit)
         self.worker.limit_ahead(self._reader.ahead_ticks)  # known with the first row, if not before
         me, undecoded = self.worker.wiring.id, self._reader.take_undecoded()
-        letters = tuple(Write(me, dead_letter(me, one.error, "", {"message": one.shown})) for one in undecoded)
+        letters = tuple(Write(me, dead_letter(me, one.error, "", one.row)) for one in undecoded)
         if batch is not None or letters:
             reader, rows = self._reader, NO_ROWS if batch is None else batch
             self.worker.handle(Supplied(rows, reader.moved, reader.bounds, reader.least, letters))

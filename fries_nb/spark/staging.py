@@ -129,9 +129,11 @@ def _unstaged(description: Rate | GrowingFiles | Kafka | OwnSource, name: str, m
     if isinstance(description, GrowingFiles):
         place, schema = absolute(description.path), description.schema
         order, until, quiet_s = description.order, description.until, description.quiet_s
+        bad_rows = description.bad_rows if isinstance(description.bad_rows, str) else "letters"
         return FilesSource(
-            name, place, description.format, schema, order, until, quiet_s, most_splits, description.csv
-        )
+            name, place, description.format, schema, order, until, quiet_s, most_splits, description.csv,
+            description.encoding, bad_rows,
+        )  # fmt: skip
     if isinstance(description, Kafka):
         cluster = KafkaCluster(description.servers, description.config)
         return KafkaSource(

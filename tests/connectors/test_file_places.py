@@ -12,7 +12,7 @@ from file_setting import opened, rows_of, write_rows
 from pyarrow import fs
 from source_contract import NOW, SECOND
 
-from fries_nb.connectors import file_formats, file_listing
+from fries_nb.connectors import file_listing, text_blocks
 from fries_nb.dataflow.file_endpoints import CSV_OPTIONS, csv_options, files
 from fries_nb.errors import SourceError
 from fries_nb.storage.locations import locate
@@ -25,7 +25,7 @@ GERMAN = {
 
 def test_csv_of_another_dialect_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a host as well; a host that goes on in the middle of a file reads the same. Lines may be torn by blocks."""
-    monkeypatch.setattr(file_formats, "BLOCK_BYTES", 28)
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 28)
     text = "exported on Monday\n1;1,5;'Köln;\nam\nRhein'\n2;NA;NA\n3;-0,25;'Ulm'\n"
     (tmp_path / "a.csv").write_bytes(codecs.encode(text, "latin-1"))
     reader = opened(tmp_path, "csv", csv=GERMAN, quiet_s=0)

@@ -12,7 +12,7 @@ from file_setting import opened, rows_of, write_rows
 from source_contract import NOW, SECOND, kept, shipped
 
 from fries_nb.connectors import file_listing
-from fries_nb.connectors.file_formats import FORMATS
+from fries_nb.connectors.file_formats import JsonFormat
 from fries_nb.connectors.file_listing import FileListing
 from fries_nb.connectors.files import FilesSource
 from fries_nb.connectors.known_files import hashed
@@ -26,14 +26,14 @@ def before_opening(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], An
     """Lets something happen once, when a file of JSON is about to be opened."""
 
     def arranged(happen: Callable[[], Any]) -> None:
-        batches = FORMATS["json"].batches
+        pieces = JsonFormat.pieces
 
         def late(*arguments: Any) -> Any:
             monkeypatch.undo()
             happen()
-            return batches(*arguments)
+            return pieces(*arguments)
 
-        monkeypatch.setattr(FORMATS["json"], "batches", late)
+        monkeypatch.setattr(JsonFormat, "pieces", late)
 
     return arranged
 
@@ -106,7 +106,7 @@ def test_a_renamed_file_is_known_only_as_long_as_the_split_that_has_read_it_know
 def test_a_file_is_not_quiet_for_want_of_a_look_at_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Listing may take long, and then is rare: what has grown since the last one looks as old as it was then."""
     monkeypatch.setattr(file_listing, "LOOK_NS", 5 * SECOND)
-    listing = FileListing("S", str(tmp_path), "json", "name", None, quiet_s=1.0)
+    listing = FileListing("S", str(tmp_path), JsonFormat(), "name", None, quiet_s=1.0)
     write_rows(tmp_path / "a.json", [{"n": 1}], NOW / SECOND)
     [entry] = listing.look(NOW).entries
     write_rows(tmp_path / "a.json", [{"n": 1}, {"n": 2}], NOW / SECOND + 2)

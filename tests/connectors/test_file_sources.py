@@ -14,11 +14,12 @@ import pytest
 from file_setting import LONG_AGO_S, TEXT, opened, rows_of, write_rows
 from source_contract import NOW, SECOND, kept, reader_of
 
-from fries_nb.connectors.file_formats import BLOCK_BYTES, FORMATS
+from fries_nb.connectors.file_formats import FORMATS
 from fries_nb.connectors.file_listing import SAY_NS, FileListing
 from fries_nb.connectors.files import FilesSource
 from fries_nb.connectors.known_files import KEPT_GONE, KnownFiles, hashed
 from fries_nb.connectors.source import ObservedReader, Position
+from fries_nb.connectors.text_blocks import BLOCK_BYTES
 from fries_nb.connectors.worker_reader import planned
 from fries_nb.dataflow import DataflowBuilder
 from fries_nb.dataflow.event_time import EventTime
@@ -146,12 +147,11 @@ def test_a_file_that_comes_before_the_marker_is_read_though_the_first_listing_mi
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no directory": (lambda path: opened(path / "no", "csv"), r"there is no directory .*/no; expected one, mayb"),
     "a file": (lambda path: opened(path / "a.csv", "csv"), r"a.csv is a file; expected a directory that grows, or"),
-    "a partition": (lambda path: rows_of(opened(path / "p", "csv")), r"/p is partitioned \(day=1\), and the values of"),
     "a reserved name": (lambda path: rows_of(opened(path / "r", "csv")), r"a.csv has a column _fries_due, a name that"),
     "a name twice": (lambda path: rows_of(opened(path / "t", "csv")), r"a.csv has several columns 'n'; a row is a di"),
     "damaged": (
         lambda path: rows_of(opened(path / "d", "csv")),
-        r"cannot read a.csv of .*/d behind its row 1,048,575: .*; its columns are to be those of the first file, a.csv",
+        r"line 1,048,578 of a.csv \(of .*/d\) cannot be read: it has 2 cells, and the header 1; mend it, or leave",
     ),
 }
 
@@ -160,7 +160,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 def test_what_cannot_be_read_is_refused_in_a_sentence(case: str, tmp_path: Path) -> None:
     """Which names it."""
     for name, text in (
-        ("a.csv", "n\n1\n"), ("p/day=1/a.csv", "n\n1\n"), ("r/a.csv", "_fries_due\n1\n"), ("t/a.csv", "n,n\n1,2\n"),
+        ("a.csv", "n\n1\n"), ("r/a.csv", "_fries_due\n1\n"), ("t/a.csv", "n,n\n1,2\n"),
         ("d/a.csv", "n\n" + "1\n" * BLOCK_BYTES + "1,2\n"),
     ):  # fmt: skip
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -220,7 +220,7 @@ def test_a_file_is_read_on_from_any_row_and_by_blocks(format: str, tmp_path: Pat
             batch = reader.read(left, NOW)
             assert batch is not None
             left -= batch.num_rows
-            most = max(most, 0 if reader._batch is None else reader._batch.nbytes)
+            most = max(most, 0 if reader._piece is None else reader._piece.batch.nbytes)
             if reader._current is None:
                 break
     assert most < 3 * BLOCK_BYTES
@@ -263,7 +263,7 @@ def test_a_source_that_waits_says_so_once(tmp_path: Path, caplog: pytest.LogCapt
         assert rows_of(reader, NOW + 4 * SAY_NS) == [{"n": 1}]
         for now in range(NOW + 5 * SAY_NS, NOW + 7 * SAY_NS, SECOND):
             assert rows_of(reader, now) == []
-    assert "b.parquet not complete yet (still growing, or no valid file of its format)" in caplog.records[1].message
+    assert "b.parquet not complete yet (its end is missing)" in caplog.records[1].message
     assert len(caplog.records) == 2
 
 

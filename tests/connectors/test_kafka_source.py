@@ -179,7 +179,7 @@ def test_messages_that_do_not_decode_are_set_aside(kafka: Broker) -> None:
         undecoded += reader.take_undecoded()
         places += [one for one in reader.moved.values() if one is not None]
     assert rows == [1, 2]
-    assert [one.shown for one in undecoded] == ["{broken", "17", ""]
+    assert [one.row["message"] for one in undecoded] == ["{broken", "17", ""]
     assert "offset 2 of partition 0" in undecoded[1].error
     assert [(one.row, one.at) for one in places] == [(0, [1]), (1, [2]), (1, [3]), (2, [4])]
 

@@ -217,7 +217,6 @@ SHORT = {
     "fries_nb.audit.trace_files": "the only module of the audit that reads files: the others judge records",
     "fries_nb.bundles": "frames that the worker makes, the transport sends and both shells divide",
     "fries_nb.commands": "a file for each command",
-    "fries_nb.connectors.observed": "what users are told of a reader, which reads alike whether anybody asks",
     "fries_nb.dataflow.hidden_columns": "names that all rooms share, whatever they do with batches",
     "fries_nb.durations": "one form of durations for all rooms, from constraints to notebooks",
     "fries_nb.deprecations": "renamed names of all rooms, emptied with each version",

@@ -22,7 +22,9 @@ from fries_nb.connectors.inferred_types import (
     Facts,
     NoTypeError,
     facts_of_cells,
-    has_long_number,
+    has_huge_float,
+    has_long_fraction,
+    is_digit,
     type_of,
     widened,
 )
@@ -104,9 +106,10 @@ class CsvText:
         try:
             if not columns.is_given and self._is_doubtful(data, names, columns):
                 return None
-            return self._parsed(data, names, columns)
+            batch = self._parsed(data, names, columns)
         except pa.ArrowException:
             return None  # its records are parsed one by one, and have the reason
+        return None if not columns.is_given and has_huge_float(batch) else batch
 
     # ---- the text of a file
 
@@ -279,26 +282,24 @@ class CsvText:
     def _may_be_doubtful(self, data: bytes, kinds: set[pa.DataType]) -> bool:
         is_known = kinds <= {pa.int64(), pa.float64()}
         odd = not is_known or b"0x" in data or b"0X" in data or self._has_odd_number(data)
-        return odd or (pa.float64() in kinds and has_long_number(data))
+        return odd or (pa.float64() in kinds and has_long_fraction(data))
 
     def _has_odd_number(self, data: bytes) -> bool:
         """Whether a cell begins with a zero and another digit, a plus or a blank."""
         codes = np.frombuffer(b"\n" + data + b"\n\n", np.uint8)
-        edge = np.zeros(256, np.bool_)
-        edge[[10, 13, *self._dialect.delimiter[:1], *(self._dialect.quote or b"")]] = True
-        after = edge[codes[:-3]]
-        first, second, third = codes[1:-2], codes[2:-1], codes[3:]
-        zero = (first == ord("0")) & _is_digit(second) | (first == ord("-")) & (second == ord("0")) & _is_digit(third)
-        odd = zero | (first == ord("+")) | (first == ord(" ")) | (first == ord("\t"))
-        return bool((after & odd).any())
+        edge = (codes == 10) | (codes == self._dialect.delimiter[0])
+        for mark in (b"\r", self._dialect.quote):
+            if mark is not None and mark in data:
+                edge |= codes == mark[0]
+        at = np.flatnonzero(edge[:-3]) + 1
+        first, second, third = codes[at], codes[at + 1], codes[at + 2]
+        zero = (first == ord("0")) & is_digit(second)
+        minus_zero = (first == ord("-")) & (second == ord("0")) & is_digit(third)
+        return bool((zero | minus_zero | (first == ord("+")) | (first == ord(" ")) | (first == ord("\t"))).any())
 
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
-def _is_digit(codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return (codes - ord("0")).astype(np.uint8) < 10
 
 
 def _joined(data: bytes, records: list[Record]) -> bytes:

@@ -29,18 +29,18 @@ from fries_nb.connectors.row_groups import decoded, plain_schema
 from fries_nb.connectors.text_blocks import BLOCK_BYTES, BadRow, UnreadableError
 from fries_nb.errors import SourceError
 
-__all__ = ["BLOCK_BYTES", "CsvFormat", "FileFormat", "JsonFormat", "ParquetFormat", "Piece", "format_of"]
+__all__ = ["BLOCK_BYTES", "CsvFormat", "FileFormat", "JsonFormat", "ParquetFormat", "FilePiece", "format_of"]
 
 SAMPLE_BYTES = 1 << 16
 """Number of bytes at each end of a text file by which its content is told."""
 
-SCANNED_BYTES = 64 << 20
+SCANNED_BYTES = 32 << 20
 """Number of bytes of text, of the files that are there when a run begins, from which types are inferred."""
 
 MAGIC = b"PAR1"
 
 
-class Piece(NamedTuple):
+class FilePiece(NamedTuple):
     """Consecutive records of a file.
 
     Attributes:
@@ -63,16 +63,16 @@ class Piece(NamedTuple):
         places = np.fromiter(self.bad, np.int64, len(self.bad))
         return rows + int(np.searchsorted(places - np.arange(len(places)), rows, side="right"))
 
-    def behind(self, records: int) -> Piece:
+    def behind(self, records: int) -> FilePiece:
         """The piece without its first records.
 
-        >>> piece = Piece(pa.record_batch({"n": [0, 2]}), {1: BadRow(2, "", ""), 3: BadRow(4, "", "")})
+        >>> piece = FilePiece(pa.record_batch({"n": [0, 2]}), {1: BadRow(2, "", ""), 3: BadRow(4, "", "")})
         >>> [(piece.behind(count).batch["n"].to_pylist(), list(piece.behind(count).bad)) for count in range(5)]
         [([0, 2], [1, 3]), ([2], [0, 2]), ([2], [1]), ([], [0]), ([], [])]
         """
         passed = sum(place < records for place in self.bad)
         left = {place - records: row for place, row in self.bad.items() if place >= records}
-        return Piece(self.batch.slice(records - passed), left)
+        return FilePiece(self.batch.slice(records - passed), left)
 
 
 class FileFormat(Protocol):
@@ -100,7 +100,7 @@ class FileFormat(Protocol):
             SourceError: there are no such columns.
         """
 
-    def pieces(self, filesystem: fs.FileSystem, path: str, columns: FileColumns, skip: int = 0) -> Iterator[Piece]:
+    def pieces(self, filesystem: fs.FileSystem, path: str, columns: FileColumns, skip: int = 0) -> Iterator[FilePiece]:
         """The records behind the first ``skip``.
 
         Types of inferred columns are widened where that is necessary.
@@ -136,7 +136,7 @@ class ParquetFormat:
         with self._opened(filesystem, path) as file:
             return usable(plain_schema(file), name)
 
-    def pieces(self, filesystem: fs.FileSystem, path: str, columns: FileColumns, skip: int = 0) -> Iterator[Piece]:
+    def pieces(self, filesystem: fs.FileSystem, path: str, columns: FileColumns, skip: int = 0) -> Iterator[FilePiece]:
         """Skipped row groups are not decoded; see ``FileFormat``."""
         with self._opened(filesystem, path) as file:
             known = file.schema_arrow.names
@@ -144,7 +144,7 @@ class ParquetFormat:
             for group in range(file.num_row_groups):
                 rows = file.metadata.row_group(group).num_rows
                 if skip < rows:
-                    yield from behind_records(map(Piece, decoded(file, group, wanted)), skip)
+                    yield from behind_records(map(FilePiece, decoded(file, group, wanted)), skip)
                 skip = max(0, skip - rows)
 
     def _opened(self, filesystem: fs.FileSystem, path: str) -> pq.ParquetFile:
@@ -220,9 +220,9 @@ class TextFormat:
                 ) from None
         return types
 
-    def pieces(self, filesystem: fs.FileSystem, path: str, columns: FileColumns, skip: int = 0) -> Iterator[Piece]:
+    def pieces(self, filesystem: fs.FileSystem, path: str, columns: FileColumns, skip: int = 0) -> Iterator[FilePiece]:
         """See ``FileFormat``."""
-        return behind_records((Piece(*one) for one in self._text.pieces(filesystem, path, columns)), skip)
+        return behind_records((FilePiece(*one) for one in self._text.pieces(filesystem, path, columns)), skip)
 
 
 class CsvFormat(TextFormat):
@@ -267,10 +267,10 @@ def format_of(name: str, csv: Mapping[str, Any] | None = None, encoding: str | N
     return CsvFormat(options, encoding or options.pop("encoding", "utf-8"))
 
 
-def behind_records(pieces: Iterable[Piece], skip: int) -> Iterator[Piece]:
+def behind_records(pieces: Iterable[FilePiece], skip: int) -> Iterator[FilePiece]:
     """Pieces without their first records.
 
-    >>> [piece.records for piece in behind_records([Piece(pa.record_batch({"n": [1, 2]}))] * 3, 3)]
+    >>> [piece.records for piece in behind_records([FilePiece(pa.record_batch({"n": [1, 2]}))] * 3, 3)]
     [1, 2]
     """
     for piece in pieces:

@@ -27,7 +27,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from fries_nb.connectors.file_columns import FileColumns
-from fries_nb.connectors.file_formats import Piece, format_of
+from fries_nb.connectors.file_formats import FilePiece, format_of
 from fries_nb.connectors.file_listing import DirectoryContents, Entry, FileListing, first_line
 from fries_nb.connectors.known_files import KnownFiles, hashed
 from fries_nb.connectors.source import Position, Skipped, Split, Undecoded
@@ -157,8 +157,8 @@ class FilesReader:
         self._known = KnownFiles(packed)
         self._current = None if current is None else msgspec.convert(current, OpenFile)
         self._partition: dict[str, str] = {}
-        self._pieces: Iterator[Piece] | None = None
-        self._piece: Piece | None = None
+        self._pieces: Iterator[FilePiece] | None = None
+        self._piece: FilePiece | None = None
         self._seen: DirectoryContents | None = None
         self._ahead: list[Entry] = []
         self._renamed: set[Entry] = set()
@@ -267,7 +267,7 @@ class FilesReader:
             self._give_up(error)
         if self._piece is not None:
             batch, bad = self._piece
-            self._piece = Piece(self._columns.fit(batch, name, self._partition), bad)
+            self._piece = FilePiece(self._columns.fit(batch, name, self._partition), bad)
             return
         self._finish()
 

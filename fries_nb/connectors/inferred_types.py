@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import cache, reduce
+from functools import reduce
 from itertools import permutations
 from operator import or_
 from typing import Any
@@ -131,8 +131,11 @@ def facts_of_strings(values: pa.Array) -> Facts:
 
 def _facts(values: pa.Array, ladder: _Ladder) -> Facts:
     values = values.drop_null()
-    if len(values) > SAMPLE and "text" in _climbed(values.slice(0, SAMPLE), ladder).kinds:
-        return TEXT
+    if len(values) > SAMPLE:
+        sample = values.slice(0, SAMPLE)
+        if "text" in _climbed(sample, ladder).kinds:
+            return TEXT
+        ladder = sorted(ladder, key=lambda kind: not pc.any(kind[0](sample)).as_py())  # the likely ones first
     return _climbed(values, ladder)
 
 
@@ -441,37 +444,42 @@ NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 # ---- numbers that pyarrow would cut, found in bytes
 
-@cache
-def _table(characters: bytes) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    table = np.zeros(256, np.bool_)
-    table[list(characters)] = True
-    return table
+def is_digit(codes: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which bytes are digits."""
+    return (codes - np.uint8(ord("0"))) < np.uint8(10)
 
 
-def has_long_number(data: bytes) -> bool:
-    """Whether a text has a number of which a float may not have all digits.
+def has_long_fraction(data: bytes) -> bool:
+    """Whether a text has a number with a point and more digits than a float has.
 
-    >>> [has_long_number(text) for text in (b"1,0.8444218515250481", b"1,9007199254740993", b"1." + b"7" * 18)]
-    [False, True, True]
+    >>> [has_long_fraction(text) for text in (b"1,0.8444218515250481", b"9007199254740993", b"1." + b"7" * 18)]
+    [False, False, True]
     """
     codes = np.frombuffer(data, np.uint8)
-    inside = _table(b"0123456789.")[codes]
+    inside = is_digit(codes) | (codes == ord("."))
     run = inside
-    for step in (1, 2, 4, 8):
+    for step in (1, 2, 4, 8, 3):
         run = run[:-step] & run[step:]
-    if not run.any():
+    if not run.any():  # 19 characters
         return False
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], inside.view(np.int8), [0]))))
+    edges = np.flatnonzero(np.diff(inside.view(np.int8), prepend=0, append=0))
     starts, ends = edges[::2], edges[1::2]
-    is_long = ends - starts >= 16
-    starts, ends = starts[is_long], ends[is_long]
-    points = np.flatnonzero(codes == ord("."))
-    dotted = np.searchsorted(points, starts) < np.searchsorted(points, ends)
-    if not dotted.all():
-        return True
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        if end - start > FLOAT_DIGITS + 1:
-            whole, _, rest = data[start:end].partition(b".")
-            if len(whole) >= 16 or len((whole + rest).lstrip(b"0")) > FLOAT_DIGITS:
-                return True
+    is_long = ends - starts > FLOAT_DIGITS + 1 + (codes[starts] == ord("0"))
+    for start, end in zip(starts[is_long].tolist(), ends[is_long].tolist(), strict=True):
+        whole, point, rest = data[start:end].partition(b".")
+        if point and len((whole + rest).lstrip(b"0")) > FLOAT_DIGITS:
+            return True
     return False
+
+
+def has_huge_float(values: pa.RecordBatch | pa.Array) -> bool:
+    """Whether a float, at any depth, is so large that its text may be an integer of more digits."""
+    if isinstance(values, pa.RecordBatch):
+        return any(map(has_huge_float, values.columns))
+    if pa.types.is_struct(values.type) or pa.types.is_list(values.type):
+        inner = values.flatten()
+        return any(map(has_huge_float, inner)) if isinstance(inner, list) else has_huge_float(inner)
+    if not pa.types.is_float64(values.type):
+        return False
+    huge = pc.and_(pc.greater_equal(pc.abs(values), float(EXACT)), pc.is_finite(values))
+    return bool(pc.any(huge).as_py())

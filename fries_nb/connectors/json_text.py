@@ -25,7 +25,8 @@ from fries_nb.connectors.inferred_types import (
     NoTypeError,
     facts_of_array,
     facts_of_values,
-    has_long_number,
+    has_huge_float,
+    has_long_fraction,
     type_of,
     widened,
 )
@@ -135,11 +136,13 @@ def _at_once(data: bytes, columns: FileColumns) -> pa.RecordBatch | None:
     schema = columns.schema
     if not _is_text(data) or not schema.names:
         return None
-    if not columns.is_given and (_has(schema, LONG) or (_has(schema, pa.float64()) and has_long_number(data))):
+    if not columns.is_given and (_has(schema, LONG) or (_has(schema, pa.float64()) and has_long_fraction(data))):
         return None
     try:
         batch = _read(data, _text_schema(schema), "ignore" if columns.is_given else "error")
-        return None if batch is None else _cast(batch, schema)
+        if batch is None or (not columns.is_given and has_huge_float(batch)):
+            return None
+        return _cast(batch, schema)
     except pa.ArrowException:
         return None  # its lines are parsed one by one, and have the reason
 
@@ -149,7 +152,7 @@ def _facts_at_once(data: bytes) -> dict[str, Facts] | None:
         return None
     try:
         batch = _read(data, None, "infer")
-        if batch is None or (_has(batch.schema, pa.float64()) and has_long_number(data)):
+        if batch is None or has_huge_float(batch) or (_has(batch.schema, pa.float64()) and has_long_fraction(data)):
             return None
         text = _text_schema(batch.schema)
         if text != batch.schema:

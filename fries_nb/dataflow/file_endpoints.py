@@ -100,7 +100,7 @@ def files(
     they are read in order, among those that are complete. With ``time=`` at the source each worker has a single share,
     so with one worker all files are in order. ``late=`` says how much earlier than the latest row a row may be.
 
-    Types of CSV and JSON are inferred from all files that are complete when the run begins, up to 64 MiB of them:
+    Types of CSV and JSON are inferred from all files that are complete when the run begins, up to 32 MiB of them:
     integers, floats, true and false, dates, times (of ``Z`` or an offset in UTC), objects and lists of JSON, else text.
     A number is never cut: integers of more than 64 bits are decimals, and a column with leading zeros, or with
     fractions of more digits than a float has, is text in CSV. A column of both times with an offset and times without

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from fries_nb.checkpoints import Reading
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.worker_reader import WorkerReader
 from fries_nb.dataflow.traits import Execution
@@ -80,6 +81,7 @@ class HostedWorker:
         self._sinks = sinks
         self._reader = reader
         self._due_ns: int | None = DUE
+        self._last_reading: Reading | None = None
         self._events: deque[Event] = deque()
         self._asked = False  # to report, and it has not yet
         self._reporting = threading.Lock()
@@ -194,6 +196,7 @@ class HostedWorker:
         """Read no more; an error of the user's own reader fails the run, though it has read all that it should."""
         reader, self._reader = self._reader, None
         if reader is not None:
+            self._last_reading = reader.reading(time.time_ns()) if reader.exhausted else None
             try:
                 reader.close()
             except BaseException as error:  # noqa: BLE001 - so must a user's sys.exit()
@@ -223,8 +226,8 @@ class HostedWorker:
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, WorkerTick):
-            if self._reader is not None:
-                event = WorkerTick(self._reader.reading(time.time_ns()))
+            reader = self._reader
+            event = WorkerTick(self._last_reading if reader is None else reader.reading(time.time_ns()))
             with self._reporting:
                 self._asked = False
                 self._pass(event)

@@ -88,6 +88,27 @@ def in_files(path: Path, format: str) -> Source:
     return FilesSource("S", str(path), format, until="_SUCCESS", most_splits=3)
 
 
+def in_latin1(path: Path) -> Source:
+    """CSV in another encoding."""
+    for first in range(0, ROWS, 30):
+        lines = [f"{value},Köln\n" for value in range(first, min(first + 30, ROWS))]
+        (path / f"{first}.csv").write_bytes("".join(["value,town\n", *lines]).encode("latin-1"))
+    (path / "_SUCCESS").touch()
+    return FilesSource("S", str(path), "csv", until="_SUCCESS", quiet_s=0, most_splits=3, encoding="latin-1")
+
+
+def with_bad_lines(path: Path, format: str, bad_rows: str) -> Source:
+    """Lines that are no rows at both ends of files, and between."""
+    for first in range(0, ROWS, 10):
+        values = range(first, min(first + 10, ROWS))
+        rows = [f"{value},x" if format == "csv" else f'{{"value": {value}}}' for value in values]
+        bad = ["1,2,3", "4"] if format == "csv" else ['{"value": ', "[1]"]
+        head = ["value,s"] if format == "csv" else []
+        (path / f"{first}.{format}").write_text("\n".join([*head, *bad, *rows[:4], *bad, *rows[4:], *bad[:1]]))
+    (path / "_SUCCESS").touch()
+    return FilesSource("S", str(path), format, until="_SUCCESS", quiet_s=0, most_splits=3, bad_rows=bad_rows)
+
+
 def numbers(since: int) -> Generator[dict[str, int] | None]:
     """Values from a number on; every third time none has arrived."""
     for value in range(since, ROWS):
@@ -110,6 +131,9 @@ KINDS: dict[str, Callable[[Path], Source]] = {
     "files of Parquet": lambda path: in_files(path, "parquet"),
     "files of CSV": lambda path: in_files(path, "csv"),
     "files of JSON": lambda path: in_files(path, "json"),
+    "files in Latin-1": in_latin1,
+    "files of CSV with bad lines": lambda path: with_bad_lines(path, "csv", "letters"),
+    "files of JSON with bad lines": lambda path: with_bad_lines(path, "json", "skip"),
     "own feed": lambda path: own(FeedSource(numbers)),
     "own polled": lambda path: own(PolledSource()),
 }

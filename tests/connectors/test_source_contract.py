@@ -90,9 +90,9 @@ def in_files(path: Path, format: str) -> Source:
 
 def in_latin1(path: Path) -> Source:
     """CSV in another encoding."""
-    for first in range(0, ROWS, 30):
-        lines = [f"{value},Köln\n" for value in range(first, min(first + 30, ROWS))]
-        (path / f"{first}.csv").write_bytes("".join(["value,town\n", *lines]).encode("latin-1"))
+    for first in range(0, ROWS, 5):
+        lines = [f"{value},Köln\n" for value in range(first, min(first + 5, ROWS))]
+        (path / f"{first:03}.csv").write_bytes("".join(["value,town\n", *lines]).encode("latin-1"))
     (path / "_SUCCESS").touch()
     return FilesSource("S", str(path), "csv", until="_SUCCESS", quiet_s=0, most_splits=3, encoding="latin-1")
 

@@ -28,17 +28,17 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from fries_nb.dataflow.columns import are_apart, united
+from fries_nb.dataflow.columns import united
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.dataflow.table_columns import is_fixed, taken
 from fries_nb.errors import DeclarationError
 from fries_nb.operators.conversion import NOT_ARROW, to_arrow
+from fries_nb.operators.outputs import refuse_as_name
 from fries_nb.operators.rows import Columns, Row, WholeRow, derived
+from fries_nb.operators.values import cannot_hold, reason, shown
 
 _EXACT = 2**53
 """Largest integer up to which all integers fit a column of floats."""
-_LONGEST = 80
-"""Maximum length of a value in a message."""
 _ABSENT: Any = object()
 
 
@@ -162,7 +162,7 @@ class ColumnTypes:
                 present = columns.batch.schema.field(column.name).type if column.name in columns.names else None
                 taken(column, to_arrow([value], present), "the table")
             except ValueError as error:
-                what = f"{_shown(value)} ({type(value).__name__})"
+                what = f"{shown(value)} ({type(value).__name__})"
                 raise self._refused(column.name, what, ValueError(f"it {error}")) from error
             except NOT_ARROW:
                 continue  # no column can hold it; reported by the checks that follow
@@ -202,14 +202,14 @@ class ColumnTypes:
         if name in HIDDEN:
             return
         try:
-            _refuse_as_name(name)
+            refuse_as_name(name)
             alone = to_arrow([value], self._known(name, came.columns)).type
             kind, examples = self._settled(name, alone), self._examples.get(name, {})
             if examples and alone != self._types[name]:
                 to_arrow([*examples.values(), value], None)  # as if all were values of the first batch
         except NOT_ARROW as error:
             if dict.get(came, name, _ABSENT) is not value:
-                raise self._refused(name, f"{_shown(value)} ({type(value).__name__})", error) from error
+                raise cannot_hold(self._operator, name, value, error) from error
         else:
             self._note(name, value, kind)
 
@@ -227,10 +227,9 @@ class ColumnTypes:
         before = self._types.get(name, kind)
         if kind == before:
             return before
-        both = [pa.schema([("x", one)]) for one in (before, kind)]
+        one, other = [pa.schema([("x", each)]) for each in (before, kind)]
         with suppress(pa.ArrowException):
-            if not are_apart(before, kind):
-                return pa.unify_schemas(both, promote_options="permissive").field("x").type
+            return united(one, other).field("x").type
         raise ValueError(f"it was {before} before, and a column keeps its type")
 
     def _note(self, name: str, value: Any, kind: pa.DataType) -> None:
@@ -250,7 +249,7 @@ class ColumnTypes:
         return DeclarationError(text, self._operator, text)
 
     def _refused(self, name: Any, what: str, error: Exception) -> DeclarationError:
-        text = f"{self._operator} failed on a tuple: column {name!r} cannot hold {what}: {_reason(error)}"
+        text = f"{self._operator} failed on a tuple: column {name!r} cannot hold {what}: {reason(error)}"
         return DeclarationError(text, self._operator, text)
 
 
@@ -263,27 +262,6 @@ def _takes_all(column: pa.DataType, kind: type) -> bool:
         or (kind is str and bool(pa.types.is_string(column) or pa.types.is_large_string(column)))
         or (kind is bool and bool(pa.types.is_boolean(column)))
     )
-
-
-def _refuse_as_name(name: Any) -> None:
-    if not isinstance(name, (str, bytes)):
-        raise ValueError("a column's name is text")
-    pa.field(name, pa.null())  # raises if the name cannot be encoded
-
-
-def _reason(error: Exception) -> str:
-    """The end of Arrow's message, after the value, which is shown already."""
-    text = (str(error).splitlines() or [type(error).__name__])[0]
-    return text if type(error) is ValueError else text.rpartition(": ")[2]
-
-
-def _shown(value: Any) -> str:
-    """A value on one line; the ``repr`` of an object may fail."""
-    try:
-        text = " ".join(repr(value).split())
-    except Exception as error:  # noqa: BLE001 (the user's code; the value is refused, and its message says why)
-        text = f"<its repr fails with {type(error).__name__}>"
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
 def culprit(operators: str, rows: Sequence[Row]) -> str:

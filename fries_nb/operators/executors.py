@@ -190,7 +190,9 @@ class RowExecutor:
             output.is_known = False
 
     def _learn_types(self, names: Sequence[str]) -> None:
-        for name, kind in joined_types(self._joined, names).items():
+        self._reads.joined = joined_types(self._joined, names)
+        self._reads.forms.clear()
+        for name, kind in self._reads.joined.items():
             for output in self._outputs:
                 output.types.setdefault(name, kind)
         self._joined = []

@@ -42,7 +42,7 @@ from functools import lru_cache
 from sys import getrefcount
 from typing import Any
 
-from fries_nb.operators.conversion import ATOMS
+from fries_nb.operators.canonical import PLAIN
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.rows import UNREAD
 
@@ -153,11 +153,11 @@ def _called(at: int, shape: LoopShape) -> Iterator[str]:
 
 
 def _crossed(at: int, shape: LoopShape) -> Iterator[str]:
-    """The checks of the row between two operators: only immutable values pass."""
+    """The checks of the row between two operators: only canonical values pass."""
     written = [name for step in shape.steps[: at + 1] for name in step.writes]
     unwritten = [(number, name) for number, name in enumerate(shape.laid) if name not in written]
     checks = [f"row[{name!r}] is not came_{number}" for number, name in unwritten]
-    checks += [f"type(get({name!r}, ABSENT)) not in ATOMS" for name in written]
+    checks += [f"type(get({name!r}, ABSENT)) not in PLAIN" for name in written]
     yield f"        if {' or '.join([f'len(entries) != {1 + len({*shape.laid, *written})}', *checks])}:"
     yield f"            return {at}, out, False"
     if shape.steps[at].is_filter:
@@ -203,7 +203,7 @@ def _bound(method: Any) -> Callable[[dict[str, Any]], Any]:
 
 
 GLOBALS = {
-    "ABSENT": _ABSENT, "ATOMS": ATOMS, "FAILURES": FAILURES, "UNREAD": UNREAD,
+    "ABSENT": _ABSENT, "PLAIN": PLAIN, "FAILURES": FAILURES, "UNREAD": UNREAD,
     "failure": failure, "refs": getrefcount, "keys_of": dict.keys, "get_of": _bound(dict.get),
     "take_of": _bound(dict.pop), "lay_of": _bound(dict.setdefault), "wipe_of": _bound(dict.clear),
 }  # fmt: skip

@@ -228,6 +228,8 @@ def assemble(
     if not whole and not columns.written:
         return origin
     values = _all_values(rows) if whole else {name: _column(rows, captured, name) for name in columns.written}
+    for name in values.keys() - set(columns.names):
+        refuse_as_name(name)
     names = [name for name in (values if whole else dict.fromkeys((*columns.names, *values))) if name not in HIDDEN]
     arrays: list[pa.Array] = []
     for name in names:
@@ -235,7 +237,7 @@ def assemble(
             arrays.append(origin.column(name))
         else:
             known = types.get(name) or (columns.batch.schema.field(name).type if name in columns.names else None)
-            arrays.append(to_arrow(values[name], known))
+            arrays.append(to_arrow(values[name], known, columns.zone))
             types[name] = arrays[-1].type
     arrays.extend([origin.column(name) for name in columns.hidden])
     return pa.RecordBatch.from_arrays(arrays, names=[*names, *columns.hidden])
@@ -314,6 +316,22 @@ def _values(rows: Sequence[Row], name: str) -> list[Any]:
         return list(map(itemgetter(name), rows))
     except KeyError:
         return [row.get(name) for row in rows]
+
+
+def refuse_as_name(name: Any) -> None:
+    """Refuse a column of this name.
+
+    Raises:
+        ValueError: it is no text, or none that could be written.
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"a column's name is text; got {name!r} ({type(name).__name__})")
+    if not name:
+        raise ValueError("a column's name is text of at least one character; got ''")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the column's name {name!r} is no text that can be written: {error.reason}") from error
 
 
 @lru_cache(maxsize=256)

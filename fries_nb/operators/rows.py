@@ -29,6 +29,7 @@ from typing import Any
 import pyarrow as pa
 
 from fries_nb.dataflow.hidden_columns import HIDDEN, TIME, TRANSACTION
+from fries_nb.operators.canonical import Form, form_of
 from fries_nb.operators.conversion import copied, is_mutable, to_python, unchanged
 
 UNKNOWN, SETTLED, UNWRITTEN = range(3)
@@ -43,12 +44,22 @@ Layout = tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]
 
 
 class Reads:
-    """The columns that the functions of a chain have read so far, in order of first access."""
+    """The columns that the functions of a chain have read so far, and the forms of those that they write.
 
-    __slots__ = ("_layout", "_schema", "names")
+    Attributes:
+        names: the columns, in order of first access.
+        joined: the types of the columns that the chain's joins add.
+        forms: the form of each column that was asked for.
+        zone: the zone of the stream's event times, else UTC.
+    """
+
+    __slots__ = ("_layout", "_schema", "forms", "joined", "names", "zone")
 
     def __init__(self) -> None:
         self.names: tuple[str, ...] = ()
+        self.joined: dict[str, pa.DataType] = {}
+        self.forms: dict[str, Form] = {}
+        self.zone = "UTC"
         self._schema: pa.Schema | None = None
         self._layout: Layout = (), (), frozenset()
 
@@ -68,7 +79,20 @@ class Reads:
             nested = frozenset([field.name for field in schema if field.name in names and is_mutable(field.type)])
             self._layout = names, tuple([name for name in HIDDEN if name in schema.names]), nested
             self._schema = schema
+            self.forms.clear()
+            time = schema.field(TIME).type if TIME in schema.names else pa.null()
+            self.zone = (time.tz if pa.types.is_timestamp(time) else None) or "UTC"
         return self._layout
+
+    def form(self, name: str) -> Form:
+        """The form of the values that are written to a column."""
+        found = self.forms.get(name)
+        if found is None:
+            schema = self._schema
+            came = schema is not None and name in schema.names
+            kind = schema.field(name).type if came else self.joined.get(name)
+            found = self.forms[name] = form_of(kind, self.zone)
+        return found
 
 
 class Columns(dict[str, list[Any]]):
@@ -82,12 +106,14 @@ class Columns(dict[str, list[Any]]):
         settled: columns that may be written without checking their values (see ``values``).
         plain: whether rows are known to have only immutable values: ``UNWRITTEN`` everywhere, ``SETTLED`` at the end
             of the chain, ``UNKNOWN`` nowhere.
+        form: the form of the values that are written to a column (see ``canonical``).
+        zone: the zone of times in new columns.
         unlaid: columns that functions have read from laid rows that lack them (see ``laid_rows``).
     """
 
     __slots__ = (
-        "_reads", "_times", "_transactions", "batch",
-        "hidden", "names", "nested", "plain", "settled", "unlaid", "written",
+        "_reads", "_times", "_transactions", "batch", "form",
+        "hidden", "names", "nested", "plain", "settled", "unlaid", "written", "zone",
     )  # fmt: skip
 
     def __init__(self, batch: pa.RecordBatch, reads: Reads) -> None:
@@ -98,6 +124,8 @@ class Columns(dict[str, list[Any]]):
         self.plain = UNWRITTEN
         self.unlaid: set[str] = set()
         self._reads = reads
+        self.form = reads.form
+        self.zone = reads.zone
         self._transactions: list[int] = []
         self._times: list[int] = []
 
@@ -206,15 +234,6 @@ class Row(dict[str, Any]):
             dict.update(self, written)
             dict.__delitem__(self, UNREAD)
         return self
-
-    def copy_values(self) -> None:
-        """Replace all mutable values with copies.
-
-        Raises:
-            Exception: whatever copying raises.
-        """
-        for name, value in list(dict.items(self)):
-            dict.__setitem__(self, name, copied(value))
 
     def _whole(self) -> Row:
         self._load()

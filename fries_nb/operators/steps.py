@@ -21,12 +21,13 @@ from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_sta
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError
 from fries_nb.operators.audit_log import dropped_of, made_of, matched_of, transaction_of
+from fries_nb.operators.canonical import are_atoms, are_plain
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.rows import ALONE, UNKNOWN, UNWRITTEN, Row, derived, detach
 from fries_nb.operators.state import key_reader
 from fries_nb.operators.timed_calls import timed_call
-from fries_nb.operators.values import all_hashable, as_value
+from fries_nb.operators.values import as_value
 
 Step = Callable[[Row], None]
 Emit = Callable[[Row], None]
@@ -119,9 +120,7 @@ def row_map_step(instance: Instance, behind: Behind) -> Step:
         elif isinstance(out, dict):  # a row kept from an earlier tuple, too, is emitted for the current one
             new = derived(out, row)
             if least > UNKNOWN:
-                try:
-                    all_hashable(values(new))
-                except Exception:  # noqa: BLE001 (not hashable, or by the user's own __hash__)
+                if not are_atoms(map(type, values(new))):
                     as_value(new, operator)
             emit(new)
         elif out is not None:
@@ -357,9 +356,7 @@ def crossing_step(before: Instance, instance: Instance, step: Step) -> Step:
     def crossing(row: Row) -> None:
         instance.processed += 1
         if row.columns.plain < UNWRITTEN:
-            try:
-                all_hashable(values(row))
-            except Exception:  # noqa: BLE001 (not hashable, or by the user's own __hash__)
+            if not are_plain(map(type, values(row))):
                 as_value(row, operator)
         step(row)
 

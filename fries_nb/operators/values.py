@@ -1,11 +1,11 @@
-"""Outputs are values: a row leaves an operator as it was when its function returned (or yielded it).
+"""Outputs are values: a row leaves an operator as it was when its function returned (or yielded it), in canonical form.
 
 A function may include a reference to its state in a row, ``row | {"last": state["last"]}``, and change the state with
 the next tuple before the row has become part of a column; and the next operator of the chain may change, or keep, what
-it gets. So mutable values, which Python shows by being unhashable, are copied between two operators and at the end of
-the chain.
+it gets. So mutable values are copied between two operators and at the end of the chain. Between two operators all
+values get the form that a column would give them (see ``canonical``); at the end of a chain the columns do.
 
-Checking every row would cost a row function a tenth of its time. At the end of a chain rows are checked until the
+Converting every row would cost a row function a tenth of its time. At the end of a chain rows are checked until the
 written columns have *settled*: their Arrow types hold only immutable values, and a column keeps its type.
 ``Columns.plain`` tells whether a batch has reached that state, or whether nothing in it was written at all.
 
@@ -21,15 +21,18 @@ written columns have *settled*: their Arrow types hold only immutable values, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.errors import DeclarationError, exception_text
+from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.errors import DeclarationError
+from fries_nb.operators.canonical import PLAIN, are_plain, canonical
 from fries_nb.operators.rows import NestedRow, Row
 
-all_hashable: Callable[[Iterable[object]], bool] = frozenset[object]().isdisjoint
-"""Hash each of these values; raises what hashing raises."""
+_LONGEST = 80
+"""Maximum length of a value in a message."""
 
 _values = dict.values
 _IMMUTABLE = frozenset(
@@ -44,25 +47,45 @@ _IMMUTABLE = frozenset(
 
 
 def as_value(row: Row, operator: str) -> Row:
-    """Replace mutable values of a row that an operator emits by copies; returns the row.
+    """Bring the values of a row that an operator emits into canonical form, none shared; returns the row.
 
     Raises:
-        DeclarationError: a value cannot be copied.
+        DeclarationError: no column holds a value.
     """
-    try:
-        if type(row) is NestedRow:
-            row.drop_unchanged()
-        all_hashable(_values(row))
-    except Exception:  # noqa: BLE001 (not hashable, or by the user's own __hash__)
-        try:
-            row.copy_values()
-        except Exception as error:
-            raise DeclarationError(
-                f"{operator} emitted a row of which a value cannot be copied ({exception_text(error)}); "
-                "expected values that a column can hold, such as numbers, text, and lists of them",
-                operator,
-            ) from error
+    if type(row) is NestedRow:
+        row.drop_unchanged()
+    if are_plain(map(type, _values(row))):
+        return row
+    columns = row.columns
+    for name, value in list(dict.items(row)):
+        if type(value) not in PLAIN and name not in HIDDEN:
+            try:
+                dict.__setitem__(row, name, canonical(value, columns.form(name)))
+            except Exception as error:  # by the value's own methods, too
+                raise cannot_hold(operator, name, value, error) from error
     return row
+
+
+def cannot_hold(operator: str, name: object, value: object, error: Exception) -> DeclarationError:
+    """The error for a value that a column cannot hold; ``error`` says why, at its end."""
+    what = f"{shown(value)} ({type(value).__name__})"
+    text = f"{operator} failed on a tuple: column {name!r} cannot hold {what}: {reason(error)}"
+    return DeclarationError(text, operator, text)
+
+
+def reason(error: Exception) -> str:
+    """Why a value was refused; of Arrow's messages the end, since the value is shown already."""
+    text = (str(error).splitlines() or [type(error).__name__])[0]
+    return text if type(error) in (ValueError, TypeError) else text.rpartition(": ")[2]
+
+
+def shown(value: Any) -> str:
+    """A value on one line; the ``repr`` of an object may fail."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception as error:  # noqa: BLE001 (the user's code; the value is refused, and its message says why)
+        text = f"<its repr fails with {type(error).__name__}>"
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
 class SettledColumns:

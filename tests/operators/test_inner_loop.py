@@ -260,7 +260,7 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
         "changes a key that it reads", _mutated(r"(len\(entries\) != \d) or row\['k'\] is not came_\d", r"\1")),
     "a column missing is not seen": ("writes_nothing_sometimes", _mutated("value_0 is ABSENT or", "")),
     "a column more is not seen": ("adds_sometimes", _mutated(r"len\(entries\) != ", "0 > ")),
-    "a list passes between operators": ("passes its list on late", _mutated("not in ATOMS", "is None")),
+    "a list passes between operators": ("passes its list on late", _mutated("not in PLAIN", "is None")),
     "a row dropped leaves its values": ("doubles, by update, before a filter", _mutated(r"wipe\(\)", "None")),
     "rows between operators are not counted": ("map filter map", _mutated(r"processed \+= 1", "processed += 0")),
     "an index is not kept": ("map filter map", _mutated(r"keep\(index\)", "keep(index - 1)")),

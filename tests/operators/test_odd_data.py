@@ -269,13 +269,13 @@ def test_columns_that_came_alike_are_let_pass() -> None:
 
 
 def test_maps_stay_maps() -> None:
-    """Looked at, changed in place, or written by a whole row; they looked like lists of pairs."""
+    """Looked at, changed in place, or written by a whole row; in a row they are dicts."""
     kind = pa.map_(pa.string(), pa.int64())
     data = pa.RecordBatch.from_arrays([pa.array([[("a", 1)], None, []], kind), pa.array([0, 1, 2])], names=["m", DUE])
 
     def function(row: Row) -> Row:
         if row["m"]:
-            row["m"].append(("b", 2))
+            row["m"]["b"] = 2
         return {**row, "size": len(row["m"] or ())}
 
     operator = Operator("M", kind=Kind.MAP, function=function)

@@ -68,6 +68,8 @@ FAMILIES = (
 """The families of columns. Whether a ``datetime`` has a zone is asked of the value, not of its type."""
 _UNITE = ({"integers", "floats"}, {"integers", "decimals"})
 """Families whose values one column holds unchanged; of integers and floats as far as each value allows it."""
+SCALARS = frozenset(kind for family in FAMILIES for kind in family.python) - {list, dict}
+"""The Python types of values that are immutable, whatever their column; of a ``datetime`` see above."""
 _OF_TYPE = {kind: family.name for family in FAMILIES for kind in family.python}
 
 

@@ -16,7 +16,7 @@ from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import log_batch
 from fries_nb.operators.batch_results import mapped
-from fries_nb.operators.conversion import NOT_ARROW
+from fries_nb.operators.conversion import NOT_ARROW, to_python
 from fries_nb.operators.error_policy import is_watched
 from fries_nb.operators.failures import FAILURES, failure, set_aside
 from fries_nb.operators.instance import Instance
@@ -34,13 +34,13 @@ def call_of_batch(instance: Instance) -> Call:
     Raises (the call):
         OperatorError: it failed, and the operator has no dead-letter sink.
     """
-    whole, check = _whole(instance), instance.written.check_batch
+    whole, written = _whole(instance), instance.written
     if not is_watched(instance):
         return whole
 
     def call(batch: pa.RecordBatch) -> pa.RecordBatch:
         out = whole(batch)
-        check(out, batch)
+        written.check_batch(out, batch)
         return out
 
     def row_by_row(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -54,7 +54,8 @@ def call_of_batch(instance: Instance) -> Call:
             try:
                 made.append(call(row))
             except OperatorError as error:
-                [tuple_] = row.drop_columns([name for name in HIDDEN if name in row.schema.names]).to_pylist()
+                shown = row.drop_columns([name for name in HIDDEN if name in row.schema.names])
+                tuple_ = {name: to_python(shown.column(name))[0] for name in shown.schema.names}
                 set_aside(instance, tuple_, error, number)
         return _joined(made)
 
@@ -91,7 +92,9 @@ def _whole(instance: Instance) -> Call:
         if out is given and fit is mapped:
             return batch
         try:
-            return fit(out, batch, hidden)
+            made = fit(out, batch, hidden)
+            instance.written.require(made)
+            return made
         except NOT_ARROW as error:
             got = f"{out.num_rows} rows" if isinstance(out, pa.RecordBatch) else type(out).__name__
             raise DeclarationError(

@@ -12,6 +12,7 @@ that a column could hold is refused there:
   event times, else in UTC.
 - pandas' and numpy's times and durations become those of Python, unless they have nanoseconds; NaT and NA are nulls.
 
+>>> from datetime import timezone
 >>> canonical({"at": datetime(2024, 7, 1, 12, tzinfo=timezone(timedelta(hours=2))), "of": ((np.int8(1),), {2})})
 {'at': datetime.datetime(2024, 7, 1, 10, 0, tzinfo=zoneinfo.ZoneInfo(key='UTC')), 'of': [[1], [2]]}
 >>> canonical(1j)
@@ -22,21 +23,20 @@ TypeError: no column type holds complex; convert it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from datetime import date, datetime, time, timedelta, tzinfo
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 
-from fries_nb.dataflow.columns import families_of, two_apart
+from fries_nb.dataflow.columns import SCALARS, families_of, two_apart
 
 MOST_NESTED = 60
 """Maximum depth of a value, of lists and dicts in each other; Arrow's messages have little more."""
-PLAIN = frozenset({type(None), bool, int, float, str, bytes, Decimal, date, timedelta, UUID})
+PLAIN = (SCALARS - {time}) | {type(None)}
 """Python types of which every value is canonical."""
 ATOMS = PLAIN | {datetime, time}
 """Python types of immutable values, which are never copied."""
@@ -47,7 +47,7 @@ are_atoms = ATOMS.issuperset
 """Whether values of these types are all immutable."""
 
 
-class Form:
+class ColumnForm:
     """The form of the values of one column: the type of what came, if it was there, and the zone of its times.
 
     Args:
@@ -63,15 +63,15 @@ class Form:
         self.tz: tzinfo = pa.lib.string_to_tzinfo(kind.tz if has_zone else zone)  # type: ignore[union-attr]
         self.is_map = kind is not None and bool(pa.types.is_map(kind))
         self.fields = kind is not None and bool(pa.types.is_struct(kind))
-        self._inner: dict[Any, Form] = {}
+        self._inner: dict[Any, ColumnForm] = {}
 
-    def inner(self, name: Any = None) -> Form:
+    def inner(self, name: Any = None) -> ColumnForm:
         """The form of an element of a list, or of the values of a map (``None``), or of a field of a struct."""
         if self.kind is None or not self.kind.num_fields:
             return self
         found = self._inner.get(name)
         if found is None:
-            found = self._inner[name] = Form(self._type_of(name), self.zone)
+            found = self._inner[name] = ColumnForm(self._type_of(name), self.zone)
         return found
 
     def _type_of(self, name: Any) -> pa.DataType | None:
@@ -86,16 +86,16 @@ class Form:
 
 
 @lru_cache(maxsize=1024)
-def form_of(kind: pa.DataType | None, zone: str) -> Form:
+def form_of(kind: pa.DataType | None, zone: str) -> ColumnForm:
     """The form of the values of a column of this type, in a stream with this zone."""
-    return Form(kind, zone)
+    return ColumnForm(kind, zone)
 
 
 IN_UTC = form_of(None, "UTC")
 """The form of the values of a new column."""
 
 
-def canonical(value: Any, form: Form = IN_UTC, depth: int = 0) -> Any:
+def canonical(value: Any, form: ColumnForm = IN_UTC, depth: int = 0) -> Any:
     """A value as a column of this form gives it back; no mutable part of it is shared.
 
     Args:
@@ -112,14 +112,14 @@ def canonical(value: Any, form: Form = IN_UTC, depth: int = 0) -> Any:
         return value
     if depth >= MOST_NESTED:
         raise TypeError(f"it is nested more than {MOST_NESTED} deep; flatten it")
-    convert = _CONVERSIONS.get(kind) or _conversion_of(kind)
+    convert = _CONVERSIONS.get(kind) or _conversion_of(kind)  # type: ignore[arg-type]
     if convert is None:
         remedy = "give its name or its value" if issubclass(kind, Enum) else "convert it"
         raise TypeError(f"no column type holds {kind.__name__}; {remedy}")
     return convert(value, form, depth)
 
 
-def _time(value: datetime, form: Form, depth: int) -> datetime:
+def _time(value: datetime, form: ColumnForm, depth: int) -> datetime:
     if value.tzinfo is None:
         return value.replace(fold=0) if value.fold else value
     try:
@@ -128,26 +128,26 @@ def _time(value: datetime, form: Form, depth: int) -> datetime:
         raise TypeError(f"the time in {form.tz} is outside the years 1 to 9999") from error
 
 
-def _datetime(value: Any, form: Form, depth: int) -> Any:
+def _datetime(value: Any, form: ColumnForm, depth: int) -> Any:
     if getattr(value, "nanosecond", 0):  # pandas' own; no other type holds it
         return value if value.tzinfo is None else value.tz_convert(form.tz)
     day, moment = (value.year, value.month, value.day), (value.hour, value.minute, value.second, value.microsecond)
     return _time(datetime(*day, *moment, value.tzinfo, fold=value.fold), form, depth)
 
 
-def _time_of_day(value: time, form: Form, depth: int) -> time:
+def _time_of_day(value: time, form: ColumnForm, depth: int) -> time:
     if value.tzinfo is not None:
         raise TypeError("a column of times of day has no zone; give the time of a day, or without the zone")
     return time(value.hour, value.minute, value.second, value.microsecond)
 
 
-def _duration(value: Any, form: Form, depth: int) -> Any:
+def _duration(value: Any, form: ColumnForm, depth: int) -> Any:
     if getattr(value, "nanoseconds", 0):
         return value
     return timedelta(value.days, value.seconds, value.microseconds)
 
 
-def _numpy_time(value: Any, form: Form, depth: int) -> Any:
+def _numpy_time(value: Any, form: ColumnForm, depth: int) -> Any:
     """A datetime64 or a timedelta64."""
     if np.isnat(value):
         return None
@@ -167,7 +167,7 @@ def _numpy_time(value: Any, form: Form, depth: int) -> Any:
     return found
 
 
-def _number(value: Any, form: Form, depth: int) -> Any:
+def _number(value: Any, form: ColumnForm, depth: int) -> Any:
     """A number of numpy."""
     found = value.item()
     if type(found) not in PLAIN:
@@ -175,7 +175,7 @@ def _number(value: Any, form: Form, depth: int) -> Any:
     return found
 
 
-def _map(pairs: Any, form: Form, depth: int) -> Any:
+def _map(pairs: Any, form: ColumnForm, depth: int) -> Any:
     """A dict of these pairs; the pairs, if keys are not hashable."""
     try:
         return _dict(dict(pairs), form, depth)
@@ -184,7 +184,7 @@ def _map(pairs: Any, form: Form, depth: int) -> Any:
         return [(canonical(key, keys, depth + 1), canonical(item, items, depth + 1)) for key, item in pairs]
 
 
-def _list(value: Any, form: Form, depth: int) -> Any:
+def _list(value: Any, form: ColumnForm, depth: int) -> Any:
     if form.is_map and all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in value):
         return _map(value, form, depth)
     found = list(value)
@@ -197,7 +197,7 @@ def _list(value: Any, form: Form, depth: int) -> Any:
     return found
 
 
-def _dict(value: Mapping[Any, Any], form: Form, depth: int) -> dict[Any, Any]:
+def _dict(value: Mapping[Any, Any], form: ColumnForm, depth: int) -> dict[Any, Any]:
     found = {}
     for name, inner in dict.items(value) if type(value) is dict else value.items():
         if form.is_map:
@@ -215,13 +215,13 @@ def _name(name: Any) -> str:
     return str.__str__(name)
 
 
-def _array(value: np.ndarray[Any, Any], form: Form, depth: int) -> Any:
+def _array(value: np.ndarray[Any, Any], form: ColumnForm, depth: int) -> Any:
     if not value.ndim:
         return None if value is np.ma.masked else canonical(value[()], form, depth)
     return _list(value.tolist() if value.dtype.kind in "biufU" and value.dtype.itemsize <= 8 else value, form, depth)
 
 
-_Conversion = Callable[[Any, Form, int], Any]
+_Conversion = Callable[[Any, ColumnForm, int], Any]
 _CONVERSIONS: dict[type, _Conversion] = {
     datetime: _time, time: _time_of_day, list: _list, tuple: _list, set: _list, frozenset: _list, dict: _dict,
     type({}.values()): _list, type({}.keys()): _list,
@@ -235,7 +235,6 @@ _SUBCLASSES: dict[type, _Conversion] = {
     str: lambda value, form, depth: str.__str__(value), int: lambda value, form, depth: int.__int__(value),
     float: lambda value, form, depth: float.__float__(value),
     bytes: lambda value, form, depth: bytes(memoryview(value)), Decimal: lambda value, form, depth: Decimal(value),
-    UUID: lambda value, form, depth: UUID(int=value.int),
 }  # fmt: skip
 
 

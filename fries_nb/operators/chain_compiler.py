@@ -114,7 +114,7 @@ def resumed_steps(
     emits = emits_of(outputs, instances[-1])
     for position in range(len(instances) - 1, -1, -1):
         instance = instances[position]
-        behind = Behind(emits, SETTLED if position == len(instances) - 1 else UNKNOWN, str)
+        behind = Behind(instance.written.requiring(emits), SETTLED if position == len(instances) - 1 else UNKNOWN, str)
         step_of = CALLS[instance.operator.kind].step
         resumed.append(step_of(instance, replace(behind, call=call)))
         if position:
@@ -142,7 +142,7 @@ class _Call:
 
     def step(self, side: Sides, least: int, emits: Sequence[Emit]) -> Step:
         """The step, given what takes its rows."""
-        return self.make(self.instance, Behind(emits, least, side))
+        return self.make(self.instance, Behind(self.instance.written.requiring(emits), least, side))
 
     def then(self, step: Step) -> Step:
         """The step, and what is to be done after it."""

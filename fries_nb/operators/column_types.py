@@ -22,7 +22,7 @@ fries_nb.errors.DeclarationError: FM failed on a tuple: column 'x' cannot hold '
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -33,13 +33,13 @@ from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.dataflow.table_columns import is_fixed, taken
 from fries_nb.errors import DeclarationError
 from fries_nb.operators.conversion import NOT_ARROW, to_arrow
-from fries_nb.operators.outputs import refuse_as_name
 from fries_nb.operators.rows import Columns, Row, WholeRow, derived
-from fries_nb.operators.values import cannot_hold, reason, shown
+from fries_nb.operators.values import cannot_hold, reason, refuse_as_name, shown
 
 _EXACT = 2**53
 """Largest integer up to which all integers fit a column of floats."""
 _ABSENT: Any = object()
+Emit = Callable[[Row], None]
 
 
 class TypesMark(NamedTuple):
@@ -56,16 +56,20 @@ class ColumnTypes:
     """The types of the columns that one operator at one worker has written with its current function.
 
     Attributes:
-        needed: columns that each row must have, each with the operator that is keyed by it.
+        needed: for each branch the columns that each row must have, each with the operator that is keyed by it.
+        emitted: the columns that the rows for the next operator of the chain have had.
         agreed: columns that other workers of the operator have written, or that the sink's table has; this worker must
             keep their types and satisfy the table's constraints.
     """
 
-    __slots__ = ("_columns", "_examples", "_fixed", "_input", "_kinds", "_operator", "_types", "agreed", "needed")
+    __slots__ = (
+        "_columns", "_examples", "_fixed", "_input", "_kinds", "_operator", "_types", "agreed", "emitted", "needed",
+    )  # fmt: skip
 
     def __init__(self, operator: str) -> None:
         self._operator = operator
-        self.needed: Mapping[str, str] = {}
+        self.needed: Sequence[Mapping[str, str]] = ()
+        self.emitted: dict[str, None] = {}
         self.agreed = pa.schema([])
         self.forget()
 
@@ -73,7 +77,43 @@ class ColumnTypes:
         """Discard learned types, since other functions run now."""
         self._columns: Columns | None = None
         self._input: pa.Schema | None = None
+        self.emitted.clear()
         self._forget_types()
+
+    def requiring(self, emits: Sequence[Emit]) -> Sequence[Emit]:
+        """These functions, which take the rows of each branch, as ones that refuse a row without a key column.
+
+        Raises (the functions):
+            DeclarationError: the row lacks a column that an operator behind is keyed by.
+        """
+        asked = [*self.needed, *[{}] * (len(emits) - len(self.needed))]
+        return [self._requiring(emit, names) if names else emit for emit, names in zip(emits, asked, strict=True)]
+
+    def _requiring(self, emit: Emit, needed: Mapping[str, str]) -> Emit:
+        names, complete = tuple(needed), None
+
+        def emit_complete(row: Row) -> None:
+            nonlocal complete
+            came = row.columns.names
+            if came is not complete or type(row) is WholeRow:
+                for name in names:
+                    if name not in row:
+                        raise self._lacks(name, needed[name], list(map(str, row)))
+                if type(row) is not WholeRow and all(name in came for name in names):
+                    complete = came  # so that no other row of such a batch needs a look, unless it is whole
+            emit(row)
+
+        return emit_complete
+
+    def require(self, out: pa.RecordBatch) -> None:
+        """Check that a batch that a vectorised function made has the key columns.
+
+        Raises:
+            DeclarationError: it does not.
+        """
+        for name, of in self.needed[0].items() if self.needed and out.num_rows else ():
+            if name not in out.schema.names:
+                raise self._lacks(name, of, [each for each in out.schema.names if each not in HIDDEN])
 
     def _forget_types(self) -> None:
         self._types: dict[str, pa.DataType] = {field.name: field.type for field in self.agreed}
@@ -99,12 +139,8 @@ class ColumnTypes:
             came: the input row that it derives from.
 
         Raises:
-            DeclarationError: a value has no Arrow type, or none that earlier values of its column share; or the row
-                lacks a key column.
+            DeclarationError: a value has no Arrow type, or none that earlier values of its column share.
         """
-        for name in self.needed:
-            if name not in out:
-                raise self._lacks(name, [str(each) for each in out])
         columns = out.columns
         if columns is not self._columns:
             self._columns = columns
@@ -132,11 +168,8 @@ class ColumnTypes:
             came: its input.
 
         Raises:
-            DeclarationError: a column has another type than before, or rows lack a key.
+            DeclarationError: a column has another type than before.
         """
-        for name in self.needed if out.num_rows else ():
-            if name not in out.schema.names:
-                raise self._lacks(name, [each for each in out.schema.names if each not in HIDDEN])
         for column in self._fixed if out.num_rows else ():
             self._check_column(column, out)
         self._follow(came.schema)
@@ -241,10 +274,10 @@ class ColumnTypes:
         if _takes_all(kind, type(value)):
             sure.add(type(value))
 
-    def _lacks(self, name: str, columns: Sequence[str]) -> DeclarationError:
+    def _lacks(self, name: str, of: str, columns: Sequence[str]) -> DeclarationError:
         text = (
             f"{self._operator} failed on a tuple: its row has {', '.join(columns) or 'no columns'}, and "
-            f"{self.needed[name]} is keyed by {name}"
+            f"{of} is keyed by {name}"
         )
         return DeclarationError(text, self._operator, text)
 

@@ -180,18 +180,20 @@ def _nested(values: Sequence[Any], known: pa.DataType | None, zone: str) -> pa.A
     """A column of lists, structs or maps, of the columns of what is in them."""
     there = [value for value in values if value is not None]
     mask = pa.array([value is None for value in values]) if len(there) < len(values) else None
-    family = "" if known is None else family_of(known)
+    like = pa.null() if known is None else known
+    family = family_of(like)
     if family == "maps" and all(type(value) is dict or _are_pairs(value) for value in there):
         pairs = [list(value.items()) if type(value) is dict else value for value in there]
         keys, items = [list(map(itemgetter(at), chain.from_iterable(pairs))) for at in (0, 1)]
-        columns = to_arrow(keys, known.key_type, zone), to_arrow(items, known.item_type, zone)
-        return pa.MapArray.from_arrays(_offsets(values), *columns, mask=mask)
+        entries = to_arrow(keys, like.key_type, zone), to_arrow(items, like.item_type, zone)
+        return pa.MapArray.from_arrays(_offsets(values), *entries, mask=mask)
     if type(there[0]) is list:
         items = list(chain.from_iterable(there))
         return pa.ListArray.from_arrays(
-            _offsets(values), to_arrow(items, known.value_type if family == "lists" else None, zone), mask=mask
+            _offsets(values), to_arrow(items, like.value_type if family == "lists" else None, zone), mask=mask
         )
-    types = {known.field(at).name: known.field(at).type for at in range(known.num_fields)} if family == "structs" else {}
+    fields = [like.field(at) for at in range(like.num_fields)] if family == "structs" else []
+    types = {field.name: field.type for field in fields}
     names = list(dict.fromkeys(chain(types, chain.from_iterable(there))))
     if not names:
         return pa.array(values, type=pa.struct([]))

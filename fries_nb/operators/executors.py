@@ -129,6 +129,7 @@ class RowExecutor:
             instance.written.forget()
         self._noted.clear()
         self._forget_settled()
+        self._forget_emitted()
         if self._columns is not None:
             self._columns.settle(self._settled.names)
         self._first = self._first_recording = compile_chain(self._instances, self._outputs, self._side)
@@ -166,7 +167,9 @@ class RowExecutor:
             refused.clear()
         if self._columns is None or batch.schema != self._columns.batch.schema:
             self._forget_settled()
-        self._columns = Columns(batch, self._reads)
+        before, self._columns = self._columns, Columns(batch, self._reads)
+        if before is not None and not set(before.names) <= set(self._columns.names):
+            self._forget_emitted()
         self._columns.settle(self._settled.names)
         if self._joined:
             self._learn_types(self._columns.names)
@@ -188,6 +191,13 @@ class RowExecutor:
         self._settled.forget()
         for output in self._outputs:
             output.is_known = False
+
+    def _forget_emitted(self) -> None:
+        """Forget the columns that rows have had, since other functions run, or rows have lost columns."""
+        for output in self._outputs:
+            output.emitted.clear()
+        for instance in self._instances:
+            instance.written.emitted.clear()
 
     def _learn_types(self, names: Sequence[str]) -> None:
         self._reads.joined = joined_types(self._joined, names)
@@ -279,7 +289,7 @@ class RowExecutor:
         """Make a batch of rows."""
         columns = output[0].columns if output else output.captured[0][1].columns
         try:
-            batch = assemble(output, columns, types, output.captured)
+            batch = assemble(output, columns, types, output.captured, output.emitted)
             self._check_names(columns, batch.schema.names)
             return batch
         except NOT_ARROW as error:

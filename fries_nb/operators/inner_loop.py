@@ -148,6 +148,8 @@ class InnerLoop:
         Raises:
             OperatorError: a function failed on the row ``reached``.
         """
+        if not self._crossing(columns) <= self._written:
+            self._writes = ()
         if not self._is_ready(columns):
             start = self._begin(columns, start, end)
         first = start
@@ -197,7 +199,13 @@ class InnerLoop:
 
     def _is_ready(self, columns: Columns) -> bool:
         """Whether the loop can process rows of this batch now."""
-        return bool(self._writes) and columns.plain >= SETTLED and self._written <= columns.written.keys()
+        is_learned = bool(self._writes) and self._crossing(columns) <= self._written
+        return is_learned and columns.plain >= SETTLED and self._written <= columns.written.keys()
+
+    def _crossing(self, columns: Columns) -> set[str]:
+        """The new columns that rows between two operators have, as nulls if they were not written."""
+        names = {name for instance in self._instances[:-1] for name in instance.written.emitted}
+        return names.difference(columns.names) if names else names
 
     def _run_once(self, columns: Columns, start: int, end: int) -> int:
         """Process rows up to one that is unexpected, and complete that one."""

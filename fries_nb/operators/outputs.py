@@ -35,6 +35,7 @@ from fries_nb.dataflow.columns import alike
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.operators.conversion import to_arrow
 from fries_nb.operators.rows import NOTHING, Columns, Row, WholeRow
+from fries_nb.operators.values import refuse_as_name
 
 MOST_ROWS = 4096
 """Maximum number of Python rows kept for one tuple before they are packed, which takes a tenth of their memory."""
@@ -105,6 +106,7 @@ class Output(list[Row]):
         types: the types of the columns written so far.
         captured: rows that arrived as columns, each part with the number of row objects before it.
         is_known: whether columns have begun to settle in it (see ``values``).
+        emitted: the columns that were written to earlier rows, and are null in later ones that lack them.
     """
 
     is_known = False
@@ -114,6 +116,7 @@ class Output(list[Row]):
         self.batches: list[pa.RecordBatch] = []
         self.types: Types = {}
         self.captured: list[tuple[int, Captured]] = []
+        self.emitted: dict[str, None] = {}
         self.assembled = assembled
         self.learn = learn
 
@@ -162,6 +165,7 @@ class Apart(ManyOutputs):
 
     def __init__(self, front: Output) -> None:
         super().__init__(front.assembled, lambda types: None)
+        self.emitted = front.emitted
         self._front = front
 
     @property
@@ -204,6 +208,7 @@ def assemble(
     columns: Columns,
     types: dict[str, pa.DataType],
     captured: CapturedParts = (),
+    emitted: dict[str, None] | None = None,
 ) -> pa.RecordBatch:
     """Make one batch of rows, with the hidden columns.
 
@@ -214,6 +219,7 @@ def assemble(
             integers does not change its type needlessly.
         captured: rows that are columns already, each part with the number of row objects before it. There is at least
             one row in all.
+        emitted: columns that earlier rows had, which are null in those that lack them; extended.
 
     Raises:
         ValueError: a column has no Arrow type, or an invalid name.
@@ -225,11 +231,15 @@ def assemble(
     if whole and captured:
         rows, captured = _objects(rows, captured), ()
     origin = _origin(_indices(rows, captured), columns.batch)
-    if not whole and not columns.written:
+    if not whole and not columns.written and not emitted:
         return origin
     values = _all_values(rows) if whole else {name: _column(rows, captured, name) for name in columns.written}
     for name in values.keys() - set(columns.names):
         refuse_as_name(name)
+    if emitted is not None:
+        there = values.keys() | (set() if whole else set(columns.names))
+        values |= {name: [None] * origin.num_rows for name in emitted if name not in there}
+        emitted.update(dict.fromkeys(name for name in values if name not in HIDDEN))
     names = [name for name in (values if whole else dict.fromkeys((*columns.names, *values))) if name not in HIDDEN]
     arrays: list[pa.Array] = []
     for name in names:
@@ -316,22 +326,6 @@ def _values(rows: Sequence[Row], name: str) -> list[Any]:
         return list(map(itemgetter(name), rows))
     except KeyError:
         return [row.get(name) for row in rows]
-
-
-def refuse_as_name(name: Any) -> None:
-    """Refuse a column of this name.
-
-    Raises:
-        ValueError: it is no text, or none that could be written.
-    """
-    if not isinstance(name, str):
-        raise ValueError(f"a column's name is text; got {name!r} ({type(name).__name__})")
-    if not name:
-        raise ValueError("a column's name is text of at least one character; got ''")
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"the column's name {name!r} is no text that can be written: {error.reason}") from error
 
 
 @lru_cache(maxsize=256)

@@ -29,7 +29,7 @@ from typing import Any
 import pyarrow as pa
 
 from fries_nb.dataflow.hidden_columns import HIDDEN, TIME, TRANSACTION
-from fries_nb.operators.canonical import Form, form_of
+from fries_nb.operators.canonical import ColumnForm, form_of
 from fries_nb.operators.conversion import copied, is_mutable, to_python, unchanged
 
 UNKNOWN, SETTLED, UNWRITTEN = range(3)
@@ -58,7 +58,7 @@ class Reads:
     def __init__(self) -> None:
         self.names: tuple[str, ...] = ()
         self.joined: dict[str, pa.DataType] = {}
-        self.forms: dict[str, Form] = {}
+        self.forms: dict[str, ColumnForm] = {}
         self.zone = "UTC"
         self._schema: pa.Schema | None = None
         self._layout: Layout = (), (), frozenset()
@@ -84,13 +84,12 @@ class Reads:
             self.zone = (time.tz if pa.types.is_timestamp(time) else None) or "UTC"
         return self._layout
 
-    def form(self, name: str) -> Form:
+    def form(self, name: str) -> ColumnForm:
         """The form of the values that are written to a column."""
         found = self.forms.get(name)
         if found is None:
             schema = self._schema
-            came = schema is not None and name in schema.names
-            kind = schema.field(name).type if came else self.joined.get(name)
+            kind = self.joined.get(name) if schema is None or name not in schema.names else schema.field(name).type
             found = self.forms[name] = form_of(kind, self.zone)
         return found
 
@@ -133,7 +132,10 @@ class Columns(dict[str, list[Any]]):
         if name not in self.names:
             raise KeyError(f"no column {name!r}; this row has {', '.join(self.names) or 'none'}")
         self._reads.add(name)
-        self[name] = values = to_python(self.batch.column(name))
+        try:
+            self[name] = values = to_python(self.batch.column(name))
+        except ValueError as error:
+            raise ValueError(f"column {name!r}: {error}") from error
         return values
 
     def settle(self, names: frozenset[str]) -> None:

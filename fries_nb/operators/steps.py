@@ -27,7 +27,7 @@ from fries_nb.operators.instance import Instance
 from fries_nb.operators.rows import ALONE, UNKNOWN, UNWRITTEN, Row, derived, detach
 from fries_nb.operators.state import key_reader
 from fries_nb.operators.timed_calls import timed_call
-from fries_nb.operators.values import as_value
+from fries_nb.operators.values import EmittedColumns, as_value
 
 Step = Callable[[Row], None]
 Emit = Callable[[Row], None]
@@ -119,9 +119,8 @@ def row_map_step(instance: Instance, behind: Behind) -> Step:
             emit(out if out.columns.plain >= least else as_value(out, operator))
         elif isinstance(out, dict):  # a row kept from an earlier tuple, too, is emitted for the current one
             new = derived(out, row)
-            if least > UNKNOWN:
-                if not are_atoms(map(type, values(new))):
-                    as_value(new, operator)
+            if least > UNKNOWN and not are_atoms(map(type, values(new))):
+                as_value(new, operator)
             emit(new)
         elif out is not None:
             raise DeclarationError(
@@ -350,14 +349,17 @@ def dedup_step(instance: Instance, behind: Behind) -> Step:
 
 
 def crossing_step(before: Instance, instance: Instance, step: Step) -> Step:
-    """Passes rows from one operator of a chain to the next, as values, and counts them."""
-    operator, values = before.worker.operator, dict.values
+    """Passes rows from one operator of a chain to the next, as values with all columns, and counts them."""
+    operator, values, keys = before.worker.operator, dict.values, dict.keys
+    emitted = EmittedColumns(before.written.emitted, operator)
 
     def crossing(row: Row) -> None:
         instance.processed += 1
-        if row.columns.plain < UNWRITTEN:
+        if row.columns.plain < UNWRITTEN or emitted.keys:
             if not are_plain(map(type, values(row))):
                 as_value(row, operator)
+            if keys(row) != emitted.keys:
+                emitted.complete(row)
         step(row)
 
     return crossing

@@ -29,7 +29,7 @@ import pyarrow as pa
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import DeclarationError
 from fries_nb.operators.canonical import PLAIN, are_plain, canonical
-from fries_nb.operators.rows import NestedRow, Row
+from fries_nb.operators.rows import UNREAD, NestedRow, Row
 
 _LONGEST = 80
 """Maximum length of a value in a message."""
@@ -64,6 +64,63 @@ def as_value(row: Row, operator: str) -> Row:
             except Exception as error:  # by the value's own methods, too
                 raise cannot_hold(operator, name, value, error) from error
     return row
+
+
+class EmittedColumns:
+    """The columns that an operator's rows have had, which are null in later rows that lack them, as in a column.
+
+    Args:
+        names: the columns; shared by all compilations of the chain.
+        operator: the name of the operator.
+
+    Attributes:
+        keys: what the last row held that was completed; a row that holds the same has all columns.
+    """
+
+    __slots__ = ("_names", "_operator", "keys")
+
+    def __init__(self, names: dict[str, None], operator: str) -> None:
+        self._names, self._operator = names, operator
+        self.keys: frozenset[object] = frozenset()
+
+    def complete(self, row: Row) -> None:
+        """Add to a row, as nulls, the columns that it lacks.
+
+        Raises:
+            DeclarationError: a column has no name that can be written.
+        """
+        names = self._names
+        name: Any
+        for name in dict.keys(row):
+            if name not in names and name is not UNREAD and name not in HIDDEN:
+                self._add(name)
+        for name in names:
+            if name not in row:
+                row[name] = None
+        self.keys = frozenset(dict.keys(row))
+
+    def _add(self, name: Any) -> None:
+        try:
+            refuse_as_name(name)
+        except ValueError as error:
+            raise DeclarationError(f"{self._operator} failed on a tuple: {error}", self._operator) from error
+        self._names[name] = None
+
+
+def refuse_as_name(name: Any) -> None:
+    """Refuse a column of this name.
+
+    Raises:
+        ValueError: it is no text, or none that could be written.
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"a column's name is text; got {name!r} ({type(name).__name__})")
+    if not name:
+        raise ValueError("a column's name is text of at least one character; got ''")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the column's name {name!r} is no text that can be written: {error.reason}") from error
 
 
 def cannot_hold(operator: str, name: object, value: object, error: Exception) -> DeclarationError:

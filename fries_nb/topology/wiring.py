@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
-from fries_nb.dataflow.traits import ColumnsOut
+from fries_nb.dataflow.traits import ColumnsOut, Holds
 from fries_nb.messages import ChannelId, WorkerId
 from fries_nb.topology.partitioning import Bins, routing_table
 from fries_nb.topology.routing_table import RoutingTable
@@ -64,6 +64,10 @@ class OutEdge:
         return routing_table(len(self.routed_channels)) if self.table is None else self.table.owners
 
 
+Needed = tuple[Mapping[str, str], ...]
+"""For each branch of an operator the key columns that its rows must have, each with the operator keyed by it."""
+
+
 @dataclass(frozen=True)
 class Wiring:
     """The wiring of one worker.
@@ -74,7 +78,7 @@ class Wiring:
         incoming: channels into the first operator; none for a source.
         edges: out-edges of the last operator.
         left: for a self-join, the operator whose tuples are the left side; else empty.
-        needed: operator of the chain to the key columns that its rows must have, each with the operator keyed by it.
+        needed: for each operator of the chain what its rows must have.
         feedback: for a loop's head, the operators whose channels to it are feedback channels.
         keys: operator that sends by key to the key columns of its rows.
     """
@@ -84,7 +88,7 @@ class Wiring:
     incoming: tuple[ChannelId, ...]
     edges: tuple[OutEdge, ...]
     left: str
-    needed: tuple[Mapping[str, str], ...]
+    needed: tuple[Needed, ...]
     feedback: frozenset[str] = frozenset()
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -118,7 +122,7 @@ def wire(topology: Topology, chain: tuple[str, ...], index: int) -> Wiring:
     incoming = [channel for edge in in_edges for channel in topology.channels_of(edge) if channel.receiver == me_in]
     left = in_edges[0].source if first.traits.two_sided and in_edges else ""
     edges = tuple(_out_edge(topology, edge, me_out) for edge in graph.out_edges(last.name))
-    needed = tuple(_needed(graph, name) for name in chain)
+    needed = tuple(_needed_by_branch(graph, name) for name in chain)
     feedback = frozenset(edge.source for edge in in_edges if edge.feedback)
     keys = {edge.source: edge.key for edge in in_edges if edge.partitioning is Partitioning.HASH}
     operators = tuple(graph.operator(name) for name in chain)
@@ -133,20 +137,30 @@ def wirings_of(topology: Topology, host: int) -> Iterator[Wiring]:
                 yield wire(topology, chain, index)
 
 
-def _needed(graph: Graph, name: str) -> dict[str, str]:
-    """The key columns that an operator's rows must have, each with the operator that is keyed by it."""
+def _needed_by_branch(graph: Graph, name: str) -> Needed:
+    """The key columns that an operator's rows must have, by branch, each with the operator that is keyed by it."""
+    return tuple(_needed(graph, name, branch) for branch in range(graph.operator(name).branches))
+
+
+def _needed(graph: Graph, name: str, branch: int) -> dict[str, str]:
     needed: dict[str, str] = {}
-    ahead, seen = list(graph.out_edges(name)), set[str]()
+    ahead, seen = [edge for edge in graph.out_edges(name) if edge.branch == branch], set[str]()
     while ahead:
         edge = ahead.pop()
-        for column in edge.key:
+        for column in (*edge.key, *_joined_on(graph.operator(edge.to))):
             needed.setdefault(column, edge.to)
         if edge.to in seen:
             continue
         seen.add(edge.to)
-        if graph.operator(edge.to).traits.columns is ColumnsOut.SAME:  # it adds no columns, so its input needs the key
-            ahead += graph.out_edges(edge.to)
+        after = graph.operator(edge.to)
+        if after.traits.columns is ColumnsOut.SAME and (after.branches == 1 or after.traits.heads_loop):
+            ahead += graph.out_edges(edge.to)  # it adds no columns, so its input needs the key; a split asks itself
     return needed
+
+
+def _joined_on(operator: Operator) -> tuple[str, ...]:
+    """The key of the table with which an operator joins rows."""
+    return tuple(operator.function.key) if operator.traits.holds is Holds.TABLE and operator.function else ()
 
 
 def _out_edge(topology: Topology, edge: Edge, sender: WorkerId) -> OutEdge:

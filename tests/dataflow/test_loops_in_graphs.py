@@ -197,4 +197,4 @@ def test_needed_columns_round_a_loop():
 
     flow.source("S", rate(1)).iterate("L", body).dedup("X", on="k").sink("out", memory())
     topology = Topology.dealt(flow.graph(), hosts=1)
-    assert wire(topology, ("G",), 0).needed == ({"k": "X"},)
+    assert wire(topology, ("G",), 0).needed == (({"k": "X"},),)

@@ -154,7 +154,7 @@ def test_the_users_traceback_starts_at_the_users_frame_and_ends_there(broken: In
         (instance("M", Kind.MAP, lambda row: [row]), "M returned list; a map returns one row"),
         (instance("M", Kind.FLAT_MAP, lambda row: [1]), "M yielded int; expected rows"),
         (instance("M", Kind.SPLIT, lambda row: 2, branches=2), "M routed a tuple to branch 2; it has branches 0 to 1"),
-        (instance("M", Kind.MAP, lambda row: row | {"x": object()}), r"column 'x' cannot hold <obj.*> \(object\): no column"),
+        (instance("M", Kind.MAP, lambda row: row | {"x": object()}), r"column 'x' cannot hold <obj.*> \(object\): no"),
         (
             instance("M", Kind.MAP, lambda row: row | {"x": [1, "a"][row["n"]]}),
             r"^M failed on a tuple: column 'x' cannot hold 'a' \(str\): it was int64 before, and a column keeps its",

@@ -100,7 +100,7 @@ def test_what_no_column_holds_is_named_with_its_operator() -> None:
     def keeper(row: Row) -> Row:
         return row | {"of": [iter(()), (one for one in ())]}
 
-    with pytest.raises(DeclarationError, match="^keeper failed on a tuple: column 'of' .* type holds tuple_iterator"):
+    with pytest.raises(DeclarationError, match=r"^keeper failed on a tuple: column 'of' .* type holds tuple_iterator"):
         outcome(numbers(1), instance(keeper))
 
 

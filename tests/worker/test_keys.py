@@ -71,7 +71,7 @@ def test_an_operator_that_pauses_stands_in_front_of_a_row_without_its_key() -> N
     one.arrive(0, data(2))
     one.run()
     [failed] = one.answers(Failed)
-    assert failed.error == "M sends rows with columns v; Z is keyed by n"
+    assert failed.error == "M failed on a tuple: its row has v, and Z is keyed by n"
 
 
 def test_what_operators_below_are_keyed_by_is_asked_of_the_one_that_makes_the_rows() -> None:
@@ -83,5 +83,5 @@ def test_what_operators_below_are_keyed_by_is_asked_of_the_one_that_makes_the_ro
         Edge("K", "L", Partitioning.HASH, ("l",)),
     )  # fmt: skip
     graph = Graph("g", tuple(operators), edges)
-    assert wire(Topology.dealt(graph, 1), ("M", "F"), 0).needed == ({"k": "K", "j": "K"}, {"k": "K", "j": "K"})
-    assert wire(Topology.dealt(graph, 1), ("K",), 0).needed == ({"l": "L"},)
+    assert wire(Topology.dealt(graph, 1), ("M", "F"), 0).needed == (({"k": "K", "j": "K"},), ({"k": "K", "j": "K"},))
+    assert wire(Topology.dealt(graph, 1), ("K",), 0).needed == (({"l": "L"},),)

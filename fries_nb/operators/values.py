@@ -90,8 +90,7 @@ class EmittedColumns:
             DeclarationError: a column has no name that can be written.
         """
         names = self._names
-        name: Any
-        for name in dict.keys(row):
+        for name in list[Any](dict.keys(row)):
             if name not in names and name is not UNREAD and name not in HIDDEN:
                 self._add(name)
         for name in names:

@@ -36,7 +36,7 @@ class Whole(enum.IntEnum):
     A = 1
 
 
-class Word(str, enum.Enum):
+class Word(enum.StrEnum):
     A = "a"
 
 
@@ -61,7 +61,8 @@ HELD: dict[str, list[Any]] = {
     "integers": [1, None, 2],
     "floats and integers": [0.5, float("inf"), 1.5],
     "times of several zones": [
-        NOON.replace(tzinfo=dt.UTC), NOON.replace(tzinfo=dt.timezone(dt.timedelta(hours=2))), NOON.replace(tzinfo=WEST)],
+        NOON.replace(tzinfo=dt.UTC), NOON.replace(tzinfo=dt.timezone(dt.timedelta(hours=2))),
+        NOON.replace(tzinfo=WEST)],
     "times without a zone": [NOON, NOON.replace(fold=1), None],
     "own times": [Day(2024, 1, 1, tzinfo=WEST), Day(2024, 1, 2, tzinfo=dt.UTC), None],
     "numbers of numpy": [np.int8(1), np.int64(2), np.uint16(3)],

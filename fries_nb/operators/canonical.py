@@ -23,7 +23,7 @@ TypeError: no column type holds complex; convert it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import date, datetime, time, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
@@ -123,7 +123,7 @@ def _time(value: datetime, form: ColumnForm, depth: int) -> datetime:
     if value.tzinfo is None:
         return value.replace(fold=0) if value.fold else value
     try:
-        return value.astimezone(form.tz).replace(fold=0) if form.tz is not value.tzinfo else value
+        return value.astimezone(UTC).astimezone(form.tz)  # by UTC, since a time in its own zone stays as it is
     except OverflowError as error:
         raise TypeError(f"the time in {form.tz} is outside the years 1 to 9999") from error
 

@@ -90,13 +90,14 @@ class EmittedColumns:
             DeclarationError: a column has no name that can be written.
         """
         names = self._names
-        for name in list[Any](dict.keys(row)):
+        held: dict[Any, Any] = row
+        for name in dict.keys(held):
             if name not in names and name is not UNREAD and name not in HIDDEN:
                 self._add(name)
         for name in names:
             if name not in row:
                 row[name] = None
-        self.keys = frozenset(dict.keys(row))
+        self.keys = frozenset(dict.keys(held))
 
     def _add(self, name: Any) -> None:
         try:

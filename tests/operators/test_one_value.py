@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -30,6 +31,8 @@ from fries_nb.operators.instance import Instance
 Row = dict[str, Any]
 WEST, BERLIN = dt.timezone(dt.timedelta(hours=-5)), "Europe/Berlin"
 NOON = dt.datetime(2024, 7, 1, 12)
+LATE = dt.datetime(2024, 10, 27, 0, 30)  # an hour before Berlin repeats one
+ZONE = ZoneInfo(BERLIN)
 
 
 class Whole(enum.IntEnum):
@@ -63,6 +66,9 @@ HELD: dict[str, list[Any]] = {
     "times of several zones": [
         NOON.replace(tzinfo=dt.UTC), NOON.replace(tzinfo=dt.timezone(dt.timedelta(hours=2))),
         NOON.replace(tzinfo=WEST)],
+    "the repeated hour and the one left out": [
+        dt.datetime(2024, 10, 27, 2, 30, tzinfo=ZONE), dt.datetime(2024, 10, 27, 2, 30, tzinfo=ZONE, fold=1),
+        dt.datetime(2024, 3, 31, 2, 30, tzinfo=ZONE)],
     "times without a zone": [NOON, NOON.replace(fold=1), None],
     "own times": [Day(2024, 1, 1, tzinfo=WEST), Day(2024, 1, 2, tzinfo=dt.UTC), None],
     "numbers of numpy": [np.int8(1), np.int64(2), np.uint16(3)],
@@ -236,7 +242,7 @@ def test_times_with_and_without_a_zone_are_two_families(nested: Callable[[Any], 
 
 def test_a_column_keeps_the_zone_that_came() -> None:
     """What replaces it is shown in that zone, chained and apart, also beside rows that keep what came."""
-    came = pa.array([NOON, NOON, NOON], pa.timestamp("us", BERLIN))
+    came = pa.array([at.replace(tzinfo=dt.UTC) for at in (NOON, NOON, LATE)], pa.timestamp("us", BERLIN))
     batch = pa.RecordBatch.from_arrays([pa.array([0, 1, 2]), came, pa.array([0, 1, 2])], names=["n", "v", DUE])
 
     def later(row: Row) -> Row:
@@ -253,7 +259,7 @@ def test_a_column_keeps_the_zone_that_came() -> None:
         found.append(batches[0].column("seen").to_pylist())
         assert batches[0].schema.field("v").type == came.type
     assert found[0] == found[1]
-    assert [text[-14:] for text in found[0]] == ["15:00:00+02:00", "14:00:00+02:00", "15:00:00+02:00"]
+    assert [text[-14:] for text in found[0]] == ["15:00:00+02:00", "14:00:00+02:00", "03:30:00+01:00"]
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -24,7 +24,7 @@ MOST_DIGITS = 38
 """Maximum precision of Spark's decimals."""
 
 
-class Family(NamedTuple):
+class ValueFamily(NamedTuple):
     """Values of one kind: a column has values of one family, and those of two are never united.
 
     Attributes:
@@ -44,26 +44,26 @@ def _any_of(*predicates: Callable[[pa.DataType], Any]) -> Callable[[pa.DataType]
 
 AWARE, NAIVE = "times with a zone", "times without a zone"
 FAMILIES = (
-    Family("booleans", pa.types.is_boolean, (bool,)),
-    Family("integers", pa.types.is_integer, (int,)),
-    Family("floats", pa.types.is_floating, (float,)),
-    Family("decimals", pa.types.is_decimal, (Decimal,)),
-    Family("text", _any_of(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view), (str,)),
-    Family("bytes", _any_of(
+    ValueFamily("booleans", pa.types.is_boolean, (bool,)),
+    ValueFamily("integers", pa.types.is_integer, (int,)),
+    ValueFamily("floats", pa.types.is_floating, (float,)),
+    ValueFamily("decimals", pa.types.is_decimal, (Decimal,)),
+    ValueFamily("text", _any_of(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view), (str,)),
+    ValueFamily("bytes", _any_of(
         pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view,
     ), (bytes,)),
-    Family("dates", pa.types.is_date, (date,)),
-    Family("times of day", pa.types.is_time, (time,)),
-    Family("durations", pa.types.is_duration, (timedelta,)),
-    Family(AWARE, lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None),
-    Family(NAIVE, lambda kind: pa.types.is_timestamp(kind) and kind.tz is None),
-    Family("UUIDs", lambda kind: isinstance(kind, pa.UuidType), (UUID,)),
-    Family("lists", _any_of(
+    ValueFamily("dates", pa.types.is_date, (date,)),
+    ValueFamily("times of day", pa.types.is_time, (time,)),
+    ValueFamily("durations", pa.types.is_duration, (timedelta,)),
+    ValueFamily(AWARE, lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None),
+    ValueFamily(NAIVE, lambda kind: pa.types.is_timestamp(kind) and kind.tz is None),
+    ValueFamily("UUIDs", lambda kind: isinstance(kind, pa.UuidType), (UUID,)),
+    ValueFamily("lists", _any_of(
         pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view,
         pa.types.is_large_list_view,
     ), (list,)),
-    Family("structs", pa.types.is_struct, (dict,)),
-    Family("maps", pa.types.is_map),
+    ValueFamily("structs", pa.types.is_struct, (dict,)),
+    ValueFamily("maps", pa.types.is_map),
 )  # fmt: skip
 """The families of columns. Whether a ``datetime`` has a zone is asked of the value, not of its type."""
 _UNITE = ({"integers", "floats"}, {"integers", "decimals"})

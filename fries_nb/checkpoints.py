@@ -224,7 +224,7 @@ def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[s
     ``applied`` in the checkpoint; and a guard may restore the function before the last change. So payloads are kept of
     the last two changes in effect of each operator, and of all changes that are not applied. A change that keeps none
     is forgotten, and so is the rollback of one; except the one with the largest number in its id, since ids are not
-    reused.
+    reused, and the last rollback of an operator, by whose name its function is known.
 
     Args:
         ordered: the decisions, in the order in which they take effect.
@@ -233,6 +233,10 @@ def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[s
     >>> changes = [CommittedChange(f"u{number}", "fries", (), {"FM": b"code"}) for number in range(4)]
     >>> [(change.change, len(change.payloads)) for change in without_superseded(changes, {"u0", "u1", "u2", "u3"})]
     [('u2', 1), ('u3', 1)]
+    >>> undone = [changes[1], CommittedChange("u1.back", "fries", (), {}, undoes="u1")]
+    >>> other = CommittedChange("u2", "fries", (), {"FC": b"code"})
+    >>> [change.change for change in without_superseded([*undone, other], {"u1", "u1.back", "u2"})]
+    ['u1', 'u1.back', 'u2']
     """
     stacks: defaultdict[str, list[str]] = defaultdict(list)
     needed: set[str] = set()
@@ -259,8 +263,19 @@ def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[s
         for entry in kept
         if not entry.undoes and (entry.payloads or entry.change not in applied or number_of(entry.change) == last)
     }
+    known |= {undone for entry in _last_of_each(kept) if (undone := entry.undoes)}
     known |= {entry.change for entry in kept if entry.undoes and (entry.undoes in known or entry.change not in applied)}
     return [entry for entry in kept if entry.change in known]
+
+
+def _last_of_each(ordered: Sequence[CommittedChange]) -> list[CommittedChange]:
+    """The last change of each operator; a rollback changes the operators of the change that it undoes."""
+    targets: dict[str, frozenset[str]] = {}
+    last: dict[str, CommittedChange] = {}
+    for entry in ordered:
+        targets[entry.change] = entry.targets | targets.get(entry.undoes, frozenset())
+        last |= dict.fromkeys(targets[entry.change], entry)
+    return list(last.values())
 
 
 def number_of(change: str) -> int:

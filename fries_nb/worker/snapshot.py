@@ -213,6 +213,7 @@ class _DecidedChanges:
         self._applied = applied
         self._updates: dict[str, tuple[Update, Recipe]] = {}
         self._ran: dict[str, tuple[Any, Callable[[], Any] | None]] = {}
+        self._superseded: set[str] = set()
 
     def load(self, change: CommittedChange) -> Update:
         """The update of the operator, unpickled once."""
@@ -260,7 +261,9 @@ class _DecidedChanges:
             if is_new:
                 back = renewed(definitions_of(instance.recreate), update.back)
                 instance.undo_change(change.change, update.state, back)
-        elif change.undoes and not is_new:  # the function that it undid is not shipped any more, and was not loaded
+        elif name in change.superseded:
+            self._superseded.add(change.change)
+        elif change.undoes in self._superseded:  # the function that it undid is not shipped any more
             instance.run_function(instance.function, change.change)
 
 

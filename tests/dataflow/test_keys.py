@@ -129,7 +129,7 @@ NO_KEYS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", NO_KEYS, ids=repr)
+@pytest.mark.parametrize("value", NO_KEYS, ids=lambda value: type(value).__name__)
 def test_what_can_be_no_key_is_refused_in_one_sentence(value):
     """By its type, with what can be one."""
     with pytest.raises(KeyTypeError, match="key") as refused:

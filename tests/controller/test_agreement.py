@@ -156,4 +156,5 @@ def test_a_change_of_the_operator_forgets_what_it_was_told() -> None:
     assert recovery.columns == {"FM": NUMBER}
     recovery.decide("u1", "fries", (("FM",),), {"FM": b"code"})
     assert recovery.again("again", hosts=2).restoration.columns == {}
-    assert recovery.decided == [CommittedChange("u1", "fries", (("FM",),), {"FM": b"code"}, recovery.incarnation)]
+    decided = CommittedChange("u1", "fries", (("FM",),), {"FM": b"code"}, recovery.incarnation, number=1)
+    assert recovery.decided == [decided]

@@ -11,6 +11,7 @@ the page of the documentation that tells more, if there is one.
 
 from __future__ import annotations
 
+import builtins
 import difflib
 from collections.abc import Iterable, Mapping
 
@@ -120,7 +121,22 @@ class TraceError(FriesError):
 
 
 class LabError(FriesError):
-    """An answer of a teaching lab that is missing or wrong; says the likely mistake, or what to run first."""
+    """An answer of a teaching lab that is missing or wrong; says the likely mistake, or what to run first.
+
+    Args:
+        message: the message.
+        picture: what IPython shows above the message, such as a picture of the answer; ``None`` for nothing.
+    """
+
+    def __init__(self, message: str, picture: object = None) -> None:
+        super().__init__(message)
+        self.picture = picture
+
+    def _render_traceback_(self) -> list[str]:
+        """Called by IPython, whose ``display`` is a built-in function while it runs."""
+        if self.picture is not None:
+            vars(builtins)["display"](self.picture)
+        return super()._render_traceback_()
 
 
 SITE = "https://fries-nb.github.io/fries_nb/"

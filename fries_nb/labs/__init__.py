@@ -1,6 +1,7 @@
-"""The checks of the teaching labs in ``notebooks/labs``: each says what is likely wrong with an answer, never just no.
+"""The checks of the teaching labs in ``notebooks/labs``: each gives a hint, then says what is wrong with an answer.
 
-- ``answers``: what every check needs: whether there is an answer, in which form, and what has to be run first
+- ``answers``: what every check needs: whether there is an answer, in which form, what has to be run first; the hint on
+  the first wrong one, the explanation of others, and a picture of those that name operators
 - ``coverings``: minimal covering sub-DAGs, components, heads and pruning
 - ``interleavings``: seeded runs in memory, their traces and precedence graphs
 - ``prunings``: which one-to-many operators are pruned, and counter-examples to the rule as printed

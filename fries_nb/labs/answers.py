@@ -1,4 +1,4 @@
-"""Answers of students: whether there is one, in which form, and what has to be run before it is checked.
+"""Answers of students: whether there is one, in which form, what has to be run before, and what a wrong one is told.
 
 >>> needs({"run": 1}, run="task 1", change="task 2")
 Traceback (most recent call last):
@@ -10,32 +10,119 @@ True
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import LabError, exception_text, unknown
+from fries_nb.report.dag import STATES, draw
+from fries_nb.report.layout import layout
+
+WRONG_ANSWERS: Counter[Hashable] = Counter()
+"""How often each question was answered wrongly in this process: a new kernel begins anew."""
+_WIDTH = 900.0
 
 
 @dataclass(frozen=True, repr=False)
-class Passed:
-    """A check that an answer has passed, as a cell shows it.
+class Picture:
+    """A picture with its text, as a cell shows it.
 
     Attributes:
-        text: what the answer shows.
-        svg: a picture of it; may be empty.
+        text: the text.
+        svg: the picture; may be empty.
     """
 
     text: str
     svg: str = ""
 
     def __repr__(self) -> str:
-        return f"Right. {self.text}"
+        return self.text
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         shown = {"text/plain": repr(self)}
         return shown | {"text/html": f"<p>{escape(repr(self))}</p>{self.svg}"} if self.svg else shown
+
+
+class Passed(Picture):
+    """A check that an answer has passed: what the answer shows, with a picture of it."""
+
+    def __repr__(self) -> str:
+        return f"Right. {self.text}"
+
+
+@dataclass(frozen=True)
+class AnsweredSet:
+    """An answer that names operators of a dataflow, to be drawn on it.
+
+    Attributes:
+        graph: the dataflow.
+        targets: the operators that change.
+        given: the operators of the answer.
+        right: those of the right one.
+        parts: the components into which the answer divides them; edges inside of one are emphasized.
+    """
+
+    graph: Graph
+    targets: Collection[str]
+    given: Collection[str]
+    right: Collection[str]
+    parts: Collection[Collection[str]] = ()
+
+    def answered(self) -> Picture:
+        """The answer, not judged."""
+        return self._drawn({name: "answered" for name in self.graph if name in self.given}, STATES)
+
+    def judged(self) -> Picture:
+        """The answer, with what is not right in it and what is missing."""
+        found = {name: "answered" if name in self.right else "wrong" for name in self.graph if name in self.given}
+        lacking = {name: "missing" for name in self.graph if name in {*self.right} - {*self.given}}
+        return self._drawn(found | lacking, {**STATES, "answered": "Right"})
+
+    def _drawn(self, states: dict[str, str], meanings: Mapping[str, str]) -> Picture:
+        words = {name: f"target {states.get(name, '')}".strip() for name in self.targets}
+        seen = {word for state in (states | words).values() for word in state.split()}
+        legend = {state: meaning for state, meaning in meanings.items() if state in seen}
+        inside = {
+            (edge.source, edge.to) for edge in self.graph.edges
+            if any({edge.source, edge.to} <= set(part) for part in self.parts)
+        }  # fmt: skip
+        facts = {name: meanings[state].lower() for name, state in states.items() if state != "answered"}
+        placed = layout(self.graph, _WIDTH, False)
+        svg = draw(self.graph, placed, {**states, **words}, {}, {}, inside, legend, facts=facts)
+        told = [
+            f"{meanings[state]}: {listed(name for name in states if states[name] == state)}."
+            for state in ("answered", "wrong", "missing")
+            if state in states.values()
+        ]
+        return Picture(" ".join(told) or "Your answer: no operator.", svg)
+
+
+def wrong(question: Hashable, hint: str, why: str, drawn: AnsweredSet | None = None) -> LabError:
+    """The error on a wrong answer: the first one to a question gets a hint, any other one is explained.
+
+    Each attempt counts, also with the same answer again, so that no student gets stuck.
+
+    >>> for attempt in range(2):
+    ...     print(wrong("how many rows wait", "which rows have arrived, and which have left?", "60 rows wait, not 30"))
+    not right yet: which rows have arrived, and which have left? (the next wrong answer is explained)
+    60 rows wait, not 30
+
+    Args:
+        question: what tells the question from all others.
+        hint: what to look at again, which does not give the answer away.
+        why: what is wrong with the answer.
+        drawn: the answer, drawn with the hint as it is, with the explanation judged.
+
+    Returns:
+        The error, to be raised.
+    """
+    WRONG_ANSWERS[question] += 1
+    if WRONG_ANSWERS[question] == 1:
+        return LabError(f"not right yet: {hint} (the next wrong answer is explained)", drawn and drawn.answered())
+    return LabError(why, drawn and drawn.judged())
 
 
 def needs(defined: Mapping[str, Any], **where: str) -> None:

@@ -3,6 +3,9 @@
 >>> graph = sketch("A -> C -> D -> F -> H", "C -> E -> F", "B -> G -> H")
 >>> check_components(graph, set("CFG"), [{"C", "E", "F"}, {"G"}])
 Traceback (most recent call last):
+fries_nb.errors.LabError: not right yet: 1 operator is missing; ... (the next wrong answer is explained)
+>>> check_components(graph, set("CFG"), [{"C", "E", "F"}, {"G"}])
+Traceback (most recent call last):
 fries_nb.errors.LabError: D is missing: it lies on the path C -> D -> F between two operators that take part, so a tuple
 can be at D when one of them has switched and the other has not
 >>> check_components(graph, set("CFG"), ["G", "C, D, E, F"])
@@ -12,7 +15,7 @@ Right. 2 components: C, D, E and F; G.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -20,10 +23,15 @@ import networkx as nx
 
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator
 from fries_nb.errors import DataflowError, LabError, PlanError
-from fries_nb.labs.answers import Passed, answered, listed, names_in, result_of
+from fries_nb.labs.answers import AnsweredSet, Passed, Picture, answered, listed, names_in, result_of, wrong
 from fries_nb.planning import Covering, cover, minimal_covering_subdag
 from fries_nb.report.dag import dag_svg
 
+_ALGORITHM_HINT = (
+    "try it by hand on a chain of three, with one member, two and three; does it keep the members themselves, and "
+    "all that lies on a path from one to another?"
+)
+_NAIVE_HINT = "for which changes can no payment meet old and new, wherever its rows are when the messages arrive?"
 COMPONENTS = 'a list of sets, one for each component, such as [{"A", "B"}, {"D"}]'
 
 
@@ -75,7 +83,7 @@ def _kind(name: str, special: Mapping[Kind, Collection[str]], fed: Collection[st
     return next((kind for kind, names in special.items() if name in names), usual)
 
 
-def drawn(graph: Graph, targets: Iterable[str] = ()) -> Passed:
+def drawn(graph: Graph, targets: Iterable[str] = ()) -> Picture:
     """A picture of a graph with the operators that a change replaces.
 
     Args:
@@ -87,13 +95,6 @@ def drawn(graph: Graph, targets: Iterable[str] = ()) -> Passed:
     """
     edges = "; ".join(f"{edge.source} -> {edge.to}" for edge in graph.edges)
     return Picture(edges, dag_svg(graph, dict.fromkeys(targets, "target")))
-
-
-class Picture(Passed):
-    """A picture with its text, which is no answer to anything."""
-
-    def __repr__(self) -> str:
-        return self.text
 
 
 def covering_svg(graph: Graph, covering: Covering) -> str:
@@ -119,33 +120,66 @@ def check_components(graph: Graph, targets: Iterable[str], answer: Any, pruning:
         The components, with a picture.
 
     Raises:
-        LabError: names the first operator that is missing or superfluous, and why; or two that are joined or divided.
+        LabError: first how many operators are missing or superfluous; then names one, and why, or two that are joined
+            or divided; with a picture of the answer.
     """
     covering = cover(graph, targets, pruning)
+    return _judged(("components", graph.edges, covering.targets, pruning), graph, covering, answer)
+
+
+def _judged(question: Hashable, graph: Graph, covering: Covering, answer: Any) -> Passed:
+    """The components, if they are those of the covering."""
     parts = _parts(graph, answer)
     right = set().union(*(part.operators for part in covering.components))
     given = set().union(*parts)
-    for name in (one for one in graph.order if one in right - given):
-        raise LabError(_why_inside(graph, covering, name))
-    for name in (one for one in graph.order if one in given - right):
-        raise LabError(_why_outside(graph, covering, name))
-    for component in covering.components:
-        for one, other in component.edges:
-            if not any({one, other} <= part for part in parts):
-                raise LabError(f"{one} and {other} belong to one component: an edge of the sub-DAG connects them")
-    for part in parts:
-        first, *others = (component for component in covering.components if component.operators & part)
-        if others:
-            apart = f"{min(first.operators & part)} and {min(others[0].operators & part)}"
-            raise LabError(f"{apart} belong to two components: no edges inside the sub-DAG connect them")
+    why = _why_not_members(graph, covering, right, given) or _why_not_divided(covering, parts)
+    if why:
+        drawn = AnsweredSet(graph, covering.targets, given, right, parts)
+        raise wrong(question, _components_hint(right, given), why, drawn)
     said = "; ".join(listed(component.operators) for component in covering.components)
     count = len(covering.components)
     return Passed(f"{count} component{'s' if count > 1 else ''}: {said}.", covering_svg(graph, covering))
 
 
+def _components_hint(right: set[str], given: set[str]) -> str:
+    """How much is wrong with the members of components, or else that it is their division."""
+    many = {"missing": len(right - given), "too many": len(given - right)}
+    told = [f"{count} operator{'s are' if count > 1 else ' is'} {words}" for words, count in many.items() if count]
+    if not told:
+        return "all operators are right; which of them do edges connect, without a way outside of the sub-DAG?"
+    return (
+        f"{' and '.join(told)}; ask of each one: does it change, is it one-to-many above one that changes (and not "
+        "pruned), or does it lie on a path between two of these?"
+    )
+
+
+def _why_not_members(graph: Graph, covering: Covering, right: set[str], given: set[str]) -> str:
+    """What is wrong with the members of all components; empty if nothing is."""
+    missing = [_why_inside(graph, covering, name) for name in graph.order if name in right - given]
+    superfluous = [_why_outside(graph, covering, name) for name in graph.order if name in given - right]
+    return next(iter(missing + superfluous), "")
+
+
+def _why_not_divided(covering: Covering, parts: Iterable[set[str]]) -> str:
+    """Which two operators are wrongly apart or together; empty if none are."""
+    for component in covering.components:
+        for one, other in component.edges:
+            if not any({one, other} <= part for part in parts):
+                return f"{one} and {other} belong to one component: an edge of the sub-DAG connects them"
+    for part in parts:
+        first, *others = (component for component in covering.components if component.operators & part)
+        if others:
+            apart = f"{min(first.operators & part)} and {min(others[0].operators & part)}"
+            return f"{apart} belong to two components: no edges inside the sub-DAG connect them"
+    return ""
+
+
 def check_heads(graph: Graph, targets: Iterable[str], answer: Any) -> Passed:
     """Check the operators that get the fast control message.
 
+    >>> check_heads(sketch("A -> B -> C"), {"B", "C"}, "A, B")
+    Traceback (most recent call last):
+    fries_nb.errors.LabError: not right yet: which operators of a component does no marker reach, ...
     >>> check_heads(sketch("A -> B -> C"), {"B", "C"}, "A, B")
     Traceback (most recent call last):
     fries_nb.errors.LabError: A takes no part in the change, so it gets no message; heads are operators of a component
@@ -163,21 +197,32 @@ def check_heads(graph: Graph, targets: Iterable[str], answer: Any) -> Passed:
     """
     covering = cover(graph, targets)
     given = names_in(answer, graph)
+    heads = set().union(*(part.heads for part in covering.components))
+    if given != heads:
+        hint = "which operators of a component does no marker reach, since no edge of the component enters them?"
+        drawn = AnsweredSet(graph, covering.targets, given, heads, [part.operators for part in covering.components])
+        raise wrong(("heads", graph.edges, covering.targets), hint, _why_not_heads(covering, heads, given), drawn)
+    return Passed(f"The message goes to {listed(heads)}.")
+
+
+def _why_not_heads(covering: Covering, heads: set[str], given: set[str]) -> str:
+    """Which operator is wrongly named as a head, or not named, and why."""
     for part in covering.components:
         for name in sorted(part.heads - given):
-            raise LabError(f"{name} is missing: no edge of its component enters it, so no marker can reach it")
+            return f"{name} is missing: no edge of its component enters it, so no marker can reach it"
         for name in sorted(given & part.operators - part.heads):
             source = next(one for one, to in part.edges if to == name)
-            raise LabError(f"{name} is not a head: the marker reaches it from {source}, inside the component")
-    heads = set().union(*(part.heads for part in covering.components))
-    for name in sorted(given - heads):
-        raise LabError(f"{name} takes no part in the change, so it gets no message; heads are operators of a component")
-    return Passed(f"The message goes to {listed(heads)}.")
+            return f"{name} is not a head: the marker reaches it from {source}, inside the component"
+    outside = min(given - heads)
+    return f"{outside} takes no part in the change, so it gets no message; heads are operators of a component"
 
 
 def check_algorithm(function: Callable[[nx.DiGraph[str], set[str]], Any] | None) -> Passed:
     """Check a function from a graph and a set of its nodes to the nodes of their minimal covering sub-DAG.
 
+    >>> check_algorithm(lambda graph, members: members)
+    Traceback (most recent call last):
+    fries_nb.errors.LabError: not right yet: try it by hand on a chain of three, ...
     >>> check_algorithm(lambda graph, members: members)
     Traceback (most recent call last):
     fries_nb.errors.LabError: for the edges AB, BC and the operators A and C it gives A and C; expected A, B and C
@@ -197,12 +242,17 @@ def check_algorithm(function: Callable[[nx.DiGraph[str], set[str]], Any] | None)
     for graph, members in cases:
         right = set(minimal_covering_subdag(graph, members))
         given = result_of(function, graph.copy(), set(members))
+        if not isinstance(given, Iterable):
+            raise LabError(f"it returns {given!r}; expected a set of names")
         if set(given) != right:
             edges = ", ".join("".join(edge) for edge in graph.edges) or "(none)"
-            raise LabError(
+            why = (
                 f"for the edges {edges} and the operators {listed(members)} it gives "
-                f"{listed(given) if given else 'nothing'}; expected {listed(right)}"
+                f"{listed(map(str, given)) if given else 'nothing'}; expected {listed(right)}"
             )
+            shown = sketch(*graph.nodes, *(f"{one} -> {to}" for one, to in graph.edges))
+            drawn = AnsweredSet(shown, members, set(given) & set(graph), right)
+            raise wrong("algorithm", _ALGORITHM_HINT, why, drawn)
     return Passed(f"It was right on {len(cases)} graphs.")
 
 
@@ -234,7 +284,7 @@ def check_own(graph: Graph | None, targets: Any, answer: Any) -> Passed:
         raise LabError("the change has one component; choose operators so that there are at least two")
     if all(part.operators == part.targets for part in covering.components):
         raise LabError("only operators that change take part; let one lie on a path between two of them")
-    return check_components(graph, chosen, answer)
+    return _judged("own graph", graph, covering, answer)
 
 
 def check_naive_safe(graph: Graph, changes: Mapping[str, Collection[str]], answer: Any) -> Passed:
@@ -252,6 +302,7 @@ def check_naive_safe(graph: Graph, changes: Mapping[str, Collection[str]], answe
         LabError: one is missing, or is not safe; says why.
     """
     given = names_in(answer, changes, "change")
+    question, hint = ("naive is safe", graph.edges, tuple(changes)), _NAIVE_HINT
     for name, targets in changes.items():
         covering = cover(graph, targets)
         wide = next((part for part in covering.components if len(part.operators) > 1), None)
@@ -259,9 +310,11 @@ def check_naive_safe(graph: Graph, changes: Mapping[str, Collection[str]], answe
             one, other = wide.edges[0]
             kept = [one.operator for one in covering.pruning if not one.pruned]
             why = f"{kept[0]} may send two tuples of a transaction there" if kept else "targets lie on both sides of it"
-            raise LabError(f"{name} is not safe: a tuple may be between {one} and {other} at that moment, and {why}")
+            why = f"{name} is not safe: a tuple may be between {one} and {other} at that moment, and {why}"
+            raise wrong(question, hint, why)
         if name not in given and wide is None:
-            raise LabError(f"{name} is safe: no transaction meets a target twice, so there is nothing to keep in order")
+            why = f"{name} is safe: no transaction meets a target twice, so there is nothing to keep in order"
+            raise wrong(question, hint, why)
     return Passed(f"Safe without markers: {listed(given)}.")
 
 

@@ -26,7 +26,7 @@ from fries_nb.audit import Verdict, judge
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import LabError
-from fries_nb.labs.answers import Passed, answered, listed, names_in, number_in
+from fries_nb.labs.answers import Passed, answered, listed, names_in, number_in, wrong
 from fries_nb.testing import Cluster
 from fries_nb.trace import Ran, RanMany, Record, Updated
 
@@ -149,14 +149,17 @@ def check_serializable(schedules: Mapping[str, Schedule], answer: Any) -> Passed
         LabError: one is missing, or not serializable; says by which arrows.
     """
     given = names_in(answer, schedules, "schedule")
+    question = "serializable", tuple(schedules)
+    hint = "draw an arrow for each conflict at an operator, in the order of the list; which drawings have a cycle?"
     for name, schedule in schedules.items():
         found, right = arrows(schedule), judge(schedule).serializable
         told = [f"{first} precedes {second} at {operator}" for (first, second), operator in found.items()]
         if name in given and not right:
-            raise LabError(f"{name} is not serializable: {' and '.join(told)}")
+            raise wrong(question, hint, f"{name} is not serializable: {' and '.join(told)}")
         if name not in given and right:
             order = " then ".join(nx.topological_sort(nx.DiGraph(list(found))))
-            raise LabError(f"{name} is serializable: wherever two of its operations conflict, it is {order}")
+            why = f"{name} is serializable: wherever two of its operations conflict, it is {order}"
+            raise wrong(question, hint, why)
     return Passed(f"The others have a cycle; {listed(given)} have none.")
 
 
@@ -174,15 +177,22 @@ def check_arrows(schedule: Schedule, answer: Any) -> Passed:
         LabError: one is missing, or has no conflict behind it.
     """
     given, found = arrows_in(answer), arrows(schedule)
+    if given != set(found):
+        hint = "go through the operators one by one: where is a change, and what comes before and after it at that one?"
+        raise wrong(("arrows", tuple(schedule)), hint, _why_not_arrows(found, given))
+    return Passed("; ".join(f"{first} -> {second} at {where}" for (first, second), where in found.items()) + ".")
+
+
+def _why_not_arrows(found: Mapping[Arrow, str], given: set[Arrow]) -> str:
+    """Which arrow has no conflict behind it, points backwards, or is missing."""
     for first, second in sorted(given - set(found)):
         if (second, first) in found:
             where = found[second, first]
-            raise LabError(f"the arrow from {first} to {second} points backwards: at {where} {second} comes first")
-        raise LabError(f"no arrow leads from {first} to {second}: only a change conflicts, and at one operator")
-    for first, second in sorted(set(found) - given):
-        where = found[first, second]
-        raise LabError(f"an arrow from {first} to {second} is missing: at {where} {first} comes before {second}")
-    return Passed("; ".join(f"{first} -> {second} at {where}" for (first, second), where in found.items()) + ".")
+            return f"the arrow from {first} to {second} points backwards: at {where} {second} comes first"
+        return f"no arrow leads from {first} to {second}: only a change conflicts, and at one operator"
+    first, second = min(set(found) - given)
+    where = found[first, second]
+    return f"an arrow from {first} to {second} is missing: at {where} {first} comes before {second}"
 
 
 def check_broken(run: Any) -> Passed:
@@ -201,7 +211,9 @@ def check_broken(run: Any) -> Passed:
     if not isinstance(run, Interleaving):
         raise LabError(f"got {run!r}; expected a run, from interleaved(...)")
     if not run.mixed:
-        raise LabError(f"with seed {run.seed} no transaction met both configurations; try other seeds, in a loop")
+        hint = "print the rows of the run; does one have the old version in one column and the new one in another?"
+        why = f"with seed {run.seed} no transaction met both configurations; try other seeds, in a loop"
+        raise wrong("broken", hint, why)
     one = run.verdict.mixed[0]
     return Passed(
         f"Seed {run.seed} breaks the change: {one.transaction} met the old {listed(one.old)} and the new "
@@ -223,14 +235,16 @@ def check_cycle(run: Interleaving, answer: Any) -> Passed:
         LabError: an arrow does not hold, or they form no cycle.
     """
     given, found = arrows_in(answer), arrows(_operations(run.schedules))
+    hint = "which transaction is before u in the list of one operator, and behind it in that of another?"
     for first, second in sorted(given):
         if (first, second) not in found:
-            raise LabError(f"nowhere does {first} come before {second}; read the lists of the run again")
+            raise wrong("cycle", hint, f"nowhere does {first} come before {second}; read the lists of the run again")
     graph = nx.DiGraph(sorted(given))
     if not given or not nx.is_strongly_connected(graph):
         ends = [name for name in graph if not graph.in_degree(name) or not graph.out_degree(name)]
         lacking = f": {listed(ends)} has no arrow in, or none out" if ends else ""
-        raise LabError(f"the arrows form no cycle{lacking}; each name needs an arrow that arrives and one that leaves")
+        why = f"the arrows form no cycle{lacking}; each name needs an arrow that arrives and one that leaves"
+        raise wrong("cycle", hint, why)
     told = ", and ".join(f"{a} before {b} at {found[a, b]}" for a, b in sorted(given))
     return Passed(f"No order has {told}.", cycle_svg({pair: found[pair] for pair in given}))
 
@@ -249,6 +263,7 @@ def check_counts(right: Mapping[str, int], answer: Any) -> Passed:
         LabError: a scheduler is missing, or predicted wrongly.
     """
     answered(answer, "a dict, such as {'naive': 1, 'fries': 0}")
+    hint = "what does each scheduler do for a row that is between the two operators when the messages arrive?"
     if not isinstance(answer, Mapping):
         raise LabError(f"got {answer!r}; expected a dict from scheduler to number of runs")
     for scheduler, count in right.items():
@@ -256,9 +271,11 @@ def check_counts(right: Mapping[str, int], answer: Any) -> Passed:
             raise LabError(f"{scheduler!r} is missing; expected one number for each of {listed(right)}")
         given = number_in(answer[scheduler], f"the runs that {scheduler} breaks")
         if given and not count:
-            raise LabError(f"{scheduler} breaks no run: its marker separates what is before and behind the change")
+            why = f"{scheduler} breaks no run: its marker separates what is before and behind the change"
+            raise wrong("counts", hint, why)
         if count and not given:
-            raise LabError(f"{scheduler} breaks {count} of the runs: it orders nothing between the operators")
+            why = f"{scheduler} breaks {count} of the runs: it orders nothing between the operators"
+            raise wrong("counts", hint, why)
     return Passed("Counted: " + ", ".join(f"{name} {count}" for name, count in right.items()) + ".")
 
 

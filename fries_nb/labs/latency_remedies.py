@@ -2,6 +2,9 @@
 
 >>> check_policy(lambda case: "buffers")
 Traceback (most recent call last):
+fries_nb.errors.LabError: not right yet: go through the remedies ... (the next wrong answer is explained)
+>>> check_policy(lambda case: "buffers")
+Traceback (most recent call last):
 fries_nb.errors.LabError: for 80 ms in all, 30 of them in buffers and 10 in hand-overs, busy 50 % (lighter: 20 %) it
 says 'buffers'; expected 'nothing': the limit is kept
 """
@@ -15,7 +18,7 @@ from typing import Any
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import LabError
-from fries_nb.labs.answers import Passed, answered, listed, names_in, result_of
+from fries_nb.labs.answers import AnsweredSet, Passed, answered, listed, names_in, result_of, wrong
 from fries_nb.planning import chains
 
 LIMIT_MS = 100
@@ -100,7 +103,8 @@ def check_policy(function: Callable[[PathMeasured], Any] | None) -> Passed:
     for case in cases:
         right, given = remedy(case), result_of(function, case)
         if given != right:
-            raise LabError(f"for {case} it says {given!r}; expected {right!r}: {WHY[right]}")
+            hint = "go through the remedies from the cheapest on: when does each suffice, and when is none needed?"
+            raise wrong("policy", hint, f"for {case} it says {given!r}; expected {right!r}: {WHY[right]}")
     return Passed(f"It was right in {len(cases)} cases.")
 
 
@@ -124,18 +128,28 @@ def check_chains(graph: Graph, answer: Any) -> Passed:
     if answer and all(isinstance(name, str) for name in answer):
         answer = [answer]
     right, given = [set(chain) for chain in chains(graph)], [names_in(part, graph) for part in answer]
+    why = _why_not_chains(graph, right, given)
+    if why:
+        hint = "go along the edges: does each row go to one worker, always the same, and do both ends process rows?"
+        shares, should = (set[str]().union(*(chain for chain in of if len(chain) > 1)) for of in (given, right))
+        raise wrong(("chains", graph.edges), hint, why, AnsweredSet(graph, (), shares, should, given))
+    return Passed("Chained: " + "; ".join(listed(chain) for chain in right if len(chain) > 1) + ".")
+
+
+def _why_not_chains(graph: Graph, right: list[set[str]], given: list[set[str]]) -> str:
+    """Which operators are wrongly together or apart, and why; empty if none are."""
     for edge in graph.edges:
         ends = {edge.source, edge.to}
         can, does = (any(ends <= chain for chain in of) for of in (right, given))
         if does and not can:
             why = f"rows are divided by {', '.join(edge.key)} there" if edge.key else "one of them reads or writes"
-            raise LabError(f"{edge.source} and {edge.to} cannot be chained: {why}")
+            return f"{edge.source} and {edge.to} cannot be chained: {why}"
         if can and not does:
-            raise LabError(f"{edge.source} and {edge.to} can be chained: each row goes to one worker, always the same")
+            return f"{edge.source} and {edge.to} can be chained: each row goes to one worker, always the same"
     for part in given:
         if not any(part <= chain for chain in right):
-            raise LabError(f"{listed(part)} are no chain: not all of them follow each other on forward edges")
-    return Passed("Chained: " + "; ".join(listed(chain) for chain in right if len(chain) > 1) + ".")
+            return f"{listed(part)} are no chain: not all of them follow each other on forward edges"
+    return ""
 
 
 def check_stages(answer: Any) -> Passed:
@@ -157,5 +171,7 @@ def check_stages(answer: Any) -> Passed:
         given = answer.get(stage)
         answered(given, f"True or False for the stage {stage!r}")
         if bool(given) is not right:
-            raise LabError(f"{stage}: the limit is {'exceeded' if right else 'kept'}, since {why}")
+            hint = f"{stage}: where do rows wait now, and can FM keep up?"
+            told = f"{stage}: the limit is {'exceeded' if right else 'kept'}, since {why}"
+            raise wrong(("stage", stage), hint, told)
     return Passed("; ".join(f"{stage}: {why}" for stage, (_, why) in STAGES.items()) + ".")

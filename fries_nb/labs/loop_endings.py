@@ -25,7 +25,7 @@ from typing import Any
 
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.errors import LabError
-from fries_nb.labs.answers import Passed, answered, number_in, result_of
+from fries_nb.labs.answers import Passed, answered, number_in, result_of, wrong
 from fries_nb.testing import Cluster
 
 SEEDS = 150
@@ -203,7 +203,10 @@ def check_broken_rule(rule: Rule, seed: Any) -> Passed:
         raise LabError(f"got {seed!r}; expected a number, the seed")
     ending = play(rule, seed)
     if not ending.left:
-        raise LabError(f"with seed {seed} the loop was empty when it ended, or never ended; try other seeds, in a loop")
+        name = getattr(rule, "__name__", "rule")
+        hint = f"{name}: which order of events does the rule not think of? look at .left of play({name}, seed)"
+        why = f"with seed {seed} the loop was empty when it ended, or never ended; try other seeds, in a loop"
+        raise wrong(("broken rule", name), hint, why)
     return Passed(f"With seed {seed} the loop ended while it held {ending.where}. The attempt had seen {ending.seen}.")
 
 
@@ -228,7 +231,8 @@ def check_overlooked(answer: Any) -> Passed:
         if given not in [text for text, _ in OVERLOOKED.values()]:
             raise LabError(f"got {given!r} for {rule}; expected one of the four texts")
         if given != right:
-            raise LabError(f"{rule} does not overlook {given}: {why}")
+            hint = f"{rule}: where can a row be that nothing in the rule looks at?"
+            raise wrong(("overlooked", rule), hint, f"{rule} does not overlook {given}: {why}")
     return Passed("A rule has to look at all of these places, at all workers, and at no clock.")
 
 
@@ -246,14 +250,15 @@ def check_ending(rule: Rule | None) -> Passed:
     """
     answered(rule, "a function of what an attempt has seen")
     assert rule is not None
+    hint = "list all the places where a row can be; does the rule look at each of them, at all workers?"
     for seed in range(SEEDS):
         ending = play(rule, seed)
         if not ending.ended:
-            raise LabError(f"with seed {seed} it never ends the loop, which has long been empty: the last of "
-                           f"{ending.attempts} attempts has seen {ending.seen}")  # fmt: skip
+            raise wrong("ending", hint, f"with seed {seed} it never ends the loop, which has long been empty: the last "
+                        f"of {ending.attempts} attempts has seen {ending.seen}")  # fmt: skip
         if ending.left:
-            raise LabError(f"with seed {seed} it ends the loop although it holds rows, {ending.where}; the attempt has "
-                           f"seen {ending.seen}")  # fmt: skip
+            raise wrong("ending", hint, f"with seed {seed} it ends the loop although it holds rows, {ending.where}; "
+                        f"the attempt has seen {ending.seen}")  # fmt: skip
     return Passed(f"It ended {SEEDS} loops, each of them empty, and without a clock.")
 
 
@@ -280,25 +285,29 @@ def check_halving(flow: DataflowBuilder | None, longest: Any) -> Passed:
     graph = flow.graph(workers=2)
     if not graph.heads:
         raise LabError("the dataflow has no loop; declare one by stream.iterate(name, body)")
+    hint = "follow one number by hand: on which stream of the split does it leave, and when?"
     rows = [{"value": float(number), "rounds": 0} for number in range(1, 21)]
     cluster = Cluster(graph, {graph.sources[0]: rows}, seed=1)
     cluster.steps(_HALVING_STEPS)
     if cluster.state == "running":
-        raise LabError(
+        why = (
             "the loop does not end, since rows go round in it for ever; the first stream of the split goes back, and "
             "False is 0: most likely the two are exchanged, or the condition is never true"
         )
+        raise wrong("halving", hint, why)
     if cluster.state != "finished":
         raise LabError(f"the run failed: {cluster.error}")
     out = cluster.rows(graph.sinks[0])
     if len(out) != len(rows):
-        raise LabError(f"{len(rows)} rows went in and {len(out)} came out; expected each of them to leave once")
+        why = f"{len(rows)} rows went in and {len(out)} came out; expected each of them to leave once"
+        raise wrong("halving", hint, why)
     high = [row["value"] for row in out if not 0 < row["value"] < 1]
     if high:
-        raise LabError(f"a row left with the value {high[0]}; expected to go round until it is below 1: branch 0 of "
-                       "the split goes back, and False is 0")  # fmt: skip
+        raise wrong("halving", hint, f"a row left with the value {high[0]}; expected to go round until it is below 1: "
+                    "branch 0 of the split goes back, and False is 0")  # fmt: skip
     most = max(row["rounds"] for row in out)
     if number_in(longest, "the rounds of the row that stays longest") != most:
-        raise LabError(f"the row that stays longest goes {most} rounds; halve 20 until it is below 1")
+        hint = "which of the numbers stays longest, and how often is it halved?"
+        raise wrong("longest", hint, f"the row that stays longest goes {most} rounds; halve 20 until it is below 1")
     attempts = sum(loop.attempts for loop in cluster.controller.loops.values())
     return Passed(f"{len(out)} rows left, after {most} rounds at most. The loop ended in attempt {attempts}.")

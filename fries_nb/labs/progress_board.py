@@ -15,6 +15,9 @@
 Right. The frontier of window: 0, 3, 3, 5, None.
 >>> check_frontiers(board, [0, 5, 3, 5, None])
 Traceback (most recent call last):
+fries_nb.errors.LabError: not right yet: after each step, ... (the next wrong answer is explained)
+>>> check_frontiers(board, [0, 5, 3, 5, None])
+Traceback (most recent call last):
 fries_nb.errors.LabError: after step 1 the frontier is not 5 but 3: a row of time 3 is on its way from source to clean
 """
 
@@ -24,7 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fries_nb.errors import LabError
-from fries_nb.labs.answers import Passed, answered, listed, names_in
+from fries_nb.labs.answers import AnsweredSet, Passed, answered, listed, names_in, wrong
 from fries_nb.labs.coverings import sketch
 from fries_nb.progress.change_batch import CountChange, GraphLocation
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
@@ -136,7 +139,9 @@ def check_frontiers(board: ProgressBoard, answer: Any) -> Passed:
     _check_steps(answer, board.frontiers)
     for step, (given, right) in enumerate(zip(answer, board.frontiers, strict=True)):
         if given != right:
-            raise LabError(f"after step {step} the frontier is not {given} but {right}: {board.reasons[step]}")
+            hint = "after each step, list the tokens that are held and the rows on their way; the least time counts"
+            why = f"after step {step} the frontier is not {given} but {right}: {board.reasons[step]}"
+            raise wrong(("frontiers", *board.texts), hint, why)
     return Passed(f"The frontier of {board.watched}: {', '.join(map(str, board.frontiers))}.")
 
 
@@ -159,16 +164,17 @@ def check_closed(board: ProgressBoard, windows: Sequence[tuple[int, int]], answe
         raise LabError(f"got {answer!r}; expected a dict from the begin of each window to the number of a step")
     for begin, end in windows:
         right = next(step for step, at in enumerate(board.frontiers) if at is None or at >= end)
-        given = answer.get(begin)
+        given, question = answer.get(begin), ("closed", begin, end, *board.texts)
+        hint = f"after which step has the frontier come to the end of the window from {begin} to {end}?"
         if not isinstance(given, int):
             raise LabError(f"the window from {begin} to {end} has no step; got {given!r}")
         if given < right:
-            at = board.frontiers[max(given, 0)]
-            raise LabError(f"after step {given} a row of time {at} may arrive in the window from {begin} to {end}: "
-                           f"{board.reasons[max(given, 0)]}")  # fmt: skip
+            at, reason = board.frontiers[max(given, 0)], board.reasons[max(given, 0)]
+            why = f"after step {given} a row of time {at} may arrive in the window from {begin} to {end}: {reason}"
+            raise wrong(question, hint, why)
         if given > right:
-            raise LabError(f"the window from {begin} to {end} can be closed earlier: no row of it can arrive any more "
-                           f"after a step before {given}")  # fmt: skip
+            raise wrong(question, hint, f"the window from {begin} to {end} can be closed earlier: no row of it can "
+                        f"arrive any more after a step before {given}")  # fmt: skip
     return Passed("Each window is closed at once, and never too early.")
 
 
@@ -186,11 +192,19 @@ def check_holders(board: ProgressBoard, answer: Any) -> Passed:
         LabError: one is missing or superfluous.
     """
     given = names_in(answer, board._graph)
-    for name in sorted(given - board.holders):
-        raise LabError(f"{name} does not hold the frontier at {board.frontiers[-1]}: {board.reasons[-1]}")
-    for name in sorted(board.holders - given):
-        raise LabError(f"{name} is missing: look for tokens, and for rows that it has sent and that have not arrived")
+    if given != board.holders:
+        hint = "which tokens and which rows on their way have the least time now, and whose are they?"
+        drawn = AnsweredSet(board._graph, (), given, board.holders)
+        raise wrong(("holders", *board.texts), hint, _why_not_holders(board, given), drawn)
     return Passed(f"{board.reasons[-1].capitalize()}.")
+
+
+def _why_not_holders(board: ProgressBoard, given: set[str]) -> str:
+    """Which operator is wrongly named as a holder, or not named."""
+    for name in sorted(given - board.holders):
+        return f"{name} does not hold the frontier at {board.frontiers[-1]}: {board.reasons[-1]}"
+    missing = min(board.holders - given)
+    return f"{missing} is missing: look for tokens, and for rows that it has sent and that have not arrived"
 
 
 def _check_steps(answer: Any, right: Sequence[object]) -> None:

@@ -3,6 +3,9 @@
 >>> graph = sketch("RE -> C -> SJ -> E", "RE -> D -> SJ", replicate={"RE"}, unique={"SJ"})
 >>> check_pruning(graph, {"E"}, {"RE": "kept"})
 Traceback (most recent call last):
+fries_nb.errors.LabError: not right yet: count the tuples ...
+>>> check_pruning(graph, {"E"}, {"RE": "kept"})
+Traceback (most recent call last):
 fries_nb.errors.LabError: RE is not kept: SJ lets one tuple of a transaction pass, and lies before every target below RE
 >>> check_pruning(graph, {"E"}, {"RE": "uniqueness"})
 Right. RE pruned (uniqueness): SJ lets one tuple of a transaction pass, and lies before every target below RE.
@@ -19,15 +22,24 @@ import networkx as nx
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import LabError
-from fries_nb.labs.answers import Passed, answered, listed, names_in, result_of
+from fries_nb.labs.answers import AnsweredSet, Passed, answered, listed, names_in, result_of, wrong
 from fries_nb.labs.coverings import covering_svg, sketch
 from fries_nb.labs.interleavings import check_broken, interleaved
-from fries_nb.planning import Rule, cover
-from fries_nb.planning.pruning import prune
+from fries_nb.planning import Covering, Rule, cover
+from fries_nb.planning.pruning import PruningDecision, prune
 
 __all__ = ["check_counterexample", "check_pruning", "check_rule", "printed_rule_prunes", "sketch"]
 
 SEEDS = 40
+_PRUNING_HINT = (
+    "count the tuples of one transaction that can reach each operator that changes: along how many edges do they leave "
+    "the one-to-many operator, and does one operator let at most one of them pass?"
+)
+_COUNTEREXAMPLE_HINT = (
+    "let one transaction reach the target along two paths, each with a unique operator of its own; what does each of "
+    "the two rules ask of these paths?"
+)
+_RULE_HINT = "one and the same unique operator has to be on all paths to all targets; is that what it asks?"
 RuleFunction = Callable[["nx.DiGraph[str]", str, set[str], set[str]], bool | None]
 
 
@@ -43,27 +55,42 @@ def check_pruning(graph: Graph, targets: Iterable[str], answer: Any) -> Passed:
         The reasons, with a picture.
 
     Raises:
-        LabError: an operator is missing, superfluous, or decided otherwise; says why.
+        LabError: an operator is missing, superfluous, or decided otherwise; says why, with a picture of the answer.
     """
     answered(answer, 'a dict, such as {"RE": "edgewise"}, with "edgewise", "uniqueness" or "kept"')
     if not isinstance(answer, Mapping):
         raise LabError(f'got {answer!r}; expected a dict, such as {{"RE": "edgewise"}}')
     covering = cover(graph, targets)
     names_in(list(answer), graph)
+    for name, word in answer.items():
+        if word not in (Rule.EDGEWISE, Rule.UNIQUENESS, "kept"):
+            raise LabError(f'got {word!r} for {name}; expected "edgewise", "uniqueness" or "kept"')
+    why = _why_not_decided(covering, answer)
+    if why:
+        right = {one.operator for one in covering.pruning if answer.get(one.operator, _word(one)) == _word(one)}
+        drawn = AnsweredSet(graph, covering.targets, set(answer), right)
+        raise wrong(("pruning", graph.edges, covering.targets), _PRUNING_HINT, why, drawn)
+    return Passed("; ".join(one.reason for one in covering.pruning) + ".", covering_svg(graph, covering))
+
+
+def _word(decision: PruningDecision) -> str:
+    """A decision as it is answered."""
+    return decision.rule.value if decision.pruned else "kept"
+
+
+def _why_not_decided(covering: Covering, answer: Mapping[str, Any]) -> str:
+    """Which operator is decided wrongly, without need or not at all, and why; empty if none is."""
     decided = {one.operator: one for one in covering.pruning}
     for name in answer:
         if name not in decided:
-            raise LabError(f"{name} needs no decision: it is not one-to-many, or not above an operator that changes")
+            return f"{name} needs no decision: it is not one-to-many, or not above an operator that changes"
     for name, decision in decided.items():
         if name not in answer:
-            raise LabError(f"{name} is missing: it is one-to-many, and above an operator that changes")
-        word = decision.rule.value if decision.pruned else "kept"
-        if answer[name] not in (Rule.EDGEWISE, Rule.UNIQUENESS, "kept"):
-            raise LabError(f'got {answer[name]!r} for {name}; expected "edgewise", "uniqueness" or "kept"')
-        if answer[name] != word:
-            wrong = "is not kept" if answer[name] == "kept" else f"is not pruned by the rule of {answer[name]}"
-            raise LabError(f"{name} {wrong}: {decision.reason.partition(': ')[2]}")
-    return Passed("; ".join(one.reason for one in covering.pruning) + ".", covering_svg(graph, covering))
+            return f"{name} is missing: it is one-to-many, and above an operator that changes"
+        if answer[name] != _word(decision):
+            wrongly = "is not kept" if answer[name] == "kept" else f"is not pruned by the rule of {answer[name]}"
+            return f"{name} {wrongly}: {decision.reason.partition(': ')[2]}"
+    return ""
 
 
 def printed_rule_prunes(graph: Graph, operator: str, target: str) -> bool:
@@ -103,20 +130,23 @@ def check_counterexample(flow: DataflowBuilder | None, target: str | None) -> Pa
     graph = flow.graph(workers=1)
     names_in({target}, graph)
     decisions = prune(graph, {target})
+    hint = _COUNTEREXAMPLE_HINT
     if not decisions:
-        raise LabError(f"no operator above {target} is one-to-many, so there is nothing to prune; replicate or unnest")
+        why = f"no operator above {target} is one-to-many, so there is nothing to prune; replicate or unnest"
+        raise wrong("counter-example", hint, why)
     refuting = [one for one in decisions if not one.pruned and printed_rule_prunes(graph, one.operator, target)]
     if not refuting:
-        raise LabError(_why_not(graph, target))
+        raise wrong("counter-example", hint, _why_not(graph, target))
     both = [one.operator for one in decisions if not one.pruned and one not in refuting]
     if both:
-        raise LabError(f"the printed rule keeps {listed(both)}, too, and starts the markers there; leave that one out")
+        why = f"the printed rule keeps {listed(both)}, too, and starts the markers there; leave that one out"
+        raise wrong("counter-example", hint, why)
     for seed in range(SEEDS):
         run = interleaved(flow, {target}, "naive", seed)  # as with all pruned: one message to the target, no marker
         if run.mixed:
             return Passed(f"The printed rule prunes {refuting[0].operator}. {check_broken(run).text}")
-    raise LabError(f"{SEEDS} interleavings are serializable: does {target} get two tuples of a transaction, with what "
-                   f"lies between the copies and {target} kept simple?")  # fmt: skip
+    raise wrong("counter-example", hint, f"{SEEDS} interleavings are serializable: does {target} get two tuples of a "
+                f"transaction, with what lies between the copies and {target} kept simple?")  # fmt: skip
 
 
 def check_rule(function: RuleFunction | None) -> Passed:
@@ -139,10 +169,11 @@ def check_rule(function: RuleFunction | None) -> Passed:
         if bool(given) is not right:
             edges = ", ".join("".join(edge) for edge in graph.edges)
             why = "all paths from A pass one and the same of them" if right else "no single one is on all paths from A"
-            raise LabError(
+            told = (
                 f"with the edges {edges}, the unique operators {listed(unique)} and the targets {listed(targets)} "
                 f"it {'prunes' if given else 'keeps'} A, although {why} to every target"
             )
+            raise wrong("rule", _RULE_HINT, told)
         count += 1
     return Passed(f"It was right on {count} graphs.")
 

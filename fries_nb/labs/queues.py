@@ -1,8 +1,5 @@
-"""Queues: what an operator can process, how long rows wait, and which operator keeps all others waiting.
+"""Queues: how long rows wait, and which operator keeps all others waiting.
 
->>> check_quantity(500, 250, "payments a second", {500: "4 ms a payment leave room for 1000 / 4 in a second"})
-Traceback (most recent call last):
-fries_nb.errors.LabError: 500 payments a second is not right: 4 ms a payment leave room for 1000 / 4 in a second
 >>> latencies_in_turn([0, 1, 10], 4)
 [4.0, 7.0, 4.0]
 """
@@ -14,9 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from fries_nb.errors import LabError
-from fries_nb.labs.answers import Passed, answered, listed, names_in, number_in, result_of
+from fries_nb.labs.answers import Passed, answered, listed, names_in, number_in, result_of, wrong
 
-WITHIN = 0.02
 REMEDIES = {
     "second worker for B": (True, "B then processes 500 rows a second"),
     "lighter B": (True, "a lighter B processes 500 rows a second"),
@@ -24,33 +20,6 @@ REMEDIES = {
     "larger queue": (False, "rows then wait even longer, and as many come out"),
 }
 """Remedies for the queue of lab 1: whether they help, and why."""
-
-
-def check_quantity(
-    answer: Any, right: float, what: str, mistakes: Mapping[float, str], otherwise: str = "calculate it again"
-) -> Passed:
-    """Check a number.
-
-    Args:
-        answer: the number.
-        right: the right one; 2 % off are right as well.
-        what: what it counts, with its unit.
-        mistakes: a likely wrong number to the sentence on what is wrong with it.
-        otherwise: the advice on any other number.
-
-    Returns:
-        The number.
-
-    Raises:
-        LabError: it is wrong; gives the sentence.
-    """
-    given = number_in(answer, what)
-    if abs(given - right) <= WITHIN * abs(right):
-        return Passed(f"{right:g} {what}.")
-    for wrong, sentence in mistakes.items():
-        if abs(given - wrong) <= WITHIN * abs(wrong):
-            raise LabError(f"{given:g} {what} is not right: {sentence}")
-    raise LabError(f"{given:g} {what} is too {'much' if given > right else 'little'}: {otherwise}")
 
 
 def latencies_in_turn(arrivals: Sequence[float], cost: float) -> list[float]:
@@ -92,11 +61,12 @@ def check_latencies(function: Callable[[list[float], float], Any] | None) -> Pas
             raise LabError(f"for {len(right)} arrivals it returns {given!r}; expected a list with one latency for each")
         for arrival, one, expected in zip(arrivals, given, right, strict=True):
             if abs(one - expected) > 1e-6:
-                raise LabError(
+                why = (
                     f"with arrivals at {', '.join(f'{at:g}' for at in arrivals)} and 4 a row, the row that arrives at "
                     f"{arrival:g} has latency {expected:g}, not {one:g}: it begins when it has arrived and the one in "
                     "front of it has ended"
                 )
+                raise wrong("latencies", "when does a row begin: when it arrives, or when the worker is free?", why)
     return Passed(f"It was right on {len(series)} series of arrivals.")
 
 
@@ -134,6 +104,9 @@ def check_bottleneck(costs_ms: Mapping[str, float], rate: float, answer: Any) ->
 
     >>> check_bottleneck({"A": 1, "B": 4, "C": 2}, 400, "C")
     Traceback (most recent call last):
+    fries_nb.errors.LabError: not right yet: follow the rows: ...
+    >>> check_bottleneck({"A": 1, "B": 4, "C": 2}, 400, "C")
+    Traceback (most recent call last):
     fries_nb.errors.LabError: C gets no more than the 250 rows a second that B lets through, and can process 500
 
     Args:
@@ -151,15 +124,17 @@ def check_bottleneck(costs_ms: Mapping[str, float], rate: float, answer: Any) ->
     if more or not given:
         raise LabError("expected the name of one operator: the first that cannot keep up")
     flowing = rate
+    hint = "follow the rows: how many a second come to each operator, and how many can it process?"
     for name, cost in costs_ms.items():
         able = 1_000 / cost
         if able < flowing:
             if name == given:
                 return Passed(f"{flowing:g} rows a second come to {name}, and it can process {able:g}.")
             if list(costs_ms).index(given) < list(costs_ms).index(name):
-                raise LabError(f"{given} can process {1_000 / costs_ms[given]:g} rows a second, and no more come to it")
-            raise LabError(f"{given} gets no more than the {able:g} rows a second that {name} lets through, and can "
-                           f"process {1_000 / costs_ms[given]:g}")  # fmt: skip
+                why = f"{given} can process {1_000 / costs_ms[given]:g} rows a second, and no more come to it"
+                raise wrong("bottleneck", hint, why)
+            raise wrong("bottleneck", hint, f"{given} gets no more than the {able:g} rows a second that {name} lets "
+                        f"through, and can process {1_000 / costs_ms[given]:g}")  # fmt: skip
         flowing = min(flowing, able)
     raise LabError(f"no operator is too slow for {rate:g} rows a second")
 
@@ -177,10 +152,11 @@ def check_remedies(answer: Any) -> Passed:
         LabError: one is missing, or does not help; says why.
     """
     given = names_in(answer, REMEDIES, "remedy")
+    hint = "which of them let more rows a second through at the operator in front of which they queue?"
     for name, (helps, why) in REMEDIES.items():
         if name in given and not helps:
-            raise LabError(f"{name} does not help: {why}")
+            raise wrong("remedies", hint, f"{name} does not help: {why}")
     for name, (helps, why) in REMEDIES.items():
         if helps and name not in given:
-            raise LabError(f"{name} helps as well: {why}")
+            raise wrong("remedies", hint, f"{name} helps as well: {why}")
     return Passed(f"{listed(given)}: {'; '.join(REMEDIES[name][1] for name in sorted(given))}.")

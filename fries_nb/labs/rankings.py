@@ -7,6 +7,9 @@
 [0.0, 1200.0, 0.0]
 >>> check_ranking(chain, {"FM", "MC"}, load, [{"fries", "epoch", "naive"}])
 Traceback (most recent call last):
+fries_nb.errors.LabError: not right yet: for each scheduler, ... (the next wrong answer is explained)
+>>> check_ranking(chain, {"FM", "MC"}, load, [{"fries", "epoch", "naive"}])
+Traceback (most recent call last):
 fries_nb.errors.LabError: fries and epoch do not take alike: in front of FM 60 rows of 20 ms wait, and only ...
 >>> check_ranking(chain, {"FM", "MC"}, load, [{"fries", "naive"}, "epoch"])
 Right. fries and naive, then epoch.
@@ -21,7 +24,7 @@ from typing import Any
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import LabError
-from fries_nb.labs.answers import Passed, answered, listed, names_in
+from fries_nb.labs.answers import AnsweredSet, Passed, answered, listed, names_in, wrong
 from fries_nb.scheduling import schedule
 
 SCHEDULERS = ("fries", "epoch", "naive")
@@ -86,8 +89,10 @@ def check_messages(graph: Graph, targets: Collection[str], answer: Any) -> Passe
     for scheduler in SCHEDULERS:
         right, given = messages(graph, targets, scheduler), names_in(answer.get(scheduler), graph)
         if given != right:
-            wrong = f"{listed(given - right)} gets none" if given - right else f"{listed(right - given)} is missing"
-            raise LabError(f"{scheduler}: {wrong}, since {why[scheduler]}")
+            what = f"{listed(given - right)} gets none" if given - right else f"{listed(right - given)} is missing"
+            hint = f"where does {scheduler} begin, and do markers go on from there?"
+            drawn = AnsweredSet(graph, targets, given, right)
+            raise wrong(("messages", scheduler), hint, f"{scheduler}: {what}, since {why[scheduler]}", drawn)
     return Passed("; ".join(f"{name} to {listed(messages(graph, targets, name))}" for name in SCHEDULERS) + ".")
 
 
@@ -107,20 +112,20 @@ def check_ranking(graph: Graph, targets: Collection[str], load: QueueLoad, answe
         LabError: names two in the wrong order, and the queue that decides.
     """
     place = _places(answer)
+    question, hint = ("ranking", *load.queued.items()), "for each scheduler, which queues does its marker wait in?"
     delays = {name: delay_ms(graph, targets, name, load) for name in SCHEDULERS}
     for one, other in combinations(SCHEDULERS, 2):
         same, alike = delays[one] == delays[other], place[one] == place[other]
         if same and not alike:
-            raise LabError(f"{one} and {other} take alike: no queue is in the way of one of them only")
+            why = f"{one} and {other} take alike: no queue is in the way of one of them only"
+            raise wrong(question, hint, why)
         quick, slow = sorted((one, other), key=delays.__getitem__)
         if not same and place[quick] >= place[slow]:
             only = waited_for(graph, targets, slow) - waited_for(graph, targets, quick)
             queue = max(only, key=lambda name: load.queued.get(name, 0) * load.cost_ms.get(name, 0.0))
-            wrong = f"{one} and {other} do not take alike" if alike else f"{slow} is not quicker than {quick}"
-            raise LabError(
-                f"{wrong}: in front of {queue} {load.queued[queue]} rows of {load.cost_ms[queue]:g} ms wait, and only "
-                f"the marker of {slow} comes behind them"
-            )
+            what = f"{one} and {other} do not take alike" if alike else f"{slow} is not quicker than {quick}"
+            waits = f"in front of {queue} {load.queued[queue]} rows of {load.cost_ms[queue]:g} ms wait"
+            raise wrong(question, hint, f"{what}: {waits}, and only the marker of {slow} comes behind them")
     ranks: dict[float, list[str]] = {}
     for name in sorted(SCHEDULERS, key=lambda name: (delays[name], SCHEDULERS.index(name))):
         ranks.setdefault(delays[name], []).append(name)

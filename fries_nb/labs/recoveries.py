@@ -4,6 +4,9 @@
 ('aborted', 'done')
 >>> check_outcomes({"prepared": "done", "decided": "done", "half": "done", "done": "done"})
 Traceback (most recent call last):
+fries_nb.errors.LabError: not right yet: prepared: ... (the next wrong answer is explained)
+>>> check_outcomes({"prepared": "done", "decided": "done", "half": "done", "done": "done"})
+Traceback (most recent call last):
 fries_nb.errors.LabError: prepared: the change is aborted, since nothing was decided: the old functions go on everywhere
 """
 
@@ -17,7 +20,7 @@ from typing import Any
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.errors import LabError
-from fries_nb.labs.answers import Passed, answered, result_of
+from fries_nb.labs.answers import Passed, answered, result_of, wrong
 from fries_nb.labs.interleavings import VersionStamp
 from fries_nb.testing import Cluster
 from fries_nb.trace import Updated
@@ -139,7 +142,8 @@ def check_outcomes(answer: Any, seed: int = 1) -> Passed:
         if given not in ("done", "aborted"):
             raise LabError(f'got {given!r} for the moment {moment.value!r}; expected "done" or "aborted"')
         if given != right:
-            raise LabError(f"{moment.value}: the change is {right}, {why}")
+            hint = f"{moment.value}: what is on disk at that moment, and survives whatever the hosts have done?"
+            raise wrong(("outcome", moment), hint, f"{moment.value}: the change is {right}, {why}")
         run = killed(moment, seed)
         told.append(f"{moment.value}: {run.outcome}, {len(run.rows)} rows, {run.restarts} restart")
     return Passed("; ".join(told) + ".")
@@ -148,6 +152,9 @@ def check_outcomes(answer: Any, seed: int = 1) -> Passed:
 def check_order(answer: Any) -> Passed:
     """Check the order of the steps of a recovery.
 
+    >>> check_order("ecbad")
+    Traceback (most recent call last):
+    fries_nb.errors.LabError: not right yet: ask of each step what has to be there before it can be done ...
     >>> check_order("ecbad")
     Traceback (most recent call last):
     fries_nb.errors.LabError: a comes before b: a change replaces functions of operators that are there with their state
@@ -168,7 +175,8 @@ def check_order(answer: Any) -> Passed:
         raise LabError(f"got {answer!r}; expected each of the letters {', '.join(STEPS)} once, in order")
     for (first, second), why in _BEFORE.items():
         if letters.index(first) > letters.index(second):
-            raise LabError(f"{first} comes before {second}: {why}")
+            hint = "ask of each step what has to be there before it can be done"
+            raise wrong("order", hint, f"{first} comes before {second}: {why}")
     return Passed("First " + "; then ".join(STEPS[letter] for letter in letters) + ".")
 
 
@@ -196,8 +204,10 @@ def check_verifier(function: Callable[[list[Row], int], Any] | None) -> Passed:
     """
     answered(function, "a function of a list of rows and a number")
     good = good_rows(30)
+    hint = "what does the task ask of the rows, and does the function judge each part of that, and nothing else?"
     if not result_of(function, good[::-1], 30):
-        raise LabError("it refuses rows that are right; they come in any order, and the versions change on the way")
+        why = "it refuses rows that are right; they come in any order, and the versions change on the way"
+        raise wrong("verifier", hint, why)
     last = good[-1]
     broken = {
         "in which one is lost": good[:7] + good[8:],
@@ -208,5 +218,5 @@ def check_verifier(function: Callable[[list[Row], int], Any] | None) -> Passed:
     }
     for defect, rows in broken.items():
         if result_of(function, rows, 30):
-            raise LabError(f"it accepts rows {defect}")
+            raise wrong("verifier", hint, f"it accepts rows {defect}")
     return Passed(f"It accepts good rows, and none {', or '.join(broken)}.")

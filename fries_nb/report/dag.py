@@ -2,9 +2,9 @@
 
 A state is one or more words: ``target``, ``head``, ``mcs`` and ``pruned`` show a plan, with ``changed`` in place of
 ``target`` once it has been carried out; ``failed`` is where a run has ended; ``old``, ``new``, ``both`` and
-``here`` versions that tuples meet. CSS maps ``data-state`` to a colour and, independent of colour vision, to a shape:
-heads have a ring, pruned operators and old versions a broken frame. States can therefore be changed in place, without a
-new layout or drawing.
+``here`` versions that tuples meet; ``answered``, ``wrong`` and ``missing`` a student's answer. CSS maps ``data-state``
+to a colour and, independent of colour vision, to a shape: heads have a ring, pruned operators, old versions and what is
+missing a broken frame. States can therefore be changed in place, without a new layout or drawing.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
 >>> graph = Graph("w1", (Operator("Src"), Operator("FD")), (Edge("Src", "FD"),))
@@ -31,6 +31,7 @@ STATES = {
     "target": "Target of the change", "changed": "Changed", "failed": "Failed", "head": "Gets the message",
     "mcs": "Marker passes", "pruned": "Pruned",
     "old": "Old version", "new": "New version", "both": "Both versions", "here": "This step",
+    "answered": "Your answer", "wrong": "Not right", "missing": "Missing",
 }  # fmt: skip
 _SAID = {
     "target": "target of the change",
@@ -43,6 +44,9 @@ _SAID = {
     "new": "new version",
     "both": "both versions",
     "here": "in this step",
+    "answered": "in the answer",
+    "wrong": "in the answer, and not right",
+    "missing": "missing in the answer",
 }
 _TAKING_PART = {"target", "changed", "head"}
 _MARGIN = 14.0
@@ -50,7 +54,7 @@ _LEGEND_WIDTH, _LEGEND_HEIGHT = 420.0, 30.0
 _SAMPLE, _LOOP_SIZE = 22.0, 11.0
 _IN_COLOUR = ", ".join(
     f'[data-state~="{state}"] .{text}'
-    for state in ("mcs", "head", "target", "changed", "failed", "old", "new", "both")
+    for state in ("mcs", "head", "target", "changed", "failed", "old", "new", "both", "answered", "wrong", "missing")
     for text in ("name", "fact")
 )  # fmt: skip
 
@@ -80,6 +84,9 @@ _LIGHT = {
     '[data-state~="old"] .box': f"fill: {SKY}; stroke: #20638c; stroke-width: 2px; stroke-dasharray: 2 2.5",
     '[data-state~="new"] .box': f"fill: {ORANGE}; stroke: #7a5400; stroke-width: 2.5px",
     '[data-state~="both"] .box': f"fill: {PURPLE}; stroke: #5c2146; stroke-width: 2.5px; stroke-dasharray: 9 3",
+    '[data-state~="answered"] .box': f"fill: {SKY}",
+    '[data-state~="wrong"] .box': f"fill: #f6c9b0; stroke: {VERMILION}; stroke-width: 4px",
+    '[data-state~="missing"] .box': f"fill: #fdf3ee; stroke: {VERMILION}; stroke-width: 3px; stroke-dasharray: 7 4",
     '[data-state~="head"] .ring, [data-state~="here"] .ring': "visibility: visible",
     '[data-state~="pruned"] .box': "stroke-dasharray: 5 4",
     '[data-state="pruned"] .box': "fill-opacity: 0.45",
@@ -108,6 +115,9 @@ _DARK = {
     '[data-state~="old"] .box': f"fill: {SKY}; stroke: #bfe3f8",
     '[data-state~="new"] .box': f"fill: {ORANGE}; stroke: #ffe0a0",
     '[data-state~="both"] .box': f"fill: {PURPLE}; stroke: #f6d3e6",
+    '[data-state~="answered"] .box': f"fill: {SKY}",
+    '[data-state~="wrong"] .box': f"fill: #f6c9b0; stroke: {VERMILION}",
+    '[data-state~="missing"] .box': f"fill: #fdf3ee; stroke: {VERMILION}",
     _IN_COLOUR: f"fill: {INK}",
     '[data-state~="marked"] .line': f"stroke: {SKY}",
     '[data-state~="marked"] .tip': f"fill: {SKY}",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import networkx as nx
 import pytest
+from IPython.utils.capture import capture_output
+from notebook_shell import ipython
 
 import fries_nb as fn
 from fries_nb.errors import LabError
@@ -22,6 +27,7 @@ from fries_nb.labs import (
     rankings,
     recoveries,
 )
+from fries_nb.labs.answers import WRONG_ANSWERS, Picture
 from fries_nb.labs.coverings import sketch
 from fries_nb.labs.interleavings import VersionStamp, interleaved
 from fries_nb.trace import Ran, Updated
@@ -195,18 +201,188 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "none": (lambda: rankings.check_delays({}), "nothing was measured"),
     "left out": (lambda: rankings.check_ranking(CHAIN, {"FM"}, IN_FRONT, ["fries"]), "epoch is missing"),
     "unchained": (lambda: latency_remedies.check_chains(flow("plain").graph(workers=1), []), "W and X can be chained"),
+    "own": (lambda: coverings.check_own(FORK, "C F G", [{"C"}]), "G is missing: it changes itself"),
+    "members only": (lambda: coverings.check_algorithm(lambda graph, members: members), "it gives A and C; expected"),
+    "a safe run": (
+        lambda: interleavings.check_broken(interleaved(flow("plain"), {"X"}, "fries", 0)),
+        "no transaction met both configurations",
+    ),
+    "steps": (lambda: recoveries.check_order("ecbad"), "a comes before b"),
+    "always buffers": (lambda: latency_remedies.check_policy(lambda case: "buffers"), "expected 'nothing'"),
     "stage": (lambda: latency_remedies.check_stages({"full buffers": False}), "full buffers: the limit is exceeded"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_answer_gets_a_sentence(case: str) -> None:
-    """In one line, with the likely mistake."""
-    check, words = WRONG[case]
+AT_ONCE = {
+    "no such operator", "a number", "no return", "raises", "too plain", "one component", "all change", "a cycle",
+    "no path", "other word", "too few", "no loop", "no number", "not chosen", "no choice", "not measured", "letters",
+    "no run", "a scheduler", "no row", "no step", "none", "left out",
+}  # fmt: skip
+"""Those that are no attempt: an answer that is missing, or has another form than the task asks for."""
+
+
+def told(check: Callable[[], object]) -> LabError:
+    """The error of a check, in one line."""
     with pytest.raises(LabError) as found:
         check()
-    assert words in str(found.value)
     assert "\n" not in str(found.value)
+    return found.value
+
+
+def asked() -> set[Any]:
+    """The questions that have been answered wrongly, by the first part of what tells them from others."""
+    return {question if isinstance(question, str) else question[0] for question in WRONG_ANSWERS}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_answer_gets_a_hint_and_then_a_sentence(case: str) -> None:
+    """In one line; with the likely mistake from the second time on, and at once if it is no attempt."""
+    check, words = WRONG[case]
+    first, second, third = (str(told(check)) for _ in range(3))
+    assert words in second
+    assert third == second
+    if case in AT_ONCE:
+        assert first == second
+        assert not WRONG_ANSWERS
+    else:
+        assert re.fullmatch(r"not right yet: .{30,} \(the next wrong answer is explained\)", first)
+        assert words not in first
+
+
+def test_every_question_has_a_hint() -> None:
+    """None is left out of the cases above, but that on a cycle, which needs a run (below)."""
+    for check, _ in WRONG.values():
+        told(check)
+    assert asked() - {*lab_questions.QUANTITIES, *lab_questions.CHOICES} == {
+        "components", "heads", "own graph", "algorithm", "naive is safe", "serializable", "arrows", "broken", "counts",
+        "pruning", "counter-example", "rule", "frontiers", "closed", "holders", "halving", "longest", "broken rule",
+        "overlooked", "ending", "latencies", "bottleneck", "remedies", "messages", "ranking", "outcome", "order",
+        "verifier", "policy", "chains", "stage",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", lab_questions.QUANTITIES)
+def test_the_hint_on_a_number_does_not_give_it_away(name: str) -> None:
+    """Nor any other number than those of the task."""
+    given = 3 * lab_questions.QUANTITIES[name].right + 7
+    first, second = (str(told(lambda: lab_questions.check_quantities(**{name: given}))) for _ in range(2))
+    assert first.startswith(f"not right yet: {name}: {lab_questions.QUANTITIES[name].hint}")
+    assert not re.search(r"\d", lab_questions.QUANTITIES[name].hint)
+    assert second.startswith(f"{name}: {given:g} ")
+
+
+@pytest.mark.parametrize("name", lab_questions.CHOICES)
+def test_the_hint_on_a_choice_does_not_give_it_away(name: str) -> None:
+    """It asks, and the reason comes with the second wrong choice."""
+    question = lab_questions.CHOICES[name]
+    other = next(option for option in question.options if option != question.right)
+    first, second = (str(told(lambda: lab_questions.check_choices(**{name: other}))) for _ in range(2))
+    assert question.hint in first
+    assert first.count("?") == 1
+    assert repr(question.right) not in first
+    assert question.why in second
+
+
+def test_questions_are_told_apart() -> None:
+    """Another question begins with its hint; a right answer, or one that is none, is no attempt."""
+    heads = coverings.check_heads
+    hint = str(told(lambda: heads(FORK, {"C", "F", "G"}, "C")))
+    assert "not right yet" in str(told(lambda: heads(FORK, {"C", "F"}, "F")))
+    assert "2 operators are missing; ask" in str(told(lambda: fork([{"C", "D", "E"}])))
+    assert "all operators are right; which" in str(told(lambda: coverings.check_components(FORK, {"C", "G"}, ["C G"])))
+    told(lambda: heads(FORK, {"C", "F", "G"}, None))
+    heads(FORK, {"C", "F", "G"}, "C, G")
+    assert not set(re.findall(r"\b[A-H]\b", hint))
+    again = sketch("A -> C -> D -> F -> H", "C -> E -> F", "B -> G -> H")  # its cell was run once more
+    assert "G is missing" in str(told(lambda: heads(again, {"C", "F", "G"}, "C")))
+
+
+def states(error: LabError) -> dict[str, str]:
+    """The states of the operators in the picture of an answer; those without one are left out."""
+    assert isinstance(error.picture, Picture)
+    nodes = ElementTree.fromstring(error.picture.svg).iter("{http://www.w3.org/2000/svg}g")
+    found = {one.get("data-operator", ""): one.get("data-state", "") for one in nodes}
+    return {name: state for name, state in found.items() if name and state}
+
+
+DRAWN: Mapping[str, tuple[Callable[[], object], Mapping[str, str], Mapping[str, str]]] = {
+    "members": (
+        lambda: fork([{"C", "E", "F", "H"}, {"A"}]),
+        {"C": "target answered", "F": "target answered", "G": "target"} | dict.fromkeys("AEH", "answered"),
+        {"A": "wrong", "C": "target answered", "E": "answered", "F": "target answered", "H": "wrong", "D": "missing",
+         "G": "target missing"},
+    ),
+    "none": (lambda: fork([]), dict.fromkeys("CFG", "target"), dict.fromkeys("CFG", "target missing")
+             | dict.fromkeys("DE", "missing")),
+    "heads": (
+        lambda: coverings.check_heads(FORK, {"C", "F", "G"}, "C F"),
+        {"C": "target answered", "F": "target answered", "G": "target"},
+        {"C": "target answered", "F": "target wrong", "G": "target missing"},
+    ),
+    "algorithm": (
+        lambda: coverings.check_algorithm(lambda graph, members: {"B", "X"}),
+        {"A": "target", "B": "answered", "C": "target"},
+        {"A": "target missing", "B": "answered", "C": "target missing"},
+    ),
+    "pruning": (
+        lambda: prunings.check_pruning(FIGURE_10, {"E"}, {"RE": "kept", "C": "kept"}),
+        {"RE": "answered", "C": "answered", "E": "target"},
+        {"RE": "wrong", "C": "wrong", "E": "target"},
+    ),
+    "no decision": (
+        lambda: prunings.check_pruning(FIGURE_10, {"E"}, {}), {"E": "target"}, {"RE": "missing", "E": "target"},
+    ),
+    "messages": (
+        lambda: rankings.check_messages(CHAIN, {"FM", "MC"}, {"fries": "MC"}),
+        {"FM": "target", "MC": "target answered"},
+        {"FM": "target missing", "MC": "target wrong"},
+    ),
+    "holders": (
+        lambda: progress_board.check_holders(board(), {"S"}), {"S": "answered"}, {"S": "wrong", "A": "missing"},
+    ),
+    "chains": (
+        lambda: latency_remedies.check_chains(flow("plain").graph(workers=1), [{"W", "S"}]),
+        {"S": "answered", "W": "answered"},
+        {"S": "wrong", "W": "answered", "X": "missing"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DRAWN)
+def test_a_set_of_operators_is_drawn(case: str) -> None:
+    """With the hint as it was answered; with the explanation also what is wrong in it, and what is missing."""
+    check, answer, judged = DRAWN[case]
+    assert states(told(check)) == answer
+    assert states(told(check)) == judged
+
+
+def test_edges_inside_of_an_answered_component_are_emphasized() -> None:
+    """They show how an answer divides its operators; a legend says what the frames mean."""
+    divided = told(lambda: fork([{"C", "D", "E"}, {"F"}, {"G"}]))
+    joined = told(lambda: fork([{"C", "D", "E", "F", "G"}]))
+    assert isinstance(divided.picture, Picture)
+    assert isinstance(joined.picture, Picture)
+    assert [one.picture.svg.count('data-state="marked"') for one in (divided, joined)] == [2, 4]
+    assert repr(divided.picture) == "Your answer: C, D, E, F and G."
+    assert repr(joined.picture) == "Right: C, D, E, F and G."
+    wrong = told(lambda: fork([{"A"}])).picture
+    assert repr(wrong) == "Not right: A. Missing: C, D, E, F and G."
+
+
+def test_ipython_shows_the_picture_above_the_sentence(tmp_path: Path) -> None:
+    """In a cell of a lab, which need not load the extension."""
+    cell = (
+        "from fries_nb.labs.coverings import check_heads, sketch\n"
+        'check_heads(sketch("A -> B -> C"), {"B", "C"}, "A, B")'
+    )
+    with ipython(tmp_path) as shell:
+        for words in ("not right yet: which operators", "A takes no part in the change"):
+            with capture_output() as shown:
+                shell.run_cell(cell)
+            assert shown.stdout.startswith(f"LabError: {words}")
+            [output] = shown.outputs
+            assert "<svg" in output.data["text/html"]
+            assert "A" in output.data["text/plain"]
 
 
 ODD = (
@@ -286,9 +462,12 @@ def test_a_cycle_is_checked_against_the_run() -> None:
     broken = next(run for run in runs if run.mixed)
     mixed = broken.verdict.mixed[0].transaction
     assert "<svg" in interleavings.check_cycle(broken, {(mixed, "u"), ("u", mixed)}).svg
+    with pytest.raises(LabError, match="which transaction is before u in the list of one operator"):
+        interleavings.check_cycle(broken, [(str(mixed), "u")])
     with pytest.raises(LabError, match="the arrows form no cycle"):
         interleavings.check_cycle(broken, [(str(mixed), "u")])
     with pytest.raises(LabError, match="nowhere does t1 come before t2"):
         interleavings.check_cycle(broken, [("t1", "t2")])
-    with pytest.raises(LabError, match="no transaction met both configurations"):
-        interleavings.check_broken(interleaved(made, {"FM", "MC"}, "fries", 0))
+    right = interleaved(made, {"FM", "MC"}, "fries", 0)
+    assert "print the rows of the run" in str(told(lambda: interleavings.check_broken(right)))
+    assert "no transaction met both configurations" in str(told(lambda: interleavings.check_broken(right)))

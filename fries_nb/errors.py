@@ -131,10 +131,12 @@ class LabError(FriesError):
     def __init__(self, message: str, picture: object = None) -> None:
         super().__init__(message)
         self.picture = picture
+        self._shown = picture is None
 
     def _render_traceback_(self) -> list[str]:
-        """Called by IPython, whose ``display`` is a built-in function while it runs."""
-        if self.picture is not None:
+        """Called by IPython, whose ``display`` is a built-in function; twice, as it also stores what it shows."""
+        if not self._shown:
+            self._shown = True
             vars(builtins)["display"](self.picture)
         return super()._render_traceback_()
 

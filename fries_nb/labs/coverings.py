@@ -241,17 +241,18 @@ def check_algorithm(function: Callable[[nx.DiGraph[str], set[str]], Any] | None)
     cases = [(nx.DiGraph(["AB", "BC"]), {"A", "C"}), *(_drawn(draws, size) for size in range(3, 9) for _ in range(20))]
     for graph, members in cases:
         right = set(minimal_covering_subdag(graph, members))
-        given = result_of(function, graph.copy(), set(members))
-        if not isinstance(given, Iterable):
-            raise LabError(f"it returns {given!r}; expected a set of names")
-        if set(given) != right:
+        result = result_of(function, graph.copy(), set(members))
+        if not isinstance(result, Iterable):
+            raise LabError(f"it returns {result!r}; expected a set of names")
+        given = set(map(str, result))
+        if given != right:
             edges = ", ".join("".join(edge) for edge in graph.edges) or "(none)"
             why = (
                 f"for the edges {edges} and the operators {listed(members)} it gives "
-                f"{listed(map(str, given)) if given else 'nothing'}; expected {listed(right)}"
+                f"{listed(given) if given else 'nothing'}; expected {listed(right)}"
             )
             shown = sketch(*graph.nodes, *(f"{one} -> {to}" for one, to in graph.edges))
-            drawn = AnsweredSet(shown, members, set(given) & set(graph), right)
+            drawn = AnsweredSet(shown, members, given, right)
             raise wrong("algorithm", _ALGORITHM_HINT, why, drawn)
     return Passed(f"It was right on {len(cases)} graphs.")
 

@@ -208,6 +208,8 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
         "no transaction met both configurations",
     ),
     "steps": (lambda: recoveries.check_order("ecbad"), "a comes before b"),
+    "no set": (lambda: coverings.check_algorithm(lambda graph, members: 3), "it returns 3; expected a set of names"),
+    "sets in a set": (lambda: coverings.check_algorithm(lambda graph, members: [["A"]]), "expected A, B and C"),
     "always buffers": (lambda: latency_remedies.check_policy(lambda case: "buffers"), "expected 'nothing'"),
     "stage": (lambda: latency_remedies.check_stages({"full buffers": False}), "full buffers: the limit is exceeded"),
 }  # fmt: skip
@@ -215,8 +217,8 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
 
 AT_ONCE = {
     "no such operator", "a number", "no return", "raises", "too plain", "one component", "all change", "a cycle",
-    "no path", "other word", "too few", "no loop", "no number", "not chosen", "no choice", "not measured", "letters",
-    "no run", "a scheduler", "no row", "no step", "none", "left out",
+    "no path", "no set", "other word", "too few", "no loop", "no number", "not chosen", "no choice", "not measured",
+    "letters", "no run", "a scheduler", "no row", "no step", "none", "left out",
 }  # fmt: skip
 """Those that are no attempt: an answer that is missing, or has another form than the task asks for."""
 
@@ -378,7 +380,7 @@ def test_ipython_shows_the_picture_above_the_sentence(tmp_path: Path) -> None:
     with ipython(tmp_path) as shell:
         for words in ("not right yet: which operators", "A takes no part in the change"):
             with capture_output() as shown:
-                shell.run_cell(cell)
+                shell.run_cell(cell, store_history=True)  # as a kernel does, which renders the error once more
             assert shown.stdout.startswith(f"LabError: {words}")
             [output] = shown.outputs
             assert "<svg" in output.data["text/html"]

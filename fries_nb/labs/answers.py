@@ -62,7 +62,7 @@ class AnsweredSet:
         targets: the operators that change.
         given: the operators of the answer.
         right: those of the right one.
-        parts: the components into which the answer divides them; edges inside of one are emphasized.
+        parts: components, those of the answer if it names any; edges inside of one are emphasized.
     """
 
     graph: Graph

@@ -158,7 +158,7 @@ def test_without_operators_it_shows_all(shell: InteractiveShell, stand_ins: list
     run.judged.judge([verdict_on(constraint, 100.0)])
     shown = shell.run_cell("%fries_constrain").result
     lines = repr(shown).splitlines()
-    assert lines[1].split()[3:] == ["violated", "50.0", "ms", "75.0", "ms", "50", "ms", "5", "s", "tell"]
+    assert lines[1].split()[3:] == ["violated", "50", "ms", "75", "ms", "50", "ms", "5", "s", "tell"]
     assert lines[2:] == [
         "FM -> MC: the worst sequence takes 75 ms",
         "Next: %fries_constrain, run.constraints_frame()",

@@ -68,9 +68,9 @@ def test_the_quickstart_replaces_an_operator(quickstart: NotebookNode):
     """Changed by Epoch behind a queue and by Fries past it, rightly; by naive, which mixes hundreds. Nothing in red."""
     notebook = quickstart
     assert re.search(r"then commit .+ along FM → MC \(epoch: .+\)", said(notebook, "%fries_plan"))
-    changes = re.findall(r"done by (\w+) in ([\d,.]+) ms", said(notebook, "%%fries_reconfigure"))
-    assert [name for name, _ in changes] == ["epoch", "fries", "naive", "fries"]
-    behind, past, *_ = (float(delay.replace(",", "")) for _, delay in changes)
+    changes = re.findall(r"done by (\w+) in ([\d,.]+) (m?s)\b", said(notebook, "%%fries_reconfigure"))
+    assert [name for name, _, _ in changes] == ["epoch", "fries", "naive", "fries"]
+    behind, past, *_ = (float(delay.replace(",", "")) * {"ms": 1, "s": 1_000}[unit] for _, delay, unit in changes)
     assert past < behind
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert [output.text for output in outputs if output.get("name") == "stderr"] == []
@@ -182,8 +182,8 @@ def test_hosts_come_and_go_and_nothing_is_lost(kernel: SharedKernel, tmp_path: P
     """As told: from one host to three and back, with a change meanwhile; plain Python finds the same rows."""
     notebook = kernel.executed("08_rescaling.ipynb", tmp_path)
     first, back = said(notebook, "%fries_rescale 3"), said(notebook, "%fries_rescale 1")
-    assert re.match(r"3 hosts after [\d.]+ s: 10 workers, \d+ KiB of state moved", first)
-    assert re.match(r"1 host after [\d.]+ s: 4 workers, \d+ KiB of state moved", back)
+    assert re.match(r"3 hosts after [\d.]+ m?s: 10 workers, \d+ KiB of state moved", first)
+    assert re.match(r"1 host after [\d.]+ m?s: 4 workers, \d+ KiB of state moved", back)
     assert "done by fries in" in said(notebook, "%%fries_reconfigure spending")
     assert "bins of Spending: 342 at host 0, 341 at host 1, 341 at host 2" in said(notebook, "%fries_rescale")
     compared = said(notebook, "import pandas")

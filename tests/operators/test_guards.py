@@ -175,7 +175,7 @@ def test_an_operator_in_front_of_the_changed_one_follows_its_own_policy() -> Non
 def test_a_worker_restored_behind_a_rollback_runs_what_ran_before_in_its_name() -> None:
     """Though the function that was undone is not shipped any more: so the audit finds no switch without effect."""
     first = decided("u0", M=Update(bad))
-    gone = CommittedChange("u1", "fries", (("M",),), {})
+    gone = CommittedChange("u1", "fries", (("M",),), {}, superseded=("M",))
     back = CommittedChange("u1.back", "fries", (("M",),), {}, undoes="u1")
     instance = Instance(M, Operator("M", function=old), old, audit=True)
     restore(instance, Snapshot("M", 0, 5, ("u0", "u1", "u1.back")), (first, gone, back))

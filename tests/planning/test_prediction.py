@@ -150,6 +150,7 @@ def test_a_run_predicts_while_tuples_flow(state: str) -> None:
     unused: Any = SimpleNamespace()
     runner = RegionRunner(CHAIN, cut, unused, unused, telemetry, lambda: None)
     runner._state = state
+    runner.ended.set()  # so that this is the state that it tells
     for at_s in (1, 2):
         now_s[0] = float(at_s)
         for name, index in itertools.product(CHAIN, (0, 1)):

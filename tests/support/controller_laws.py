@@ -175,7 +175,10 @@ class Laws:
         self.outcomes.append(outcome)
 
     def keep(self, record: Checkpoint) -> None:
-        """It names every worker, and a consistent cut: all that was decided in front of it, and nothing else."""
+        """It names every worker, and a consistent cut: all that was decided in front of it, and nothing else.
+
+        It may have forgotten changes that later ones have replaced, and ``recover`` sees that none lacks them.
+        """
         assert self.keeping is None, "two records at a time"
         assert record.incarnation == self.incarnation
         assert not self.records or record.epoch > self.records[-1].epoch
@@ -184,10 +187,14 @@ class Laws:
             if str(worker) in record.snapshots:
                 targeted = self.targeting(worker.operator)
                 due = [change for change in targeted if change in record.decided]
-                assert list(self.cuts[record.epoch][worker].changes) == due, f"{worker} at {record}"
+                cut = self.cuts[record.epoch][worker].changes
+                numbers = {each.change: each.number for each in self.decided}
+                kept = [change for change in cut if not record.has_forgotten(change, numbers[change])]
+                assert kept == due, f"{worker} at {record}"
+                assert [change for change in targeted if change in cut][-1:] == due[-1:], f"{worker} at {record}"
         named = sorted(file for group in record.sinks.values() for file in group)
-        cut = [file for past in self.at(record).values() for file in past.files]
-        assert sorted([*self.committed, *named]) == sorted(cut), "the record's output is not its cut"
+        output = [file for past in self.at(record).values() for file in past.files]
+        assert sorted([*self.committed, *named]) == sorted(output), "the record's output is not its cut"
         self.keeping = record
 
     def kept(self, reason: str) -> int:
@@ -215,7 +222,13 @@ class Laws:
         assert self.keeping is None, "whether the record counts is not known"
         assert recover.restoration.checkpoint == (self.records[-1] if self.records else None)
         decided, record = recover.restoration.decided, recover.restoration.checkpoint
-        assert list(map(without_payloads, decided)) == list(map(without_payloads, self.decided))
+        known = {each.change for each in decided}
+        there = [each for each in self.decided if each.change in known]
+        assert list(map(without_payloads, decided)) == list(map(without_payloads, there))
+        gone = [each for each in self.decided if each.change not in known]
+        for each in gone:
+            assert record is not None, f"{each.change} is forgotten, and nothing includes it"
+            assert each.change in record.decided or record.has_forgotten(each.change, each.number)
         self.tell(columns_of(recover))
         self.incarnation = recover.incarnation
         cut = self.at(record)

@@ -21,8 +21,8 @@ KILLS = [("checkpoint", "kill"), ("letters", "checkpoint"), ("kill", "checkpoint
 VERSIONS = [("multiversion", "multiversion"), ("multiversion", "letters")]
 
 
-def _restore_without_x(name, before, states=snapshot._states):
-    return {} if name == "X" else states(name, before)
+def _restore_without_x(name, *more, states=snapshot._states):
+    return {} if name == "X" else states(name, *more)
 
 
 BROKEN = {

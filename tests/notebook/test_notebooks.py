@@ -86,7 +86,7 @@ def test_a_saved_quickstart_is_shown_by_viewers(quickstart: NotebookNode):
     """All pictures by nbconvert, as nbviewer does; VS Code takes one type of each output, but for the live view."""
     page, _ = HTMLExporter(template_name="classic").from_notebook_node(quickstart)
     assert page.count('class="fries-dag-svg') >= 5
-    assert re.search(r"[\d.]+ m?s: FM, MC by naive", page)
+    assert re.search(r"[\d.]+ m?s: FC, MC by naive", page)
     outputs = [output.data for cell in quickstart.cells for output in cell.get("outputs", []) if "data" in output]
     live = [set(data) for data in outputs if not VS_CODE & set(data)]
     assert live == [{"application/vnd.jupyter.widget-view+json"}] * 2  # that of the run is shown again

@@ -14,14 +14,15 @@ from fries_nb.run import Run
 @contextmanager
 def ended_runs() -> Iterator[list[Run]]:
     """A list for runs: behind the block each is stopped, and no thread of theirs is left; Java's words have one."""
-    runs: list[Run] = []
+    runs, before = list[Run](), threading.enumerate()
     try:
         yield runs
     finally:  # a run that is left by a failed test would let those after it fail, too
         for run in runs:
             run.stop()
-    names = [thread.name for thread in threading.enumerate()]
-    assert [name for name in names if name.startswith("fries") and name != "fries-java"] == []
+    names = [thread.name for thread in threading.enumerate() if thread not in before]
+    left = [name for name in names if name.startswith("fries") and name != "fries-java"]
+    assert left == []
 
 
 def until(condition: Callable[[], bool], run: Run) -> None:

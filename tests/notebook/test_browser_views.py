@@ -286,7 +286,7 @@ def test_constraints_are_shown_in_each_width(served: Jupyter, program: BrowserCo
         panel = view.locator(".fries-constraints")
         expect(panel).to_contain_text("not yet judged: at most 60 ms over 15 s")
         run_cell(page, "# judged")
-        expect(panel).to_contain_text("violated: mean 50.0 ms, worst 75.0 ms")
+        expect(panel).to_contain_text("violated: mean 50 ms, worst 75 ms")
         expect(panel.locator("rect.bar")).to_have_count(4 + 3)  # FM, the edge in two parts, MC; and their sum by cause
         page.wait_for_function(f"({LIMITS})().includes(60)")
         for width, drawn in ((1280, 760), (800, 360)):

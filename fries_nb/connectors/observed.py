@@ -9,7 +9,7 @@ nothing if the source is known to have no more.
 >>> source = RateSource(count=50)
 >>> [split] = source.splits(1)
 >>> observed([(split, source.open(split, Position(7)))], RateSchedule(1_000, now_ns=0), now_ns=2_500_000)
-Reading(places=('row 7',), behind=3, behind_ns=2500000)
+Reading(places=('row 7',), behind=3, behind_ns=2500000, ...)
 """
 
 from __future__ import annotations

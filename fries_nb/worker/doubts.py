@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from fries_nb.dataflow.operators import Shape, shape_of
-from fries_nb.dataflow.traits import Returns
+from fries_nb.dataflow.traits import OperatorTraits, Returns
 from fries_nb.operators.recent import Recent
 from fries_nb.worker.trial import NotCopied, Passage, Tally, Trial, TrialFailed, TrialLayout
 
@@ -126,7 +126,7 @@ class Doubts:
         ends = sorted(name for name, tally in after.items() if tally.taken and not tally.given)
         kept = sum(one.before.left > 0 for one in both) + end.left
         selects = any(map(self._selects, ends)) or kept < len(both)
-        if not kept or not ends or len(both) < (FEW if selects else 1):
+        if not kept or not ends or len(both) < (FEW if selects else 1) or any(map(self._matches, ends)):
             return ""
         new = " and ".join(sorted(self._layout.targets))
         which = ", ".join(f"{name}{'' if name in self._layout.targets else ', which stays as it is,'}" for name in ends)
@@ -137,9 +137,17 @@ class Doubts:
 
     def _selects(self, name: str) -> bool:
         """Whether the operator drops rows by its nature, as a filter."""
-        place = self._layout.place(name)
-        traits = None if place is None else place[0].instances[place[1]].operator.traits
+        traits = self._traits(name)
         return traits is not None and traits.returns is Returns.ANSWER and not traits.routes
+
+    def _matches(self, name: str) -> bool:
+        """Whether it matches rows of two sides: a few rows of a rehearsal may well find none, whatever the functions."""
+        traits = self._traits(name)
+        return traits is not None and traits.two_sided
+
+    def _traits(self, name: str) -> OperatorTraits | None:
+        place = self._layout.place(name)
+        return None if place is None else place[0].instances[place[1]].operator.traits
 
     # ---- time
 

@@ -22,6 +22,8 @@ SHOWN = """name => {
   const sources = documents.flatMap(one => [...one._all_models.values()]).filter(one => one.name === name);
   return sources.length ? sources[0].data : null;
 }"""
+# The number of lines of requests and ends of changes; those of checkpoints are dotted.
+CHANGED = f"({SHOWN})('marks').dash.filter(dash => dash !== 'dotted').length"
 # Bokeh's figures stand in shadow trees, where a selector of the page does not reach.
 WIDE_ENOUGH = """least => {
   const within = root => [...root.querySelectorAll("*")].flatMap(
@@ -127,7 +129,7 @@ def test_two_visitors_of_the_app_in_voila(served: Jupyter, program: BrowserConte
         every_button(first.page, first.page.locator("body"))
         paper = first.page.locator("svg .paper").last
         assert paper.evaluate("one => getComputedStyle(one).fill") == "rgb(21, 25, 30)"
-        assert second.page.evaluate(f"({SHOWN})('marks').at.length") == 0
+        assert second.page.evaluate(CHANGED) == 0
         choose_functions(second.page.locator("body"), {"MC": "customers first"})
         until_stopped(first.page.locator("body"))
         until_points_move(second.page)
@@ -195,7 +197,7 @@ def apply(view: Locator) -> None:
 def until_the_change_is_seen(page: Page) -> None:
     """Wait until the plot has the line of the request, the line of its end, and points after them."""
     page.wait_for_function(f"({SHOWN})('labels').words.some(words => words.includes('FM, MC by fries'))")
-    page.wait_for_function(f"({SHOWN})('marks').at.length === 2")
+    page.wait_for_function(f"{CHANGED} === 2")
     until_points_move(page)
 
 

@@ -86,7 +86,7 @@ class Late:
         return deeper(row) if row["value"] == 1 else row
 
 flow.source("numbers", fn.rate(1_000)).map("L", Late()).sink("out", fn.memory())""",
-    "run another": "%fries_run --workers 1 -o second",
+    "run another": "%fries_run --workers 1 --on-error fail -o second",
     # nbclient hears only what is said while a cell runs, so it fails in this one.
     "end": "open(GO, 'w').close()\nsecond.wait(900)\nshown()",
     "status": "%fries_status",

@@ -83,12 +83,11 @@ def test_feedback_that_is_partitioned_by_key_reaches_parallel_heads(spark: Spark
         assert run.audit().serializable
 
 
-def spilled_bytes(pid: int) -> int:
-    """Size of the files of spilled rows that a process has mapped; each of them is unlinked."""
-    lines = [line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "/fries-spill-" in line]
-    found = [re.match(r"([0-9a-f]+)-([0-9a-f]+) .*/fries-spill-.* \(deleted\)$", line) for line in lines]
-    assert None not in found, lines
-    return sum(int(one[2], 16) - int(one[1], 16) for one in found if one is not None)
+def spilled(pid: int) -> dict[Path, int]:
+    """Size of each unlinked file of spilled rows that a process has mapped, in bytes."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    found = (re.match(r"([0-9a-f]+)-([0-9a-f]+) .* (/.*/fries-spill-.*) \(deleted\)$", line) for line in lines)
+    return {Path(one[3]): int(one[2], 16) - int(one[1], 16) for one in found if one is not None}
 
 
 def own_bytes(pid: int) -> int:
@@ -100,13 +99,14 @@ def own_bytes(pid: int) -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the files that a process maps are read from /proc")
 def test_rows_that_wait_for_a_head_are_spilled(started: Callable[..., Run], tmp_path: Path) -> None:
-    """Fifty times the budget goes round; the files are unlinked, and memory keeps a part of the rows only."""
-    go, rows, size, budget = tmp_path / "go", 30_000, 2_000, 1 << 20
+    """Two hundred times the budget goes round; the files are unlinked, and memory keeps a part of the rows only."""
+    go, rows, size, budget = tmp_path / "go", 30_000, 8_000, 1 << 20
     run = started(circling(str(go), rows // 100, size=size), hosts=1, workers=1, budget=budget)
     until(lambda: run.wait_flowing(0) and processed(run).get("S", 0) == rows // 100, run)
     [pid] = run.host_processes.values()
     before, most = own_bytes(pid), 0
-    until(lambda: spilled_bytes(pid) > rows * size // 2, run)
+    until(lambda: sum(spilled(pid).values()) > rows * size // 2, run)
+    directories = {file.parent for file in spilled(pid)}
     for _ in range(20):
         most = max(most, own_bytes(pid))
         threading.Event().wait(0.01)
@@ -114,6 +114,8 @@ def test_rows_that_wait_for_a_head_are_spilled(started: Callable[..., Run], tmp_
     assert (run.wait(), run.error) == ("finished", "")
     check_circled(output_of(run), rows)
     assert most - before < MEMORY_PART * rows * size
+    assert directories
+    assert not [file for directory in directories for file in directory.glob("fries-spill-*")]
 
 
 @pytest.mark.parametrize("hosts", [(0,), (0, 1)])

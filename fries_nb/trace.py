@@ -12,8 +12,11 @@ Updated(id='u1', operator='FM', worker=0, before='')
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+import reprlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,6 +28,46 @@ ROW_BITS = 40
 
 SPLIT_BITS = 10
 """Number of bits of a source tuple's identity that hold its split; higher bits hold its source."""
+
+_COLUMNS = 3
+"""Number of columns of a source tuple that are shown."""
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 24
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """The row of a source that a source tuple's identity stands for.
+
+    Attributes:
+        source: the name of the source.
+        number: the number of the row in the source, from 0.
+        values: its columns; empty if the source cannot read a row again by its number.
+    """
+
+    source: str
+    number: int
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> str:
+        """Its first columns on one line; empty without values.
+
+        >>> SourceRow("payments", 7, {"id": 7, "shop": "a", "amount": 1.5, "more": 0}).shown
+        "id 7, shop 'a', amount 1.5, ..."
+        """
+        first = [f"{name} {_SHORT.repr(value)}" for name, value in islice(self.values.items(), _COLUMNS)]
+        return ", ".join([*first, "..."] if len(self.values) > _COLUMNS else first)
+
+
+def place_of(identity: int) -> tuple[int, int, int]:
+    """The source, the split and the row in the split of a source tuple.
+
+    >>> place_of((((2 << SPLIT_BITS) + 5) << ROW_BITS) + 7)
+    (2, 5, 7)
+    """
+    number, row = divmod(identity, 1 << ROW_BITS)
+    return *divmod(number, 1 << SPLIT_BITS), row
 
 
 class Ran(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="data"):

@@ -25,7 +25,7 @@ False
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fries_nb.audit.completeness import Completeness, StatedCounts
 from fries_nb.audit.conservation import Astray, Balance
@@ -42,7 +42,7 @@ from fries_nb.audit.precedence import (
     shortest_cycle,
 )
 from fries_nb.audit.version_check import Id, Sightings, Version
-from fries_nb.trace import Record
+from fries_nb.trace import Record, SourceRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,7 @@ class Verdict:
         doubled: transactions of which more tuples were processed than emitted, and keys of which a dedup emitted
             several; checked for finished runs only.
         claim: the extent of the trace: ``complete``, ``so far``, or ``not claimed``.
+        rows: the rows of the source tuples that are named in its texts, as far as a run has read them again.
     """
 
     serializable: bool
@@ -108,6 +109,7 @@ class Verdict:
     doubled: tuple[Astray, ...] = ()
     claim: StatedCounts = StatedCounts.NONE
     cycle_met: tuple[tuple[Met, ...], ...] = ()
+    rows: Mapping[int, SourceRow] = field(default_factory=dict, repr=False, compare=False)
 
 
 def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = ()) -> Verdict:

@@ -44,6 +44,11 @@ class RateSource:
         rows = None if self._count is None else max(0, math.ceil((self._count - split.first) / split.step))
         return RateReader(split.first, split.step, rows, position)
 
+    def row_at(self, split: Split, number: int) -> dict[str, Any]:
+        """The row of a value, but for its due time; see ``NumberedSource``."""
+        value = split.place(number)
+        return {"value": value} | (dict(_made(self._row, value)) if self._row is not None else {})
+
     def with_due_times(self, batch: pa.RecordBatch, due: DueTimes) -> pa.RecordBatch:
         """Add the due times as ``timestamp``, then the columns of ``row``; see ``TimedSource``.
 

@@ -8,6 +8,7 @@ that all workers read about the same part of the files at a time; workers of one
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -17,6 +18,7 @@ from fries_nb.connectors.replay_times import ReplayForesight, ReplayOutline, wit
 from fries_nb.connectors.shared_row_groups import DecodedRows, SharedRowGroups
 from fries_nb.connectors.source import Position, Split
 from fries_nb.connectors.time_column import TimeColumn
+from fries_nb.operators.conversion import to_python
 
 
 class ReplaySource:
@@ -67,6 +69,11 @@ class ReplaySource:
         if self._groups is None:
             self._groups = DecodedRows(self._shared)
         return ReplayReader(_spans(split), position, self._groups)
+
+    def row_at(self, split: Split, number: int) -> dict[str, Any]:
+        """Read one row; see ``NumberedSource``."""
+        batch = self.open(split, Position(number)).read(1, 0)
+        return {name: to_python(batch.column(name))[0] for name in batch.schema.names}
 
 
 class ReplayReader:

@@ -301,6 +301,25 @@ class TimedSource(Source, Protocol):
         """
 
 
+@runtime_checkable
+class NumberedSource(Source, Protocol):
+    """A source that can read any row again by its number, without those before it."""
+
+    def row_at(self, split: Split, number: int) -> Mapping[str, Any]:
+        """Read one row, to show it.
+
+        Args:
+            split: the split that the row is in.
+            number: its number in the split.
+
+        Returns:
+            Column to value.
+
+        Raises:
+            SourceError: it cannot be read any more.
+        """
+
+
 class Foresight(Protocol):
     """The times of the rows of some splits that were not read yet."""
 

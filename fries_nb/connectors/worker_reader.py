@@ -35,6 +35,7 @@ from fries_nb.connectors.source import (
     NOTHING_SKIPPED,
     SPLITS_PER_SOURCE,
     ForeseeingSource,
+    NumberedSource,
     Position,
     Source,
     Split,
@@ -50,7 +51,7 @@ from fries_nb.dataflow.event_time import EventTime
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.errors import SourceError
 from fries_nb.messages import WorkerId
-from fries_nb.trace import ROW_BITS
+from fries_nb.trace import ROW_BITS, SourceRow
 
 POLL_NS = 10_000_000
 """Time in nanoseconds after which a split that returned no rows is read again."""
@@ -76,6 +77,23 @@ class SourcePlan:
     splits: tuple[Split, ...]
     rate: float | None
     time: EventTime | None = None
+
+    def row(self, name: str, split: int, number: int) -> SourceRow | None:
+        """A row by its number in a split, read again if the source can; ``None`` if there is no such split.
+
+        Args:
+            name: the name of the source.
+            split: the number of the split.
+            number: the number of the row in it.
+        """
+        found = next((one for one in self.splits if one.number == split), None)
+        if found is None:
+            return None
+        try:
+            values = self.source.row_at(found, number) if isinstance(self.source, NumberedSource) else {}
+        except Exception:  # noqa: BLE001 (a file that is gone, or the user's function: the row is told by its number)
+            values = {}
+        return SourceRow(name, found.place(number), values)
 
 
 def planned(

@@ -1,6 +1,7 @@
 """The section of a report on the audit: the verdict, the transactions that mixed versions, and a cycle as proof.
 
 >>> from fries_nb.audit import Mixed
+>>> from fries_nb.trace import ROW_BITS
 >>> mixed = tuple(Mixed((1 << ROW_BITS) + row, "u1", ("FM",), ("MC",)) for row in (7, 8))
 >>> verdict = Verdict(False, mixed, (str((1 << ROW_BITS) + 7), "u1"), ("FM", "MC"), 900, 1)
 >>> sentence(verdict)
@@ -23,7 +24,7 @@ from fries_nb.report.cycle_picture import CycleNode, cycle_svg
 from fries_nb.report.example_section import example_parts
 from fries_nb.report.markup import Column, Html, counted, figure, joined, table, tag
 from fries_nb.report.version_pictures import met_svg
-from fries_nb.trace import ROW_BITS, SPLIT_BITS
+from fries_nb.trace import place_of
 
 SHOWN = 12
 _COLUMNS = (
@@ -93,12 +94,14 @@ def verdict_svgs(verdict: Verdict, labels: Mapping[str, str], graph: Graph) -> l
     steps = list(zip(verdict.cycle, verdict.cycle_met, strict=True))
     changes = {name for name, met in steps if not met}
     found = [
-        (met_svg(graph, met, changes), f"What processed {named(name)}, and the versions that it met.")
+        (met_svg(graph, met, changes), f"What processed {described(name, verdict)}, and the versions that it met.")
         for name, met in steps
         if met
     ]
     nodes = [
-        CycleNode(named(name), "source tuple") if met else CycleNode(name, labels.get(name, "change"), is_change=True)
+        CycleNode(named(name, verdict), _values_of(name, verdict) or "source tuple")
+        if met
+        else CycleNode(name, labels.get(name, "change"), is_change=True)
         for name, met in steps
     ]
     return [*found, (cycle_svg(nodes, verdict.cycle_at), "The cycle: each must precede the next.")]
@@ -132,7 +135,8 @@ def others(verdict: Verdict) -> list[str]:
         for one in verdict.stale
     ]
     found += [
-        f"{named(one.transaction)}: {one.account}" for one in (*verdict.lost, *verdict.doubled)
+        f"{described(one.transaction, verdict)}: {one.account}"
+        for one in (*verdict.lost, *verdict.doubled)[:SHOWN]
     ]
     return found[:SHOWN]
 
@@ -147,20 +151,55 @@ def grouped(verdict: Verdict) -> list[tuple[str, str, str, int, str]]:
     for entry in verdict.mixed:
         groups.setdefault((str(entry.update), ", ".join(entry.old), ", ".join(entry.new)), []).append(entry.transaction)
     ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
-    return [(*places, len(members), named(members[0])) for places, members in ordered]
+    return [(*places, len(members), described(members[0], verdict)) for places, members in ordered]
 
 
 def cycle(verdict: Verdict) -> str:
     """The cycle as text; each arrow names an operator at which the conflict occurs."""
     steps = zip(verdict.cycle, verdict.cycle_at, strict=True)
-    return "".join(f"{named(name)} → (at {at}) " for name, at in steps) + named(verdict.cycle[0])
+    through = "".join(f"{described(name, verdict)} → (at {at}) " for name, at in steps)
+    return through + named(verdict.cycle[0], verdict)
 
 
-def named(transaction: str | int) -> str:
-    """A source tuple in words, decoded from its id: the source, the split and the row in the split."""
+def mentioned(verdict: Verdict) -> list[int]:
+    """The identities of the source tuples that these texts name.
+
+    >>> from fries_nb.audit import Mixed
+    >>> mentioned(Verdict(False, (Mixed(9, "u1", ("FM",), ("MC",)),), ("7", "u1"), ("FM", "MC"), 9, 1))
+    [7, 9]
+    """
+    groups: dict[tuple[object, ...], str | int] = {}
+    for entry in verdict.mixed:
+        groups.setdefault((entry.update, entry.old, entry.new), entry.transaction)
+    astray = [one.transaction for one in (*verdict.lost, *verdict.doubled)[:SHOWN]]
+    names = map(str, (*verdict.cycle, *groups.values(), *astray))
+    return list(dict.fromkeys(int(name) for name in names if name.isdigit()))
+
+
+def named(transaction: str | int, verdict: Verdict) -> str:
+    """A source tuple by its number in its source, if a run knows it, else in its split; an update by its id.
+
+    >>> from fries_nb.trace import SourceRow
+    >>> read = Verdict(True, (), (), (), 9, 0, rows={7: SourceRow("payments", 1007, {"id": 9})})
+    >>> named("7", read), named(8, read), named("u1", read), described(7, read)
+    ('row 1,007 of payments', 'row 8 of split 0 of source 0', 'u1', 'row 1,007 of payments (id 9)')
+    """
     digits = str(transaction)
     if not digits.isdigit():
         return digits
-    number, row = divmod(int(digits), 1 << ROW_BITS)
-    source, split = divmod(number, 1 << SPLIT_BITS)
+    found = verdict.rows.get(int(digits))
+    if found is not None:
+        return f"row {found.number:,} of {found.source}"
+    source, split, row = place_of(int(digits))
     return f"row {row:,} of split {split} of source {source}"
+
+
+def described(transaction: str | int, verdict: Verdict) -> str:
+    """The same with what the row holds."""
+    values = _values_of(transaction, verdict)
+    return named(transaction, verdict) + (f" ({values})" if values else "")
+
+
+def _values_of(transaction: str | int, verdict: Verdict) -> str:
+    found = verdict.rows.get(int(transaction)) if str(transaction).isdigit() else None
+    return "" if found is None else found.shown

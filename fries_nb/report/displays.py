@@ -14,19 +14,25 @@ depends on it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fries_nb.audit import Verdict
 from fries_nb.changes import Change
 from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.counter_example import counter_example
-from fries_nb.report.audit_section import cycle, sentence, verdict_parts, verdict_svgs
+from fries_nb.report.audit_section import cycle, mentioned, sentence, verdict_parts, verdict_svgs
 from fries_nb.report.example_section import example_lines
 from fries_nb.report.markup import stacked, tag
 from fries_nb.report.plan_section import in_words, plan_drawing, plan_parts
 from fries_nb.scheduling import Plan
+from fries_nb.trace import SourceRow
+
+
+def unknown(identity: int) -> SourceRow | None:
+    """No source tuple is known by its row: there is a trace, but no run."""
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +75,16 @@ class RunVerdict(Verdict):
     naive: Mapping[str, Collection[str]] = field(repr=False, compare=False)
 
     @staticmethod
-    def of(verdict: Verdict, graph: Graph, changes: Iterable[Change]) -> RunVerdict:
-        """The verdict on a run of a dataflow with these changes."""
+    def of(
+        verdict: Verdict, graph: Graph, changes: Iterable[Change], row_of: Callable[[int], SourceRow | None] = unknown
+    ) -> RunVerdict:
+        """The verdict on a run of a dataflow with these changes; ``row_of`` finds the row of a source tuple."""
         asked = list(changes)
         labels = {change.id: change.label for change in asked}
-        return RunVerdict(**_values(verdict, Verdict), graph=graph, labels=labels, naive=naive_targets(asked))
+        found = {identity: row_of(identity) for identity in mentioned(verdict)}
+        rows = {identity: row for identity, row in found.items() if row is not None}
+        known = _values(replace(verdict, rows=rows), Verdict)
+        return RunVerdict(**known, graph=graph, labels=labels, naive=naive_targets(asked))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         words = [sentence(self), *([f"Cycle: {cycle(self)}"] if self.cycle else [])]

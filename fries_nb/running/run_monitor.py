@@ -273,7 +273,7 @@ class RunMonitor(ChangeMonitor):
             TraceError: the trace is empty, or records of a worker are missing.
         """
         verdict = auditing.judge(self._runner.trace(), self._runner.queue.executed())
-        return RunVerdict.of(verdict, self.graph, self.changes)
+        return RunVerdict.of(verdict, self.graph, self.changes, self._runner.launched[0].source_row)
 
     def report(self, path: str | PathLike[str]) -> str:
         """Write a report of the run so far as one HTML page that needs no network.

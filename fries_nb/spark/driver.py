@@ -107,6 +107,7 @@ class Driver(threading.Thread):
 
     Attributes:
         hosts: the hello of each admitted host.
+        region: the specification of the region, as it is now.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Driver(threading.Thread):
         self.controller = controller
         self.hosts: dict[int, Hello] = {}
         self._server = server
-        self._region = region
+        self.region = region
         self._place = place
         self._listener = listener
         self._stage = stage
@@ -224,7 +225,7 @@ class Driver(threading.Thread):
             return
         self._restart_since = now
         if not self._stage.is_running():
-            host = min(set(range(self._region.options.hosts)).difference(self._peers), default=0)
+            host = min(set(range(self.region.options.hosts)).difference(self._peers), default=0)
             late = f"Spark has not started it again within {RESTART_S:g} s; likely too few slots are free"
             self._queue.take(said.HostLost(host, late, self._server.incarnation))
 
@@ -281,7 +282,7 @@ class Driver(threading.Thread):
             self._queue.take(said.HostLost(host, message.reason) if message.reason else said.HostLeft(host))
         elif isinstance(message, Gone):
             self._gone.add(host)
-            self._queue.take(said.HostLost(host, LOST.format(self._region.options.silence_s)))
+            self._queue.take(said.HostLost(host, LOST.format(self.region.options.silence_s)))
 
     def _answered(self, answer: Answer, incarnation: int) -> None:
         if incarnation != self._server.incarnation:
@@ -306,7 +307,7 @@ class Driver(threading.Thread):
             case said.RefuseHost():
                 self._refuse(instruction)
             case said.StartHosts() | said.ReleaseHosts() | said.ChangeTopology() | said.TopologyChanged():
-                self._topology.carry_out(instruction, self._region)
+                self._topology.carry_out(instruction, self.region)
             case said.Journal():
                 self._place.decide(instruction.decided)
                 return [said.Journaled(instruction.decided.change, time.monotonic_ns())]
@@ -347,9 +348,9 @@ class Driver(threading.Thread):
                 self._listener.rescaled(replace(instruction, error=in_one_line(instruction.error, "")[0]))
 
     def _constrain(self, constraints: tuple[LatencyConstraint, ...]) -> None:
-        self._region = replace(self._region, options=replace(self._region.options, constraints=constraints))
+        self.region = replace(self.region, options=replace(self.region.options, constraints=constraints))
         for peer in self._peers.values():
-            self._server.send(peer, Constrain(self._region.constraints))
+            self._server.send(peer, Constrain(self.region.constraints))
 
     def _tell(self, worker: WorkerId, control: Control) -> None:
         if isinstance(control, Fcm):
@@ -393,11 +394,11 @@ class Driver(threading.Thread):
         self._payloads.clear()
         self.hosts.clear()
         self._epochs.clear()
-        self._region = self._topology.restarted(self._region, order)
+        self.region = self._topology.restarted(self.region, order)
         checkpoint = order.restoration.checkpoint
-        self._trace.cut(checkpoint.epoch if checkpoint is not None else 0, self._region.redistribution.had_ended)
-        self._region = replace(self._region, earlier=self._trace.earlier())
-        self._stage.restart(self._region)
+        self._trace.cut(checkpoint.epoch if checkpoint is not None else 0, self.region.redistribution.had_ended)
+        self.region = replace(self.region, earlier=self._trace.earlier())
+        self._stage.restart(self.region)
         self._restart_since = time.monotonic()
 
     # ---- end

@@ -44,6 +44,7 @@ from fries_nb.storage.checkpoint_store import SINKS, CheckpointStore
 from fries_nb.storage.locations import absolute, encoded, join, resolved
 from fries_nb.storage.seals import NO_KEY
 from fries_nb.storage.snapshot_files import SnapshotStore
+from fries_nb.trace import SourceRow, place_of
 from fries_nb.transport.connections import make_room
 from fries_nb.transport.control import ControlServer
 from fries_nb.transport.payloads import LARGEST
@@ -80,6 +81,13 @@ class Launched:
         """The changes that this checkpoint includes; empty without one."""
         checkpoint = self.place.restoration.checkpoint
         return () if checkpoint is None else checkpoint.decided
+
+    def source_row(self, identity: int) -> SourceRow | None:
+        """The row of a source tuple of this region; ``None`` if there is no such."""
+        region = self.driver.region
+        source, split, row = place_of(identity)
+        names = region.graph.sources
+        return region.sources[names[source]].row(names[source], split, row) if source < len(names) else None
 
     def payload(self, operator: Operator, update: Update) -> bytes:
         """Pickle an update for the operator's workers; a join's new table is staged.

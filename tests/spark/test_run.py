@@ -138,7 +138,9 @@ def test_naive_mixes_versions_where_the_plan_says_it_may(started: Callable[..., 
     verdict = run.audit()
     assert not verdict.serializable
     assert verdict.cycle_at == ("A", "B")
-    picture = verdict._repr_mimebundle_()["image/svg+xml"]
+    bundle = verdict._repr_mimebundle_()
+    picture = bundle["image/svg+xml"]
+    assert re.search(r"Cycle: row ([\d,]+) of numbers \(value (\d+)\) → \(at A\) u1", bundle["text/plain"])
     for name, state in (("A", "old"), ("B", "new")):
         assert f'data-operator="{name}" data-state="{state}"' in picture
 

@@ -1,0 +1,84 @@
+"""A row that the audit names is read again by its number, where its source can; else it is told by its number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fries_nb.connectors.rate import RateSource
+from fries_nb.connectors.replay import ReplaySource
+from fries_nb.connectors.source import NumberedSource
+from fries_nb.connectors.time_column import TimeColumn
+from fries_nb.connectors.worker_reader import SourcePlan, planned
+from fries_nb.trace import SourceRow
+
+ROWS = 1_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Files of several row groups, with times."""
+    table = pa.table({"n": list(range(ROWS)), "at": pa.array(range(ROWS), pa.timestamp("us"))})
+    for number in range(3):
+        part = table.slice(number * 400, 400)
+        pq.write_table(part, tmp_path / f"{number}.parquet", row_group_size=70)
+    return str(tmp_path)
+
+
+def every_row(plan: SourcePlan, lengths: dict[int, int]) -> list[SourceRow | None]:
+    """All rows of a plan, by the order of its splits."""
+    return [plan.row("s", number, row) for number, length in lengths.items() for row in range(length)]
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_every_row_of_a_replay_is_found_by_its_number(path: str, timed: bool) -> None:
+    """Also where splits are blocks dealt in turn."""
+    source = ReplaySource(path)
+    splits = source.splits_in_blocks(5, TimeColumn("s", "at")) if timed else source.splits(5)
+    plan = SourcePlan(source, tuple(splits), None)
+    lengths = {one.number: sum(span["rows"] for span in one.content) for one in splits}
+    found = every_row(plan, lengths)
+    assert sorted(one.values["n"] for one in found if one is not None) == list(range(ROWS))
+    assert all(one is not None and one.number == one.values["n"] and one.source == "s" for one in found)
+
+
+def test_a_rate_makes_it_again() -> None:
+    """With the columns of ``row=``, but without the time at which it was due."""
+    plan = planned(RateSource(100, lambda value: {"half": value / 2}), 2, None)
+    found = plan.row("numbers", 7, 2)
+    assert found is not None
+    assert found.values == {"value": found.number, "half": found.number / 2}
+    assert found.shown == f"value {found.number}, half {found.number / 2}"
+
+
+def test_one_that_cannot_is_told_by_its_number() -> None:
+    """A function that fails, a file that is gone, and a source of one's own."""
+
+    def broken(value: int) -> dict[str, Any]:
+        raise RuntimeError("no")
+
+    class Own(RateSource):
+        row_at = None  # type: ignore[assignment]
+
+    for source in (RateSource(100, broken), Own(100)):
+        found = planned(source, 1, None).row("own", 3, 2)
+        assert found == SourceRow("own", 3 + 2 * 16, {})
+    assert planned(RateSource(100), 1, None).row("own", 99, 0) is None
+
+
+def test_a_file_that_is_gone_costs_no_audit(path: str) -> None:
+    """The verdict is more than its words."""
+    plan = planned(ReplaySource(path), 1, None)
+    for file in Path(path).glob("*.parquet"):
+        file.unlink()
+    assert plan.row("s", 0, 5) == SourceRow("s", 5, {})
+
+
+def test_which_sources_can() -> None:
+    """Files and logs are found by a place of their own."""
+    assert isinstance(ReplaySource(), NumberedSource)
+    assert isinstance(RateSource(), NumberedSource)

@@ -75,6 +75,7 @@ class RegionRunner:
         rescales: the requests for other numbers of hosts.
         telemetry: the telemetry of the run.
         launched: the regions launched so far.
+        without_checkpoints: why the run goes on without checkpoints to go back to; empty if it has them, or needs none.
         commits: what keeps the run from committing.
         uncommitted: the source tuples missing from the output, if the run was stopped or failed.
         error: why the run failed; empty otherwise.
@@ -113,7 +114,7 @@ class RegionRunner:
         self.rates: dict[str, float] = {}
         self._flowing_regions: set[int] = set()  # regions whose workers process tuples
         self._checkpoint_requests = CheckpointRequests()
-        self._no_checkpoint = ""  # why a checkpoint that the run could do without has failed
+        self.without_checkpoints = ""  # why a checkpoint that the run could do without has failed
 
     @property
     def chaining(self) -> bool:
@@ -128,7 +129,7 @@ class RegionRunner:
     @property
     def recovers(self) -> bool:
         """Whether the run can go back to a checkpoint of any place."""
-        return self.resumable or (self.options.recover and not self._no_checkpoint)
+        return self.resumable or (self.options.recover and not self.without_checkpoints)
 
     @property
     def state(self) -> str:
@@ -259,7 +260,7 @@ class RegionRunner:
         """Record that a checkpoint of the region is complete, or was aborted."""
         self.telemetry.kept(number, event)
         if event.reason and not event.requests and self.recovers and not self.resumable:
-            self._no_checkpoint = event.reason
+            self.without_checkpoints = event.reason
             _log.warning("%r goes on without checkpoints to go back to: %s", self._graph.name, event.reason)
         self._checkpoint_requests.answer(event.requests, event.reason)
 

@@ -80,7 +80,9 @@ class RunMonitor(ChangeMonitor):
             The states of the sources, of some moment of the last second.
         """
         over = self.state in OVER
-        return Explanation(source_states(self.graph, self._telemetry.reports(), over), self.error)
+        lost = self._runner.without_checkpoints
+        wrong = self.error or (f"it goes on without checkpoints to go back to: {lost}" if lost and not over else "")
+        return Explanation(source_states(self.graph, self._telemetry.reports(), over), wrong)
 
     @property
     def checkpoints(self) -> tuple[KeptCheckpoint, ...]:

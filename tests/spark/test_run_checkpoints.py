@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -210,3 +212,28 @@ def test_dead_letters_are_read_as_a_dataframe(spark: SparkSession, kept: Callabl
     assert run.output().count() == 19
     with pytest.raises(DataflowError, match="operator 'S' keeps no dead letters"):
         run.dead_letters("S")
+
+
+class Locked:
+    """Its state cannot be written to a checkpoint."""
+
+    def initial_state(self) -> dict[str, Any]:
+        """A lock."""
+        return {"lock": threading.Lock()}
+
+    def process(self, row: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+        """The row."""
+        return row
+
+
+def test_a_run_that_goes_on_without_checkpoints_says_so(spark: SparkSession, kept: Callable[[Run], Run]) -> None:
+    """If it was not asked to keep any, output is committed all the same; it cannot recover, and tells why."""
+    flow = fn.Dataflow("locked")
+    flow.source("S", fn.rate(200)).map("A", Locked(), key="value").sink("out", fn.memory())
+    run = kept(flow.run(spark, hosts=1, workers=1, recover=True, commit_interval_s=0.2))
+    until(lambda: "goes on without checkpoints" in str(run.explain()), run)
+    told = str(run.explain()).splitlines()[-1]
+    assert re.search(r"it goes on without checkpoints to go back to: .*A.*lock", told), told
+    until(lambda: bool(run.output().count()), run)
+    run.stop()
+    assert "without checkpoints" not in str(run.explain())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fries_nb.audit import Astray, Mixed, Stale, StatedCounts, Verdict, judge, read_trace
 
@@ -48,8 +48,13 @@ def run(args: argparse.Namespace) -> int:
         TraceError: the file cannot be read, or is no trace, or an empty or incomplete one.
     """
     verdict = judge(read_trace(args.trace))
-    print(json.dumps(dataclasses.asdict(verdict)) if args.json else in_words(verdict))
+    print(json.dumps(_plain(verdict)) if args.json else in_words(verdict))
     return 0 if verdict.serializable else 1
+
+
+def _plain(verdict: Verdict) -> dict[str, Any]:
+    """The verdict as JSON has it; without rows of sources, which only a run can read again."""
+    return {name: value for name, value in dataclasses.asdict(verdict).items() if name != "rows"}
 
 
 def in_words(verdict: Verdict) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import fries_nb as fn
@@ -61,9 +62,10 @@ def figure14(scale: ExperimentScale) -> Result:
     rows, curves = list[Row](), list[Row]()
     with session() as spark:
         for scheduler, paper in PAPER.items():
-            invalid, valid = _processed(spark, scheduler, workers, period_s)
+            invalid, valid, delays = _processed(spark, scheduler, workers, period_s)
             curves += [{"scheduler": scheduler, "at_s": at_s, "invalid": n + 1} for n, at_s in enumerate(invalid)]
-            rows.append({"scheduler": scheduler, "invalid": len(invalid), "valid": len(valid), "paper": paper})
+            counts = {"invalid": len(invalid), "valid": len(valid), "paper": paper}
+            rows.append({"scheduler": scheduler, **counts, "delay ms": median(delays) if delays else None})
     most = rows[0]["invalid"] or 1
     shares = [{"of none": row["invalid"] / most, "paper of none": row["paper"] / PAPER["none"]} for row in rows]
     table = tuple({**row, **share} for row, share in zip(rows, shares, strict=True))
@@ -74,11 +76,15 @@ def figure14(scale: ExperimentScale) -> Result:
     return Result("figure14", "invalid tuples over time", scale.of_paper, parameters, table, tuple(curves))
 
 
-def _processed(spark: Any, scheduler: str, workers: int, period_s: float) -> tuple[list[float], list[float]]:
+def _processed(
+    spark: Any, scheduler: str, workers: int, period_s: float
+) -> tuple[list[float], list[float], list[float]]:
     """One run of six periods: when payments were processed in vain, in seconds from its start.
 
-    And when others were that were due after the first rise; without a change there are none.
+    And when others were that were due after the first rise; without a change there are none. And the delays of the
+    changes in milliseconds: one that takes longer than is left of its period is in vain itself.
     """
+    delays = []
     pace, period_ns = workers * 1000 / COST_MS, int(period_s * 1e9)
     flow = fn.Dataflow("W1")
     payments = flow.source("Src", fn.rate(pace, row=_payment), workers=1)
@@ -90,14 +96,15 @@ def _processed(spark: Any, scheduler: str, workers: int, period_s: float) -> tup
         for number in range(1, PERIODS):
             if scheduler != "none":
                 _pause_to(began_s + (number + LATE_S / PERIOD_S) * period_s)
-                changed(run, {"FD": VersionedDetector(version + number, period_ns)}, scheduler)
+                made = changed(run, {"FD": VersionedDetector(version + number, period_ns)}, scheduler)
+                delays.append(made.delay_ms)
         _pause_to(began_s + PERIODS * period_s)
         run.stop(drain=True, timeout=PATIENCE_S)
         found = run.output().select("due", "at", "invalid").toPandas()
     found["at_s"] = found["at"] / 1e9 - began_s
     found = found[(found["due"] >= began_s * 1e9) & (found["at_s"] <= PERIODS * period_s)].sort_values("at_s")
     valid = ~found["invalid"] & (found["due"] >= (began_s + period_s) * 1e9)
-    return found["at_s"][found["invalid"]].tolist(), found["at_s"][valid].tolist()
+    return found["at_s"][found["invalid"]].tolist(), found["at_s"][valid].tolist(), delays
 
 
 def _next_period(run: Run, period_s: float) -> tuple[int, float]:

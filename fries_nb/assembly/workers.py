@@ -162,10 +162,14 @@ class Assembly:
 
 
 def _switches(operator: str, applied: Collection[str], decided: Sequence[CommittedChange]) -> list[str]:
-    """Those of the applied changes that have replaced the function of an operator, in order."""
+    """Those of the applied changes that have replaced the function of an operator, in order.
+
+    Decisions that no restart needs are forgotten; what a worker has applied of them, it has switched to.
+    """
     replaced = {change.change for change in decided if operator in change.targets}
     replaced |= {change.change for change in decided if change.undoes in replaced}
-    return [change for change in applied if change in replaced]
+    others = {change.change for change in decided} - replaced
+    return [change for change in applied if change not in others]
 
 
 def configuration_of(worker: Worker) -> dict[str, Configuration]:

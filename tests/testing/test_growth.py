@@ -134,6 +134,31 @@ def test_a_worker_continues_the_records_of_earlier_ones_of_its_index():
     assert judge(records).serializable
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_worker_that_is_added_has_made_the_switches_that_are_forgotten(seed):
+    """Checkpoints keep the decisions of the last two changes only; the audit knows of its switches all the same."""
+    flow = DataflowBuilder("line")
+    figures.mark(figures.source(flow), "A").map("K", lambda row: row, key="customer").sink("out", memory())
+    rows = {"S0": source_rows("S0", 60)}
+    cluster = GrowingCluster(flow.graph(), rows, seed=seed, hosts=2, checkpoints=True, commit_interval_ns=10_000_000)
+    cluster.often = 0.0
+    cluster.hold([WorkerId("S0", 0)])
+    made = []
+    for version in range(5):
+        made.append(cluster.request({"K": lambda row, version=version: row | {"version": version}}, "epoch"))
+        cluster.until(lambda: made[-1] in cluster.outcomes)
+        complete = len(cluster.ended)
+        cluster.until(lambda complete=complete: len(cluster.ended) > complete + 1)
+    cluster.grow("K", 1)
+    cluster.until(lambda: len(cluster.adopted) == 1)
+    cluster.release()
+    cluster.run()
+    records = cluster.records()
+    told = [one.id for one in records if isinstance(one, Updated) and (one.operator, one.worker) == ("K", 2)]
+    assert told == made
+    assert judge(records).serializable
+
+
 def test_what_cannot_be_is_refused():
     """A second wish, one of another epoch, an answer that nobody waits for; and one that comes too late."""
     cluster = cluster_of()

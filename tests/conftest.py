@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from soak import SOAK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+os.environ.pop("FRIES_PROGRESS", None)  # what a developer has switched off is looked at by tests
 
 settings.register_profile("fries", max_examples=100 * SOAK, derandomize=SOAK == 1, deadline=None, print_blob=True)
 settings.load_profile("fries")

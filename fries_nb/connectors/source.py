@@ -252,6 +252,7 @@ class Source(Protocol):
     the source may also be given ``ahead=`` and ``late=``; a window then stays open until each split has had a row
     behind it, so such a source should have no split without rows. In a checkpoint the source is known by the name of
     its class: a resumed run may give it other arguments, as a new address, but its splits are those of the first run.
+    With a method ``row_at(split, number)``, which reads one row again, an audit shows the rows that it names.
     """
 
     @abstractmethod

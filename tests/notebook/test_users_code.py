@@ -109,9 +109,9 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def shown(cell: Any, kind: str) -> str:
-    """What a cell has of outputs of one kind, as text."""
+    """What a cell has of outputs of one kind, as text; a line of progress that has gone is empty."""
     outputs = [output for output in cell.outputs if output["output_type"] == kind]
-    return "\n".join(output.get("text") or output["data"]["text/plain"] for output in outputs)
+    return "\n".join(filter(None, (output.get("text") or output["data"]["text/plain"] for output in outputs)))
 
 
 def test_a_module_beside_the_notebook_runs_on_hosts_and_is_heard(cells: dict[str, Any]) -> None:

@@ -93,7 +93,7 @@ def of_start(
     return Summary(
         f"{graph.name!r} {starts} on Spark: {size}{', audited' if audit else ''}; `{variable}` holds the run"
         + "".join(f"\n{line}" for line in (defaults, replaced) if line),
-        f"{change}{variable}.metrics(), {variable}.output(), %fries_stop",
+        f"%fries_dashboard, {change}{variable}.output(), %fries_stop",
     )
 
 

@@ -123,6 +123,7 @@ def test_options_reach_the_run(shell: InteractiveShell, stand_ins: list[StandIn]
     told(shell, FRAUD)
     shown = told(shell, "%fries_run fraud --hosts 1 --workers 3 --audit --no-chaining --commit-interval 2 -o mine")
     assert "1 host, 3 workers an operator, audited; `mine` holds the run" in shown
+    assert "Next: %fries_dashboard, %fries_reconfigure " in shown
     assert shell.user_ns["mine"] is stand_ins[0]
     assert stand_ins[0].options == {
         "hosts": 1, "workers": 3, "audit": True, "chaining": False, "commit_interval_s": 2.0, "checkpoint": "",

@@ -218,8 +218,9 @@ DRIVER = textwrap.dedent(
     from fries_nb.spark.session import start_or_find
 
     lease = start_or_find(hosts=2)
-    with trial(counting(12_000), lease.spark, sys.argv[1]) as run:
-        run.watch.until_said("checkpoint")
+    with trial(counting(32_000), lease.spark, sys.argv[1]) as run:
+        run.wait_for("out", 1)  # rows of the old functions are in the checkpoint after the next
+        run.watch.until_said("checkpoint", len(run.watch.heard_of("checkpoint")) + 2)
         outcome = run.outcome(run.change({"A": Mark(2), "C": Count(2)}))
         run.watch.until_said("checkpoint", len(run.watch.heard_of("checkpoint")) + 1)
         print(outcome.outcome, flush=True)
@@ -242,11 +243,11 @@ def test_a_killed_driver_is_resumed_by_another_process(spark: SparkSession, tmp_
     assert flow.workers == {"numbers": 1, "A": 2, "C": 2, "B": 2, "out": 2}
     assert restoration.checkpoint is not None
     assert [decided.change for decided in restoration.decided] == ["u1"]
-    with trial(counting(12_000), spark, path, hosts=1, resumed=True) as run:
+    with trial(counting(32_000), spark, path, hosts=1, resumed=True) as run:
         assert run.launched.run == flow.run
         assert run.end(drain=False) == ("finished", "")
         rows = run.rows()
-        check_counted(rows, 12_000)
+        check_counted(rows, 32_000)
         assert {row["marked_by"] for row in rows} == {1, 2}
 
 

@@ -218,7 +218,7 @@ DRIVER = textwrap.dedent(
     from fries_nb.spark.session import start_or_find
 
     lease = start_or_find(hosts=2)
-    with trial(counting(32_000), lease.spark, sys.argv[1]) as run:
+    with trial(counting(32_000, rate=1_000), lease.spark, sys.argv[1]) as run:
         run.wait_for("out", 1)  # rows of the old functions are in the checkpoint after the next
         run.watch.until_said("checkpoint", len(run.watch.heard_of("checkpoint")) + 2)
         outcome = run.outcome(run.change({"A": Mark(2), "C": Count(2)}))
@@ -243,7 +243,7 @@ def test_a_killed_driver_is_resumed_by_another_process(spark: SparkSession, tmp_
     assert flow.workers == {"numbers": 1, "A": 2, "C": 2, "B": 2, "out": 2}
     assert restoration.checkpoint is not None
     assert [decided.change for decided in restoration.decided] == ["u1"]
-    with trial(counting(32_000), spark, path, hosts=1, resumed=True) as run:
+    with trial(counting(32_000, rate=None), spark, path, hosts=1, resumed=True) as run:
         assert run.launched.run == flow.run
         assert run.end(drain=False) == ("finished", "")
         rows = run.rows()

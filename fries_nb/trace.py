@@ -43,19 +43,23 @@ class SourceRow:
         source: the name of the source.
         number: the number of the row in the source, from 0.
         values: its columns; empty if the source cannot read a row again by its number.
+        unread: why it could not be read again, if its source should have been able to.
     """
 
     source: str
     number: int
     values: Mapping[str, Any] = field(default_factory=dict)
+    unread: str = ""
 
     @property
     def shown(self) -> str:
-        """Its first columns on one line; empty without values.
+        """Its first columns on one line, or why there are none; empty if its source has no way to read it.
 
         >>> SourceRow("payments", 7, {"id": 7, "shop": "a", "amount": 1.5, "more": 0}).shown
         "id 7, shop 'a', amount 1.5, ..."
         """
+        if self.unread:
+            return f"cannot be read again: {self.unread}"
         first = [f"{name} {_SHORT.repr(value)}" for name, value in islice(self.values.items(), _COLUMNS)]
         return ", ".join([*first, "..."] if len(self.values) > _COLUMNS else first)
 

@@ -49,8 +49,9 @@ from fries_nb.connectors.time_bounds import RowTimes, SourceTime
 from fries_nb.connectors.time_column import TimeColumn
 from fries_nb.dataflow.event_time import EventTime
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
-from fries_nb.errors import SourceError
+from fries_nb.errors import SourceError, exception_text
 from fries_nb.messages import WorkerId
+from fries_nb.operators.failures import FAILURES
 from fries_nb.trace import ROW_BITS, SourceRow
 
 POLL_NS = 10_000_000
@@ -91,8 +92,8 @@ class SourcePlan:
             return None
         try:
             values = self.source.row_at(found, number) if isinstance(self.source, NumberedSource) else {}
-        except Exception:  # noqa: BLE001 (a file that is gone, or the user's function: the row is told by its number)
-            values = {}
+        except FAILURES as error:  # a file that is gone, or the user's function: no reason to refuse a verdict
+            return SourceRow(name, found.place(number), unread=exception_text(error))
         return SourceRow(name, found.place(number), values)
 
 

@@ -30,11 +30,6 @@ from fries_nb.scheduling import Plan
 from fries_nb.trace import SourceRow
 
 
-def unknown(identity: int) -> SourceRow | None:
-    """No source tuple is known by its row: there is a trace, but no run."""
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class DataflowPlan(Plan):
     """A plan with its dataflow. A notebook shows it as words and picture.
@@ -76,7 +71,7 @@ class RunVerdict(Verdict):
 
     @staticmethod
     def of(
-        verdict: Verdict, graph: Graph, changes: Iterable[Change], row_of: Callable[[int], SourceRow | None] = unknown
+        verdict: Verdict, graph: Graph, changes: Iterable[Change], row_of: Callable[[int], SourceRow | None]
     ) -> RunVerdict:
         """The verdict on a run of a dataflow with these changes; ``row_of`` finds the row of a source tuple."""
         asked = list(changes)

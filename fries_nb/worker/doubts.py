@@ -141,7 +141,7 @@ class Doubts:
         return traits is not None and traits.returns is Returns.ANSWER and not traits.routes
 
     def _matches(self, name: str) -> bool:
-        """Whether it matches rows of two sides: a the few of a rehearsal may well find none anyway."""
+        """Whether it matches rows of two sides: the few of a rehearsal may well find none."""
         traits = self._traits(name)
         return traits is not None and traits.two_sided
 

@@ -64,9 +64,10 @@ def test_one_that_cannot_is_told_by_its_number() -> None:
     class Own(RateSource):
         row_at = None  # type: ignore[assignment]
 
-    for source in (RateSource(100, broken), Own(100)):
+    for source, unread in ((RateSource(100, broken), "RuntimeError: no"), (Own(100), "")):
         found = planned(source, 1, None).row("own", 3, 2)
-        assert found == SourceRow("own", 3 + 2 * 16, {})
+        assert found == SourceRow("own", 3 + 2 * 16, {}, unread)
+        assert found.shown == (f"cannot be read again: {unread}" if unread else "")
     assert planned(RateSource(100), 1, None).row("own", 99, 0) is None
 
 
@@ -75,7 +76,10 @@ def test_a_file_that_is_gone_costs_no_audit(path: str) -> None:
     plan = planned(ReplaySource(path), 1, None)
     for file in Path(path).glob("*.parquet"):
         file.unlink()
-    assert plan.row("s", 0, 5) == SourceRow("s", 5, {})
+    found = plan.row("s", 0, 5)
+    assert found is not None
+    assert (found.number, found.values) == (5, {})
+    assert "0.parquet" in found.shown
 
 
 def test_which_sources_can() -> None:

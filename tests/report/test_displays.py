@@ -32,7 +32,7 @@ CHAIN = Graph("chain", (Operator("S"), Operator("A"), Operator(NASTY)), (Edge("S
 def shown(verdict: Verdict, graph: Graph, changes: Mapping[str, tuple[str, Collection[str]]]) -> tuple[Page, str, str]:
     """The page, the SVG and the text of a verdict on a run with these changes, each by a scheduler, of operators."""
     made = [Change(id_, schedule(by, graph, names), {}, plan_ms=1.0) for id_, (by, names) in changes.items()]
-    bundle = RunVerdict.of(verdict, graph, made)._repr_mimebundle_()
+    bundle = RunVerdict.of(verdict, graph, made, lambda identity: None)._repr_mimebundle_()
     html = page("verdict", [bundle["text/html"]])
     return stands_alone(html), bundle.get("image/svg+xml", ""), bundle["text/plain"]
 

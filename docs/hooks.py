@@ -24,12 +24,8 @@ from pictures import pictures
 
 from fries_nb.__main__ import COMMANDS
 from fries_nb.errors import PAGES, SITE
-from fries_nb.notebook.comparison_magics import FriesComparing
-from fries_nb.notebook.constraint_magics import FriesConstraints
-from fries_nb.notebook.magics import FriesMagics
-from fries_nb.notebook.progress_magics import FriesProgress
-from fries_nb.notebook.questions import FriesQuestions
-from fries_nb.notebook.rescale_magics import FriesRescaling
+from fries_nb.notebook.magics import FriesMagics, FriesRescaling
+from fries_nb.notebook.questions import FriesComparing, FriesConstraints, FriesProgress, FriesQuestions
 
 MAGICS = (FriesMagics, FriesQuestions, FriesComparing, FriesRescaling, FriesConstraints, FriesProgress)
 COLUMNS = "88"

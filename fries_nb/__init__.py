@@ -5,7 +5,7 @@ only from those to its right (``tests/test_layers.py`` checks it):
 
     notebook | experiments | labs | __main__  ->  commands  ->  compared_runs  ->  run | testing  ->  running
         ->  report  ->  changes  ->  spark  ->  connectors | transport  ->  storage  ->  assembly
-        ->  controller | worker  ->  operators  ->  scheduling | constraints  ->  planning  ->  topology
+        ->  controller | worker  ->  operators  ->  constraints  ->  planning  ->  topology
         ->  messages, bundles, trace, checkpoints, measurements  ->  dataflow | progress  ->  transitions  ->  errors
 
 ``audit`` judges from a trace alone and shares no code with what it judges; ``workloads`` uses this module only.
@@ -17,16 +17,14 @@ from typing import Any
 
 from fries_nb.connectors.sink import Sink
 from fries_nb.connectors.source import Position, Source, Split
-from fries_nb.dataflow.catalog_endpoints import sql, table
+from fries_nb.dataflow.arguments import tuples
 from fries_nb.dataflow.constraints import edge
-from fries_nb.dataflow.endpoints import delta, memory, parquet, rate, replay
+from fries_nb.dataflow.endpoints import delta, memory, parquet, rate, replay, sql, table
 from fries_nb.dataflow.file_endpoints import files
 from fries_nb.dataflow.kafka_endpoint import kafka
-from fries_nb.dataflow.lighter import lighter
-from fries_nb.dataflow.limits import tuples
 from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.streams import Stream
-from fries_nb.dataflow.updates import Update
+from fries_nb.dataflow.updates import Update, lighter
 from fries_nb.dataflow.windowing import sliding, tumbling
 from fries_nb.errors import FriesError, SinkError, SourceError, UncommittedWarning
 
@@ -50,7 +48,7 @@ def __getattr__(name: str) -> Any:
 
         return compare
     if name == "ship":
-        from fries_nb.spark.package import ship
+        from fries_nb.spark.shipping import ship
 
         return ship
     raise AttributeError(f"module 'fries_nb' has no attribute {name!r}")

@@ -301,7 +301,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         decided: the changes applied by then, in order, without those that were forgotten; see ``without_superseded``.
         decisions: number of the last decision by then.
         workers: operator to its number of workers; the run may be resumed with another one.
-        tables: keyed operator to the owner of each bin (see ``topology.routing_table``), if its bins were not dealt
+        tables: keyed operator to the owner of each bin (see ``topology.partitioning``), if its bins were not dealt
             evenly to all of its workers.
         readers: source to the number of its workers to which its splits were dealt, the first ones, if not to all.
         logged: the heads of loops whose snapshots hold frames of feedback channels.

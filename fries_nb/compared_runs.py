@@ -23,10 +23,10 @@ from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.durations import duration
 from fries_nb.errors import DataflowError, RunError, unknown
 from fries_nb.long_calls import progress_of
+from fries_nb.planning.schedulers import SCHEDULERS, schedule
 from fries_nb.report.comparison import SETTLED_MS, Comparison, ComparisonRow, SchedulerTrial
 from fries_nb.report.page import Place
 from fries_nb.run import BUDGET, Dataflow, Run
-from fries_nb.scheduling import SCHEDULERS, schedule
 
 PATIENCE_S = 120.0
 """Seconds to wait for a change and for the hosts of a run."""

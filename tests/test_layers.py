@@ -28,7 +28,7 @@ LAYERS = (
     ("assembly",),
     ("controller", "worker"),
     ("operators",),
-    ("scheduling", "constraints"),
+    ("constraints",),
     ("planning",),
     ("topology",),
     ("messages", "bundles", "trace", "checkpoints", "measurements"),
@@ -48,7 +48,7 @@ JUDGED_BY = {
 # The package itself holds the public names; these may use it as a user would. `audit` and `workloads` stand aside.
 USERS = {"notebook", "experiments", "labs", "__main__", "commands", "workloads"}
 
-CORE = {"worker", "controller", "operators", "topology", "planning", "scheduling", "constraints", "progress"}
+CORE = {"worker", "controller", "operators", "topology", "planning", "constraints", "progress"}
 OUTSIDE_WORLD = {
     "time", "threading", "_thread", "socket", "selectors", "select", "zmq", "random", "secrets", "asyncio",
     "concurrent", "multiprocessing", "subprocess", "signal", "queue", "uuid", "pyspark", "py4j",
@@ -226,20 +226,13 @@ SHORT = {
     "fries_nb.experiments.figure15": "a file for each figure and table",
     "fries_nb.experiments.table5": "a file for each figure and table",
     "fries_nb.experiments.table7": "a file for each figure and table",
-    "fries_nb.notebook.dashboard_magics": "a file for the magics of each theme",
-    "fries_nb.notebook.table_view": "a widget that several panels share",
     "fries_nb.running.locks": "a decorator that several classes of the room share",
-    "fries_nb.scheduling": "a file for each scheduler",
     "fries_nb.spark.barrier_task": "the process of a host, which knows nothing of its protocol",
-    "fries_nb.spark.class_archive": "Java's archive of classes, which a session uses and a command writes",
     "fries_nb.spark.daemon": "a program of its own, which Spark starts by its name",
     "fries_nb.spark.interrupt": "the handler of a signal, which belongs to the process and not to a run",
-    "fries_nb.spark.package": "a public function, which no other module of the room uses",
-    "fries_nb.storage.spill": "the only storage that ends with its process: the others survive it",
     "fries_nb.testing.clock": "a public class, which tests use without a cluster too",
     "fries_nb.testing.seeded_trials": "the work of a host beside its workers, with a state of its own",
     "fries_nb.transitions": "the check of a move, which machines of several rooms share",
-    "fries_nb.transport.pieces": "a bound that sockets, both lanes and the wire share",
     "fries_nb.workloads.models": "what the models of all workloads share",
     "fries_nb.workloads.w1": "a file for each workflow of the paper",
     "fries_nb.workloads.w2": "a file for each workflow of the paper",
@@ -274,11 +267,11 @@ def test_a_short_module_without_a_reason_is_seen():
     """The rule is not empty: it misses any reason that is taken away, and sees those that nothing needs."""
     now = short_modules()
     assert all(broken_reasons(now, SHORT.keys() - {name}) for name in SHORT)
-    short = {"fries_nb.scheduling.fries", "fries_nb.worker.meter"}
+    short = {"fries_nb.scheduling.fries", "fries_nb.worker.meters"}
     assert broken_reasons(short, {"fries_nb.scheduling", "fries_nb.worker.inbox", "fries_nb.schedul"}) == [
         "fries_nb.schedul: stale",
         "fries_nb.worker.inbox: stale",
-        "fries_nb.worker.meter: less than 60 lines",
+        "fries_nb.worker.meters: less than 60 lines",
     ]
 
 
@@ -300,11 +293,9 @@ def test_tests_are_short_enough_to_be_read():
         ("fries_nb.worker.inbox", "import fries_nb.controller.change_steps"),
         ("fries_nb.worker.inbox", "def f():\n    from ..controller import change_steps"),
         ("fries_nb.worker.inbox", "import zmq"),
-        ("fries_nb.planning.mcs", "from time import monotonic"),
+        ("fries_nb.planning.covering", "from time import monotonic"),
         ("fries_nb.constraints.windows", "from time import monotonic"),
         ("fries_nb.constraints.monitor", "from fries_nb.worker.outbox import Outbox"),
-        ("fries_nb.constraints.monitor", "from fries_nb.scheduling.stages import Plan"),
-        ("fries_nb.planning.mcs", "from fries_nb.scheduling.stages import Plan"),
         ("fries_nb.dataflow.graph", "from fries_nb.progress import tokens"),
         ("fries_nb.dataflow.graph", "import fries_nb"),
         ("fries_nb.audit.judge", "from fries_nb.messages import WorkerId"),
@@ -335,7 +326,7 @@ def test_a_forbidden_import_is_seen(module, line):
         ("fries_nb.trace", "from fries_nb.messages import WorkerId"),
         ("fries_nb.measurements", "from fries_nb.messages import WorkerId"),
         ("fries_nb.worker.worker", "from fries_nb.constraints.reactions import ResizeBuffer"),
-        ("fries_nb.worker.inbox", "from fries_nb.scheduling.stages import Plan\nfrom . import outbox"),
+        ("fries_nb.worker.inbox", "from fries_nb.planning.schedulers import Plan\nfrom . import outbox"),
         ("fries_nb.__main__", "from fries_nb.commands import plan"),
         ("fries_nb.commands.demo", "import fries_nb as fn\nfrom fries_nb.experiments.bench import pairs"),
     ],

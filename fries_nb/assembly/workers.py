@@ -5,7 +5,7 @@ Both shells make workers here, and pass in what differs between them: the clock,
 >>> import cloudpickle
 >>> from fries_nb.dataflow.graph import Graph, Operator
 >>> from fries_nb.topology.topology import Topology
->>> from fries_nb.topology.wiring import wirings_of
+>>> from fries_nb.topology.topology import wirings_of
 >>> topology = Topology.dealt(Graph("one", (Operator("A", function=dict),), ()), hosts=1)
 >>> assembly = Assembly(Restoration(None), {}, {"A": cloudpickle.dumps(dict)}, letters=(), window=1000, clock=lambda: 0)
 >>> [worker] = [assembly.worker(wiring) for wiring in wirings_of(topology, host=0)]
@@ -26,13 +26,13 @@ from fries_nb.checkpoints import CommittedChange, Configuration, Restoration, Sn
 from fries_nb.dataflow.graph import Operator
 from fries_nb.errors import OperatorError, exception_text
 from fries_nb.messages import WorkerId
-from fries_nb.operators.definitions import Recipe, gathered
 from fries_nb.operators.dry_run import open_function
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.state import Recipe, gathered
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.topology.progress_locations import Watermarks
-from fries_nb.topology.wiring import Wiring
+from fries_nb.topology.topology import Wiring
 from fries_nb.trace import EarlierRecords
 from fries_nb.worker.loop_head import HeadWorker
 from fries_nb.worker.snapshot import restore, restore_ended

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fries_nb.audit.completeness import StatedCounts
+from fries_nb.audit.completeness import Stale, StatedCounts
 from fries_nb.audit.conservation import Astray
-from fries_nb.audit.executed import Stale
 from fries_nb.audit.judge import Met, Mixed, Verdict, judge
 from fries_nb.audit.trace_files import read_trace
 from fries_nb.deprecations import renamed

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import fries_nb as fn
 from fries_nb.errors import SessionError
-from fries_nb.spark.class_archive import archive_path, writing_archive
-from fries_nb.spark.session import end_java, start_or_find
+from fries_nb.spark.session import archive_path, end_java, start_or_find, writing_archive
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]

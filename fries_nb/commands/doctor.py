@@ -30,9 +30,7 @@ from packaging.version import Version
 
 from fries_nb import __version__
 from fries_nb.errors import SessionError
-from fries_nb.spark.class_archive import archive_path
-from fries_nb.spark.java import java_home
-from fries_nb.spark.memory import memory, shortage
+from fries_nb.spark.session import archive_path, java_home, memory, shortage
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]

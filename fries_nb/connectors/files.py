@@ -28,8 +28,7 @@ from msgspec.structs import replace
 
 from fries_nb.connectors.file_columns import FileColumns
 from fries_nb.connectors.file_formats import FilePiece, format_of
-from fries_nb.connectors.file_listing import DirectoryContents, Entry, FileListing, first_line
-from fries_nb.connectors.known_files import KnownFiles, hashed
+from fries_nb.connectors.file_listing import DirectoryContents, Entry, FileListing, KnownFiles, first_line, hashed
 from fries_nb.connectors.source import Position, Skipped, Split, Undecoded
 from fries_nb.connectors.text_blocks import BadRow, UnreadableError
 from fries_nb.errors import SourceError

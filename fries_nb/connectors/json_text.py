@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 from pyarrow import fs
 
-from fries_nb.connectors.csv_records import lines_in
+from fries_nb.connectors.csv_text import lines_in
 from fries_nb.connectors.file_columns import ADVICE, FileColumns
 from fries_nb.connectors.inferred_types import (
     LONG,

@@ -12,28 +12,356 @@
 ...     sink.commit(1, parts)
 ...     before, len(manifest.committed(path))
 (0, 1)
+
+Writer of the Parquet part files of one sink worker, which the driver commits (see ``storage.manifest``).
+
+A part is written under ``<path>/_fries/pending``, which readers ignore, and closed at a commit marker. Rows are
+collected into row groups of ``GROUP_ROWS``, since batches may be of a single row.
+
+Writer of the parts of a partitioned table: a part has rows of one partition, which its partition columns tell.
+
+>>> rows = pa.record_batch({"day": ["mon", "tue", "mon"], "n": [1, 2, 3]})
+>>> [(values, part["n"].to_pylist()) for values, part in divided(rows, ["day"])]
+[(('mon',), [1, 3]), (('tue',), [2])]
+
+A sink that appends to a table of Spark's catalogue whose files are Parquet.
+
+Committed parts are moved into the table's directory, as by ``ParquetSink``; then Spark is told to look at it again. The
+catalogue has the table's columns, so rows must fit them: a column that the table lacks is refused.
+
+>>> columns = ClosedColumns("the table t", pa.schema({"n": pa.int64(), "name": pa.string()}))
+>>> columns.fit(pa.record_batch({"n": pa.array([1], pa.int32())})).schema.types
+[DataType(int64)]
+>>> columns.fit(pa.record_batch({"m": [1]}))
+Traceback (most recent call last):
+fries_nb.errors.ColumnError: column 'm' is not in the table t, which has n, name; drop it in an operator, or add it ...
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial, reduce
-from itertools import count
+from itertools import count, pairwise
+from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from fries_nb.connectors.part_writer import PartWriter
-from fries_nb.connectors.partitioned_writer import PartitionedWriter
-from fries_nb.connectors.sink import Sink, SinkWriter
+from fries_nb.connectors.sink import Sink, SinkWriter, WrittenColumns, of_user
+from fries_nb.dataflow.columns import HeldBy, NotHeldError, converted_batch, held_columns
+from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
 from fries_nb.storage import delta, manifest
-from fries_nb.storage.delta_columns import TableColumns
+from fries_nb.storage.delta import TableColumns
 from fries_nb.storage.locations import join, locate, name_at
-from fries_nb.storage.part_files import PartName
-from fries_nb.storage.schemas import unified
+from fries_nb.storage.part_files import PartName, fingerprint, fitted, pending, unified
+
+GROUP_ROWS = 32_768
+"""Number of rows of a row group, which is the maximum that a sink holds in memory."""
+MERGED = 128
+"""Number of batches that are merged into one."""
+
+
+def as_it_comes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch unchanged: files take all column types that Spark reads."""
+    return batch
+
+
+class RowBuffer:
+    """Rows of one schema that wait in memory.
+
+    Small batches are merged early, since writing thousands of them at a commit would delay tuples.
+
+    Attributes:
+        count: number of rows.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._merged: list[pa.RecordBatch] = []
+        self._recent: list[pa.RecordBatch] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        self.count += batch.num_rows
+        self._recent.append(batch)
+        if len(self._recent) >= MERGED:
+            self._merged.append(pa.concat_batches(self._recent))
+            self._recent = []
+
+    def take(self) -> pa.RecordBatch:
+        """Remove all rows, at least one, and return them as one batch."""
+        rows = pa.concat_batches(self._merged + self._recent)
+        self.count, self._merged, self._recent = 0, [], []
+        return rows
+
+
+class PartWriter:
+    """The part files of one sink worker.
+
+    A schema may change from batch to batch within the bounds of ``schemas.unified``. If the current part cannot hold
+    the wider schema, a new part is begun.
+
+    Args:
+        path: the target directory, local or a URI; the same for all workers.
+        worker: the sink's worker.
+        incarnation: incarnation of the run; part of the file names.
+        run: name of the run; part of the file names.
+        epoch: epoch of the topology in which the worker was added; part of the file names.
+        keep_hidden: whether the columns named in ``hidden_columns.HIDDEN`` are written as well.
+        fit: converts each batch to the types of the target's columns, or raises a ``SinkError``.
+        serials: numbers of the parts, if the worker has several writers; ``None`` for 1, 2, 3, ...
+
+    Attributes:
+        columns: all columns written so far, which are those of the current part.
+
+    Raises:
+        SinkError: from every method: rows have no column, a column changed its type, or the file system failed.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        worker: WorkerId,
+        incarnation: int,
+        run: str,
+        epoch: int = 1,
+        keep_hidden: bool = False,
+        fit: Callable[[pa.RecordBatch], pa.RecordBatch] = as_it_comes,
+        serials: Iterator[int] | None = None,
+    ) -> None:
+        self._path = path
+        self._worker = worker
+        self._incarnation = incarnation
+        self._run = run
+        self._epoch = epoch
+        self._fit = fit
+        self._hidden = () if keep_hidden else HIDDEN
+        self._filesystem, self._directory = locate(pending(path))
+        self._seen: pa.Schema | None = None  # schema of the last batch
+        self._held = self._seen
+        self.columns = pa.schema([])
+        self._rows = RowBuffer()
+        self._writer: pq.ParquetWriter | None = None
+        self._name = ""
+        self._serials = serials or count(1)
+        self._closed: list[str] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add the batch's rows to the current part."""
+        if not batch.num_rows:
+            return
+        if hidden := [name for name in self._hidden if name in batch.schema.names]:
+            batch = batch.drop_columns(hidden)
+        try:
+            batch = self._as_held(self._fit(batch))
+        except NotHeldError as error:
+            raise SinkError(f"{self._worker} got {error} in an operator") from None
+        self._rows.add(batch if batch.schema == self.columns else fitted(batch, self.columns))
+        if self._rows.count >= GROUP_ROWS:
+            self.write_group()
+
+    def _as_held(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch in the types in which files hold its columns; a part ends if it cannot hold them.
+
+        Raises:
+            NotHeldError: a column, or a value, is not held.
+        """
+        if batch.schema is not self._seen and batch.schema != self._seen:
+            if not batch.schema.names:
+                raise SinkError(f"{self._worker} got rows without a column; return None, not {{}}, to drop a tuple")
+            wanted = held_columns(batch.schema, HeldBy.FILES)
+            wider = held_columns(unified(self.columns, wanted), HeldBy.FILES)
+            self._seen, self._held = batch.schema, wanted
+            if wider != self.columns:
+                self._end_part()
+                self.columns = wider
+        assert self._held is not None, "set with the schema"
+        return batch if self._held is self._seen else converted_batch(batch, self._held)
+
+    def close_part(self) -> tuple[str, ...]:
+        """Close the current part if it has rows; returns the names of all parts closed since the last call."""
+        self._end_part()
+        closed, self._closed = tuple(self._closed), []
+        return closed
+
+    def discard(self) -> None:
+        """Delete the parts that ``close_part`` has not returned."""
+        self._rows = RowBuffer()
+        self._end_part()
+        for file in self._closed:
+            self._filesystem.delete_file(locate(file)[1])
+        self._closed = []
+
+    def _end_part(self) -> None:
+        self.write_group()
+        if self._writer is not None:
+            try:
+                self._writer.close()
+            except (OSError, pa.ArrowException) as error:
+                raise self._failed(error) from error
+            self._writer = None
+            self._closed.append(self._name)
+
+    def write_group(self) -> None:
+        """Write the rows that are in memory to the current part, as a row group."""
+        if not self._rows.count:
+            return
+        try:
+            if self._writer is None:
+                self._writer = self._open()
+            self._writer.write_batch(self._rows.take(), row_group_size=2 * GROUP_ROWS)
+        except (OSError, pa.ArrowException) as error:
+            raise self._failed(error) from error
+
+    def _open(self) -> pq.ParquetWriter:
+        operator, index = self._worker
+        serial, columns = next(self._serials), fingerprint(self.columns)
+        name = PartName(self._run, operator, index, self._incarnation, serial, columns, self._epoch)
+        self._name = join(pending(self._path), str(name))
+        self._filesystem.create_dir(self._directory, recursive=True)
+        return part_writer(f"{self._directory}/{name}", self.columns, self._filesystem)
+
+    def _failed(self, error: Exception) -> SinkError:
+        return SinkError(f"{self._worker} cannot write to {self._path}: {str(error).splitlines()[0]}")
+
+
+def part_writer(file: str, columns: pa.Schema, filesystem: fs.FileSystem) -> pq.ParquetWriter:
+    """Open a Parquet writer.
+
+    Args:
+        file: path of the part within the file system.
+        columns: schema of the part, in types that files hold.
+        filesystem: the file system.
+    """
+    return pq.ParquetWriter(file, columns, filesystem=filesystem)
+
+
+HELD_ROWS = 4 * GROUP_ROWS
+"""Number of rows that are divided at a time, which is the maximum that a sink holds in memory."""
+MOST_OPEN = 100
+"""Maximum number of parts that are open at a time; if there are rows of more partitions, parts are closed early."""
+_KINDS = (
+    pa.types.is_null, pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date,
+    pa.types.is_timestamp,
+)  # fmt: skip
+"""Types of partition columns; deltalake 1.6 reads a decimal of -0.01 as ``0.-1``."""
+
+
+class PartitionedWriter:
+    """Writes the rows of one sink worker, a part for each partition; see ``SinkWriter``.
+
+    A row without a partition column, or with null in it, is in the partition of null. Rows are divided when there are
+    many, or at a commit, since batches may have a row or two of each partition.
+
+    Args:
+        table: description of the table, for the messages of errors.
+        by: the partition columns.
+        fit: converts each batch to the types of the table's columns, or raises a ``SinkError``.
+        open_part: makes the writer of one partition.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        by: Sequence[str],
+        fit: Callable[[pa.RecordBatch], pa.RecordBatch],
+        open_part: Callable[[], PartWriter],
+    ) -> None:
+        self._table = table
+        self._by = by
+        self._fit = fit
+        self._open_part = open_part
+        self._columns = WrittenColumns()
+        self._rows = RowBuffer()
+        self._writers: dict[tuple[Any, ...], PartWriter] = {}
+        self._closed: list[str] = []
+
+    @property
+    def columns(self) -> pa.Schema:
+        """All columns written so far."""
+        return self._columns.schema
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows to the parts of their partitions.
+
+        Raises:
+            SinkError: a partition column has a type or a value that no partition can have; or see ``PartWriter``.
+        """
+        if not batch.num_rows:
+            return
+        batch, before = self._fit(of_user(batch)), self.columns
+        self._columns.note(batch.schema)
+        self._check_kinds(batch.schema)
+        if self.columns is not before:
+            self._divide()
+        self._rows.add(batch if batch.schema == self.columns else fitted(batch, self.columns))
+        if self._rows.count >= HELD_ROWS:
+            self._divide()
+
+    def close_part(self) -> tuple[str, ...]:
+        """Close the parts of all partitions."""
+        self._divide()
+        self._close()
+        closed, self._closed = tuple(self._closed), []
+        return closed
+
+    def _divide(self) -> None:
+        """Write the rows that are in memory to the parts of their partitions."""
+        if self._rows.count:
+            for values, rows in divided(self._rows.take(), self._by):
+                writer = self._writer(values)
+                writer.write(rows)
+                writer.write_group()
+
+    def _close(self) -> None:
+        for writer in self._writers.values():
+            self._closed += writer.close_part()
+        self._writers = {}
+
+    def _writer(self, values: tuple[Any, ...]) -> PartWriter:
+        if values in self._writers:
+            return self._writers[values]
+        if "" in values:
+            raise SinkError(
+                f"a row has '' in the column {self._by[values.index('')]!r}, by which {self._table} is partitioned and "
+                "which would be read as null; write None or another text in an operator"
+            )
+        if len(self._writers) == MOST_OPEN:
+            self._close()
+        self._writers[values] = self._open_part()
+        return self._writers[values]
+
+    def _check_kinds(self, schema: pa.Schema) -> None:
+        for name in self._by:
+            if name in schema.names and not any(is_kind(schema.field(name).type) for is_kind in _KINDS):
+                raise SinkError(
+                    f"the column {name!r}, by which {self._table} is partitioned, is {schema.field(name).type}; "
+                    "expected text, integers, booleans, dates or times; convert it in an operator"
+                )
+
+
+def divided(batch: pa.RecordBatch, by: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+    """The rows of each partition in their order, with the values of its columns; ``None`` for a column that lacks.
+
+    Args:
+        batch: rows, at least one.
+        by: the partition columns.
+    """
+    codes = np.zeros(batch.num_rows, np.int64)
+    for name in by:
+        if name in batch.schema.names:
+            column = batch.column(name).dictionary_encode("encode")
+            codes = codes * len(column.dictionary) + column.indices.to_numpy()
+            codes = np.unique(codes, return_inverse=True)[1]  # so that they stay small
+    order = np.argsort(codes, kind="stable")
+    ends = np.flatnonzero(np.diff(codes[order])) + 1
+    for first, last in pairwise([0, *ends.tolist(), batch.num_rows]):
+        rows = batch.take(pa.array(order[first:last])) if len(ends) else batch
+        yield tuple(rows[name][0].as_py() if name in batch.schema.names else None for name in by), rows
 
 
 class ParquetSink(Sink):
@@ -139,3 +467,86 @@ def _schema(file: str) -> pa.Schema:
     if filesystem.get_file_info(path).type != fs.FileType.File:
         raise SinkError(f"the part {file} has gone")
     return pq.read_schema(path, filesystem=filesystem).remove_metadata()
+
+
+class ClosedColumns(TableColumns):
+    """The columns of a table to which none can be added.
+
+    Args:
+        table: description of the table.
+        columns: its columns.
+    """
+
+    def joined(self, schema: pa.Schema) -> pa.Schema:
+        """These columns with their types in the table.
+
+        Raises:
+            ColumnError: the table lacks a column, or one does not fit.
+        """
+        for name in schema.names:
+            if name not in self.columns.names:
+                there = ", ".join(self.columns.names)
+                problem = f"is not in {self.table}, which has {there}; drop it in an operator, or add it to the table"
+                raise self.refused(name, problem)
+        return super().joined(schema)
+
+
+class CatalogEntry(Protocol):
+    """A table as the catalogue of the driver's session has it."""
+
+    def check(self) -> None:
+        """Raise a ``SinkError`` if the table was dropped."""
+
+    def refresh(self) -> None:
+        """Make committed files visible in the table; raises a ``SinkError`` if it was dropped."""
+
+
+class TableSink(ParquetSink):
+    """Appends to a table of Parquet files.
+
+    Args:
+        name: name of the table.
+        path: its directory.
+        columns: its columns.
+        entry: its entry in the catalogue; used on the driver only.
+    """
+
+    def __init__(self, name: str, path: str, columns: pa.Schema, entry: CatalogEntry) -> None:
+        super().__init__(path)
+        self._name = name
+        self._table = columns
+        self._entry: CatalogEntry | None = entry
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a host, which has no session."""
+        return self.__dict__ | {"_entry": None}
+
+    def claim(self, flow: str, run: str) -> None:
+        """Make the table a target of this flow; what it holds already stays. See ``Sink``."""
+        self._run = run
+        manifest.claim(self.path, flow, beside_others=True)
+
+    def open(self, worker: WorkerId, incarnation: int, epoch: int = 1) -> PartWriter:
+        """Open a writer of files with the table's columns; see ``Sink``."""
+        fit = ClosedColumns(f"the table {self._name}", self._table).fit
+        return PartWriter(self.path, worker, incarnation, self._run, epoch, fit=fit)
+
+    def prepare(self, parts: Sequence[str]) -> None:
+        """See ``ParquetSink``; raises a SinkError as well if the table was dropped."""
+        self._catalogued.check()
+        super().prepare(parts)
+
+    def commit(self, number: int, parts: Sequence[str]) -> None:
+        """Make parts rows of the table; see ``Sink``."""
+        super().commit(number, parts)
+        self._catalogued.refresh()
+
+    def recover(self, number: int, parts: Sequence[str]) -> None:
+        """Take back rows of later commits; see ``Sink``."""
+        super().recover(number, parts)
+        self._catalogued.refresh()
+
+    @property
+    def _catalogued(self) -> CatalogEntry:
+        assert self._entry is not None, "hosts do not commit"
+        return self._entry

@@ -21,10 +21,18 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from fries_nb.connectors.source import ForeseeingSource, Foresight, OutlinedSource, Position, Source, Split
-from fries_nb.connectors.time_column import TimeColumn, as_ticks
-from fries_nb.dataflow.event_time import EventTime, ticks
+from fries_nb.connectors.source import (
+    ForeseeingSource,
+    Foresight,
+    OutlinedSource,
+    Position,
+    Source,
+    Split,
+    TimeColumn,
+    as_ticks,
+)
 from fries_nb.dataflow.hidden_columns import TIME
+from fries_nb.dataflow.windowing import EventTime, ticks
 from fries_nb.errors import SourceError
 from fries_nb.progress.times import EARLIEST
 

@@ -14,45 +14,238 @@ number, which identifies the row in every attempt and with any number of workers
 >>> batch, again_at = reader.read(now_ns=5_000_000, limit=100)
 >>> batch.column("value").to_pylist(), batch.column("_fries_due").to_pylist(), reader.exhausted
 ([3, 5], [1000000, 2000000], True)
+
+How far the reader of a source's worker is, over all of its splits, as users are told it.
+
+Two things can be behind: what the source has and was not read, if its readers know it (``ObservedReader``), and what is
+due by the source's rate. The first is of interest for a log, the second for a replay; of both the larger is told, and
+nothing if the source is known to have no more.
+
+>>> from fries_nb.checkpoints import Position
+>>> from fries_nb.connectors.rate import RateSource
+>>> source = RateSource(count=50)
+>>> [split] = source.splits(1)
+>>> observed([(split, source.open(split, Position(7)))], RateSchedule(1_000, now_ns=0), now_ns=2_500_000)
+Reading(places=('row 7',), behind=3, behind_ns=2500000, ...)
+
+Rows that a reader takes from several splits at a time, in the order of the source.
+
+>>> even, odd = Split(0, first=0, step=2), Split(1, first=1, step=2)
+>>> pieces = [Piece(pa.record_batch({"n": [0, 2]}), even, 0), Piece(pa.record_batch({"n": [1, 3]}), odd, 0)]
+>>> batch, order = joined(pieces)
+>>> batch.column("n").to_pylist(), order.tolist()
+([0, 1, 2, 3], [0, 2, 1, 3])
+>>> described(pieces, order, 1)
+"row 0 of split 1, {'n': 1}"
+
+The splits that a worker reads, and which of them it reads next.
+
+>>> even, odd = Split(0, first=0, step=2), Split(1, first=1, step=2)
+>>> splits = [OpenSplit(even, reader=None, position=Position(3)), OpenSplit(odd, reader=None, position=Position(1))]
+>>> [(one.split.number, count) for one, count in shares(splits, 10)]
+[(1, 2)]
+>>> splits[1].position = Position(3)
+>>> [(one.split.number, count) for one, count in shares(splits, 5)]
+[(0, 3), (1, 2)]
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from fries_nb.checkpoints import Reading
-from fries_nb.connectors.observed import observed
-from fries_nb.connectors.open_splits import OpenSplit, shares
 from fries_nb.connectors.rate_schedule import RateSchedule, checked
-from fries_nb.connectors.read_pieces import Piece, described, joined
 from fries_nb.connectors.source import (
     NOTHING_SKIPPED,
     SPLITS_PER_SOURCE,
     ForeseeingSource,
     NumberedSource,
+    ObservedReader,
     Position,
+    Skipped,
+    SkippingReader,
     Source,
     Split,
+    SplitReader,
+    TimeColumn,
     TimedSource,
     Undecoded,
+    UndecodedReader,
     in_turn,
     split_count,
     splits_of,
 )
 from fries_nb.connectors.time_bounds import RowTimes, SourceTime
-from fries_nb.connectors.time_column import TimeColumn
-from fries_nb.dataflow.event_time import EventTime
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
+from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError, exception_text
 from fries_nb.messages import WorkerId
 from fries_nb.operators.failures import FAILURES
 from fries_nb.trace import ROW_BITS, SourceRow
+
+MOST_PLACES = 16
+"""Number of splits of a worker whose places are told."""
+
+
+def observed(
+    readers: Sequence[tuple[Split, SplitReader]], schedule: RateSchedule | None, now_ns: int,
+    skipped: Skipped = NOTHING_SKIPPED,
+) -> Reading:  # fmt: skip
+    """How far a worker has read.
+
+    Args:
+        readers: its splits that have not ended, with their readers.
+        schedule: when its rows are due; ``None`` before the first.
+        now_ns: the current time in nanoseconds since the Unix epoch.
+        skipped: what its splits have left out.
+    """
+    known = [reader.behind(now_ns) for _, reader in readers if isinstance(reader, ObservedReader)]
+    rows, waited_ns = _total([rows for rows, _ in known]), _most([since for _, since in known])
+    due, overdue_ns = schedule.overdue(now_ns) if schedule is not None else (0, 0)
+    has_more = any(one != 0 for one, _ in known)
+    if not known or (has_more and due > (rows or 0)):
+        rows, waited_ns = due, overdue_ns
+    places = filter(None, (_place(split, reader) for split, reader in readers))
+    return Reading(tuple(islice(places, MOST_PLACES)), rows, waited_ns, skipped.count, skipped.last)
+
+
+def _place(split: Split, reader: SplitReader) -> str:
+    if isinstance(reader, ObservedReader):
+        return reader.place
+    row = reader.position.row if reader.position is not None else 0
+    return f"row {split.place(row):,}" if split.step else f"split {split.number}, row {row:,}"
+
+
+def _total(found: Iterable[int | None]) -> int | None:
+    counts = [one for one in found if one is not None]
+    return sum(counts) if counts else None
+
+
+def _most(found: Iterable[int | None]) -> int | None:
+    return max((one for one in found if one is not None), default=None)
+
+
+class Piece(NamedTuple):
+    """Consecutive rows of one split."""
+
+    batch: pa.RecordBatch
+    split: Split
+    row: int
+
+    def numbers(self, first: int, step: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """For each row ``first + row * step``."""
+        return np.arange(self.row, self.row + self.batch.num_rows, dtype=np.int64) * step + first
+
+
+def joined(pieces: list[Piece]) -> tuple[pa.RecordBatch, np.ndarray[tuple[int], np.dtype[np.int64]] | None]:
+    """The rows of all pieces in order, and their indices in the concatenated pieces; ``None`` if these are the same."""
+    if len(pieces) == 1:
+        return pieces[0].batch, None
+    order = _order(pieces) if any(piece.batch.num_rows > 1 for piece in pieces) else None
+    try:
+        batch = pa.concat_batches([piece.batch for piece in pieces])
+        return batch if order is None else batch.take(pa.array(order)), order
+    except pa.ArrowException as error:
+        raise SourceError(f"splits of one source gave rows with different columns: {error}") from error
+
+
+def described(pieces: list[Piece], order: np.ndarray[tuple[int], np.dtype[np.int64]] | None, index: int) -> str:
+    """The row of an index in the joined pieces, in words."""
+    place = index if order is None else int(order[index])
+    for piece in pieces:
+        if place < piece.batch.num_rows:
+            [row] = piece.batch.slice(place, 1).to_pylist()
+            return f"row {piece.row + place:,} of split {piece.split.number}, {reprlib.repr(row)}"
+        place -= piece.batch.num_rows
+    raise IndexError(index)
+
+
+def _order(pieces: list[Piece]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The indices of the concatenated pieces' rows, in the order of the source."""
+    count = len(pieces)
+    turns = [np.arange(place, piece.batch.num_rows * count, count) for place, piece in enumerate(pieces)]
+    ranks = np.concatenate(turns)
+    if ranks.max() == len(ranks) - 1:  # one row of each in turn: no need to sort
+        order = np.empty(len(ranks), np.int64)
+        order[ranks] = np.arange(len(ranks))
+        return order
+    places = np.concatenate([piece.numbers(piece.split.first, piece.split.step) for piece in pieces])  # block is 1
+    return np.argsort(places, kind="stable")
+
+
+@dataclass(eq=False)
+class OpenSplit:
+    """A split that is being read; ``turn`` is the reader's count at its last read."""
+
+    split: Split
+    reader: SplitReader
+    position: Position
+    turn: int = 0
+
+    def __post_init__(self) -> None:
+        self._undecoded = self.reader.undecoded if isinstance(self.reader, UndecodedReader) else []
+        self._skips = isinstance(self.reader, SkippingReader)
+
+    @property
+    def skipped(self) -> Skipped:
+        """What its reader has left out."""
+        return self.reader.skipped if self._skips else NOTHING_SKIPPED  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        """Release what its reader holds."""
+        close = getattr(self.reader, "close", None)  # to ask a protocol takes a hundred times as long
+        if close is not None:
+            close()
+
+    def take_undecoded(self) -> list[Undecoded]:
+        """What its reader has set aside since the last call."""
+        taken = self._undecoded.copy()
+        self._undecoded.clear()
+        return taken
+
+    @property
+    def place(self) -> int:
+        """The number of its next row in the order of the source; without an order, ``turn``."""
+        return self.split.place(self.position.row) if self.split.step else self.turn
+
+    @property
+    def left_in_block(self) -> int:
+        """Number of consecutive rows of the source, from its next row on."""
+        return self.split.block - self.position.row % self.split.block
+
+
+def shares(splits: Sequence[OpenSplit], limit: int) -> list[tuple[OpenSplit, int]]:
+    """The splits to read next, with numbers of rows.
+
+    Splits whose rows alternate are read together. Without an order all are listed in turn, and read until one has rows.
+
+    Args:
+        splits: the splits, at least one.
+        limit: maximum number of rows.
+    """
+    order = sorted(splits, key=lambda one: one.place) if len(splits) > 1 else splits
+    step = order[0].split.step
+    if not step or len(order) == 1:
+        return [(one, limit) for one in order]
+    if order[0].split.block > 1:
+        return [(order[0], min(limit, order[0].left_in_block))]
+    bound = order[0].place + step
+    together = [one for one in order if one.place < bound]
+    if len(together) < len(order):
+        rounds = -((together[-1].place - order[len(together)].place) // step)
+        limit = min(limit, rounds * len(together))
+    each, more = divmod(limit, len(together))
+    return [(one, each + (place < more)) for place, one in enumerate(together) if each or place < more]
+
 
 POLL_NS = 10_000_000
 """Time in nanoseconds after which a split that returned no rows is read again."""

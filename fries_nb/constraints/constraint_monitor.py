@@ -34,9 +34,7 @@ from math import inf
 import numpy as np
 from msgspec.structs import replace as replaced
 
-from fries_nb.constraints.buffers import resized
-from fries_nb.constraints.chain_candidates import ChainRules, longest_series
-from fries_nb.constraints.explanations import (
+from fries_nb.constraints.judgements import (
     below_tasks_because,
     clocks_because,
     met_because,
@@ -44,15 +42,17 @@ from fries_nb.constraints.explanations import (
     unmeasured_because,
     violated_because,
 )
-from fries_nb.constraints.measured_allocation import MeasuredAllocation
-from fries_nb.constraints.measured_layers import ChannelLayer
+from fries_nb.constraints.measured_allocation import ChannelLayer, MeasuredAllocation
 from fries_nb.constraints.reactions import (
     ChainOperators,
+    ChainRules,
     ConstraintStatus,
     ConstraintVerdict,
     ElementLatency,
     Reaction,
     ResizeBuffer,
+    longest_series,
+    resized,
 )
 from fries_nb.constraints.sequences import (
     STALLED_MS,

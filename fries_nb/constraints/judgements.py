@@ -12,18 +12,125 @@ receiver.
 ...     print(parts.element, parts.task_ms, parts.buffer_ms, parts.transport_ms)
 FC 4.0 0.0 0.0
 FC -> FM 0.0 90.0 10.0
+
+The reasons of verdicts, in one sentence with the numbers.
+
+>>> from fries_nb.constraints.reactions import ConstraintStatus, ElementLatency
+>>> verdict = ConstraintVerdict("FC -> FM", 300.0, 15.0, 0, 0, ConstraintStatus.VIOLATED, "", worst_ms=402.5,
+...     worst=(WorkerId("FC", 0), WorkerId("FM", 1)),
+...     elements=(ElementLatency("FC", 2.0, 2.5), ElementLatency("FC -> FM", 380.0, 400.0, buffer_ms=350.0)))
+>>> violated_because(verdict)
+'FC[0] -> FM[1] takes 402.5 ms, at most 300 ms: 400 ms of it at FC -> FM (buffers: 350 ms)'
+
+The verdict on a constraint as a whole, from the verdicts of all hosts that judge a part of it.
+
+>>> verdicts = [
+...     ConstraintVerdict("FC -> FM", 300.0, 15.0, host, 0, status, why, mean_ms=mean, worst_ms=worst, rows=rows)
+...     for host, status, why, mean, worst, rows in (
+...         (0, ConstraintStatus.MET, "it takes 90 ms", 80.0, 90.0, 30.0),
+...         (1, ConstraintStatus.VIOLATED, "it takes 400 ms", 380.0, 400.0, 10.0),
+...         (2, ConstraintStatus.NOT_YET_JUDGED, "no sample yet of FC", None, None, 0.0))]
+>>> whole = combined_verdict(verdicts)
+>>> whole.status.value, whole.mean_ms, whole.worst_ms, whole.host
+('violated', 155.0, 400.0, 1)
+>>> whole.reason
+'it takes 400 ms; not yet judged by host 2: no sample yet of FC'
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
-from fries_nb.constraints.combined_verdict import combined_verdict
+from msgspec.structs import replace
+
 from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
 from fries_nb.dataflow.constraints import LatencyConstraint
+from fries_nb.durations import duration
 from fries_nb.messages import WorkerId
 from fries_nb.topology.running_chains import ChainedOperators
+
+
+def milliseconds(value: float) -> str:
+    """A time as text: ``402.5 ms``; ``no end`` if rows are stalled."""
+    return duration(value / 1_000)
+
+
+def path_of(workers: Sequence[WorkerId]) -> str:
+    """The workers of a sequence as text."""
+    return " -> ".join(map(str, workers))
+
+
+def met_because(verdict: ConstraintVerdict) -> str:
+    """Why a constraint is met.
+
+    Args:
+        verdict: the values.
+    """
+    takes = milliseconds(verdict.worst_ms or 0.0)
+    return f"the worst sequence, {path_of(verdict.worst)}, takes {takes}, at most {milliseconds(verdict.limit_ms)}"
+
+
+def violated_because(verdict: ConstraintVerdict) -> str:
+    """Why a constraint is violated: the element with the largest share of the worst sequence.
+
+    Args:
+        verdict: the values.
+    """
+    latency = verdict.worst_ms or 0.0
+    takes = f"{'has' if latency == inf else 'takes'} {milliseconds(latency)}"
+    summary = f"{path_of(verdict.worst)} {takes}, at most {milliseconds(verdict.limit_ms)}"
+    cause = max(verdict.elements, key=lambda one: one.worst_ms)
+    if cause.worst_ms == inf:
+        return f"{summary}: rows wait at {cause.element}, and none is taken"
+    buffers = f" (buffers: {milliseconds(cause.buffer_ms)})" if cause.buffer_ms else ""
+    return f"{summary}: {milliseconds(cause.worst_ms)} of it at {cause.element}{buffers}"
+
+
+def settling_because(channels: int) -> str:
+    """Why a violation still stands.
+
+    Args:
+        channels: number of channels with a smaller buffer than when they were last measured.
+    """
+    return f"it was violated, and the latency of {channels} channels with smaller buffers is not known yet"
+
+
+def below_tasks_because(verdict: ConstraintVerdict, tasks: Sequence[tuple[str, float]]) -> str:
+    """Why no buffer and no chain can keep a constraint: the tasks of a sequence alone take longer.
+
+    Args:
+        verdict: the values.
+        tasks: the operators of that sequence and their latencies.
+    """
+    parts = " + ".join(f"{name} {milliseconds(latency)}" for name, latency in tasks)
+    limit, total = milliseconds(verdict.limit_ms), milliseconds(verdict.tasks_ms)
+    return f"the limit of {limit} is below the task latencies: {parts} = {total}"
+
+
+def clocks_because(error_ms: float, limit_ms: float) -> str:
+    """Why clocks prevent a judgement.
+
+    Args:
+        error_ms: sum of the errors along the sequence; infinite if it is not known.
+        limit_ms: the limit.
+    """
+    if error_ms == inf:
+        return "its hosts are on several machines, and it is not known by how much their clocks differ"
+    return (
+        f"the clocks of the hosts differ by up to {milliseconds(error_ms)} along the sequence, "
+        f"more than a tenth of the limit of {milliseconds(limit_ms)}"
+    )
+
+
+def unmeasured_because(elements: Sequence[str]) -> str:
+    """Why nothing can be judged yet.
+
+    Args:
+        elements: elements without any sample or queue.
+    """
+    return f"no sample yet of {', '.join(elements)}" if elements else "no sequence has samples of all its elements yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,3 +279,59 @@ def _parts(element: ElementLatency, is_task: bool, chain: str) -> LatencyParts:
         element.element, 0.0, buffer_ms, element.mean_ms - buffer_ms, element.worst_ms, element.smallest_bytes,
         element.largest_bytes, chain,
     )  # fmt: skip
+
+
+def combined_verdict(verdicts: Sequence[ConstraintVerdict]) -> ConstraintVerdict:
+    """The verdict on all runtime constraints of one constraint.
+
+    It is violated if a host finds it so, and met if those hosts that can judge find it so; the reason names those that
+    cannot, whose workers may just get no rows.
+
+    Args:
+        verdicts: the newest verdict of each host on this constraint, at least one.
+
+    Returns:
+        The verdict: worst sequence and reason of the host on which it is worst, means weighted by rows.
+    """
+    newest = max(one.time_ns for one in verdicts)
+    judged = [one for one in verdicts if one.status is not ConstraintStatus.NOT_YET_JUDGED]
+    if not judged:
+        return replace(verdicts[0], time_ns=newest)
+    violated = [one for one in judged if one.status is ConstraintStatus.VIOLATED]
+    worst = max(violated or judged, key=lambda one: -1.0 if one.worst_ms is None else one.worst_ms)
+    measured = [one for one in judged if one.mean_ms is not None]
+    return replace(
+        worst,
+        time_ns=newest,
+        reason="; ".join([worst.reason, *(_unjudged(one) for one in verdicts if one not in judged)]),
+        mean_ms=_mean(measured, lambda one: one.mean_ms or 0.0) if measured else None,
+        elements=tuple(_element(measured, place, one) for place, one in enumerate(worst.elements)),
+        rows=sum(one.rows for one in measured),
+        tasks_ms=max(one.tasks_ms for one in judged),
+        violated_windows=max(one.violated_windows for one in judged),
+        exhausted=bool(violated) and all(one.exhausted for one in violated),
+    )
+
+
+def _unjudged(verdict: ConstraintVerdict) -> str:
+    return f"{ConstraintStatus.NOT_YET_JUDGED.value} by host {verdict.host}: {verdict.reason}"
+
+
+def _element(measured: Sequence[ConstraintVerdict], place: int, worst: ElementLatency) -> ElementLatency:
+    sizes = [one.elements[place] for one in measured if one.elements[place].largest_bytes]
+    return replace(
+        worst,
+        mean_ms=_mean(measured, lambda one: one.elements[place].mean_ms),
+        buffer_ms=_mean(measured, lambda one: one.elements[place].buffer_ms),
+        row_ms=_mean(measured, lambda one: one.elements[place].row_ms),
+        smallest_bytes=min((one.smallest_bytes for one in sizes), default=0),
+        largest_bytes=max((one.largest_bytes for one in sizes), default=0),
+    )
+
+
+def _mean(measured: Sequence[ConstraintVerdict], value: Callable[[ConstraintVerdict], float]) -> float:
+    """The mean weighted by rows; if no host has counted any, all count alike."""
+    rows = [one.rows for one in measured]
+    weights = rows if any(rows) else [1.0] * len(measured)
+    pairs = zip(measured, weights, strict=True)
+    return sum(value(one) * weight for one, weight in pairs if weight) / sum(weights)

@@ -30,11 +30,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fries_nb.controller.deferred_changes import DeferredChanges
 from fries_nb.controller.events import GuardEnded, Instruction, Tell
 from fries_nb.controller.guards import rollback_of
-from fries_nb.controller.known_changes import KnownChanges
-from fries_nb.controller.loop_drain import LoopDrain
+from fries_nb.controller.known_changes import DeferredChanges, KnownChanges
+from fries_nb.controller.loop_attempts import LoopDrain
 from fries_nb.controller.markers import action_of, tags
 from fries_nb.controller.schema_checks import misfit
 from fries_nb.controller.states import ChangeState
@@ -44,7 +43,7 @@ from fries_nb.messages import (
     Report,
     WorkerId,
 )
-from fries_nb.scheduling.stages import Send, Stage, StageAction
+from fries_nb.planning.schedulers import Send, Stage, StageAction
 
 
 class Changes(KnownChanges):

@@ -7,7 +7,7 @@ dataflow runs. Times are converted here to those that users see: in the core the
 Nothing can arrive at a source, so its own frontier is empty. What it has still to read holds back the frontiers of the
 operators below it.
 
->>> from fries_nb.dataflow.event_time import EventTime
+>>> from fries_nb.dataflow.windowing import EventTime
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 >>> from fries_nb.progress.change_batch import GraphLocation
 >>> source = Operator("Src", kind=Kind.SOURCE, time=EventTime("at"))
@@ -35,7 +35,7 @@ from datetime import datetime
 from typing import Any
 
 from fries_nb.dataflow.graph import Graph
-from fries_nb.operators.time_values import TimeValues, values_named
+from fries_nb.operators.firing import TimeValues, values_named
 from fries_nb.progress.change_batch import CountChange
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.progress.times import EARLIEST, moment, rounds

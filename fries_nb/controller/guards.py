@@ -29,10 +29,10 @@ fail later:
     runs a target that is not replaced     the operator's error policy applies; the guarded configuration stays
 
 >>> from fries_nb.dataflow.graph import Edge, Operator
->>> from fries_nb.scheduling.fries import schedule
+>>> from fries_nb.planning.schedulers import schedule
 >>> flow = Graph("chain", tuple(map(Operator, ("S", "A", "B", "C"))), (Edge("S", "A"), Edge("A", "B"), Edge("B", "C")))
 >>> guards = Guards(flow, chaining=False)
->>> plan = schedule(flow, {"A", "B"})
+>>> plan = schedule("fries", flow, {"A", "B"})
 >>> guards.begin("u1", Guard(plan, back=True, seconds=5), frozenset())
 >>> watch = guards.of("u1")
 >>> watch.in_place(["A"]), watch.in_place(["B"]), sorted(watch.covered)
@@ -51,7 +51,7 @@ import networkx as nx
 from fries_nb.controller.events import Guard
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import Report, WorkerId
-from fries_nb.topology.expansion import chains
+from fries_nb.topology.topology import chains
 
 
 @dataclass

@@ -48,7 +48,6 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Literal
 
-from fries_nb.controller.bin_moves import BinMoves
 from fries_nb.controller.events import (
     BinsMoved,
     BinsRequested,
@@ -62,14 +61,13 @@ from fries_nb.controller.events import (
     TopologyChanged,
     TopologyRefused,
 )
-from fries_nb.controller.membership import Membership
-from fries_nb.controller.rewiring import Rewiring
-from fries_nb.controller.split_moves import SplitMoves
+from fries_nb.controller.membership import Membership, Rewiring
+from fries_nb.controller.moves import BinMoves, SplitMoves
 from fries_nb.controller.states import RESCALE_MOVES, RescalePhase
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.errors import DataflowError
 from fries_nb.messages import WorkerId
-from fries_nb.topology.routing_table import RoutingTable
+from fries_nb.topology.partitioning import RoutingTable
 from fries_nb.topology.topology import Topology
 from fries_nb.transitions import moved
 

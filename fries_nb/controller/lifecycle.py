@@ -23,11 +23,8 @@ from dataclasses import replace
 from typing import Literal
 
 from fries_nb.checkpoints import Restoration
-from fries_nb.controller.bin_moves import BinMoves
 from fries_nb.controller.change_steps import Changes
-from fries_nb.controller.commit_attempts import Checkpoints
-from fries_nb.controller.commit_numbers import CommitNumbers
-from fries_nb.controller.deferred_changes import with_deferred
+from fries_nb.controller.commits import MOST_IN_A_ROW, Checkpoints, CommitNumbers, Recovery
 from fries_nb.controller.events import (
     Admit,
     BinsMoved,
@@ -42,13 +39,12 @@ from fries_nb.controller.events import (
 from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.intake import Sources
 from fries_nb.controller.joining import Joining
+from fries_nb.controller.known_changes import with_deferred
 from fries_nb.controller.loop_attempts import LoopAttempts
 from fries_nb.controller.markers import MarkerCoordinator
-from fries_nb.controller.membership import Membership, Workers
+from fries_nb.controller.membership import Membership, Rewiring, Workers
+from fries_nb.controller.moves import NO_SPLITS, BinMoves, SplitMoves
 from fries_nb.controller.pauses import PausedOperators
-from fries_nb.controller.restore_point import MOST_IN_A_ROW, Recovery
-from fries_nb.controller.rewiring import Rewiring
-from fries_nb.controller.split_moves import NO_SPLITS, SplitMoves
 from fries_nb.controller.states import RUN_MOVES, CommitPhase, RunState
 from fries_nb.dataflow.graph import Graph
 from fries_nb.topology.topology import Topology

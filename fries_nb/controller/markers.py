@@ -50,7 +50,7 @@ from fries_nb.messages import (
     Release,
     WorkerId,
 )
-from fries_nb.scheduling.stages import Send, Stage, StageAction
+from fries_nb.planning.schedulers import Send, Stage, StageAction
 
 
 @dataclass(eq=False)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fries_nb.controller.states import RescalePhase
-from fries_nb.topology.routing_table import RoutingTable
+from fries_nb.topology.partitioning import RoutingTable
 from fries_nb.topology.topology import Topology
 
 

@@ -16,13 +16,12 @@ import networkx as nx
 from fries_nb.controller.events import ChangeRequested, Guard, Outcome, WorkerOutcome
 from fries_nb.controller.guards import Watch
 from fries_nb.controller.states import CHANGE_MOVES, ChangeProgress, ChangeState
+from fries_nb.dataflow.arguments import Limit, Tuples
 from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.limits import Limit, Tuples
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Done, Prepared, Rehearse, Rehearsed, WorkerId
-from fries_nb.scheduling.fries import schedule
-from fries_nb.scheduling.stages import Plan, Stage, StageAction
+from fries_nb.planning.schedulers import Plan, Stage, StageAction, schedule
 from fries_nb.transitions import moved
 
 NS_PER_MS = 1_000_000
@@ -321,7 +320,7 @@ def guard_of(graph: Graph, targets: Iterable[str], updates: Mapping[str, Update]
     """
     back = all(updates[name].state is None or updates[name].back is not None for name in targets)
     seconds, count = (None, limit.count) if isinstance(limit, Tuples) else (limit, None)
-    return Guard(schedule(graph, targets), back, seconds, count)
+    return Guard(schedule("fries", graph, targets), back, seconds, count)
 
 
 def refuse_incomplete(request: ChangeRequested) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fries_nb.dataflow.blocking import Aggregation, Ordering
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.constraints import (
     EdgeElement,
@@ -31,6 +30,7 @@ from fries_nb.dataflow.endpoints import (
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning, check_runnable
 from fries_nb.dataflow.interchange import graph_from_json, graph_to_json
 from fries_nb.dataflow.operators import Shape, batched, emits_of, shape_of, takes_state
+from fries_nb.dataflow.regions import Aggregation, Ordering
 from fries_nb.dataflow.streams import Stream
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update, as_updates, check_updates, new_table

@@ -32,16 +32,13 @@ import networkx as nx
 from fries_nb.dataflow.arguments import Columns, Identity, check_workers, columns_of
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, check_agreement, constraint_of
 from fries_nb.dataflow.endpoints import DataSet, OnError, Sink, Source, checked_policy, checked_source
-from fries_nb.dataflow.event_time import checked_time
-from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.graph import ROOT, Edge, Emits, Graph, Kind, Operator, Partitioning, StreamScope
 from fries_nb.dataflow.iteration import check_consumed_inside
-from fries_nb.dataflow.lighter import Lighter, check_exclusive, check_lighter
 from fries_nb.dataflow.operators import check_function, emits_of, is_timed
-from fries_nb.dataflow.scopes import ROOT, StreamScope
-from fries_nb.dataflow.streams import Stream, replicating
-from fries_nb.dataflow.timed_streams import LATE, check_times, checked_late, timed_key
+from fries_nb.dataflow.streams import LATE, Stream, check_times, checked_late, replicating, timed_key
 from fries_nb.dataflow.traits import TRAITS
-from fries_nb.dataflow.windowing import WindowFunction
+from fries_nb.dataflow.updates import Lighter, check_exclusive, check_lighter
+from fries_nb.dataflow.windowing import WindowFunction, checked_time
 from fries_nb.errors import DataflowError, unknown
 
 

@@ -4,22 +4,380 @@
 Replay(data='payments.parquet', rate=1000.0, may_be_empty=False)
 >>> rate(500, count=10_000).count
 10000
+
+Tables that users give, of pandas, Arrow and what has the Arrow stream interface, as Arrow tables of plain columns.
+
+Encodings become the values that they stand for: dictionaries, runs, views, sparse and half-precision numbers. A column
+whose values have no plain type, such as a pandas ``Period``, is refused by name, since it would be read as something
+else: the number of months since 1970.
+
+>>> import pandas
+>>> plain_table(pandas.DataFrame({"c": pandas.Categorical(["a", "b", "a"])})).schema.field("c").type
+DataType(string)
+>>> plain_table(pandas.DataFrame({"m": pandas.period_range("2024-01", periods=1, freq="M")}))
+Traceback (most recent call last):
+fries_nb.errors.SourceError: column 'm' of the DataFrame holds period[M], which no column type of a stream holds; ...
+
+Sources and sinks that the user has written: what is known of them here, by their methods alone.
+
+``connectors.source.Source`` and ``connectors.sink.Sink`` (``fn.Source``, ``fn.Sink``) say what the methods do.
+
+>>> class Half:
+...     def splits(self, count):
+...         return []
+>>> misfit_of(Half(), OwnSource), misfit_of(Half, OwnSource)
+('a Half without open()', 'the class Half; an instance of it is meant, as in Half()')
+>>> described(Half())
+'<...Half object>'
+
+Descriptions of what Spark's catalogue holds: a table, as source or sink, and a query, as source.
+
+>>> table("shop.payments", rate=1_000)
+CatalogTable(name='shop.payments', rate=1000.0)
+>>> str(sql("SELECT * FROM payments   WHERE amount > 10"))
+'SELECT * FROM payments WHERE amount > 10'
 """
 
 from __future__ import annotations
 
+import datetime
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard, runtime_checkable
+
+import pyarrow as pa
 
 from fries_nb.dataflow.arguments import at_rate, checked_rate
-from fries_nb.dataflow.catalog_endpoints import CatalogTable, Query
+from fries_nb.dataflow.columns import HeldBy, NotHeldError, converted, held
 from fries_nb.dataflow.file_endpoints import GrowingFiles
-from fries_nb.dataflow.given_tables import plain_table
 from fries_nb.dataflow.kafka_endpoint import Kafka, check_role
-from fries_nb.dataflow.own_endpoints import OwnSink, OwnSource, misfit_of
-from fries_nb.errors import DataflowError, SinkError, SourceError, close_match
+from fries_nb.errors import DataflowError, SinkError, SourceError, close_match, exception_text
+
+_FAMILIES = {
+    bool: "a boolean", int: "a number", float: "a number", str: "text", bytes: "bytes",
+    datetime.datetime: "a time", datetime.date: "a date", datetime.timedelta: "a duration",
+}  # fmt: skip
+"""Families of Python types. Arrow unites some of them, and changes values: 1 becomes True, a date a time."""
+
+
+def plain_table(data: Any) -> pa.Table | None:
+    """The rows of a table that a user gives; ``None`` if it is none.
+
+    Raises:
+        SourceError: a column has no plain type, or its values have none in common; or a name is not text, or used
+            twice. Names the column.
+    """
+    what = f"the {type(data).__name__}"
+    if _is_of(data, "pandas") and hasattr(data, "columns"):
+        return _of_pandas(data, what)
+    try:
+        if isinstance(data, pa.RecordBatch):
+            table = pa.Table.from_batches([data])
+        elif isinstance(data, pa.Table):
+            table = data
+        elif hasattr(data, "__arrow_c_stream__"):
+            table = pa.table(data)
+        else:
+            return None
+    except Exception as error:
+        raise SourceError(f"replay cannot make a table of this {type(data).__name__}: {_line(error)}") from error
+    _refuse_names(table.column_names, what)
+    columns = [_plain(column, name, what) for name, column in zip(table.column_names, table.columns, strict=True)]
+    fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def _of_pandas(data: Any, what: str) -> pa.Table:
+    names = [*data.columns]
+    _refuse_names(names, what)
+    if any(name is not None for name in data.index.names):
+        try:
+            data = data.reset_index()
+        except ValueError as error:  # a level has the name of a column
+            raise SourceError(f"the index of {what} cannot become columns: {_line(error)}; rename it") from error
+        _refuse_names([*data.columns], what)
+        data = data[[*names, *(name for name in data.columns if name not in names)]]
+    else:
+        _warn_of_index(data.index)
+    columns = [_of_series(data.iloc[:, number], name, what) for number, name in enumerate(data.columns)]
+    return pa.table(columns, names=list(data.columns))
+
+
+def _of_series(series: Any, name: str, what: str) -> pa.ChunkedArray:
+    """A column of pandas as Arrow has it, copied, since the user may edit the frame."""
+    kind = series.dtype
+    if _is_of(kind, "pandas") and hasattr(series, "sparse"):
+        series = series.sparse.to_dense()
+    if str(kind) == "object":
+        _refuse_mixed(series, name, what)
+    try:
+        column = pa.Array.from_pandas(series.copy())
+    except Exception as error:
+        raise SourceError(
+            f"column {name!r} of {what} ({kind}) cannot be a column of a stream: {_line(error)}; convert it"
+        ) from error
+    whole = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    categories = getattr(kind, "categories", None)
+    return _plain(whole, name, what, str(kind) if categories is None else f"categories of {categories.dtype}")
+
+
+def _plain(column: pa.ChunkedArray, name: str, what: str, shown: str = "") -> pa.ChunkedArray:
+    """A column in the type in which streams have it."""
+    try:
+        wanted = _stream_type(column.type)
+        return pa.chunked_array([converted(chunk, wanted) for chunk in column.chunks], wanted)
+    except NotHeldError as error:
+        if error.reason:
+            raise SourceError(f"column {name!r} of {what}: {error}") from error
+        raise SourceError(
+            f"column {name!r} of {what} holds {shown or column.type}, which no column type of a stream holds; "
+            f"{'convert it with .dt.to_timestamp() or .astype(str)' if 'period' in shown else error.remedy}"
+        ) from error
+
+
+def _stream_type(kind: pa.DataType) -> pa.DataType:
+    """The plain type for a column: of those that Parquet files keep, in which data are staged."""
+    if pa.types.is_timestamp(kind) and kind.unit in ("s", "ms"):  # Parquet has no seconds
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_duration(kind) and kind.unit in ("s", "ms"):
+        return pa.duration("us")
+    if kind == pa.uuid() or pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_time(kind):
+        return kind
+    if pa.types.is_decimal(kind) and kind.scale >= 0:
+        return kind if kind.bit_width > 64 else pa.decimal128(kind.precision, kind.scale)
+    if pa.types.is_nested(kind) and not _is_encoded(kind):
+        return kind
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _stream_type(kind.value_type)
+    return held(kind, HeldBy.FILES)
+
+
+def _is_encoded(kind: pa.DataType) -> bool:
+    """Whether a nested type has, at any depth, a type that is not plain."""
+    if pa.types.is_nested(kind) and not (pa.types.is_union(kind) or _has_views(kind)):
+        return any(_is_encoded(kind.field(number).type) for number in range(kind.num_fields))
+    try:
+        return _stream_type(kind) != kind if not pa.types.is_nested(kind) else True
+    except NotHeldError:
+        return True
+
+
+def _has_views(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind) or pa.types.is_run_end_encoded(kind)
+    )
+
+
+def _refuse_names(names: Iterable[Any], what: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if not isinstance(name, str):
+            raise SourceError(
+                f"{what} has a column named {name!r} ({type(name).__name__}); a column's name is text: set .columns"
+            )
+        if name in seen:
+            raise SourceError(f"{what} has several columns {name!r}; a row is a dict, with one value a name")
+        seen.add(name)
+
+
+def _refuse_mixed(series: Any, name: str, what: str) -> None:
+    """Refuse values of two families in a column of Python objects, before Arrow makes others of them."""
+    found: dict[str, Any] = {}
+    kinds = set(map(type, series))
+    if len(kinds) == 1 and not issubclass(next(iter(kinds)), datetime.datetime):
+        return
+    for value in series:
+        family = next((words for kind, words in _FAMILIES.items() if isinstance(value, kind)), "")
+        if not family or value != value:  # NaN and NaT stand for no value
+            continue
+        if family == "a time":
+            family = "a time with an offset" if value.tzinfo is not None else "a time without an offset"
+        found.setdefault(family, value)
+        if len(found) > 1:
+            (one, first), (other, second) = found.items()
+            raise SourceError(
+                f"column {name!r} of {what} has {one} ({first!r}) beside {other} ({second!r}); "
+                "expected values of one type; convert them"
+            )
+
+
+def _warn_of_index(index: Any) -> None:
+    """Say that an index without a name is left out, unless it only numbers the rows."""
+    if len(index) == 0 or str(index.dtype).startswith(("int", "uint", "Int", "UInt")):
+        return
+    warnings.warn(
+        f"replay leaves out the index of the DataFrame ({type(index).__name__}, first {str(index[0])!r}), which has no "
+        "name; frame.rename_axis('time') makes it the column 'time'",
+        UserWarning,
+        stacklevel=5,
+    )
+
+
+def _is_of(value: Any, package: str) -> bool:
+    return package in sys.modules and type(value).__module__.partition(".")[0] == package
+
+
+def _line(error: Exception) -> str:
+    """The first line of an exception's message, without a stack."""
+    text = "; ".join(str(part) for part in error.args) if isinstance(error, pa.ArrowException) else str(error)
+    return (text.splitlines() or [exception_text(error)])[0]
+
+
+@runtime_checkable
+class OwnSource(Protocol):
+    """A source that the user has written. An attribute ``rate`` limits it, as that of ``Replay`` does."""
+
+    def splits(self, count: int) -> Any:
+        """See ``connectors.source.Source``."""
+
+    def open(self, split: Any, position: Any) -> Any:
+        """See ``connectors.source.Source``."""
+
+
+@runtime_checkable
+class OwnSink(Protocol):
+    """A sink that the user has written."""
+
+    def claim(self, flow: str, run: str) -> None:
+        """See ``connectors.sink.Sink``."""
+
+    def open(self, worker: Any, incarnation: int, epoch: int = 1) -> Any:
+        """See ``connectors.sink.Sink``."""
+
+    def prepare(self, parts: Any) -> None:
+        """See ``connectors.sink.Sink``."""
+
+    def commit(self, number: int, parts: Any) -> None:
+        """See ``connectors.sink.Sink``."""
+
+
+METHODS: dict[type, tuple[str, ...]] = {OwnSource: ("splits", "open"), OwnSink: ("claim", "open", "prepare", "commit")}
+"""The methods that each of them must have."""
+
+
+def misfit_of(given: object, kind: type) -> str:
+    """What an object is that is no source or sink, for the message of an error.
+
+    Args:
+        given: the object.
+        kind: ``OwnSource`` or ``OwnSink``.
+    """
+    named = [name for name in METHODS[kind] if callable(getattr(given, name, None))]
+    if isinstance(given, type) and named:
+        return f"the class {given.__name__}; an instance of it is meant, as in {given.__name__}()"
+    lacking = ", ".join(f"{name}()" for name in METHODS[kind] if name not in named)
+    return f"a {type(given).__name__} without {lacking}" if named else repr(given)
+
+
+def described(given: object) -> str:
+    """The ``repr`` of an object, without addresses of memory, so that it is the same in another process."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(given))
+
+
+def check_readable(name: str, target: object) -> None:
+    """Check that the rows of a sink can be read.
+
+    Args:
+        name: name of the sink, or of the operator with dead letters.
+        target: its target.
+
+    Raises:
+        DataflowError: it is a topic, or the user's own.
+    """
+    if isinstance(target, Kafka):
+        raise DataflowError(
+            f"the rows of {name!r} are messages of {target}, where consumers read them; expected a sink with memory(), "
+            "parquet(path) or delta(path)"
+        )
+    if isinstance(target, OwnSink):
+        raise DataflowError(
+            f"the rows of {name!r} are in {described(target)}, a sink of your own, which only you can read; expected "
+            "a sink with memory(), parquet(path) or delta(path)"
+        )
+
+
+SHOWN = 80
+"""Characters of a query that are shown."""
+
+
+@dataclass(frozen=True)
+class CatalogTable:
+    """A table of Spark's catalogue; made by ``table``.
+
+    Attributes:
+        name: its name, with catalogue and database if it has them.
+        rate: for a source, rows per second; ``None`` for as fast as the dataflow takes them.
+    """
+
+    name: str
+    rate: float | None = None
+
+    def __str__(self) -> str:
+        return f"the table {self.name}{at_rate(self.rate)}"
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query in Spark SQL; made by ``sql``.
+
+    Attributes:
+        text: the query.
+        rate: rows per second; ``None`` for as fast as the dataflow takes them.
+    """
+
+    text: str
+    rate: float | None = None
+
+    def __str__(self) -> str:
+        text = " ".join(self.text.split())
+        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]} ..."
+        return f"{shown}{at_rate(self.rate)}"
+
+
+def table(name: str, rate: float | None = None) -> CatalogTable:
+    """A table of Spark's catalogue: as a source the rows that it has when the run starts, as a sink a target for rows.
+
+    A sink appends to a table of Parquet files or a Delta Lake table, which exists already, and has no partitions. The
+    rows of a commit become visible together. One dataflow at a time appends to a table.
+
+    Args:
+        name: the table's name, as in ``SELECT * FROM name``; a view may be a source, too.
+        rate: for a source, rows per second over all of its workers; ``None`` for as fast as the dataflow takes them.
+
+    Returns:
+        A description for ``Dataflow.source``, ``Stream.sink``, ``on_error=`` or the table of a ``join``.
+
+    Raises:
+        SourceError: ``name`` is no text, or ``rate`` is not positive.
+    """
+    return CatalogTable(_text("table", "the name of a table", name), checked_rate(rate))
+
+
+def sql(query: str, rate: float | None = None) -> Query:
+    """A query in Spark SQL over Spark's catalogue, as a source: its result when the run starts.
+
+    Args:
+        query: the query, as ``spark.sql`` takes it.
+        rate: rows per second over all workers of the source; ``None`` for as fast as the dataflow takes them.
+
+    Returns:
+        A description for ``Dataflow.source``, or the table of a ``join``.
+
+    Raises:
+        SourceError: ``query`` is no text, or ``rate`` is not positive.
+    """
+    return Query(_text("sql", "a query, as SELECT * FROM payments", query), checked_rate(rate))
+
+
+def _text(function: str, expected: str, given: object) -> str:
+    if not isinstance(given, str) or not given.strip():
+        raise SourceError(f"{function} takes {expected}; got {given!r}")
+    return given.strip()
+
 
 POLICIES = ("fail", "pause")
 

@@ -9,11 +9,40 @@ Planning depends on the operator types only (``emits`` and so on); the runtime a
 ['FD']
 >>> graph.sources, graph.sinks
 (('Src',), ('Sink',))
+
+Scopes: the loops around an operator. A loop's head and body are inside of its scope.
+
+>>> outer = ROOT.nest("L")
+>>> inner = outer.nest("M")
+>>> inner.level, str(inner), inner.unnest() == outer, inner.is_inner_of(outer), outer.is_outer_of(outer)
+(2, 'L/M', True, True, False)
+
+The scopes of a program are a tree, whose root is outside of all loops. Two loops in sequence have the same level, and
+different scopes:
+
+>>> ROOT.nest("A") == ROOT.nest("B")
+False
+
+The laws of loops in a graph, however it was made: by the builder, or from JSON.
+
+Rows enter a loop at its head and come back to it by feedback edges; they may leave it anywhere. With these laws a loop
+can be treated as one operator (see ``dataflow.loops``): a cycle without feedback edges stays one.
+
+>>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
+>>> from fries_nb.dataflow.graph import ROOT
+>>> loop = ROOT.nest("L")
+>>> operators = Operator("S"), Operator("L", kind=Kind.LOOP, within=loop), Operator("B", within=loop)
+>>> edges = Edge("S", "L"), Edge("L", "B"), Edge("B", "L", feedback=True)
+>>> Graph("round", operators, edges).order
+('S', 'L', 'B')
+>>> Graph("round", operators, (*edges[:2], Edge("B", "L")))
+Traceback (most recent call last):
+fries_nb.errors.DataflowError: edge B -> L comes back to the head of loop 'L'; expected it as a feedback edge
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -21,11 +50,60 @@ from typing import Any
 
 import networkx as nx
 
-from fries_nb.dataflow.event_time import EventTime
-from fries_nb.dataflow.loop_checks import check_loops
-from fries_nb.dataflow.scopes import ROOT, StreamScope
 from fries_nb.dataflow.traits import TRAITS, Emits, Holds, Kind, OperatorTraits
+from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import DataflowError, unknown
+
+
+@dataclass(frozen=True, slots=True)
+class StreamScope:
+    """The loops around a place in a dataflow, by name, outermost first (FLIP-15)."""
+
+    loops: tuple[str, ...] = ()
+
+    @property
+    def level(self) -> int:
+        """Number of loops."""
+        return len(self.loops)
+
+    def nest(self, loop: str) -> StreamScope:
+        """The scope of a loop at this place."""
+        return StreamScope((*self.loops, loop))
+
+    def unnest(self) -> StreamScope:
+        """The scope around the innermost loop.
+
+        Raises:
+            DataflowError: it is the root scope.
+        """
+        if not self.loops:
+            raise DataflowError("the root scope is in no loop, so nothing can be left from it")
+        return StreamScope(self.loops[:-1])
+
+    def is_inner_of(self, other: StreamScope) -> bool:
+        """Whether it lies inside of another scope, from which it differs."""
+        return self.level > other.level and self.loops[: other.level] == other.loops
+
+    def is_outer_of(self, other: StreamScope) -> bool:
+        """Whether another scope lies inside of it."""
+        return other.is_inner_of(self)
+
+    @property
+    def described(self) -> str:
+        """The scope in words, for messages.
+
+        >>> ROOT.nest("L").nest("M").described, ROOT.described
+        ("loop 'L/M'", 'the root scope')
+        """
+        return f"loop {str(self)!r}" if self.loops else str(self)
+
+    def __str__(self) -> str:
+        return "/".join(self.loops) or "the root scope"
+
+
+ROOT = StreamScope()
+"""Outside of all loops."""
+
 
 __all__ = ["Edge", "Emits", "Graph", "Kind", "Operator", "Partitioning", "check_runnable"]
 
@@ -282,3 +360,75 @@ def _check_consumed(graph: Graph, operator: Operator) -> None:
             raise DataflowError(
                 f"nothing consumes {stream!r}, and its rows would be lost" + (inside or "; expected a sink behind it")
             )
+
+
+def check_loops(operators: Mapping[str, Operator], edges: Collection[Edge]) -> None:
+    """Refuse a graph whose loops are not closed in themselves.
+
+    Args:
+        operators: operators by name.
+        edges: edges between them.
+
+    Raises:
+        DataflowError: an operator is in a loop that does not exist, blocks there, or has no input there; a head is not
+            in its own loop; a feedback edge does not end at the head of a loop around it; or another edge enters a loop
+            elsewhere than at its head.
+    """
+    inside = [one for one in operators.values() if one.within.level or one.traits.heads_loop]
+    if not inside and not any(edge.feedback for edge in edges):
+        return
+    for operator in inside:
+        _check_operator(operator, operators)
+    for edge in edges:
+        _check_edge(edge, operators[edge.source], operators[edge.to])
+    fed = {edge.to for edge in edges}
+    for operator in inside:
+        if not operator.traits.heads_loop and operator.name not in fed:
+            raise DataflowError(
+                f"operator {operator.name!r} is in {operator.within.described}, and has no input there; expected rows "
+                "to come from the loop's head"
+            )
+
+
+def _check_operator(operator: Operator, operators: Mapping[str, Operator]) -> None:
+    within = operator.within
+    if operator.traits.heads_loop:
+        if within.loops[-1:] != (operator.name,):
+            raise DataflowError(f"loop {operator.name!r} is in {within.described}; expected its head inside of itself")
+        within = within.unnest()
+    if within.level:
+        loop = within.loops[-1]
+        heads = [one.name for one in operators.values() if one.traits.heads_loop]
+        if loop not in heads:
+            raise DataflowError(f"operator {operator.name!r}: {unknown('loop', loop, heads)}")
+        if operators[loop].within != within:
+            raise DataflowError(
+                f"operator {operator.name!r} is in {within.described}, but loop {loop!r} is "
+                f"{operators[loop].within.described}; expected the same loops around both"
+            )
+    if operator.blocking:
+        raise DataflowError(
+            f"operator {operator.name!r} is blocking, in {operator.within.described}; it needs all of its input first, "
+            "and more comes back; expected it behind the loop"
+        )
+
+
+def _check_edge(edge: Edge, source: Operator, to: Operator) -> None:
+    shown = f"edge {edge.source} -> {edge.to}"
+    is_head = to.traits.heads_loop
+    is_around = to.within == source.within or to.within.is_outer_of(source.within)
+    if edge.feedback:
+        if not is_head or not is_around:
+            raise DataflowError(
+                f"feedback {shown} starts in {source.within.described}; expected it to end at the head of a loop around"
+                f" {edge.source}"
+            )
+        return
+    if is_head and is_around:
+        raise DataflowError(f"{shown} comes back to the head of {to.within.described}; expected it as a feedback edge")
+    entered = to.within.unnest() if is_head else to.within
+    if entered != source.within and not entered.is_outer_of(source.within):
+        raise DataflowError(
+            f"{shown} goes from {source.within.described} into {entered.described}; expected rows to enter a loop at "
+            "its head only"
+        )

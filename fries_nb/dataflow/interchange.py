@@ -22,8 +22,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from fries_nb.dataflow.endpoints import Memory
-from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
-from fries_nb.dataflow.scopes import StreamScope
+from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning, StreamScope
 from fries_nb.errors import DataflowError, close_match
 
 _Word = TypeVar("_Word", bound=StrEnum)

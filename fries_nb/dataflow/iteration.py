@@ -35,8 +35,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from fries_nb.dataflow.graph import Emits, Kind, Operator
-from fries_nb.dataflow.scopes import StreamScope
+from fries_nb.dataflow.graph import Emits, Kind, Operator, StreamScope
 from fries_nb.errors import DataflowError
 
 if TYPE_CHECKING:

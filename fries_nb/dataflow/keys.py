@@ -20,19 +20,33 @@ fries_nb.errors.KeyTypeError: [1] (list) cannot be a key; expected numbers, text
 A dict with canonical keys finds no wrong key: a value that is equal to one of them, with an equal hash, has it as its
 canonical key. (A time that a clock shows twice is equal to none of another zone, PEP 495, and those are in UTC.) So a
 value may be looked up as it is, and only if nothing is found by its canonical key.
+
+States that can change in place: the state of a key is what its function changes, so a number can be none.
+
+``process(row, state)`` returns a row, not a state. What it assigns to its parameter is lost when it returns.
+
+>>> why_unchangeable({"count": 0}), why_unchangeable(([], 0))
+('', '')
+>>> why_unchangeable((0, "a"))
+"(0, 'a') (tuple), which cannot change in place, so nothing is kept of a key; expected a dict, a list or an object, ..."
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from types import NoneType
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 
-from fries_nb.errors import KeyTypeError
+from fries_nb.errors import KeyTypeError, OperatorError
 
 _PLAIN = frozenset({type(None), bool, int, str, bytes, date, timedelta, UUID})
 """Python types of which each value is canonical."""
@@ -151,3 +165,48 @@ _KEY_TYPES = frozenset(
     )
 )  # fmt: skip
 """Ids of the column types whose values can be keys, besides decimals, UUIDs, and dictionaries of them."""
+
+
+_CHANGEABLE = frozenset({dict, list})
+_IMMUTABLE = frozenset({NoneType, bool, int, float, complex, str, bytes, range, Fraction})
+"""Types without an attribute that could be set; their subclasses may have some."""
+_FIXED = (
+    Enum, Decimal, date, time, timedelta, UUID, np.generic,
+    pa.Scalar, pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table,
+)  # fmt: skip
+
+
+def why_unchangeable(state: Any) -> str:
+    """What is wrong with a state that cannot change in place; empty if it can, itself or anything in it."""
+    if type(state) in _CHANGEABLE or not _is_fixed(state):
+        return ""
+    return (
+        f"{' '.join(repr(state).split())[:60]} ({type(state).__name__}), which cannot change in place, so nothing is "
+        "kept of a key; expected a dict, a list or an object, such as {'count': 0} instead of 0"
+    )
+
+
+def initial_state(operator: str, function: Any) -> Any:
+    """A new state for a key of this function.
+
+    Raises:
+        OperatorError: its ``initial_state()`` returned ``None``, or a state that cannot change in place.
+        Exception: it failed.
+    """
+    make: Callable[[], Any] = getattr(function, "initial_state", dict)
+    state = make()
+    if state is None:
+        raise OperatorError(f"initial_state() of {operator} returned None; it must return a state")
+    if why := why_unchangeable(state):
+        raise OperatorError(f"initial_state() of {operator} returned {why}")
+    return state
+
+
+def _is_fixed(value: Any) -> bool:
+    if type(value) in _IMMUTABLE or isinstance(value, _FIXED):
+        return True
+    if isinstance(value, (tuple, frozenset)):
+        return not hasattr(value, "__dict__") and all(map(_is_fixed, value))
+    if dataclasses.is_dataclass(value) and getattr(value, "__dataclass_params__").frozen:  # noqa: B009 (not known to types)
+        return all(_is_fixed(getattr(value, field.name, None)) for field in dataclasses.fields(value))
+    return False

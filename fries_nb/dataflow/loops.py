@@ -6,7 +6,7 @@ the loop is declared ``one_to_one``. Rows enter a loop at its head only and deri
 cycle.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
->>> from fries_nb.dataflow.scopes import ROOT
+>>> from fries_nb.dataflow.graph import ROOT
 >>> loop = ROOT.nest("L")
 >>> graph = Graph("round", (Operator("S"), Operator("L", Emits.ONE_TO_MANY, kind=Kind.LOOP, within=loop),
 ...     Operator("B", within=loop), Operator("Out")),

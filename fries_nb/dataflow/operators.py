@@ -24,7 +24,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from fries_nb.dataflow.kept_states import why_unchangeable
+from fries_nb.dataflow.keys import why_unchangeable
 from fries_nb.dataflow.traits import TRAITS, Emits, Kind, OperatorTraits, Returns
 from fries_nb.dataflow.windowing import WindowFunction
 from fries_nb.errors import DataflowError

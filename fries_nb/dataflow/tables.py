@@ -25,8 +25,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fries_nb.dataflow.catalog_endpoints import CatalogTable, Query
-from fries_nb.dataflow.endpoints import is_spark_frame
+from fries_nb.dataflow.endpoints import CatalogTable, Query, is_spark_frame
 from fries_nb.dataflow.keys import canonical_key, refuse_as_key
 from fries_nb.errors import DataflowError, DeclarationError, KeyTypeError, unknown
 

@@ -8,7 +8,7 @@ import fries_nb as fn
 from fries_nb.experiments.printed_tables import Result
 from fries_nb.experiments.scale import ExperimentScale
 from fries_nb.planning import cover
-from fries_nb.topology.expansion import channel_count
+from fries_nb.topology.topology import channel_count
 from fries_nb.workloads.tpcds import Tables
 from fries_nb.workloads.w2 import w2_flow
 

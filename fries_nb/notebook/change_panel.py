@@ -1,27 +1,145 @@
 """The panel of changes: all changes of a run, and of the selected one where its time went, what it changed, its replay.
 
 Buttons work in threads, since the kernel handles further messages only when the handler has returned.
+
+What the panel of changes says in words: a row for each change, and why a change has not taken effect yet.
+
+The replay of a change in the picture of its dataflow: message and markers travel again, as slowly as one likes.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import ipywidgets
 
 from fries_nb.changes import Change
 from fries_nb.errors import FriesError
 from fries_nb.notebook import summaries
-from fries_nb.notebook.change_lines import COLUMNS, change_row, why_waits
-from fries_nb.notebook.dag_panel import DagPanel
-from fries_nb.notebook.replay_bar import ReplayBar
+from fries_nb.notebook.panels import DagPanel, TableView, clock_time
 from fries_nb.notebook.run_moment import RunMoment
-from fries_nb.notebook.table_view import TableView
-from fries_nb.notebook.widgets import said
+from fries_nb.notebook.statuses import in_the_way, progress_text
+from fries_nb.notebook.widgets import DagView, answer_in_subshell, said
+from fries_nb.report.change_replay import ChangeReplay, ReplayStep
 from fries_nb.report.change_rows import function_parts, time_parts
-from fries_nb.report.markup import Html, joined
+from fries_nb.report.markup import Html, joined, milliseconds
 from fries_nb.run import Run
+
+COLUMNS = (
+    "change", "operators", "scheduler", "requested", "outcome", "#delay", "#plan", "#prepare", "#commit", "by"
+)  # fmt: skip
+
+
+def change_row(change: Change) -> Sequence[str]:
+    """The cells of a change's row, by ``COLUMNS``."""
+    plan = change.plan
+    head = (change.id, ", ".join(sorted(plan.targets)), plan.scheduler, clock_time(change.requested_s))
+    if not change.done:
+        return (*head, "under way", "", "", "", "", change.origin)
+    result = change.result(0)
+    parts = (result.plan_ms, result.prepare_ms, result.commit_ms)
+    # A change that did not take effect has no delay.
+    times = [milliseconds(one) if result.outcome == "done" else "" for one in (result.delay_ms, *parts)]
+    return (*head, result.outcome.replace("_", " "), *times, change.origin)
+
+
+def why_waits(moment: RunMoment, change: Change) -> str:
+    """Why a change has not taken effect yet.
+
+    Args:
+        moment: the run.
+        change: a change that is under way.
+
+    Returns:
+        The first reason that is known, in words.
+    """
+    run, targets = moment.run, sorted(change.plan.targets)
+    if run.state != "running":
+        return f"the run is {run.state}"
+    if blocked := in_the_way(run, targets):
+        return f"it waits, since {next(iter(blocked.values()))}"
+    for loop in moment.loops:
+        if loop.change == change.id:
+            return f"it waits until the loop {loop.name} is empty: {loop.waiting:,} rows wait there, {loop.phase}"
+    progress = run.change_progress(change)
+    if progress is not None and progress.begun and (progress.prepared < progress.workers or moment.topology.is_idle):
+        return progress_text(progress)
+    for earlier in moment.changes:
+        if earlier is change:
+            break
+        if not earlier.done:
+            return f"it waits for change {earlier.id} of {', '.join(sorted(earlier.plan.targets))}, which is under way"
+    if not moment.topology.is_idle:
+        return "it waits for the rescale that is under way"
+    if not any(one.processed for one in moment.last.operators.values()):
+        return "it waits for the first tuples, on which it is rehearsed"
+    return "it is about to be prepared"
+
+
+STEP_MS = 1_500
+"""Milliseconds for which a step is shown while the replay runs by itself."""
+
+
+class ReplayBar(ipywidgets.VBox):
+    """Controls of a replay: play and pause, a slider over its steps, and what happens in the step. Empty without one.
+
+    Args:
+        view: the picture.
+        ended: called when the user has closed the replay.
+    """
+
+    def __init__(self, view: DagView, ended: Callable[[], None]) -> None:
+        self._view = view
+        self._ended = ended
+        self._steps: Sequence[ReplayStep] = ()
+        self._last = 0
+        self.play = ipywidgets.Play(min=0, interval=STEP_MS, show_repeat=False)
+        self.slider = ipywidgets.IntSlider(min=0, description="Step", readout=False)
+        self.slider.layout.flex = "1 1 200px"
+        self.shut = ipywidgets.Button(description="Close", tooltip="End the replay, and show the last plan again")
+        self.shut.layout.width = "80px"
+        self.words = ipywidgets.HTML()
+        self._link = ipywidgets.jslink((self.play, "value"), (self.slider, "value"))
+        self.play.observe(lambda change: self._show(change["new"]), names="value")
+        self.shut.on_click(lambda _: self.end())
+        self._row = ipywidgets.HBox([self.play, self.slider, self.shut])
+        self._row.layout.flex_flow = "row wrap"
+        super().__init__([])
+        answer_in_subshell(self._row)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a replay is shown."""
+        return bool(self._steps)
+
+    def begin(self, replay: ChangeReplay) -> None:
+        """Show a replay from its first step on, playing."""
+        self._steps, self._last = replay.steps, 0
+        self.play.max = self.slider.max = len(self._steps) - 1
+        self.play.value = 0
+        self.children = [self._row, self.words]
+        self._show(0)
+        self._view.look_at()  # its button is in a tab below
+        self.play.playing = True
+
+    def end(self) -> None:
+        """End the replay."""
+        if self._steps:
+            self._steps, self.children = (), []
+            self.play.playing = False
+            self._ended()
+
+    def _show(self, number: int) -> None:
+        if not self._steps:
+            return  # a message that came after the end
+        if number < self._last or number + 1 == len(self._steps):
+            self.play.playing = False  # else the page would go on from a step to which the reader has gone back
+        self._last = number
+        step = self._steps[number]
+        self.words.value = said(f"{number + 1} of {len(self._steps)}: {step.words}")
+        self._view.show_states(step.states, step.travelled, step.edges)
+
 
 EMPTY = "No change was requested yet: select an operator in the picture, or use %fries_reconfigure."
 

@@ -2,30 +2,299 @@
 
 All selected operators change together. Clicks start their work in a thread, since the kernel handles further messages
 only when the handler has returned.
+
+A line of a form, to type in or to choose from, whose content arrives before the clicks that follow it.
+
+A front end holds the state of a widget back while the kernel is at work on the last one, and clicks are not held back.
+So with ``ipywidgets.Text`` or ``Dropdown`` a kernel that is busy for half a second could see "Apply" before the last
+characters of the function that is to be applied. Custom messages are never held back, and arrive in order.
+
+Sources of new functions for the form: expressions that the user types, or functions that the author offers.
+
+Text typed in a notebook is evaluated as a cell would be, since the kernel is the user's own. Under Voila the kernel
+belongs to the author while visitors may be anybody: there, and wherever functions are offered, nothing that the page
+sends is evaluated. The page sends the label of an offered function.
 """
 
 from __future__ import annotations
 
 import html
 import math
+import os
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FunctionType
+from typing import Any, Protocol
 
+import anywidget
 import ipywidgets
+import traitlets
 from IPython.core.error import UsageError
 
+from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import as_updates, check_updates
-from fries_nb.errors import FriesError, exception_text
+from fries_nb.errors import FriesError, PlanError, exception_text
 from fries_nb.notebook import summaries
 from fries_nb.notebook.cell_outputs import DEFAULT_S
-from fries_nb.notebook.entry_field import EntryField
-from fries_nb.notebook.function_sources import FunctionSource
+from fries_nb.notebook.options import evaluate
 from fries_nb.notebook.statuses import in_the_way
+from fries_nb.notebook.summaries import changeable
 from fries_nb.notebook.widgets import answer_in_subshell, said
+from fries_nb.planning.schedulers import SCHEDULERS, Plan
 from fries_nb.report.plan_section import in_words
 from fries_nb.run import Run
-from fries_nb.scheduling import SCHEDULERS, Plan
+
+_HERE = Path(__file__).parent
+
+
+class EntryField(anywidget.AnyWidget):
+    """A line for text, or a list to choose from; ``value`` is what it shows.
+
+    Enter in a line for text sends the message ``{"event": "submit"}``, as in ``ipywidgets.Text``. What a page sends is
+    not checked against the options.
+
+    Args:
+        description: the label beside it.
+        placeholder: shown while it is empty; a list without one cannot be empty.
+        options: what can be chosen; none for a line of text.
+        value: what it shows at first; by default nothing, or the first option.
+        tooltip: shown while the pointer is over it.
+        kind: type of a line in HTML: "text", or "number", with arrows; a page sends no text for what is no number.
+    """
+
+    _esm = (_HERE / "entry_field.js").read_text("utf8")
+    _css = (_HERE / "entry_field.css").read_text("utf8")
+    description = traitlets.Unicode().tag(sync=True)
+    placeholder = traitlets.Unicode().tag(sync=True)
+    options = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    value = traitlets.Unicode().tag(sync=True)
+    tooltip = traitlets.Unicode().tag(sync=True)
+    kind = traitlets.Unicode().tag(sync=True)
+
+    def __init__(
+        self,
+        description: str,
+        placeholder: str = "",
+        options: Sequence[str] = (),
+        value: str = "",
+        tooltip: str = "",
+        kind: str = "text",
+    ) -> None:
+        first = options[0] if options and not placeholder else ""
+        super().__init__(
+            description=description,
+            placeholder=placeholder,
+            options=list(options),
+            value=value or first,
+            tooltip=tooltip,
+            kind=kind,
+        )
+        self.on_msg(self._receive)
+
+    def _receive(self, _: object, content: Any, __: object) -> None:
+        match content:
+            case {"event": "entered", "text": str(text)}:
+                self.value = text
+
+
+Offer = Mapping[str, Mapping[str, Any]]
+"""Operator name to label to the function, or ``fn.Update``, of that label."""
+HINT = "To change operators, click them in the picture; all that you choose change together."
+_NOTHING = "choose ..."
+_FREE_TEXT_IS_OFF = "Functions are chosen from what the author of this page offers; typing others is off."
+
+
+class FunctionSource(Protocol):
+    """A source of new functions for the form.
+
+    Attributes:
+        hint: text shown while no operator is selected.
+        reads_only: whether the page is for looking only: it changes nothing, and does not end the run.
+    """
+
+    hint: str
+    reads_only: bool
+
+    def has(self, operator: str) -> bool:
+        """Whether this source has functions for the operator."""
+
+    def refusal(self, operator: Operator) -> str:
+        """The reason why it has none."""
+
+    def field(self, operator: str) -> EntryField:
+        """A new line of the form for the operator."""
+
+    def read(self, operator: str, field: EntryField) -> str:
+        """The value of the input; empty if nothing was entered."""
+
+    def missing(self, operator: str) -> str:
+        """The message for an operator whose input is empty."""
+
+    def functions(self, entries: Mapping[str, str]) -> dict[str, Any]:
+        """Operator name to the function, or update, of each entry.
+
+        Args:
+            entries: operator name to the value of its input.
+
+        Raises:
+            UsageError: an entry is not a valid expression.
+            FriesError: an expression raised it.
+        """
+
+
+class TypedFunctions:
+    """Python expressions, evaluated in the user's namespace.
+
+    Args:
+        graph: the dataflow.
+        names: the user's namespace.
+    """
+
+    def __init__(self, graph: Graph, names: dict[str, Any]) -> None:
+        self.hint = HINT if changeable(graph) else "No operator here runs a function that could change."
+        self.reads_only = False
+        self._graph = graph
+        self._names = names
+
+    def has(self, operator: str) -> bool:
+        """Whether the operator runs a user function."""
+        return operator in changeable(self._graph)
+
+    def refusal(self, operator: Operator) -> str:
+        """The reason why the operator cannot be changed."""
+        return f"{operator.name} is a {operator.kind}, which has no function to change"
+
+    def field(self, operator: str) -> EntryField:
+        """A text field."""
+        example = f"{_wanted(self._graph.operator(operator))}; Enter plans the change"
+        return EntryField(operator, example)
+
+    def read(self, operator: str, field: EntryField) -> str:
+        """The expression as typed."""
+        return field.value.strip()
+
+    def missing(self, operator: str) -> str:
+        """An example of an expression."""
+        wanted = _wanted(self._graph.operator(operator))
+        return f"{operator} has no new function; type {wanted}, or click {operator} again"
+
+    def functions(self, entries: Mapping[str, str]) -> dict[str, Any]:
+        """The values of the expressions."""
+        return evaluate(dict(entries), self._names) if entries else {}
+
+
+class OfferedFunctions:
+    """A fixed choice of functions, offered by the author. The page selects one by its label; nothing is evaluated.
+
+    Args:
+        graph: the dataflow.
+        offer: operator name to label to function.
+
+    Raises:
+        PlanError: the offer is not a mapping of mappings, or an operator cannot run a function that is offered for it.
+        DataflowError: as PlanError, or the offer names an unknown operator.
+    """
+
+    def __init__(self, graph: Graph, offer: Offer) -> None:
+        self._offer = {operator: dict(_labelled(operator, given)) for operator, given in _mapping(offer).items()}
+        for operator, functions in self._offer.items():
+            for function in functions.values():
+                check_updates(graph, as_updates({operator: function}))
+        names = ", ".join(name for name in graph if self._offer.get(name))
+        self.reads_only = not names
+        self.hint = (
+            f"To change {names}, click them in the picture. {_FREE_TEXT_IS_OFF}"
+            if names
+            else f"{_FREE_TEXT_IS_OFF} None is offered here; the author can, by fn.show(run, offer={{...}})."
+        )
+
+    def has(self, operator: str) -> bool:
+        """Whether functions are offered for the operator."""
+        return bool(self._offer.get(operator))
+
+    def refusal(self, operator: Operator) -> str:
+        """The message that nothing is offered for the operator."""
+        return f"no function is offered for {operator.name}"
+
+    def field(self, operator: str) -> EntryField:
+        """A drop-down list of the labels."""
+        return EntryField(operator, _NOTHING, tuple(self._offer[operator]), tooltip=f"new function of {operator}")
+
+    def read(self, operator: str, field: EntryField) -> str:
+        """The selected label; empty for any other text, since the page could send one."""
+        return field.value if field.value in self._offer[operator] else ""
+
+    def missing(self, operator: str) -> str:
+        """The message that nothing is selected."""
+        return f"{operator} has no new function; choose one, or click {operator} again"
+
+    def functions(self, entries: Mapping[str, str]) -> dict[str, Any]:
+        """The functions of the selected labels."""
+        if not entries:
+            raise UsageError("nothing to change; choose a function first")
+        return {operator: self._offer[operator][label] for operator, label in entries.items()}
+
+
+def functions_for(graph: Graph, names: dict[str, Any], offer: Offer | None) -> FunctionSource:
+    """The function source of a run's form: typed expressions, unless functions are offered or the page is one of Voila.
+
+    Args:
+        graph: the dataflow.
+        names: the user's namespace.
+        offer: operator name to label to function; ``None`` if nothing is offered.
+
+    Returns:
+        The source.
+
+    Raises:
+        FriesError: see ``OfferedFunctions``.
+    """
+    if offer is not None or under_voila(os.environ):
+        return OfferedFunctions(graph, offer or {})
+    return TypedFunctions(graph, names)
+
+
+def under_voila(environment: Mapping[str, str]) -> bool:
+    """Whether Voila started this kernel, by the environment variables that Voila sets.
+
+    >>> under_voila({"SERVER_SOFTWARE": "voila/0.5.13"}), under_voila({"VOILA_PREHEAT": "True"}), under_voila({})
+    (True, True, False)
+    """
+    told = environment.get("SERVER_SOFTWARE", "").startswith("voila")
+    return told or any(name.startswith("VOILA_") for name in environment)
+
+
+def _wanted(operator: Operator) -> str:
+    """The placeholder of an operator's text field, after the function that it runs now."""
+    if operator.traits.holds is Holds.TABLE:
+        return f"the new table of {operator.name}, as in spark.table(...)"
+    function = operator.function
+    if isinstance(function, FunctionType) and function.__name__ == "<lambda>":
+        example = "lambda row: ..."
+    elif isinstance(function, FunctionType | type):
+        example = function.__name__
+    else:
+        example = getattr(function, "__name__", "") or f"{type(function).__name__}(...)"
+    return f"the new function of {operator.name}, as in {example}"
+
+
+def _mapping(offer: Any) -> Offer:
+    if not isinstance(offer, Mapping):
+        raise PlanError(_expected(f"offer={offer!r}"))
+    return offer
+
+
+def _labelled(operator: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping) or not given or not all(isinstance(label, str) and label for label in given):
+        raise PlanError(_expected(f"{given!r} for operator {operator!r}"))
+    return given
+
+
+def _expected(got: str) -> str:
+    return f"{got}: expected operator to label to function, as in offer={{'FM': {{'lighter': LightModel()}}}}"
+
 
 _GUARD = "A change that fails within so many seconds is rolled back by itself; 0: it is not"
 _LONGEST_S = 86_400.0

@@ -2,6 +2,10 @@
 
 Misuse raises ``UsageError``, shown as one line; other errors of the user raise a ``FriesError``, which IPython shows
 without a stack. Errors are always raised, never printed, so that "Run All" stops at them.
+
+``%fries_dashboard``: shows the live view of a run in the cell that is being executed.
+
+``%fries_rescale``: changes the number of hosts of a run while it runs, and shows its hosts.
 """
 
 from __future__ import annotations
@@ -19,22 +23,21 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Enum, Float, Int, TraitError, Unicode, validate
 
 from fries_nb.dataflow.graph import check_runnable
-from fries_nb.errors import RunError, unknown
+from fries_nb.errors import ReconfigurationError, RunError, unknown
 from fries_nb.notebook import summaries
-from fries_nb.notebook.assignments import evaluate, split_line
 from fries_nb.notebook.cell_outputs import DEFAULT_S, CellEcho, GuardNotice
-from fries_nb.notebook.cells import assigned, declare, undone_on_error
-from fries_nb.notebook.endings import Ending
-from fries_nb.notebook.known import OVER, Registry
-from fries_nb.notebook.leftovers import Notes
-from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, options
-from fries_nb.notebook.progress_output import ProgressOutput
-from fries_nb.notebook.starts import Start
-from fries_nb.notebook.statuses import why_failed
+from fries_nb.notebook.cells import assigned, declare, told_when_interrupted, undone_on_error
+from fries_nb.notebook.endings import Ending, Notes
+from fries_nb.notebook.host_panel import RescaleView, outcome_line, progress_line
+from fries_nb.notebook.known import OVER, Registry, Start
+from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, evaluate, options, shortened, split_line
+from fries_nb.notebook.statuses import of_hosts, why_failed
 from fries_nb.notebook.summaries import Summary, changeable, quoted
-from fries_nb.notebook.waits import GLANCE_S, change_summary, wait_for_start
+from fries_nb.notebook.waits import GLANCE_S, ProgressOutput, change_summary, wait_for_start
+from fries_nb.planning.schedulers import SCHEDULERS
+from fries_nb.report.markup import counted
 from fries_nb.run import Dataflow, Run
-from fries_nb.scheduling import SCHEDULERS
+from fries_nb.running.rescales import Rescale
 from fries_nb.spark import interrupt
 
 WAIT = argument("--wait", type=float, default=GLANCE_S, metavar="SECONDS", help="for the result (2); 0 never waits")
@@ -321,3 +324,130 @@ def _beginning(flow: Dataflow, args: Namespace, variables: Mapping[str, Any]) ->
 def _refuse_failed(run: Run, variable: str) -> None:
     if run.state == "failed":
         raise RunError(f"{run.graph.name!r} has failed: {why_failed(run, variable)}")
+
+
+@magics_class
+class FriesDashboard(Magics):
+    """``%fries_dashboard``.
+
+    Args:
+        shell: the shell.
+        known: the notebook's flows and runs.
+        show: shows a run, with the functions that are offered for its operators or ``None`` for any.
+    """
+
+    shell: InteractiveShell
+
+    def __init__(self, shell: InteractiveShell, known: Registry, show: Callable[[Run, Any], None]) -> None:
+        super().__init__(shell)
+        self._known = known
+        self._show = show
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @RUN
+    @argument("--offer", metavar="VARIABLE", help="a dict of the only functions that the form offers; {} for none")
+    def fries_dashboard(self, line: str) -> None:
+        """Show the dashboard of a run: dataflow, latency, a form for changes, and tabs for all else.
+
+        The tabs are: the operators and what they run now, the changes with their parts, differences, replay and revert,
+        hosts, times and loops, constraints, and buttons that save data and pictures. ``run`` as the last line of a cell
+        shows the same. Examples::
+
+            %fries_dashboard
+            %fries_dashboard fraud
+            %fries_dashboard fraud --offer better_models
+        """
+        args = arguments(self.fries_dashboard, line)
+        run = self._known.run(args.run)
+        if args.offer is not None and args.offer not in self.shell.user_ns:
+            raise UsageError(f"--offer {args.offer}: there is no such variable; expected a dict, as of fn.show")
+        self._show(run, None if args.offer is None else self.shell.user_ns[args.offer])
+
+
+@magics_class
+class FriesRescaling(Magics):
+    """``%fries_rescale``.
+
+    Args:
+        shell: the shell.
+        known: the notebook's flows and runs.
+        period_s: returns the number of seconds between two updates of what a cell shows.
+    """
+
+    shell: InteractiveShell
+
+    def __init__(self, shell: InteractiveShell, known: Registry, period_s: Callable[[], float]) -> None:
+        super().__init__(shell)
+        self._known = known
+        self._period_s = period_s
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("number", nargs="?", metavar="HOSTS", help="the number of hosts; the present hosts are shown if left out")
+    @argument("--at-once", type=int, metavar="BINS", help="that move in one step, of 1,024; adapted if left out")
+    @argument("--of", metavar="NAME", help="of the dataflow or variable of the run; the one that runs if left out")
+    @argument("--wait", type=float, default=GLANCE_S, metavar="SECONDS", help="for the end (2); 0 never waits")
+    @argument("-o", "--output", default="rescale", metavar="VARIABLE", help="that will hold the rescale (rescale)")
+    def fries_rescale(self, line: str) -> Summary | None:
+        """Change the number of hosts while the dataflow runs; without a number show the present hosts and workers.
+
+        New hosts bring workers, rows are routed to them, and the state of keyed operators moves to them bin by bin
+        while rows flow. The last hosts leave first. Examples::
+
+            %fries_rescale 3
+            %fries_rescale 1 --wait 60
+            %fries_rescale 4 --at-once 1 --of fraud
+            %fries_rescale
+
+        With ``--at-once 1`` each row waits the least, with ``--at-once 1024`` the rescale is shortest. The button
+        ``Cancel`` goes back, as long as no row is routed to new hosts and no state has moved.
+        """
+        args = arguments(self.fries_rescale, line)
+        run = self._known.run(args.of)
+        variable = self._known.variable(run)
+        if args.number is None:
+            if args.at_once is not None:
+                raise UsageError("--at-once belongs to a number of hosts, as in %fries_rescale 3 --at-once 1")
+            return of_hosts(run, f"%fries_rescale {len(run.topology().hosts) + 1}, {variable}.topology_frame()")
+        rescale = run.rescale(_hosts(args.number), args.at_once)
+        self.shell.user_ns[args.output] = rescale
+        if getattr(self.shell, "kernel", None) is None:
+            return _seen(run, rescale, args.wait, args.output)
+        view = RescaleView(self.shell, run, rescale, self._period_s)
+        try:
+            _seen(run, rescale, args.wait, args.output)
+        finally:
+            if rescale.outcome:
+                view.wait()
+        return None
+
+
+def _hosts(given: str) -> int:
+    """The number of hosts.
+
+    Raises:
+        UsageError: it is not a whole number from 1 up.
+    """
+    if not given.isascii() or not given.isdigit() or int(given) < 1:
+        raise UsageError(f"{shortened(given)}: expected a number of hosts, 1 or more, as in %fries_rescale 3")
+    return int(given)
+
+
+def _seen(run: Run, rescale: Rescale, wait_s: float, variable: str) -> Summary:
+    """The summary of a rescale after waiting for its end for at most ``wait_s`` seconds.
+
+    Raises:
+        ReconfigurationError: it was aborted, or the run failed meanwhile.
+    """
+    what = f"the rescale to {counted(rescale.hosts, 'host')}"
+    try:
+        with told_when_interrupted(f"{what} continues; {variable}.cancel() or {variable}.result(timeout=60)"):
+            result = rescale.result(timeout=wait_s)
+    except TimeoutError:
+        return Summary(progress_line(rescale, run.topology()), f"{variable}.result(timeout=60), {variable}.cancel()")
+    if result.outcome != "done":
+        raise ReconfigurationError(f"{what} was {result.outcome}: {result.error}")
+    return Summary(outcome_line(result, run.topology()), "%fries_rescale")

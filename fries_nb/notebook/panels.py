@@ -5,15 +5,29 @@ widths and shown by one script.
 
 The page shows the widest drawing that fits; so the panel without a kernel is the same drawing. Nothing is sent while
 nothing changes.
+
+A table whose cells change in place: nothing flickers, and a selected row stays selected.
+
+The panel of the dataflow: rates, queues, loads, loops, what runs now, and the plan or the replay of a change.
+
+The panel of operators: what runs now at each of them, since when, and how busy it is.
+
+The panel from which a run's data and pictures are saved: buttons that make the browser download a file.
+
+A file is made when its button is clicked, in a thread, and sent through the kernel's own channel, so that it works
+wherever the view does; nothing is written on the kernel's disk. A picture becomes PNG in the browser.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
+from io import BytesIO
 from pathlib import Path
+from time import localtime, strftime
 from typing import Any
 
 import anywidget
@@ -22,11 +36,19 @@ import traitlets
 
 from fries_nb.controller.frontiers import OperatorFrontier
 from fries_nb.controller.loop_states import LoopState
+from fries_nb.controller.metrics import MetricsSnapshot, OperatorMetrics
 from fries_nb.errors import exception_text
 from fries_nb.notebook.run_moment import RunMoment
-from fries_nb.notebook.static_pictures import stacked
-from fries_nb.notebook.widgets import said
-from fries_nb.report.frontier_rows import frontier_row, progress_svgs
+from fries_nb.notebook.static_pictures import Shown, dag_svg, last_change, latency_svg, run_svg, stacked
+from fries_nb.notebook.widgets import DagView, said
+from fries_nb.planning.schedulers import Plan
+from fries_nb.report.host_rows import frontier_row, progress_svgs
+from fries_nb.report.latency import bands_of
+from fries_nb.report.layout import shortened
+from fries_nb.report.plan_section import plan_svg
+from fries_nb.run import Run
+from fries_nb.running.function_versions import RunningFunction
+from fries_nb.topology.running_chains import ChainedOperators
 
 WIDTHS = (360.0, 540.0, 760.0)
 """Widths of the drawings in pixels."""
@@ -144,3 +166,289 @@ class ProgressPanel(DrawnPanel):
         rows = [" ".join(frontier_row(one)[:2]) for one in frontiers]
         rows += [f"{one.name} {one.phase}, {one.rounds}" for one in loops]
         return f"ProgressPanel({'; '.join(rows)})"
+
+
+class TableView(anywidget.AnyWidget):
+    """A table.
+
+    ``selected`` is the key of the selected row, empty without one. Rows can be selected by click, Enter or the space
+    bar if ``selectable``. All methods may be called from any thread.
+
+    Args:
+        caption: what the table holds, for screen readers.
+        columns: the headings; one that begins with ``#`` is of numbers, which are aligned to the right.
+        selectable: whether a row can be selected.
+        empty: text in place of a table without rows.
+    """
+
+    _esm = (_HERE / "table.js").read_text("utf8")
+    _css = (_HERE / "table.css").read_text("utf8")
+    caption = traitlets.Unicode().tag(sync=True)
+    columns: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    # As JSON: ipywidgets searches lists and dicts for buffers, which takes longer than all else for 200 rows.
+    rows = traitlets.Unicode("[]").tag(sync=True)
+    selectable = traitlets.Bool(default_value=False).tag(sync=True)
+    selected = traitlets.Unicode().tag(sync=True)
+    empty = traitlets.Unicode().tag(sync=True)
+
+    def __init__(self, caption: str, columns: Sequence[str], selectable: bool = False, empty: str = "") -> None:
+        super().__init__(caption=caption, columns=list(columns), selectable=selectable, empty=empty)
+        self.layout.width = "100%"
+        self.on_msg(self._receive)
+
+    def _receive(self, _: object, content: Any, __: object) -> None:
+        """Select a row, or none; as a message, since the state of a widget may be overtaken by a click on a button."""
+        match content:
+            case {"event": "select", "key": str(key)} if self.selectable:
+                self.selected = key
+
+    def fill(self, rows: Mapping[str, Sequence[str]]) -> None:
+        """Show rows.
+
+        Args:
+            rows: key to the texts of the cells, in order.
+        """
+        self.rows = json.dumps([[key, *cells] for key, cells in rows.items()], ensure_ascii=False)
+
+    def __repr__(self) -> str:
+        return f"TableView({self.caption!r}, {len(json.loads(self.rows))} rows)"
+
+
+BUSY_SHARE = 0.9
+"""Share of busy time from which on an operator for which tuples wait is marked."""
+
+
+class DagPanel:
+    """Shows moments of a run in the picture of its dataflow.
+
+    Args:
+        run: the run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.view = DagView(run.graph)
+        self._last: tuple[int, str] = (0, "")
+        self._drawn: Shown | None = None  # of the last change; not if a plan or a replay is shown in its place
+        self._measured: MetricsSnapshot | None = None
+        self._running: tuple[Mapping[str, RunningFunction], Sequence[ChainedOperators]] = ({}, ())
+
+    def update(self, moment: RunMoment) -> None:
+        """Show a moment of the run, and the last change since it was requested."""
+        if moment.flowing is not self._measured:
+            self.view.show_metrics(moment.flowing)
+            self._measured = moment.flowing
+        self.view.show_rounds({loop.name: loop.rounds for loop in moment.loops})
+        running = moment.run.functions(), moment.run.chains()
+        if running != self._running:
+            self.view.show_facts(_facts(*running))
+            self._running = running
+        self.view.show_troubles(troubles(moment))
+        count = len(moment.changes)
+        last = count, moment.changes[-1].result(0).outcome if count and moment.changes[-1].done else ""
+        if last != self._last:
+            is_new, self._last = count != self._last[0], last
+            if is_new or self.view.shown is self._drawn:
+                self.show_plan(None)
+
+    def show_plan(self, plan: Plan | None) -> None:
+        """Draw a plan that the user requested; with ``None`` the last change, if there is one that had an effect."""
+        if plan is None:
+            self._drawn = last_change(self._run)
+            self.view.show(self._drawn)
+        else:
+            self.view.show_plan(plan)
+
+
+def troubles(moment: RunMoment) -> dict[str, tuple[str, str]]:
+    """Operator to what holds up the others: it is always busy while tuples wait, it is paused, or the run has failed.
+
+    An operator that waits for a service inside its function is busy.
+    """
+    metrics = moment.flowing.operators
+    hurting = {name for name, one in metrics.items() if one.busy >= BUSY_SHARE and one.queued}
+    found = {name: ("busy", f"busy {share(metrics[name].busy)}") for name in hurting}
+    found |= dict.fromkeys(() if moment.over else moment.run.paused, ("paused", "paused"))
+    if moment.over and moment.run.failed_at:
+        found[moment.run.failed_at] = ("failed", "failed")
+    return found
+
+
+def _facts(functions: Mapping[str, RunningFunction], chains: Sequence[ChainedOperators]) -> dict[str, str]:
+    """Operator to what it runs, and to the chain whose busy time is shown at it."""
+    facts = {name: _running_line(one) for name, one in functions.items()}
+    for name, chain in chain_texts(chains).items():
+        facts[name] = "\n".join(filter(None, [facts.get(name, ""), f"busy as a whole: {chain}"]))
+    return facts
+
+
+def _running_line(one: RunningFunction) -> str:
+    installed = f"change {one.version}" if one.version else "initial"
+    return f"runs {one.function} ({installed}) since {clock_time(one.since_s)}"
+
+
+_NAMED = 3
+"""Number of operators of a chain that is named with all of them."""
+_COLUMNS = (
+    "operator", "state", "#busy", "#back-pressured", "#queued", "#tuples/s", "#workers", "function", "version", "since"
+)  # fmt: skip
+"""What tells where it hurts comes first: a narrow page cuts the last ones."""
+
+
+class OperatorPanel(TableView):
+    """A row for each operator.
+
+    Its function and the change that installed it, the share of time in which its workers are busy and in which a full
+    output holds them back, its rate, and its queue. The time of a chain is measured as a whole, so its operators have
+    one busy share, which is marked as that of the chain.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("Operators", _COLUMNS)
+        self._shown: tuple[object, ...] = ()
+
+    def update(self, moment: RunMoment) -> None:
+        """Show a moment of the run, if something has changed."""
+        functions, paused, state = moment.run.functions(), moment.run.paused, moment.run.state
+        chains = moment.run.chains()
+        shown = (functions, tuple(paused), state, moment.flowing, moment.topology.epoch, chains)
+        if shown == self._shown:
+            return
+        chained, metrics, counts = chain_texts(chains), moment.flowing.operators, moment.topology.workers
+        self.fill({
+            one.name: (
+                one.name,
+                _state(moment, one.name),
+                *_measured(metrics.get(one.name), chained.get(one.name, "")),
+                str(len(counts.get(one.name, ())) or one.workers),
+                *_running(functions.get(one.name)),
+            )
+            for one in moment.run.graph.operators
+        })  # fmt: skip
+        self._shown = shown  # not before, since an update that failed is made again
+
+
+@lru_cache(maxsize=1024)
+def clock_time(at_s: float) -> str:
+    """A time of day, here, for seconds since the Unix epoch."""
+    return strftime("%H:%M:%S", localtime(at_s))
+
+
+def share(part: float) -> str:
+    """A share of time in percent.
+
+    >>> share(0.0), share(0.004), share(0.62)
+    ('0 %', '< 1 %', '62 %')
+    """
+    return "< 1 %" if 0 < part < 0.005 else f"{100 * part:.0f} %"
+
+
+def chain_texts(chains: Iterable[ChainedOperators]) -> dict[str, str]:
+    """Operator to the chain that it is part of, for those that are; of a long chain the ends are named.
+
+    >>> chain_texts([ChainedOperators(("FM", "MC"), (0, 1), 2)])
+    {'FM': 'chain FM → MC', 'MC': 'chain FM → MC'}
+    >>> chain_texts([ChainedOperators(("A", "B", "C", "D"), (0,), 2)])["B"]
+    'chain A → ... → D'
+    """
+    texts: dict[str, str] = {}
+    for one in chains:
+        names = one.operators if len(one.operators) <= _NAMED else (one.operators[0], "...", one.operators[-1])
+        texts |= dict.fromkeys(one.operators, f"chain {' → '.join(map(shortened, names))}")
+    return texts
+
+
+def _state(moment: RunMoment, operator: str) -> str:
+    """The run's state, unless the operator is paused; of a failed run only one has failed."""
+    if not moment.over and operator in moment.run.paused:
+        return "paused"
+    state = moment.run.state
+    return state if state != "failed" or moment.run.failed_at in ("", operator) else "ended"
+
+
+def _running(function: RunningFunction | None) -> tuple[str, str, str]:
+    if function is None:
+        return "", "", ""
+    return function.function, function.version or "initial", clock_time(function.since_s)
+
+
+def _measured(metrics: OperatorMetrics | None, chain: str) -> tuple[str, str, str, str]:
+    if metrics is None:
+        return "", "", "", ""
+    busy = f"{share(metrics.busy)} ({chain})" if chain else share(metrics.busy)
+    return busy, share(metrics.blocked), f"{metrics.queued:,}", f"{metrics.rate:,.0f}"
+
+
+FRAMES: Mapping[str, Callable[[Run], Any]] = {
+    "latency and rate": lambda run: run.history_frame(),
+    "queues": lambda run: run.queues_frame(),
+    "operators": lambda run: run.metrics().to_pandas().reset_index(),
+    "changes": lambda run: run.changes_frame(),
+    "constraints": lambda run: run.constraints_frame(),
+}
+"""Name to the DataFrame of a run."""
+PICTURES: Mapping[str, Callable[[Run], str]] = {
+    "dataflow": lambda run: plan_svg(run.graph, run.changes[-1].plan) if run.changes else dag_svg(run.graph),
+    "latency": lambda run: latency_svg(run.history(), run.marks(), bands_of(run.constraint_history())),
+    "whole view": run_svg,
+}
+"""Name to the picture of a run, as SVG."""
+FORMATS = ("csv", "parquet")
+_TYPES = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "svg": "image/svg+xml", "png": "image/png"}
+
+
+class SavePanel(anywidget.AnyWidget):
+    """Buttons that save the data of a run as CSV and Parquet, and its pictures as SVG and PNG.
+
+    Args:
+        run: the run.
+    """
+
+    _esm = (_HERE / "save.js").read_text("utf8")
+    _css = (_HERE / "save.css").read_text("utf8")
+    choices: traitlets.List[Any] = traitlets.List().tag(sync=True)
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        frames = [[name, list(FORMATS)] for name in FRAMES]
+        super().__init__(choices=[*frames, *([name, ["svg", "png"]] for name in PICTURES)])
+        self.on_msg(self._asked)
+
+    def _asked(self, _: object, content: Any, __: object) -> None:
+        """Start to make the file that a button of the page asks for."""
+        if isinstance(content, dict) and content.get("event") == "save":
+            order = (str(content.get("what")), str(content.get("kind")))
+            threading.Thread(target=self._serve, args=order, name="fries-save", daemon=True).start()
+
+    def _serve(self, what: str, kind: str) -> None:
+        try:
+            data, content = file_of(self._run, what, kind), _TYPES[kind]
+        except Exception as error:  # noqa: BLE001 - shown beside the button
+            self.send({"event": "failed", "what": what, "error": exception_text(error)})
+            return
+        name = f"{self._run.graph.name} {what}.{kind}"
+        # A browser makes PNG of SVG itself; Graphviz, which could, is not on every machine.
+        self.send({"event": "file", "what": what, "name": name, "type": content}, buffers=[data])
+
+
+def file_of(run: Run, what: str, kind: str) -> bytes:
+    """The content of a file.
+
+    Args:
+        run: the run.
+        what: a key of ``FRAMES`` or ``PICTURES``.
+        kind: ``csv`` or ``parquet`` for data, ``svg`` or ``png`` for a picture, which is SVG in both cases.
+
+    Raises:
+        KeyError: there is no such file.
+    """
+    if kind not in FORMATS:
+        return PICTURES[what](run).encode()
+    frame, held = FRAMES[what](run), BytesIO()
+    if frame.index.name is not None:
+        frame = frame.reset_index()
+    if kind == "csv":
+        frame.to_csv(held, index=False)
+    else:
+        frame.to_parquet(held, index=False)
+    return held.getvalue()

@@ -38,9 +38,19 @@ from fries_nb.constraints.judgements import ConstraintPoint
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.widgets import as_json
-from fries_nb.report.latency import MARK_COLOURS, laid_out, latency_svg, runs_of, thinned
-from fries_nb.report.latency_bands import LatencyBand, bands_of, finite_values, names_of, outline
-from fries_nb.report.scales import Scale
+from fries_nb.report.latency import (
+    MARK_COLOURS,
+    LatencyBand,
+    Scale,
+    bands_of,
+    finite_values,
+    laid_out,
+    latency_svg,
+    names_of,
+    outline,
+    runs_of,
+    thinned,
+)
 from fries_nb.report.theme import BLUE, GREEN, PURPLE, VERMILION
 
 WINDOW_S = 180.0

@@ -1,22 +1,57 @@
-"""The magics that only query: the plan of a change, the status of runs, the audit, the report. They have no effects."""
+"""The magics that only query: the plan of a change, the status of runs, the audit, the report. They have no effects.
+
+``%fries_frontier`` and ``%fries_loops``: what can still arrive at operators, and how loops go round.
+
+Both show a run at one moment, as the hosts last reported it; the live view shows the same while it changes.
+
+``%fries_constrain``: declares latency constraints on dataflows and runs, and shows whether they are met.
+
+>>> elements_of(["FC", ARROW, "FM", "FM", "MC"])
+[EdgeElement(source='FC', to='FM'), 'FM', 'MC']
+>>> spaced('FC->FM "a -> b" -> MC')
+'FC → FM "a -> b" → MC'
+
+``%%fries_compare``: the same load and change under several schedulers, in one figure and one table.
+"""
 
 from __future__ import annotations
 
+import re
+from argparse import Namespace
+from collections.abc import Sequence
 from typing import Any
 
+from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import HasTraits
 
+from fries_nb.compared_runs import compare
+from fries_nb.constraints.judgements import ConstraintState
+from fries_nb.constraints.reactions import ConstraintStatus
+from fries_nb.dataflow.constraints import WINDOW_S, EdgeElement, Element, OnViolation
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.notebook import statuses, summaries
-from fries_nb.notebook.assignments import evaluate, split_line
+from fries_nb.notebook.cells import assigned, told_when_interrupted
+from fries_nb.notebook.endings import Notes
 from fries_nb.notebook.known import Registry
-from fries_nb.notebook.leftovers import Notes
-from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, options, shortened, unquoted
-from fries_nb.notebook.summaries import Summary
-from fries_nb.scheduling import schedule
+from fries_nb.notebook.options import (
+    NO_PRUNING,
+    RUN,
+    SCHEDULER,
+    arguments,
+    evaluate,
+    options,
+    shortened,
+    split_line,
+    unquoted,
+)
+from fries_nb.notebook.statuses import of_constraint, of_constraints, of_frontiers, of_holders, of_loops
+from fries_nb.notebook.summaries import Summary, changeable, quoted
+from fries_nb.planning.schedulers import schedule
+from fries_nb.report import Comparison
+from fries_nb.run import Dataflow, Run
 
 
 @magics_class
@@ -102,3 +137,234 @@ class FriesQuestions(Magics):
         args = arguments(self.fries_report, line)
         run = self._known.run(args.of)
         return statuses.of_report(run.graph.name, str(run.report(args.path)))
+
+
+@magics_class
+class FriesProgress(Magics):
+    """``%fries_frontier`` and ``%fries_loops``."""
+
+    shell: InteractiveShell
+
+    def __init__(self, shell: InteractiveShell, known: Registry) -> None:
+        super().__init__(shell)
+        self._known = known
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("operator", nargs="?", metavar="OPERATOR", help="of which to show all that holds it back")
+    @argument("--of", metavar="NAME", help="of the dataflow or variable of the run; the one that runs if left out")
+    def fries_frontier(self, line: str) -> Summary:
+        """Show the least time that can still arrive at each operator, and what keeps it from advancing.
+
+        A window is closed when no row of it can arrive any more. Examples::
+
+            %fries_frontier
+            %fries_frontier W
+            %fries_frontier "my window" --of fraud
+        """
+        args = arguments(self.fries_frontier, line)
+        run = self._known.run(args.of)
+        if args.operator is None:
+            return of_frontiers(run.graph, run.frontiers())
+        operator = shortened(unquoted(args.operator))
+        return of_holders(operator, run.holding(operator), f"{self._known.variable(run)}.holding({operator!r})")
+
+    @line_magic
+    @magic_arguments()
+    @RUN
+    def fries_loops(self, line: str) -> Summary:
+        """Show the loops of a run: rounds, rows that wait at their heads, bytes on disk, attempts to end them.
+
+        Examples::
+
+            %fries_loops
+            %fries_loops fraud
+        """
+        args = arguments(self.fries_loops, line)
+        run = self._known.run(args.run)
+        return of_loops(run.graph.name, run.loops(), f"{self._known.variable(run)}.loops()")
+
+
+ARROW = "→"
+"""An arrow of the line as a token of its own; argparse would take ``->`` for an option."""
+_ARROW_OR_QUOTED = re.compile(r"""("[^"]*"|'[^']*')|\s*(?:->|→)\s*""")
+_UNJUDGED = ConstraintStatus.NOT_YET_JUDGED
+_EXAMPLE = "%fries_constrain FC FM --latency 300"
+
+
+@magics_class
+class FriesConstraints(Magics):
+    """``%fries_constrain``."""
+
+    shell: InteractiveShell
+
+    def __init__(self, shell: InteractiveShell, known: Registry) -> None:
+        super().__init__(shell)
+        self._known = known
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("operators", nargs="*", metavar="OPERATOR", help="adjacent operators, or edges as in FC->FM")
+    @argument("--latency", type=float, metavar="MS", help="the limit of the mean latency in milliseconds")
+    @argument("--window", type=float, metavar="SECONDS", help=f"over which latencies are averaged ({WINDOW_S:g})")
+    @argument("--on-violation", metavar="WHAT", help=f"if it cannot be kept: {', '.join(OnViolation)} (tell)")
+    @argument("--lighter", metavar="VARIABLE", help="that holds fn.lighter({...}), for propose and apply")
+    @argument("--of", metavar="NAME", help="of the dataflow or run; what runs, or else was declared last, if left out")
+    def fries_constrain(self, line: str) -> Summary:
+        """Limit the mean latency of a sequence of operators and edges; without operators show all limits.
+
+        While a dataflow runs, the limit holds for that run; before, for all runs that are started later. Edges between
+        named operators count; an edge at an end of the sequence counts without its outer operator. Examples::
+
+            %fries_constrain FC FM --latency 300
+            %fries_constrain payments->FC FC FC->FM --latency 80 --window 5 --on-violation tell
+            %fries_constrain FC FM --latency 300 --on-violation propose --lighter small_models
+            %fries_constrain FM -> "my operator" --latency 80 --of fraud
+            %fries_constrain
+        """
+        args = arguments(self.fries_constrain, spaced(line))
+        if not args.operators:
+            _refuse_options(args)
+            return self._shown(args.of)
+        if args.latency is None:
+            raise UsageError(f"--latency is missing; expected a number of milliseconds, as in {_EXAMPLE}")
+        run = self._known.run_before_flow(args.of)
+        owner = self._known.flow(args.of) if run is None else run
+        window_s = WINDOW_S if args.window is None else args.window
+        policy = args.on_violation or OnViolation.TELL
+        lighter = self._lighter(args.lighter)
+        constraint = owner.constrain(elements_of(args.operators), args.latency, window_s, policy, lighter)
+        return of_constraint(constraint, owner.name if isinstance(owner, Dataflow) else "", self._then(run))
+
+    def _shown(self, name: str | None) -> Summary:
+        """The constraints of the run; without a live run those of the dataflow, as they were judged last."""
+        run = self._known.run_before_flow(name)
+        if run is not None:
+            return of_constraints(run.graph.name, run.constraints(), self._then(run))
+        flow = self._known.flow(name)
+        states = {
+            one: ConstraintState(one, _UNJUDGED, "the dataflow has not run with it") for one in flow.constraints()
+        }
+        ended = [run for run in self._known.runs() if run.graph.name == flow.name]
+        states |= {state.constraint: state for run in ended for state in run.constraints()}
+        return of_constraints(flow.name, tuple(states.values()), f"%fries_run {quoted(flow.name)}")
+
+    def _lighter(self, variable: str | None) -> Any:
+        """What a variable of the user holds; the constraint refuses it if it is no ``fn.lighter(...)``."""
+        if variable is not None and variable not in self.shell.user_ns:
+            given = f"--lighter {shortened(variable)}"
+            raise UsageError(f"{given}: there is no such variable; expected one that holds fn.lighter({{...}})")
+        return None if variable is None else self.shell.user_ns[variable]
+
+    def _then(self, run: Run | None) -> str:
+        return "%fries_run" if run is None else f"%fries_constrain, {self._known.variable(run)}.constraints_frame()"
+
+
+def spaced(line: str) -> str:
+    """The line with each arrow outside of quotes as a token of its own."""
+    return _ARROW_OR_QUOTED.sub(lambda found: found[1] or f" {ARROW} ", line)
+
+
+def elements_of(tokens: Sequence[str]) -> list[Element]:
+    """The elements of a sequence: names next to an arrow are ends of an edge, others are operators.
+
+    Args:
+        tokens: names and arrows.
+
+    Returns:
+        The elements in order.
+
+    Raises:
+        UsageError: an arrow is not between two names.
+    """
+    elements: list[Element] = []
+    names = [shortened(unquoted(token)) for token in tokens]
+    for place, name in enumerate(names):
+        before, after = names[place - 1 : place], names[place + 1 : place + 2]
+        if name == ARROW:
+            if ARROW in (*before, *after) or not (before and after):
+                raise UsageError("an arrow needs an operator on each side, as in FC->FM")
+            elements.append(EdgeElement(before[0], after[0]))
+        elif ARROW not in (*before, *after):
+            elements.append(name)
+    return elements
+
+
+def _refuse_options(args: Namespace) -> None:
+    """Refuse the options of a limit without the operators to which it applies."""
+    given = [name for name in ("latency", "window", "on_violation", "lighter") if name in args.given]
+    if given:
+        option = f"--{given[0].replace('_', '-')}"
+        raise UsageError(f"{option} belongs to a sequence; name its operators, as in {_EXAMPLE}")
+
+
+_RATE = "SOURCE=RATE"
+
+
+@magics_class
+class FriesComparing(Magics):
+    """``%%fries_compare``.
+
+    Args:
+        shell: the shell.
+        known: the notebook's flows and runs.
+    """
+
+    shell: InteractiveShell
+
+    def __init__(self, shell: InteractiveShell, known: Registry) -> None:
+        super().__init__(shell)
+        self._known = known
+
+    @cell_magic
+    @magic_arguments()
+    @argument("name", nargs="?", help="of the dataflow; the one declared last if left out")
+    @argument("--schedulers", default="fries,epoch,naive", metavar="NAMES", help="with commas (fries,epoch,naive)")
+    @argument("--surge", action="append", default=[], metavar=_RATE, help="rows a second in the surge; repeatable")
+    @argument("--after", action="append", default=[], metavar=_RATE, help="rows a second from the change on")
+    @argument("--calm", type=float, default=2.0, metavar="SECONDS", help="at the declared rates (2)")
+    @argument("--before", type=float, default=3.0, metavar="SECONDS", help="of the surge before the change (3)")
+    @argument("--hosts", type=int, default=2, help="Spark tasks that share the workers (2)")
+    @argument("--workers", type=int, default=2, help="of each operator without a number (2)")
+    @argument("-o", "--output", default="comparison", metavar="VARIABLE", help="that will hold it (comparison)")
+    def fries_compare(self, line: str, cell: str) -> Comparison:
+        """Make the same change under the same load by several schedulers, and compare them.
+
+        For each scheduler the dataflow runs anew: at its declared rates, then in a surge, in the middle of which the
+        operators that the body assigns or defines are changed, as in ``%%fries_reconfigure``. Its sinks must be
+        ``fn.memory()``. The cell waits, about ten seconds a scheduler; an interrupt ends it. Example::
+
+            %%fries_compare fraud --surge payments=400 --after payments=100 --schedulers fries,epoch
+            FM = MerchantModel(window=5, cost_ms=2)
+
+        ``comparison.to_pandas()`` has the numbers, and ``comparison.report("comparison.html")`` writes a page.
+        """
+        args = arguments(self.fries_compare, line)
+        flow = self._known.flow(args.name)
+        if live := self._known.live(flow.name):
+            raise UsageError(f"{flow.name!r} is {live[0].state}; %fries_stop {quoted(flow.name)} ends it first")
+        surge, after = (dict(map(_rate, given)) for given in (args.surge, args.after))
+        if not surge:
+            raise UsageError(f"without a surge no queue builds up; expected --surge {_RATE}")
+        change = assigned(self.shell, cell, changeable(flow.graph(args.workers)))
+        with told_when_interrupted("the comparison has ended without a result; its run is stopped"):
+            found = compare(
+                flow, change, args.schedulers.split(","), surge=surge, after=after, calm_s=args.calm,
+                surge_s=args.before, hosts=args.hosts, workers=args.workers,
+            )  # fmt: skip
+        self.shell.user_ns[args.output] = found
+        return found
+
+
+def _rate(given: str) -> tuple[str, float]:
+    """A source and its rate.
+
+    Raises:
+        UsageError: it is not a name and a number above 0.
+    """
+    found = re.fullmatch(r"(.+)=(\d+(?:\.\d*)?|\.\d+)", unquoted(given))
+    if found is not None and float(found[2]) > 0:
+        return unquoted(found[1]), float(found[2])
+    raise UsageError(f"{shortened(given)}: expected {_RATE}, rows a second above 0, as in payments=400")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.interactiveshell import InteractiveShell
 
 from fries_nb.notebook.cell_outputs import CellOutput
-from fries_nb.notebook.function_sources import Offer, functions_for
+from fries_nb.notebook.form import Offer, functions_for
 from fries_nb.notebook.static_pictures import ONE_OF_TWO, dag_png, run_svg
 from fries_nb.notebook.statuses import status_line
 from fries_nb.run import Run

@@ -5,13 +5,10 @@ from __future__ import annotations
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Edge, Graph
 from fries_nb.dataflow.traits import Emits, Execution, Returns
-from fries_nb.report.buffer_steps import buffers_svg
-from fries_nb.report.constraint_bars import constraint_svg
+from fries_nb.report.constraint_bars import buffers_svg, constraint_svg
 from fries_nb.report.dag import Ends, dag_png, dag_svg
-from fries_nb.report.frontier_rows import progress_svgs
-from fries_nb.report.host_rows import before_now, hosts_svg
-from fries_nb.report.latency import latency_svg
-from fries_nb.report.latency_bands import bands_of
+from fries_nb.report.host_rows import before_now, hosts_svg, progress_svgs
+from fries_nb.report.latency import bands_of, latency_svg
 from fries_nb.report.layout import Layout, layout
 from fries_nb.report.markup import stacked
 from fries_nb.report.plan_section import Shown, plan_svg

@@ -20,10 +20,17 @@ from fries_nb.notebook.known import OVER, Registry
 from fries_nb.notebook.options import shortened
 from fries_nb.notebook.summaries import Summary, quoted
 from fries_nb.report.constraint_bars import constraint_svg, latency_text
-from fries_nb.report.displays import RunVerdict
-from fries_nb.report.frontier_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, frontier_row, loop_row
-from fries_nb.report.host_rows import before_now, hosts_svg, phrase_of
+from fries_nb.report.host_rows import (
+    FRONTIER_COLUMNS,
+    LOOP_COLUMNS,
+    before_now,
+    frontier_row,
+    hosts_svg,
+    loop_row,
+    phrase_of,
+)
 from fries_nb.report.markup import counted, milliseconds
+from fries_nb.report.runs import RunVerdict
 from fries_nb.run import Run
 from fries_nb.running.source_states import lag
 

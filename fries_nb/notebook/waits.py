@@ -1,23 +1,250 @@
-"""What cells wait for: the start of a run, the end of a change. Each wait shows its progress and can be cancelled."""
+"""What cells wait for: the start of a run, the end of a change. Each wait shows its progress and can be cancelled.
+
+One line in a running cell that says what the cell waits for, and for how long already.
+
+It appears when the wait has lasted more than a second, is updated in place, and is gone when the wait is over. In a
+notebook it has a button that cancels: where the front end has subshells, clicks are answered beside the running cell;
+elsewhere there is the kernel's interrupt. Programs that execute notebooks get plain text, since they keep the state of
+each widget, also of closed ones. In a terminal the line is rewritten; in other output, as in that of a program whose
+output is a file, each step is a line of its own.
+"""
 
 from __future__ import annotations
 
+import _thread
 import contextlib
+import contextvars
+import html
+import os
+import signal
+import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
 
 from IPython.core.interactiveshell import InteractiveShell
 
 from fries_nb.changes import Change, ChangeResult
 from fries_nb.errors import DoubtfulChangeError, ReconfigurationError, RunError
+from fries_nb.long_calls import Say
 from fries_nb.notebook import summaries
+from fries_nb.notebook.cell_outputs import CellOutput
 from fries_nb.notebook.cells import told_when_interrupted
-from fries_nb.notebook.change_lines import why_waits
-from fries_nb.notebook.progress_output import ProgressOutput
+from fries_nb.notebook.change_panel import why_waits
+from fries_nb.notebook.known import Start
 from fries_nb.notebook.run_moment import RunMoment
-from fries_nb.notebook.starts import Start
 from fries_nb.notebook.statuses import in_the_way
 from fries_nb.notebook.summaries import Summary, quoted
 from fries_nb.run import Run
+
+if TYPE_CHECKING:
+    import ipywidgets
+
+
+PROGRESS = "FRIES_PROGRESS"
+"""Environment variable: with ``0`` cells that wait show no progress."""
+APPEARS_S = 1.5
+"""Seconds of a wait after which its line appears."""
+PERIOD_S = 0.5
+"""Seconds between two updates of the line."""
+_WIDGET = "application/vnd.jupyter.widget-view+json"
+_ERASE = "\r\x1b[K"
+
+
+class _Line(Protocol):
+    """One line of output: shown, replaced, removed."""
+
+    def show(self, words: str, time_passed: str) -> None:
+        """Show the words, and how long it takes already."""
+
+    def remove(self) -> None:
+        """Remove the line; called once, after at least one ``show``."""
+
+
+class ProgressOutput:
+    """The line of one wait. Used in a ``with`` statement around the wait.
+
+    Args:
+        shell: the shell that executes the cell.
+        tell: returns what the cell waits for, in a few words; called in a thread, whenever the line is updated.
+        cancel: called in a thread by a click of the button; by default it interrupts the cell, as the kernel's
+            interrupt does. Called at most once, and never after the wait.
+        button: label of the button.
+    """
+
+    def __init__(
+        self,
+        shell: InteractiveShell,
+        tell: Callable[[], str],
+        cancel: Callable[[], object] | None = None,
+        button: str = "Cancel",
+    ) -> None:
+        self._shell = shell
+        self._tell = tell
+        self._cancel = cancel or _interrupt
+        self._button = button if cancel or threading.current_thread() is threading.main_thread() else ""
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._began_s = time.monotonic()
+        # In the context of the cell, so that the line appears in its output.
+        run = contextvars.copy_context().run
+        self._thread = threading.Thread(target=run, args=[self._follow], name="fries-progress", daemon=True)
+
+    def __enter__(self) -> ProgressOutput:
+        if os.environ.get(PROGRESS) != "0":
+            self._began_s = time.monotonic()
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:  # no click that is being answered interrupts what comes after
+            self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def click(self) -> None:
+        """Cancel what the cell waits for, as a click of the button does."""
+        with self._lock:
+            if not self._over.is_set():
+                self._cancel()
+
+    def _follow(self) -> None:
+        if self._over.wait(APPEARS_S):
+            return
+        line = self._new_line()
+        try:
+            while True:
+                line.show(self._tell(), f"{time.monotonic() - self._began_s:.0f} s")
+                if self._over.wait(PERIOD_S):
+                    return
+        finally:
+            line.remove()
+
+    def _new_line(self) -> _Line:
+        if _has_kernel(self._shell):
+            output = CellOutput(self._shell)
+            return _NotebookLine(output, self._button, self.click) if _has_user(self._shell) else _ExecutedLine(output)
+        return _TerminalLine() if sys.stdout.isatty() else _PrintedLine()
+
+
+class _NotebookLine:
+    """The line as a widget with a button; it leaves an empty text behind, and no widget."""
+
+    def __init__(self, output: CellOutput, button: str, click: Callable[[], None]) -> None:
+        import ipywidgets
+
+        from fries_nb.notebook.widgets import answer_in_subshell
+
+        self._output = output
+        self._created = False
+        self._html = ipywidgets.HTML()
+        parts: list[ipywidgets.Widget] = [self._html]
+        if button:
+            clickable = ipywidgets.Button(description=button, tooltip="Like an interrupt of the kernel")
+            clickable.layout.width = "auto"
+            clickable.on_click(lambda _: self._clicked(clickable, click))
+            parts.append(clickable)
+        self._box = ipywidgets.HBox(parts)
+        self._box.add_class("fries-progress")
+        answer_in_subshell(self._box)
+
+    def show(self, words: str, time_passed: str) -> None:
+        text = f"{words}, {time_passed}"
+        self._html.value = f'<div role="timer" style="line-height: 1.8">{html.escape(text)}</div>'
+        if not self._created:
+            self._created = True
+            self._output.create({_WIDGET: self._box.get_view_spec(), "text/plain": text})
+
+    def remove(self) -> None:
+        self._output.replace({"text/plain": ""})
+        for widget in (*self._box.children, self._box):
+            for part in (widget, widget.layout, *filter(None, [getattr(widget, "style", None)])):
+                part.close()
+
+    @staticmethod
+    def _clicked(button: ipywidgets.Button, click: Callable[[], None]) -> None:
+        button.disabled = True
+        click()
+
+
+class _ExecutedLine:
+    """The line as text in the output of a cell that no user looks at."""
+
+    def __init__(self, output: CellOutput) -> None:
+        self._output = output
+        self._created = False
+
+    def show(self, words: str, time_passed: str) -> None:
+        put = self._output.replace if self._created else self._output.create
+        self._created = True
+        put({"text/plain": f"{words}, {time_passed}"})
+
+    def remove(self) -> None:
+        self._output.replace({"text/plain": ""})
+
+
+class _TerminalLine:
+    """The line of a terminal, which is rewritten and erased."""
+
+    def show(self, words: str, time_passed: str) -> None:
+        sys.stdout.write(f"{_ERASE}{words}, {time_passed}")
+        sys.stdout.flush()
+
+    def remove(self) -> None:
+        sys.stdout.write(_ERASE)
+        sys.stdout.flush()
+
+
+class _PrintedLine:
+    """A line for each step, since nothing can be rewritten."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def show(self, words: str, time_passed: str) -> None:
+        if words != self._last:
+            self._last = words
+            sys.stdout.write(f"{words}\n")
+
+    def remove(self) -> None:
+        """What is printed stays."""
+
+
+@contextmanager
+def shown_call(shell: InteractiveShell, what: str) -> Iterator[Say]:
+    """The line of a long call of the library: its name and its last step. See ``fries_nb.long_calls``.
+
+    Args:
+        shell: the shell whose cell makes the call.
+        what: the call in a few words.
+    """
+    if os.environ.get(PROGRESS) != "0" and not (_has_kernel(shell) or sys.stdout.isatty()):
+        yield lambda step: sys.stdout.write(f"{step}\n")
+        return
+    steps = [what]
+    with ProgressOutput(shell, lambda: steps[-1]):
+        yield lambda step: steps.append(f"{what}: {step}")
+
+
+def _has_kernel(shell: InteractiveShell) -> bool:
+    return getattr(shell, "kernel", None) is not None
+
+
+def _has_user(shell: InteractiveShell) -> bool:
+    """Whether a front end that can ask its user for input sent the cell; nbclient does not."""
+    return bool(getattr(shell.kernel, "_allow_stdin", False))  # type: ignore[attr-defined]  # a kernel's shell
+
+
+def _interrupt() -> None:
+    """Interrupt the running cell: deliver SIGINT to the main thread, also if that waits for a lock."""
+    main = threading.main_thread().ident
+    if hasattr(signal, "pthread_kill") and main is not None:
+        signal.pthread_kill(main, signal.SIGINT)
+    else:  # Windows
+        _thread.interrupt_main()
+
 
 GLANCE_S = 2.0
 """Seconds to wait for a change before its cell ends; the change continues in the background."""

@@ -26,10 +26,9 @@ import traitlets
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.notebook.static_pictures import EdgeLabels, Shown, dag_png, dag_svg
+from fries_nb.planning.schedulers import Plan
 from fries_nb.report.dag import Ends, draw, operator_title
-from fries_nb.report.layout import layout, shortened
-from fries_nb.report.loop_boxes import loop_title
-from fries_nb.scheduling import Plan
+from fries_nb.report.layout import layout, loop_title, shortened
 
 _HERE = Path(__file__).parent
 

@@ -19,15 +19,18 @@ from fries_nb.operators.error_policy import (
     Held,
     Leaving,
     Refuse,
+    Undos,
     guarded,
+    is_retried,
     is_watched,
     refuse_firing,
     refuse_row,
+    undoable,
+    whole,
 )
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.kinds import CALLS
 from fries_nb.operators.outputs import Apart, Output
-from fries_nb.operators.retry import Undos, is_retried, undoable, whole
 from fries_nb.operators.rows import SETTLED, UNKNOWN, Row
 from fries_nb.operators.steps import Behind, Emit, Sides, Step, crossing_step
 from fries_nb.operators.values import as_value

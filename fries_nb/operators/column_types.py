@@ -28,9 +28,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from fries_nb.dataflow.columns import united
+from fries_nb.dataflow.columns import is_fixed, taken, united
 from fries_nb.dataflow.hidden_columns import HIDDEN
-from fries_nb.dataflow.table_columns import is_fixed, taken
 from fries_nb.errors import DeclarationError
 from fries_nb.operators.conversion import NOT_ARROW, to_arrow
 from fries_nb.operators.rows import Columns, Row, WholeRow, derived

@@ -34,11 +34,10 @@ from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update, configured
 from fries_nb.errors import FriesError, ReconfigurationError, exception_text
 from fries_nb.messages import Prepare, Prepared, WorkerId
-from fries_nb.operators.definitions import Recipe, gathered, renewed
 from fries_nb.operators.failures import user_traceback
 from fries_nb.operators.instance import Instance, Ready
 from fries_nb.operators.recent import Recent
-from fries_nb.operators.state import StateCopy, transformed
+from fries_nb.operators.state import Recipe, StateCopy, gathered, renewed, transformed
 from fries_nb.operators.window_steps import EachWindow
 from fries_nb.progress.change_batch import ChangeBatch
 from fries_nb.progress.tokens import TokenBook

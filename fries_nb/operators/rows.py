@@ -18,19 +18,103 @@ on access (``NestedRow``), so rows share no mutable values. A row that a functio
 
 The result of a function determines the output: the same row (or ``row | {...}``) keeps all columns; a plain dict, or a
 row that lost a column (``del``, ``pop``), is the whole new row. A column that only some rows have is null in others.
+
+Whether a function uses its row by the names of columns only: ``row[name]``, ``row[name] = value``, ``return row``.
+
+Such a function cannot remove a column, and does not pass its row to other code that might. Python has one slot for
+assigning and deleting items, so only a row from which nothing is removed can have the fast assignment of ``dict`` (see
+``laid_rows``). The answer is found in the function's instructions; what is not recognised counts as another use.
+
+>>> def scored(row):
+...     row["p"] = row["amount"] * 2
+...     return row
+>>> def renamed(row):
+...     row["p"] = row.pop("amount")
+...     return row
+>>> is_by_name(scored), is_by_name(renamed), is_by_name(dict)
+(True, False, False)
+
+Laid rows: rows that hold the values of the columns that a function reads, for the inner loop (see ``inner_loop``).
+
+A row looks up in its batch what it does not hold, and records each write at once; both are calls of Python functions. A
+:class:`LaidRow` holds what is read from the beginning, and what is written to it is determined when its function has
+returned: what it holds that is not the column's value. One row serves many tuples, unless a function keeps it.
+
+Whatever else a function does with a laid row makes a common row of it first: it shows the whole row, copies it, derives
+another from it, removes a column. The inner loop leaves such rows to the common path.
+
+>>> from fries_nb.operators.rows import Reads
+>>> columns = Columns(pa.RecordBatch.from_pydict({"amount": [3, 4], "shop": ["a", "b"]}), Reads())
+>>> row = laid_row(columns)
+>>> row.index = 1
+>>> dict.update(row, {"amount": columns["amount"][1]})
+>>> row["double"] = 2 * row["amount"]
+>>> columns.written, row["shop"], columns.unlaid
+({}, 'b', {'shop'})
+>>> row
+{'amount': 4, 'shop': 'b', 'double': 8}
+>>> columns.written, type(row).__name__
+({'double': None}, 'Row')
 """
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Iterable, Iterator
 from sys import getrefcount
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import pyarrow as pa
 
 from fries_nb.dataflow.hidden_columns import HIDDEN, TIME, TRANSACTION
-from fries_nb.operators.canonical import ColumnForm, form_of
-from fries_nb.operators.conversion import copied, is_mutable, to_python, unchanged
+from fries_nb.operators.conversion import ColumnForm, copied, form_of, is_mutable, to_python, unchanged
+
+_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
+_PAIRS = frozenset({"LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"})
+_NAMES = _LOADS | {"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_GLOBAL", "LOAD_DEREF"}
+"""Instructions that load a column's name."""
+_ITEM = frozenset({"BINARY_SUBSCR", "STORE_SUBSCR", "BINARY_OP []"})
+_SHOWS_VARIABLES = frozenset({"locals", "vars", "eval", "exec", "_getframe", "currentframe"})
+"""Names of functions that may return, or use, the caller's variables."""
+
+_Instruction = tuple[str, Any]
+
+
+def is_by_name(function: Any) -> bool:
+    """Whether a function uses its row, the first argument, by the names of columns only."""
+    position = 0
+    if isinstance(function, MethodType):
+        function, position = function.__func__, 1
+    if not isinstance(function, FunctionType):
+        return False
+    code = function.__code__
+    if code.co_argcount <= position or not _SHOWS_VARIABLES.isdisjoint(code.co_names):
+        return False
+    row = code.co_varnames[position]
+    instructions = [*_instructions(code), ("", None), ("", None)]
+    return all(
+        name in _LOADS and _is_item_or_result(instructions[at + 1], instructions[at + 2])
+        for at, (name, argument) in enumerate(instructions[:-2])
+        if argument == row and name != "LOAD_CONST"
+    )
+
+
+def _is_item_or_result(first: _Instruction, second: _Instruction) -> bool:
+    """Whether these two instructions, after the row was loaded, use an item of it, or return it."""
+    return first[0] == "RETURN_VALUE" or (first[0] in _NAMES and second[0] in _ITEM)
+
+
+def _instructions(code: CodeType) -> Iterator[_Instruction]:
+    """The names of the instructions with their arguments; those that load two variables count as two."""
+    for one in dis.get_instructions(code):
+        if one.opname in _PAIRS:
+            yield from (("LOAD_FAST", name) for name in one.argval)
+        elif isinstance(one.argval, tuple):
+            yield from ((one.opname, name) for name in one.argval)
+        elif one.opname != "EXTENDED_ARG":
+            yield one.opname if one.opname != "BINARY_OP" else f"BINARY_OP {one.argrepr}", one.argval
+
 
 UNKNOWN, SETTLED, UNWRITTEN = range(3)
 """How much is known of a batch's rows having no mutable values (see ``Columns.plain``)."""
@@ -416,3 +500,87 @@ def detach(row: Row) -> Row:
     row.__class__ = WholeRow
     row.columns = _NO_BATCH
     return leaving
+
+
+_LAID = frozenset(
+    kind.id for kind in (
+        pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
+        pa.float64(), pa.bool_(), pa.string(), pa.large_string(), pa.date32(), pa.timestamp("us"),
+    )
+)  # fmt: skip
+"""Ids of the types of columns that are laid: a column of the same values would get the same type.
+
+Only then it makes no difference whether a function writes to a column the value that it has.
+"""
+
+
+def can_be_laid(kind: pa.DataType) -> bool:
+    """Whether columns of this type can be laid."""
+    return kind.id in _LAID
+
+
+class LaidRow(Row):
+    """A row without record of what is written to it. Only the batch's types of ``can_be_laid`` are held from it."""
+
+    __slots__ = ()
+
+    __setitem__ = dict.__setitem__
+
+    def __missing__(self, name: str) -> Any:
+        value = self.columns[name][self.index]
+        self.columns.unlaid.add(name)
+        return value
+
+    def common(self) -> Row:
+        """Make a common row of it, and record in its columns what was written; returns the row."""
+        columns, index = self.columns, self.index
+        schema = columns.batch.schema
+        written = {
+            name: value
+            for name, value in dict.items(self)
+            if name is not UNREAD
+            and (
+                name not in columns
+                or name in columns.written
+                or columns[name][index] is not value
+                or not can_be_laid(schema.field(name).type)
+            )
+        }
+        self.__class__ = Row  # type: ignore[assignment]
+        dict.clear(self)
+        dict.update(self, NOTHING)
+        dict.update(self, written)
+        if not written.keys() <= columns.written.keys():
+            columns.write(written)
+        return self
+
+    def update(self, other: Any = (), /, **named: Any) -> None:
+        """As of ``dict``: nothing is written if the argument is invalid."""
+        dict.update(self, other if isinstance(other, dict) and not named else dict(other, **named))
+
+    def __or__(self, other: Any) -> Row:  # type: ignore[override]
+        return Row.__or__(self.common(), other)
+
+    def copy(self) -> Row:
+        """A common row with the same values."""
+        return Row.copy(self.common())
+
+    def _load(self) -> Row:
+        return Row._load(self.common())
+
+
+class ItemRow(LaidRow):
+    """A laid row for functions of which ``row_uses.is_by_name`` is true, with the assignment of ``dict``."""
+
+    __slots__ = ()
+
+    __setitem__ = dict.__setitem__
+    __delitem__ = dict.__delitem__
+
+
+def laid_row(columns: Columns, kind: type[LaidRow] = LaidRow) -> LaidRow:
+    """A row of these columns that holds nothing yet."""
+    row = kind(NOTHING)
+    row.columns = columns
+    row.index = 0
+    return row

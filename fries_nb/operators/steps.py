@@ -21,7 +21,7 @@ from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_sta
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError
 from fries_nb.operators.audit_log import dropped_of, made_of, matched_of, transaction_of
-from fries_nb.operators.canonical import are_atoms, are_plain
+from fries_nb.operators.conversion import are_atoms, are_plain
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.rows import ALONE, UNKNOWN, UNWRITTEN, Row, derived, detach

@@ -14,13 +14,12 @@ from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import is_generator
 from fries_nb.errors import DeclarationError, TokenError
 from fries_nb.operators.failures import FAILURES, failure
-from fries_nb.operators.firing import due_emitter, is_reached, rows_of
+from fries_nb.operators.firing import TimeValues, due_emitter, is_reached, rows_of, time_values
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.rows import Columns, Row
 from fries_nb.operators.state import key_reader
-from fries_nb.operators.time_values import TimeValues, time_values
 from fries_nb.progress.agenda import Agenda
-from fries_nb.progress.token_handles import Token
+from fries_nb.progress.tokens import Token
 from fries_nb.topology.partitioning import bins_of_keys
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import DeclarationError
-from fries_nb.operators.canonical import PLAIN, are_plain, canonical
+from fries_nb.operators.conversion import PLAIN, are_plain, canonical
 from fries_nb.operators.rows import UNREAD, NestedRow, Row
 
 _LONGEST = 80

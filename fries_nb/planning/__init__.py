@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fries_nb.deprecations import renamed
-from fries_nb.planning.components import Component
-from fries_nb.planning.covering import Covering, cover
-from fries_nb.planning.mcs import minimal_covering_subdag
+from fries_nb.planning.covering import Component, Covering, cover
 from fries_nb.planning.prediction import CriticalPath, Prediction, Queue
-from fries_nb.planning.pruning import PruningDecision, Rule
-from fries_nb.topology.expansion import chains, channel_count, channels_of, workers_of
+from fries_nb.planning.pruning import PruningDecision, Rule, minimal_covering_subdag
+from fries_nb.topology.topology import chains, channel_count, channels_of, workers_of
 
 __all__ = [
     "Component", "Covering", "CriticalPath", "Prediction", "PruningDecision", "Queue", "Rule", "chains",

@@ -36,7 +36,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from fries_nb.dataflow.graph import Graph
-from fries_nb.planning.mcs import reached
+from fries_nb.planning.pruning import reached
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ from fries_nb.progress.times import (
     rounds,
     with_moment,
 )
-from fries_nb.progress.token_keepers import TokenKeepers
+from fries_nb.progress.tokens import TokenKeepers
 
 __all__ = ["Agenda", "Antichain", "ChangeBatch", "Entry", "Fired", "Firing"]
 

@@ -33,7 +33,7 @@ from functools import cached_property
 
 from fries_nb.errors import DataflowError, unknown
 from fries_nb.progress.change_batch import GraphLocation
-from fries_nb.progress.path_summary import PathSummary, feeding_back, identity, leaving, minimal
+from fries_nb.progress.times import PathSummary, feeding_back, identity, leaving, minimal
 
 FLAT = 2
 """Number of components of a time outside of loops: version and ``t``."""

@@ -39,6 +39,42 @@ A tuple that fails undoes what it did to tokens. A handle that is lost, here by 
 ([Lost(operator='W', time=6)], [((0, 6), -1)])
 
 The handle is a name for an entry of the book, so a copy of it, in a copied or pickled state, is the same token.
+
+Handles of tokens, as users' functions have them. A handle is a name for an entry of its operator's ``TokenBook``.
+
+So a copy of it, in a copied or pickled state, is the same token, and a handle that is lost leaves an entry behind.
+
+>>> import copy, pickle
+>>> from fries_nb.progress.change_batch import ChangeBatch
+>>> from fries_nb.progress.tokens import TokenBook
+>>> book = TokenBook("W", ChangeBatch())
+>>> with book.bound():
+...     token = book.keep(bin=3, time=(0, 4))
+...     pickle.loads(pickle.dumps(token)) is copy.deepcopy(token) is token
+True
+>>> token
+<token of W, time 4>
+
+They have times as users see them, by the units of the book.
+
+The keys of an operator that hold tokens, whose function is called whenever the frontier has advanced.
+
+>>> from fries_nb.progress.change_batch import ChangeBatch
+>>> book = TokenBook("W", ChangeBatch())
+>>> keepers = TokenKeepers(book)
+>>> mark = book.mark()
+>>> with book.bound():
+...     token, other = book.keep(bin=3, time=(0, 4)), book.keep(bin=3, time=(0, 6))
+>>> keepers.add("c7", mark)
+>>> keepers.advance()
+>>> keepers.take(), keepers.is_due                  # once for a key, with the right to its earliest token
+(((0, 4), 'c7'), False)
+>>> with book.bound():
+...     token.drop()
+...     other.drop()
+>>> keepers.advance()
+>>> keepers.is_due
+False
 """
 
 from __future__ import annotations
@@ -46,7 +82,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -54,8 +92,7 @@ import msgspec
 from fries_nb.errors import ProtocolError, TokenError
 from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation, moving
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
-from fries_nb.progress.times import Time, moment, postponed
-from fries_nb.progress.token_handles import BOUND, TimeUnits, Token, TokenId
+from fries_nb.progress.times import Time, moment, postponed, rounds
 
 __all__ = ["FlowEdge", "Lost", "ProgressGraph", "SavedTokens", "Token", "TokenBook", "token_counts"]
 
@@ -317,3 +354,203 @@ def token_counts(operator: str, bins: Iterable[SavedTokens]) -> CountChanges:
     for saved in bins:
         batch.extend(CountChange(GraphLocation(operator), tuple(time), 1) for time in saved.times.values())
     return batch.take()
+
+
+BOUND: ContextVar[TokenBook | None] = ContextVar("token book of the function that this thread runs", default=None)
+"""The book whose operator's function this thread runs."""
+
+
+class TimeUnits(Protocol):
+    """Times as users see them."""
+
+    def shown(self, ticks: int) -> Any:
+        """A time as users see it."""
+
+    def ticks_from(self, value: Any, earliest: int) -> int:
+        """The number of a time that a user gives; one that is shown like ``earliest`` is that."""
+
+
+class TokenId(NamedTuple):
+    """The identity of a token at its operator: unique within its bin, so it stays the same when the bin moves."""
+
+    bin: int
+    number: int
+
+
+class Token:
+    """The right to produce output at ``time`` or later. Only ``at.keep()`` makes one, or ``delayed``.
+
+    As a context manager it is dropped at the end of the block.
+    """
+
+    __slots__ = ("__weakref__", "_book", "_id")
+
+    def __init__(self, book: TokenBook, id: TokenId) -> None:
+        self._book, self._id = book, id
+
+    @property
+    def time(self) -> Any:
+        """Its time: a ``datetime`` if the source's times are timestamps, otherwise an integer."""
+        return self._book.shown(moment(self._book.time_of(self)))
+
+    @property
+    def round(self) -> int:
+        """Its round in the innermost loop.
+
+        Raises:
+            TokenError: the operator is not inside a loop.
+        """
+        found = rounds(self._book.time_of(self))
+        if not found:
+            raise TokenError(f"{self._book.operator}: a token outside of loops has no round")
+        return found[-1]
+
+    def downgrade(self, time: Any = None, round: int | None = None) -> None:
+        """Give up the right to what is earlier.
+
+        Args:
+            time: the new time; by default the present one.
+            round: the new round in the innermost loop; by default the present one.
+
+        Raises:
+            TokenError: a time or round that is earlier than the present one, or the token was dropped.
+        """
+        self._book.move(self, self._book.later(self, time, round))
+
+    def delayed(self, time: Any = None, round: int | None = None) -> Token:
+        """Another token, of a later time; this one stays as it is.
+
+        Args:
+            time: the time of the other token; by default that of this one.
+            round: its round in the innermost loop; by default that of this one.
+
+        Returns:
+            The other token.
+
+        Raises:
+            TokenError: see ``downgrade``.
+        """
+        return self._book.keep(self._id.bin, self._book.later(self, time, round))
+
+    def drop(self) -> None:
+        """Give up the right altogether.
+
+        Raises:
+            TokenError: it was dropped already.
+        """
+        self._book.drop(self)
+
+    def __enter__(self) -> Token:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._book.has(self):
+            self.drop()
+
+    def __repr__(self) -> str:
+        time = self._book.times.get(self._id)
+        shown = "dropped" if time is None else f"time {self._book.shown(moment(time))}"
+        return f"<token of {self._book.operator}, {shown}>"
+
+    def __copy__(self) -> Token:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Token:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return found_token, (self._id, self._book.times.get(self._id))
+
+    def __del__(self) -> None:  # in any thread, at any moment: the book looks at it later
+        self._book.lost(self._id)
+
+
+def found_token(id: TokenId, time: Time | None) -> Token:
+    """The token that a pickled handle stands for, in the function that this thread runs."""
+    book = BOUND.get()
+    if book is None:
+        raise TokenError("a state that holds a token was unpickled outside of its operator; there the token has no use")
+    return book.find(id, time)
+
+
+SavedKeepers = dict[int, list[tuple[Any, int]]]
+"""Bin to its keys, each with the number of a token."""
+
+
+class TokenKeepers:
+    """The keys that hold tokens of one operator at one worker.
+
+    Args:
+        book: the tokens.
+    """
+
+    def __init__(self, book: TokenBook) -> None:
+        self._book = book
+        self._tokens: dict[Any, dict[TokenId, None]] = {}
+        self._due: list[tuple[Time, Any]] = []
+
+    def add(self, key: Any, mark: int) -> None:
+        """Record that a key holds the tokens made since a mark; those dropped, or undone, are forgotten later."""
+        made = self._book.made_since(mark)
+        if made:
+            self._tokens.setdefault(key, {}).update(dict.fromkeys(made))
+
+    def advance(self) -> None:
+        """The frontier has advanced: every key that holds tokens is due, once for those of the same rounds."""
+        self._due = []
+        self._make_due(list(self._tokens))
+
+    def _make_due(self, keys: Iterable[Any]) -> None:
+        for key in keys:
+            times = {id: self._book.times[id] for id in self._tokens[key] if id in self._book.times}
+            if not times:
+                del self._tokens[key]
+                continue
+            self._tokens[key] = dict.fromkeys(times)
+            least: dict[tuple[int, ...], Time] = {}
+            for time in times.values():
+                known = least.get(rounds(time), time)
+                least[rounds(time)] = (max(known[0], time[0]), min(moment(known), moment(time)), *rounds(time))
+            self._due += [(time, key) for time in least.values()]
+        self._due.sort(key=lambda due: due[0], reverse=True)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a key is due."""
+        return bool(self._due)
+
+    def take(self) -> tuple[Time, Any]:
+        """The next key that is due, with a time at which rows can be sent with any of its tokens, of these rounds."""
+        return self._due.pop()
+
+    def saved(self) -> SavedKeepers:
+        """The keys that hold tokens, by bin."""
+        found: SavedKeepers = {}
+        for key, tokens in self._tokens.items():
+            for id in tokens:
+                if id in self._book.times:
+                    found.setdefault(id.bin, []).append((key, id.number))
+        return found
+
+    def load(self, bin: int, keys: Iterable[tuple[Any, int]]) -> None:
+        """Add the saved keys of a bin."""
+        for key, number in keys:
+            self._tokens.setdefault(key, {})[TokenId(bin, number)] = None
+
+    # ---- bins that move
+
+    def release(self, saved: SavedKeepers) -> bool:
+        """Forget these keys, whose bins move; returns whether one of them was due."""
+        keys = {key for some in saved.values() for key, _ in some}
+        was_due = any(key in keys for _, key in self._due)
+        self._due = [due for due in self._due if due[1] not in keys]
+        for key in keys:
+            self._tokens.pop(key, None)
+        return was_due
+
+    def receive(self, saved: SavedKeepers, are_due: bool) -> None:
+        """Add the keys of bins that have moved here, which are due at once or when the frontier advances."""
+        for bin, keys in saved.items():
+            self.load(bin, keys)
+        if are_due:
+            self._make_due({key: None for keys in saved.values() for key, _ in keys})

@@ -20,10 +20,23 @@ from collections.abc import Collection, Iterator, Mapping
 from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.errors import DataflowError, unknown
 from fries_nb.report import theme
-from fries_nb.report.edge_paths import Box, EdgePath, Spot
-from fries_nb.report.layout import FACT_SIZE, NAME_SIZE, Layout, drawn, fact_of, kind_of, layout, shortened
-from fries_nb.report.loop_boxes import clusters, loop_boxes, loop_title
-from fries_nb.report.text_widths import fitted
+from fries_nb.report.layout import (
+    FACT_SIZE,
+    NAME_SIZE,
+    Box,
+    EdgePath,
+    Layout,
+    Spot,
+    clusters,
+    drawn,
+    fact_of,
+    kind_of,
+    layout,
+    loop_boxes,
+    loop_title,
+    shortened,
+)
+from fries_nb.report.markup import fitted
 from fries_nb.report.theme import FONT, INK, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
 
 Ends = tuple[str, str]

@@ -2,12 +2,37 @@
 
 Graphviz receives boxes of given sizes only; names, colours and states are drawn afterwards. So the layout does not
 depend on states, and names need no escaping. ``dot`` from PATH is tried first, then the Graphviz of pygraphviz; without
-either, :mod:`fries_nb.report.layering` is used.
+either, :mod:`fries_nb.report.layout` is used.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
 >>> placed = layout(Graph("w1", (Operator("Src"), Operator("Sink")), (Edge("Src", "Sink"),)))
 >>> placed.boxes["Src"].x < placed.boxes["Sink"].x, placed.boxes["Src"].y == placed.boxes["Sink"].y
 (True, True)
+
+Geometry of boxes and edges, in pixels from the upper left corner of the picture.
+
+A layered layout (Sugiyama), for machines without Graphviz and for graphs too large for it.
+
+An operator is placed in the layer after all of its inputs; an edge that spans several layers gets a dummy node in each.
+Nodes within layers are ordered by the barycentre of their neighbours, in four sweeps.
+
+>>> placed = in_layers([80, 80, 80], 40, [(0, 1), (1, 2), (0, 2)], rightward=True)
+>>> [round(box.x) for box in placed.boxes], len(placed.ways[2].points)
+([0, 128, 256], 7)
+
+Loops in a picture: a box around the operators of each, and edges that lead back.
+
+Graphviz receives the loops as nested clusters, without names. In the layered layout a loop's box is the smallest one
+around its operators, and a feedback edge is an arc beyond them, from its tail to the head.
+
+>>> groups = (LoopBox("L", (), (1, 2)),)
+>>> boxes = [Box(0, 0, 80, 40), Box(120, 0, 80, 40), Box(240, 0, 80, 40)]
+>>> arc = arcs([(2, 1)], boxes, groups, rightward=True)[2, 1]
+>>> arc.points[0], arc.tip, round(arc.middle[1])
+((280.0, 40), (160.0, 40), 65)
+>>> [around] = boxes_around(groups, boxes, [arc])
+>>> around.x, around.y, around.width
+(108.0, -30.0, 224.0)
 """
 
 from __future__ import annotations
@@ -17,17 +42,366 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any
 
 from fries_nb.dataflow.graph import Graph, Operator
-from fries_nb.report.edge_paths import Box, EdgePath, Placed
-from fries_nb.report.layering import in_layers
-from fries_nb.report.loop_boxes import LoopBox, clusters, loop_boxes, with_loops
-from fries_nb.report.text_widths import ELLIPSIS, fitted, text_width
+from fries_nb.report.markup import ELLIPSIS, fitted, text_width
+
+Spot = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle, given by its upper left corner and its size."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    @property
+    def centre(self) -> Spot:
+        """The centre of the box."""
+        return self.x + self.width / 2, self.y + self.height / 2
+
+    def moved(self, dx: float, dy: float) -> Box:
+        """The same rectangle elsewhere."""
+        return Box(self.x + dx, self.y + dy, self.width, self.height)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgePath:
+    """An edge: its start, three points for each cubic Bézier curve, the tip of its arrow, and the label's centre."""
+
+    points: tuple[Spot, ...]
+    tip: Spot
+    label: Spot | None = None
+
+    @property
+    def middle(self) -> Spot:
+        """The centre of the label: the place reserved for it, or else the middle of the edge."""
+        if self.label:
+            return self.label
+        return self._at(len(self.points) // 6, 0.5)
+
+    @property
+    def above(self) -> Spot:
+        """The point of a rightward edge at the height of its label's centre."""
+        wanted = self.middle[0]
+        spots = [self._at(curve, part / 16) for curve in range(len(self.points) // 3) for part in range(17)]
+        return min(spots, key=lambda spot: abs(spot[0] - wanted))
+
+    def moved(self, dx: float, dy: float) -> EdgePath:
+        """The same edge elsewhere."""
+        points = tuple((x + dx, y + dy) for x, y in self.points)
+        label = None if self.label is None else (self.label[0] + dx, self.label[1] + dy)
+        return EdgePath(points, (self.tip[0] + dx, self.tip[1] + dy), label)
+
+    def _at(self, curve: int, part: float) -> Spot:
+        """The point at a fraction, 0 to 1, of one of the curves."""
+        weights = (1 - part) ** 3, 3 * (1 - part) ** 2 * part, 3 * (1 - part) * part**2, part**3
+        corners = self.points[3 * curve : 3 * curve + 4]
+        x = sum(weight * corner[0] for weight, corner in zip(weights, corners, strict=True))
+        y = sum(weight * corner[1] for weight, corner in zip(weights, corners, strict=True))
+        return x, y
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Boxes, edges and the boxes of loops, in the order in which they were requested."""
+
+    width: float
+    height: float
+    boxes: tuple[Box, ...]
+    ways: tuple[EdgePath, ...]
+    loops: tuple[Box, ...] = ()
+
+
+_GAP = 48.0  # between layers
+_SPACE = 22.0  # between neighbours of a layer
+_LANE = 12.0  # width of a dummy node
+_ARROW = 8.0
+
+
+def in_layers(
+    sizes: Sequence[float], height: float, edges: Sequence[tuple[int, int]], rightward: bool, label: float = 0.0
+) -> Placed:
+    """Place boxes on layers; the edges must be acyclic.
+
+    Args:
+        sizes: width of each box in pixels.
+        height: height of all boxes in pixels.
+        edges: pairs of indices of boxes.
+        rightward: whether layers follow each other to the right, or else downward.
+        label: width in pixels that is reserved for labels on edges; 0 for none.
+    """
+    depth = _depths(len(sizes), edges)
+    chains = _chains(depth, edges)
+    links = [link for chain in chains for link in pairwise(chain)]
+    layers = _ordered(depth, links)
+    # Sizes along the streams and across them; a dummy node has no length.
+    along = [(size if rightward else height) for size in sizes] + [0.0] * (len(depth) - len(sizes))
+    across = [(height if rightward else size) for size in sizes] + [_LANE] * (len(depth) - len(sizes))
+    gap, space = (max(_GAP, label + 14), _SPACE) if rightward else (_GAP, _SPACE + label * 0.6)
+    centres, length, breadth = _centres(layers, along, across, gap, space)
+
+    def spot(along_it: float, across_it: float) -> Spot:
+        return (along_it, across_it) if rightward else (across_it, along_it)
+
+    boxes = []
+    for place, size in enumerate(sizes):
+        x, y = spot(*centres[place])
+        boxes.append(Box(x - size / 2, y - height / 2, size, height))
+    ways = []
+    for chain in chains:
+        stops = [(centres[place][0] + along[place] / 2, centres[place][1]) for place in chain[:-1]]
+        end = (centres[chain[-1]][0] - along[chain[-1]] / 2, centres[chain[-1]][1])
+        curve = _curve([*stops, (end[0] - _ARROW, end[1])])
+        way = EdgePath(tuple(spot(*point) for point in curve), spot(*end))
+        beside = (way.middle[0] + label / 2, way.middle[1])
+        ways.append(way if rightward or not label else EdgePath(way.points, way.tip, beside))
+    width, tall = spot(length, breadth + (0.0 if rightward else label))
+    return Placed(width, tall, tuple(boxes), tuple(ways))
+
+
+def _depths(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
+    depth, waiting = [0] * count, [0] * count
+    after: list[list[int]] = [[] for _ in range(count)]
+    for tail, head in edges:
+        after[tail].append(head)
+        waiting[head] += 1
+    ready = [place for place in range(count) if not waiting[place]]
+    for tail in ready:
+        for head in after[tail]:
+            depth[head] = max(depth[head], depth[tail] + 1)
+            waiting[head] -= 1
+            if not waiting[head]:
+                ready.append(head)
+    return depth
+
+
+def _chains(depth: list[int], edges: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Each edge as a path of nodes one layer apart; adds the dummy nodes to ``depth``."""
+    chains = []
+    for tail, head in edges:
+        passing = list(range(len(depth), len(depth) + depth[head] - depth[tail] - 1))
+        depth.extend(range(depth[tail] + 1, depth[head]))
+        chains.append([tail, *passing, head])
+    return chains
+
+
+def _ordered(depth: Sequence[int], links: Sequence[tuple[int, int]]) -> list[list[int]]:
+    layers: list[list[int]] = [[] for _ in range(max(depth, default=-1) + 1)]
+    for place, level in enumerate(depth):
+        layers[level].append(place)
+    before: list[list[int]] = [[] for _ in depth]
+    after: list[list[int]] = [[] for _ in depth]
+    for tail, head in links:
+        before[head].append(tail)
+        after[tail].append(head)
+    rank = {place: float(index) for layer in layers for index, place in enumerate(layer)}
+    for sweep in range(4):
+        neighbours, turn = (before, layers) if sweep % 2 == 0 else (after, layers[::-1])
+        for layer in turn:
+            middle = {
+                place: sum(rank[near] for near in neighbours[place]) / len(neighbours[place])
+                if neighbours[place] else rank[place] for place in layer
+            }  # fmt: skip
+            layer.sort(key=middle.__getitem__)
+            rank.update((place, float(index)) for index, place in enumerate(layer))
+    return layers
+
+
+def _centres(
+    layers: Sequence[Sequence[int]], along: Sequence[float], across: Sequence[float], gap: float, space: float
+) -> tuple[dict[int, Spot], float, float]:
+    """The centre of each node as (along, across), and the size of the picture."""
+    breadths = [sum(across[place] + space for place in layer) - space for layer in layers]
+    breadth, start = max(breadths, default=0.0), 0.0
+    centres = {}
+    for layer, own in zip(layers, breadths, strict=True):
+        length = max(along[place] for place in layer)
+        side = (breadth - own) / 2
+        for place in layer:
+            centres[place] = (start + length / 2, side + across[place] / 2)
+            side += across[place] + space
+        start += length + gap
+    return centres, max(0.0, start - gap), breadth
+
+
+def _curve(stops: Sequence[Spot]) -> list[Spot]:
+    """A smooth path through these points that leaves and enters along the direction of the layers."""
+    points = [stops[0]]
+    for (a, b), (c, d) in pairwise(stops):
+        points += [((a + c) / 2, b), ((a + c) / 2, d), (c, d)]
+    return points
+
+
+_PADDING = 12.0
+_TITLE = 18.0  # height of the line with the loop's name
+_BEYOND = 24.0  # from the operators of a loop to its arcs
+_ROUNDS = 14  # letters that are reserved for the number of rounds
+
+Ends = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class LoopBox:
+    """A loop in a graph whose operators are numbered.
+
+    Attributes:
+        name: the loop.
+        around: the loops around it, outermost first.
+        members: numbers of the operators inside of it, those of inner loops as well.
+    """
+
+    name: str
+    around: tuple[str, ...]
+    members: tuple[int, ...]
+
+    @property
+    def space(self) -> str:
+        """A title in DOT of about the size of the one that will be drawn."""
+        return f'"{"0" * (len(self.name) + _ROUNDS)}"'
+
+
+def loop_boxes(graph: Graph) -> tuple[LoopBox, ...]:
+    """The loops of a graph, each after those around it."""
+    heads = [operator for operator in graph.operators if operator.traits.heads_loop]
+    return tuple(
+        LoopBox(head.name, head.within.loops[:-1], tuple(
+            number for number, one in enumerate(graph.operators)
+            if one.within == head.within or one.within.is_inner_of(head.within)
+        ))
+        for head in sorted(heads, key=lambda head: head.within.level)
+    )  # fmt: skip
+
+
+def clusters(groups: Sequence[LoopBox], titles: Sequence[str], around: tuple[str, ...] = ()) -> str:
+    """DOT source of loops as nested clusters of nodes ``n<number>``.
+
+    Args:
+        groups: all loops.
+        titles: their titles, quoted for DOT.
+        around: only loops that are directly inside of these.
+    """
+    source = ""
+    for place, group in enumerate(groups):
+        if group.around == around:
+            nodes = "; ".join(f"n{number}" for number in group.members)
+            source += (
+                f'subgraph cluster_{place} {{ margin={_PADDING:.0f}; fontsize=11; label={titles[place]};\n'
+                f"{nodes};\n{clusters(groups, titles, (*around, group.name))}}}\n"
+            )
+    return source
+
+
+def arcs(
+    feedback: Iterable[Ends], boxes: Sequence[Box], groups: Sequence[LoopBox], rightward: bool
+) -> dict[Ends, EdgePath]:
+    """Feedback edges as arcs beyond the operators of their loops: below them, or else on their right.
+
+    Args:
+        feedback: the edges, by numbers of operators.
+        boxes: the operators' boxes.
+        groups: the loops.
+        rightward: whether streams flow to the right, or else downward.
+    """
+    found = {}
+    for tail, head in feedback:
+        group = min((one for one in groups if {tail, head} <= {*one.members}), key=lambda one: len(one.members))
+        far = max(_end(boxes[number], rightward) for number in group.members) + _BEYOND * (1 + _inner(groups, group))
+        (start, near), (end, close) = (
+            (_middle(boxes[number], rightward), _end(boxes[number], rightward)) for number in (tail, head)
+        )
+        # A cubic curve comes to three quarters of the way to its control points.
+        controls = (start, near + (far - near) * 4 / 3), (end, close + (far - close) * 4 / 3)
+        along = [(start, near), *controls, (end, close + _ARROW)]
+        points = tuple(_spot(spot, rightward) for spot in along)
+        found[tail, head] = EdgePath(points, _spot((end, close), rightward))
+    return found
+
+
+def boxes_around(groups: Sequence[LoopBox], boxes: Sequence[Box], ways: Iterable[EdgePath]) -> tuple[Box, ...]:
+    """The box of each loop, around its operators, inner loops, and those of these paths that begin in it.
+
+    Args:
+        groups: the loops.
+        boxes: the operators' boxes.
+        ways: the paths of feedback edges.
+    """
+    arrows = list(ways)
+    found: dict[str, Box] = {}
+    for group in reversed(groups):
+        inner = [found[one.name] for one in groups if one.around == (*group.around, group.name)]
+        members = [boxes[number] for number in group.members]
+        own = [way for way in arrows if _touches(way, members)]
+        spots = [(one.x, one.y) for one in (*members, *inner)]
+        spots += [(one.x + one.width, one.y + one.height) for one in (*members, *inner)]
+        spots += [way.middle for way in own]
+        xs, ys = [x for x, _ in spots], [y for _, y in spots]
+        left, top = min(xs) - _PADDING, min(ys) - _PADDING - _TITLE
+        found[group.name] = Box(left, top, max(xs) + _PADDING - left, max(ys) + _PADDING - top)
+    return tuple(found[group.name] for group in groups)
+
+
+def with_loops(placed: Placed, feedback: Sequence[Ends], groups: Sequence[LoopBox], rightward: bool) -> Placed:
+    """A layout in layers with arcs for feedback edges, after its other edges, and boxes for loops; moved to fit.
+
+    Args:
+        placed: the layout without feedback edges.
+        feedback: the feedback edges.
+        groups: the loops.
+        rightward: whether streams flow to the right, or else downward.
+    """
+    back = arcs(feedback, placed.boxes, groups, rightward)
+    around = boxes_around(groups, placed.boxes, back.values())
+    left, top = min([0.0, *(box.x for box in around)]), min([0.0, *(box.y for box in around)])
+    width = max([placed.width, *(box.x + box.width for box in around)]) - left
+    height = max([placed.height, *(box.y + box.height for box in around)]) - top
+    ways = (*placed.ways, *(back[ends] for ends in feedback))
+    return Placed(
+        width, height, tuple(box.moved(-left, -top) for box in placed.boxes),
+        tuple(way.moved(-left, -top) for way in ways), tuple(box.moved(-left, -top) for box in around),
+    )  # fmt: skip
+
+
+def loop_title(name: str, rounds: Mapping[str, str]) -> str:
+    """The title of a loop's box, with its rounds if they are known.
+
+    >>> loop_title("Checks", {"Checks": "3 rounds"}), loop_title("Checks", {})
+    ('loop Checks: 3 rounds', 'loop Checks')
+    """
+    return f"loop {name}: {rounds[name]}" if name in rounds else f"loop {name}"
+
+
+def _inner(groups: Sequence[LoopBox], group: LoopBox) -> int:
+    """How deep loops are nested inside of one; the arcs of outer loops are further out."""
+    depths = [len(one.around) for one in groups if one.around[: len(group.around) + 1] == (*group.around, group.name)]
+    return max(depths, default=len(group.around)) - len(group.around)
+
+
+def _touches(way: EdgePath, members: Sequence[Box]) -> bool:
+    x, y = way.tip
+    return any(box.x <= x <= box.x + box.width and box.y <= y <= box.y + box.height for box in members)
+
+
+def _end(box: Box, rightward: bool) -> float:
+    return box.y + box.height if rightward else box.x + box.width
+
+
+def _middle(box: Box, rightward: bool) -> float:
+    return box.centre[0] if rightward else box.centre[1]
+
+
+def _spot(spot: Spot, rightward: bool) -> Spot:
+    return spot if rightward else (spot[1], spot[0])
+
 
 NODE_HEIGHT = 42.0
 NAME_SIZE, FACT_SIZE = 13.0, 10.5

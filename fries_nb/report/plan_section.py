@@ -1,7 +1,7 @@
 """The section of a report on a plan: the operators that a change synchronises, drawn and in words.
 
 >>> from fries_nb.dataflow.graph import Edge, Operator
->>> from fries_nb.scheduling import schedule
+>>> from fries_nb.planning.schedulers import schedule
 >>> graph = Graph("chain", tuple(map(Operator, ("S", "A", "B", "T"))), (Edge("S", "A"), Edge("A", "B"), Edge("B", "T")))
 >>> roles(schedule("fries", graph, ["A", "B"]))
 {'A': 'target head mcs', 'B': 'target mcs'}
@@ -24,11 +24,11 @@ from fries_nb.dataflow.loops import loops_in
 from fries_nb.durations import duration
 from fries_nb.planning import CriticalPath
 from fries_nb.planning.counter_example import CounterExample, counter_example
+from fries_nb.planning.schedulers import Plan
 from fries_nb.planning.tuple_ways import witnesses
+from fries_nb.report.audit_section import end_svgs, example_parts, summary
 from fries_nb.report.dag import Ends, dag_svg, explained, state_words
-from fries_nb.report.example_section import end_svgs, example_parts, summary
 from fries_nb.report.markup import Html, counted, figure, inline, joined, listed, stacked
-from fries_nb.scheduling import Plan
 
 _SHOWN = 12
 
@@ -168,7 +168,7 @@ def foretold(plan: Plan) -> list[str]:
     >>> from dataclasses import replace
     >>> from fries_nb.dataflow.graph import Edge, Operator
     >>> from fries_nb.planning import Prediction, CriticalPath
-    >>> from fries_nb.scheduling import schedule
+    >>> from fries_nb.planning.schedulers import schedule
     >>> plan = schedule("fries", Graph("chain", (Operator("S"), Operator("A")), (Edge("S", "A"),)), ["A"])
     >>> foretold(plan), foretold(replace(plan, prediction=Prediction((CriticalPath(("A",), 12.0),), 8_400.0)))
     ([], ['predicted delay: time to prepare (not measured yet), then commit 12 ms (epoch: 8.4 s)'])

@@ -12,7 +12,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import targets_of
 from fries_nb.errors import PlanError
 from fries_nb.report.change_replay import ChangeReplay, operations_around
-from fries_nb.report.displays import DataflowPlan
+from fries_nb.report.runs import DataflowPlan
 from fries_nb.running.operator_monitor import OperatorMonitor
 from fries_nb.running.queue_entries import CHANGES_KEPT
 from fries_nb.running.run_frames import changes_frame

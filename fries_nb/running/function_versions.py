@@ -8,23 +8,86 @@ RunningFunction(operator='FM', function='max', version='u1', since_s=160.0)
 >>> versions.restore("u1", ["FM"], at_s=163.0)
 >>> versions.running()["FM"]
 RunningFunction(operator='FM', function='len', version='', since_s=163.0)
+
+Functions of replaced changes, stored on disk for later rollbacks.
+
+A run keeps the functions of its last two changes in memory. Those of earlier changes may be models of any size, which
+only a rollback, or a question about the change, needs again.
+
+>>> updates = Shelf().put({"FM": pickle.dumps(Update(len))})
+>>> list(updates), updates["FM"].function("abc")
+(['FM'], 3)
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import os
+import pickle
 import reprlib
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from typing import IO, Any
 
 from fries_nb.checkpoints import CommittedChange
-from fries_nb.dataflow.catalog_endpoints import CatalogTable, Query
+from fries_nb.dataflow.endpoints import CatalogTable, Query
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.operators import BatchFunction
 from fries_nb.dataflow.tables import JoinTable
+from fries_nb.dataflow.updates import Update
 from fries_nb.dataflow.windowing import WindowFunction
+
+PER_FILE = 100
+"""Number of changes whose functions share a file."""
+
+
+class Shelf:
+    """Temporary files of pickled updates. They have no name; each is deleted when no change of its is kept any more."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] | None = None
+        self._room = 0
+
+    def put(self, payloads: Mapping[str, bytes]) -> Shelved:
+        """Store updates.
+
+        Args:
+            payloads: operator to its pickled update.
+
+        Returns:
+            The updates, each read on access.
+        """
+        self._room -= 1
+        if self._file is None or self._room < 0:
+            self._room = PER_FILE - 1
+            self._file = tempfile.TemporaryFile(prefix="fries-functions-")  # noqa: SIM115 - as long as the run
+        places: dict[str, tuple[int, int]] = {}
+        for name, payload in payloads.items():
+            places[name] = (self._file.seek(0, os.SEEK_END), self._file.write(payload))
+        self._file.flush()
+        return Shelved(self._file, places)
+
+
+class Shelved(Mapping[str, Update]):
+    """Updates by operator, each unpickled on access."""
+
+    def __init__(self, file: IO[bytes], places: Mapping[str, tuple[int, int]]) -> None:
+        self._file = file
+        self._places = dict(places)
+
+    def __getitem__(self, name: str) -> Update:
+        offset, length = self._places[name]
+        update: Update = pickle.loads(os.pread(self._file.fileno(), length, offset))
+        return update
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
 
 VERSIONS_KEPT = 1_000
 """Number of functions of an operator that are remembered, for rollbacks by guards."""

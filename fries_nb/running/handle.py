@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fries_nb.changes import Change
+from fries_nb.dataflow.arguments import Tuples, checked_limit, checked_timeout
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, constraint_of
+from fries_nb.dataflow.endpoints import check_readable
 from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.lighter import Lighter, check_lighter
-from fries_nb.dataflow.limits import Tuples, checked_limit, checked_timeout
-from fries_nb.dataflow.own_endpoints import check_readable
 from fries_nb.dataflow.regions import regions
-from fries_nb.dataflow.updates import as_updates
+from fries_nb.dataflow.updates import Lighter, as_updates, check_lighter
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
 from fries_nb.long_calls import progress_of
 from fries_nb.running.region_runner import RegionRunner
@@ -28,8 +27,8 @@ from fries_nb.running.run_end import live, warn_of
 from fries_nb.running.run_monitor import RunMonitor
 from fries_nb.running.telemetry import Telemetry
 from fries_nb.spark.region_spec import Options
-from fries_nb.storage.seals import NO_KEY
-from fries_nb.topology.expansion import chains
+from fries_nb.storage.durable import NO_KEY
+from fries_nb.topology.topology import chains
 
 
 class Run(RunMonitor):

@@ -6,8 +6,8 @@ from typing import Any
 
 from fries_nb.controller.topology_status import HostCount, TopologyStatus
 from fries_nb.errors import RunError
-from fries_nb.running.host_advice import HostProposal
 from fries_nb.running.region_runner import RegionRunner
+from fries_nb.running.remedies import HostProposal
 from fries_nb.running.rescales import Rescale
 from fries_nb.running.telemetry import Telemetry
 from fries_nb.running.worker_table import HostLoad, rates_by_host, worker_frame

@@ -9,14 +9,13 @@ from statistics import median
 
 from fries_nb.changes import Change
 from fries_nb.controller.events import GuardEnded, GuardFired, Outcome, WorkerOutcome
+from fries_nb.dataflow.arguments import Limit
 from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.updates import Update
 from fries_nb.messages import WorkerId
-from fries_nb.running.function_shelf import Shelf
-from fries_nb.running.function_versions import FunctionVersions
+from fries_nb.planning.schedulers import Plan
+from fries_nb.running.function_versions import FunctionVersions, Shelf
 from fries_nb.running.queue_interfaces import ChangeListener
-from fries_nb.scheduling import Plan
 
 CHANGES_KEPT = 1_000
 """Number of changes that a run remembers; older ones that have ended are forgotten, and cannot be rolled back."""

@@ -11,14 +11,13 @@ from collections.abc import Iterable, Mapping
 from fries_nb.controller.guards import Guards
 from fries_nb.controller.metrics import OperatorMetrics
 from fries_nb.controller.transactions import guard_of, names
+from fries_nb.dataflow.arguments import Limit, shown_limit
 from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.limits import Limit, shown_limit
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update
 from fries_nb.planning import Covering, CriticalPath, Prediction, Queue
 from fries_nb.planning.prediction import longest, ways
-from fries_nb.scheduling import Plan, schedule
-from fries_nb.scheduling.stages import StageAction
+from fries_nb.planning.schedulers import Plan, StageAction, schedule
 
 
 def planned(

@@ -18,7 +18,7 @@ from fries_nb.dataflow.graph import Graph, Partitioning
 from fries_nb.dataflow.regions import Region
 from fries_nb.errors import PlanError
 from fries_nb.messages import Report
-from fries_nb.running.host_advice import HostAdvice
+from fries_nb.running.remedies import HostAdvice
 from fries_nb.running.telemetry import Telemetry
 from fries_nb.spark.launch import Launched
 from fries_nb.spark.region_spec import Options

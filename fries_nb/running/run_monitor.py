@@ -18,11 +18,10 @@ from fries_nb.controller.states import LoopPhase
 from fries_nb.errors import DataflowError
 from fries_nb.messages import Paused
 from fries_nb.report import Story, run_page, write_page
-from fries_nb.report.displays import RunVerdict
+from fries_nb.report.runs import RunVerdict
 from fries_nb.running.change_monitor import ChangeMonitor
-from fries_nb.running.proposals import Proposal
 from fries_nb.running.region_runner import OVER
-from fries_nb.running.remedies import Violation
+from fries_nb.running.remedies import Proposal, Violation
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.run_frames import history_frame
 from fries_nb.running.source_states import Explanation, source_states

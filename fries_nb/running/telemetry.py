@@ -27,13 +27,13 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region, regions
 from fries_nb.messages import Chained, Paused, Report, WorkerId
-from fries_nb.operators.time_values import TimeValues, values_named
+from fries_nb.operators.firing import TimeValues, values_named
 from fries_nb.progress.change_batch import CountChanges
 from fries_nb.report.markup import counted
 from fries_nb.running.constraint_states import ConstraintStates
 from fries_nb.running.locks import locked
 from fries_nb.running.worker_table import HostLoad, loads_by_host
-from fries_nb.storage.schemas import first_come
+from fries_nb.storage.part_files import first_come
 from fries_nb.topology.running_chains import ChainChange, RunningChains
 from fries_nb.transport.envelopes import Line, ProcessUsage
 

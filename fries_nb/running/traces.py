@@ -13,7 +13,7 @@ import msgspec
 
 from fries_nb.dataflow.regions import Region
 from fries_nb.trace import Emitted, Ran, RanMany, Record, TraceFlow, WorkerRecord, flow_of
-from fries_nb.transport.packing import Packed, unpack
+from fries_nb.transport.envelopes import Packed, unpack
 
 
 @dataclass(frozen=True)

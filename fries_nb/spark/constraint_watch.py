@@ -13,9 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from fries_nb.constraints.buffers import START_BYTES
 from fries_nb.constraints.constraint_monitor import INTERVAL_S, ConstraintMonitor
-from fries_nb.constraints.reactions import ChainOperators, ConstraintVerdict, ResizeBuffer
+from fries_nb.constraints.reactions import START_BYTES, ChainOperators, ConstraintVerdict, ResizeBuffer
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.measurements import ChainMeasured, Measured, Measurements
 from fries_nb.messages import WorkerId
@@ -24,7 +23,7 @@ from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.topology.topology import Topology
 from fries_nb.transport.wire import LatencyNotice
 from fries_nb.worker.events import Event, Measure, Observe, Resize
-from fries_nb.worker.flush_deadline import LONGEST_NS
+from fries_nb.worker.rota import LONGEST_NS
 
 BUFFERED_SHARE = 0.5
 """Share of a limit that buffers of a busy host may take."""

@@ -22,8 +22,7 @@ from typing import Protocol
 
 from fries_nb.checkpoints import Checkpoint
 from fries_nb.controller import events as said
-from fries_nb.controller.controller import Controller
-from fries_nb.controller.event_queue import EventQueue
+from fries_nb.controller.controller import Controller, EventQueue
 from fries_nb.controller.states import RunState
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.errors import CheckpointError, SessionError, exception_text, in_one_line
@@ -43,6 +42,7 @@ from fries_nb.transport.envelopes import (
     Judged,
     Leave,
     Line,
+    Packed,
     Pointstamps,
     Printed,
     Probe,
@@ -54,7 +54,6 @@ from fries_nb.transport.envelopes import (
     ToWorker,
     Welcome,
 )  # fmt: skip
-from fries_nb.transport.packing import Packed
 from fries_nb.transport.payloads import CHUNK, PayloadSender
 
 POLL_MS = 50

@@ -15,7 +15,7 @@ from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.transport.links import HostLinks
 from fries_nb.transport.wire import Credit
 from fries_nb.worker.events import Arrived, BinsArrived, Event, Granted
-from fries_nb.worker.out_channel import SendFrame
+from fries_nb.worker.outbox import SendFrame
 
 
 class FrameRouter:

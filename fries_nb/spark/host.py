@@ -48,7 +48,6 @@ from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.spark.printing import Printer
 from fries_nb.spark.region_spec import HostReport, RegionSpec
 from fries_nb.storage.snapshot_files import Saver
-from fries_nb.transport.connections import make_room
 from fries_nb.transport.envelopes import (
     Chunk,
     Constrain,
@@ -69,10 +68,11 @@ from fries_nb.transport.envelopes import (
     Took,
     ToWorker,
     Welcome,
+    pack,
 )  # fmt: skip
 from fries_nb.transport.links import HostLinks
-from fries_nb.transport.packing import pack
 from fries_nb.transport.payloads import PayloadReceiver
+from fries_nb.transport.sockets import make_room
 from fries_nb.transport.wire import LatencyNotice, Notice
 from fries_nb.worker.events import (
     Counted,
@@ -87,7 +87,7 @@ from fries_nb.worker.events import (
     Traced,
     Warned,
 )
-from fries_nb.worker.out_channel import SendFrame
+from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
 from fries_nb.worker.turns import HANDOFF_NS
 

@@ -20,8 +20,7 @@ from fries_nb.spark.frame_router import FrameRouter
 from fries_nb.spark.host_workers import HostWorkers, add_workers
 from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.spark.region_spec import RegionSpec
-from fries_nb.topology.topology import Topology
-from fries_nb.topology.wiring import wire
+from fries_nb.topology.topology import Topology, wire
 from fries_nb.transport.envelopes import Configured, Extend, TakePart
 from fries_nb.transport.links import HostLinks
 from fries_nb.worker.events import Arrived, Instruction, Rewired

@@ -14,13 +14,11 @@ from fries_nb.connectors.source import restored_positions
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader
 from fries_nb.errors import CheckpointError, FriesError, OperatorError
 from fries_nb.messages import Failed, WorkerId
-from fries_nb.operators.definitions import Definitions
+from fries_nb.operators.state import Definitions
 from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.spark.region_spec import RegionSpec
-from fries_nb.storage.snapshot_files import read_snapshots
-from fries_nb.storage.spill import spilled
-from fries_nb.topology.topology import Topology
-from fries_nb.topology.wiring import Wiring, wirings_of
+from fries_nb.storage.snapshot_files import read_snapshots, spilled
+from fries_nb.topology.topology import Topology, Wiring, wirings_of
 from fries_nb.transport.envelopes import TakePart
 from fries_nb.worker.events import Instruction
 from fries_nb.worker.worker import Worker

@@ -18,37 +18,32 @@ from fries_nb.connectors.sink import ClaimedSink, Sink
 from fries_nb.connectors.source import Split
 from fries_nb.connectors.worker_reader import SourcePlan
 from fries_nb.controller.controller import Controller
-from fries_nb.controller.deferred_changes import with_deferred
 from fries_nb.controller.events import HostLost, HostsUnfit
-from fries_nb.dataflow.catalog_endpoints import CatalogTable
-from fries_nb.dataflow.endpoints import DeltaTable, Memory, ParquetFiles
+from fries_nb.controller.known_changes import with_deferred
+from fries_nb.dataflow.endpoints import CatalogTable, DeltaTable, Memory, OwnSink, ParquetFiles
 from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.kafka_endpoint import Kafka
-from fries_nb.dataflow.own_endpoints import OwnSink
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import CheckpointError, DataflowError
-from fries_nb.operators.definitions import Name, gone, imported
+from fries_nb.operators.state import Name, gone, imported
 from fries_nb.spark import interrupt
 from fries_nb.spark.catalog import sink_of
 from fries_nb.spark.driver import Driver
 from fries_nb.spark.driver_listener import Listener
-from fries_nb.spark.job_failures import JobFailure
 from fries_nb.spark.region_spec import Options, RegionSpec
 from fries_nb.spark.session import LOOPBACK, Session, driver_interface, start_or_find
 from fries_nb.spark.shipping import pickled
-from fries_nb.spark.stage import HostStage
-from fries_nb.spark.staged_tables import stage_table, stage_update
-from fries_nb.spark.staging import make_scratch, plan_source, remove_scratch
+from fries_nb.spark.stage import HostStage, JobFailure
+from fries_nb.spark.staging import make_scratch, plan_source, remove_scratch, stage_table, stage_update
 from fries_nb.storage.checkpoint_store import SINKS, CheckpointStore
+from fries_nb.storage.durable import NO_KEY
 from fries_nb.storage.locations import absolute, encoded, join, resolved
-from fries_nb.storage.seals import NO_KEY
 from fries_nb.storage.snapshot_files import SnapshotStore
 from fries_nb.trace import SourceRow, place_of
-from fries_nb.transport.connections import make_room
 from fries_nb.transport.control import ControlServer
 from fries_nb.transport.payloads import LARGEST
-from fries_nb.transport.sockets import RunKeys, make_keys
+from fries_nb.transport.sockets import RunKeys, make_keys, make_room
 
 
 @dataclass(frozen=True)

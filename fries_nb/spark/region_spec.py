@@ -12,20 +12,20 @@ import msgspec
 from fries_nb.checkpoints import Restoration
 from fries_nb.connectors.sink import ClaimedSink
 from fries_nb.connectors.worker_reader import SourcePlan
+from fries_nb.dataflow.arguments import is_duration
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.limits import is_duration
 from fries_nb.errors import DataflowError, OperatorError, exception_text
 from fries_nb.messages import WorkerId
-from fries_nb.operators.definitions import Definitions, note
+from fries_nb.operators.state import Definitions, note
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.storage.snapshot_files import SnapshotStore
+from fries_nb.topology.partitioning import RoutingTable
 from fries_nb.topology.progress_locations import Watermarks, progress_of
-from fries_nb.topology.routing_table import RoutingTable
 from fries_nb.topology.topology import Topology
 from fries_nb.trace import EarlierRecords
 from fries_nb.transport.sockets import HostKeys
-from fries_nb.worker.redistribution import Redistribution
+from fries_nb.worker.snapshot import Redistribution
 
 
 @dataclass(frozen=True)

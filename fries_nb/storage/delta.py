@@ -3,6 +3,18 @@
 The files are in the table's directory and invisible until the log lists them. A transaction records the run and the
 commit number, and the log keeps the last commit number of each run, so a commit is added once however often it is
 retried. The package ``deltalake`` reads and writes the log; Spark needs no additional jar.
+
+Conversion of rows to the column types of a Delta table; columns that cannot be converted are refused.
+
+Sinks convert incoming rows, to the columns that the table had when they began; the driver checks again before it writes
+the checkpoint's record, against the table's current columns (see ``delta``).
+
+>>> fit = TableColumns("the Delta table t", pa.schema([pa.field("n", pa.float64(), nullable=False)])).fit
+>>> fit(pa.record_batch({"n": [1], "u": pa.array([200], pa.uint8())})).schema.types
+[DataType(double), DataType(int16)]
+>>> fit(pa.record_batch({"n": [None]}))
+Traceback (most recent call last):
+fries_nb.errors.ColumnError: column 'n' is NOT NULL in the Delta table t and a row has no value for it; give it one ...
 """
 
 from __future__ import annotations
@@ -20,10 +32,91 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from fries_nb.errors import SinkError, SourceError, close_match
-from fries_nb.storage.delta_columns import TableColumns
+from fries_nb.dataflow.columns import HeldBy, NotHeldError, alike, fixed, held, taken
+from fries_nb.errors import ColumnError, SinkError, SourceError, close_match
 from fries_nb.storage.locations import join, locate
-from fries_nb.storage.schemas import unified
+from fries_nb.storage.part_files import unified
+
+
+class TableColumns:
+    """The columns of one table.
+
+    Args:
+        table: description of the table.
+        columns: its columns; empty if the table is to be created.
+
+    Attributes:
+        table: the description.
+        columns: the columns.
+    """
+
+    def __init__(self, table: str, columns: pa.Schema) -> None:
+        self.table = table
+        self.columns = fixed(columns)
+        self._required = [field.name for field in columns if not field.nullable]
+        self._came: pa.Schema | None = None
+        self._goal = self.columns
+
+    def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch in the types of the table's columns; new columns in types that Delta supports.
+
+        Raises:
+            ColumnError: a column, or a value in it, does not fit.
+        """
+        if batch.schema is not self._came and batch.schema != self._came:
+            self._goal = self.joined(batch.schema)
+            self._came = batch.schema
+        as_it_is = self._goal == batch.schema
+        if as_it_is and not self._required:
+            return batch
+        arrays = [self._taken(field, values) for field, values in zip(self._goal, batch.columns, strict=True)]
+        return batch if as_it_is else pa.RecordBatch.from_arrays(arrays, schema=self._goal)
+
+    def joined(self, schema: pa.Schema) -> pa.Schema:
+        """These columns with their types in the table; new ones with the types that they would get.
+
+        Raises:
+            ColumnError: a column does not fit, whatever its values.
+        """
+        new = [name for name in schema.names if name not in self.columns.names]
+        if twins := alike([*self.columns.names, *new]):
+            known, name = twins
+            problem = f"differs from {known!r} in {self.table} only in case, which the table ignores; rename it"
+            raise self.refused(name, problem)
+        for name in self._required:
+            if name not in schema.names:
+                self._taken(self.columns.field(name), pa.nulls(1))
+        return pa.schema([self._as_table(field) for field in schema])
+
+    def _as_table(self, field: pa.Field) -> pa.Field:
+        column = self.columns.field(field.name) if field.name in self.columns.names else None
+        if column is not None:
+            self._taken(column, pa.array([], field.type))
+            return pa.field(field.name, column.type)
+        try:
+            return field.with_type(held(field.type, HeldBy.DELTA))
+        except NotHeldError as error:
+            words = f"is {field.type}, {HeldBy.DELTA.value}; {error.remedy}"
+            raise self.refused(field.name, words, [pa.field(field.name, pa.null())]) from None
+
+    def _taken(self, field: pa.Field, values: pa.Array) -> pa.Array:
+        column = self.columns.field(field.name) if field.name in self.columns.names else field
+        try:
+            return taken(column, values, self.table)
+        except ValueError as error:
+            raise self.refused(field.name, str(error)) from error
+
+    def refused(self, column: str, words: str, open_: Iterable[pa.Field] = ()) -> ColumnError:
+        """The error, with the table's columns, and the other columns with unrestricted types.
+
+        Args:
+            column: name of the column that does not fit.
+            words: why, as the end of a sentence.
+            open_: other columns.
+        """
+        before = fixed(pa.schema([*self.columns, *open_])).serialize().to_pybytes()
+        return ColumnError(f"column {column!r} {words} in the operator", column, before)
+
 
 _CHECK = "delta.constraints."
 _IN_UTC = "%Y-%m-%dT%H:%M:%S.%fZ"  # as are all times with a zone in a table

@@ -19,11 +19,9 @@ from __future__ import annotations
 
 import msgspec
 
-from fries_nb.dataflow.catalog_endpoints import CatalogTable
-from fries_nb.dataflow.endpoints import DeltaTable, Memory, ParquetFiles
+from fries_nb.dataflow.endpoints import CatalogTable, DeltaTable, Memory, OwnSink, OwnSource, ParquetFiles, described
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.dataflow.kafka_endpoint import Kafka
-from fries_nb.dataflow.own_endpoints import OwnSink, OwnSource, described
 from fries_nb.operators.state import keeps_state
 from fries_nb.storage.locations import absolute
 

@@ -1,20 +1,28 @@
-"""Snapshots of workers as files, written by a separate thread of the host, so that no tuple waits for storage."""
+"""Snapshots of workers as files, written by a separate thread of the host, so that no tuple waits for storage.
+
+Spilling of record batches to a host's disk, as memory-mapped files that the system loads and evicts as needed.
+
+Each call writes one file, maps it and unlinks it, so that no file remains, however the process ends.
+"""
 
 from __future__ import annotations
 
+import os
 import queue
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
+import pyarrow as pa
 
 from fries_nb.checkpoints import Checkpoint, Snapshot
-from fries_nb.errors import CheckpointError, exception_text
+from fries_nb.errors import CheckpointError, RunError, exception_text
 from fries_nb.messages import Saved, WorkerId
-from fries_nb.storage.durable import read_file, write_file
+from fries_nb.storage.durable import NO_KEY, read_file, sealed, unsealed, write_file
 from fries_nb.storage.locations import encoded, join, locate
-from fries_nb.storage.seals import NO_KEY, sealed, unsealed
 
 STATES = "states"
 
@@ -144,3 +152,30 @@ class Saver(threading.Thread):
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def spilled(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The same batches, mapped from a file in the host's scratch space (Spark's, if configured).
+
+    Raises:
+        RunError: the file cannot be written.
+    """
+    directory = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
+    try:
+        return [batch for schema, some in groupby(batches, _schema) for batch in _mapped(schema, list(some), directory)]
+    except OSError as error:
+        raise RunError(f"tuples that wait cannot be spilled to {directory}: {error}") from error
+
+
+def _schema(batch: pa.RecordBatch) -> pa.Schema:
+    return batch.schema
+
+
+def _mapped(schema: pa.Schema, batches: Sequence[pa.RecordBatch], directory: str) -> list[pa.RecordBatch]:
+    with tempfile.NamedTemporaryFile(prefix="fries-spill-", dir=directory) as file:
+        with pa.ipc.new_stream(pa.PythonFile(file, mode="w"), schema) as stream:
+            for batch in batches:
+                stream.write_batch(batch)
+        file.flush()
+        with pa.memory_map(file.name) as mapped:
+            return list(pa.ipc.open_stream(mapped))

@@ -31,11 +31,10 @@ from typing import Any
 
 from fries_nb.checkpoints import CommittedChange, Restoration
 from fries_nb.controller import events as said
-from fries_nb.controller.controller import Controller
-from fries_nb.controller.deferred_changes import with_deferred
-from fries_nb.controller.event_queue import EventQueue
+from fries_nb.controller.controller import Controller, EventQueue
+from fries_nb.controller.known_changes import with_deferred
+from fries_nb.dataflow.arguments import Limit
 from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.limits import Limit
 from fries_nb.messages import Chained, WorkerId
 from fries_nb.operators.instance import Instance
 from fries_nb.testing.clock import ManualClock

@@ -21,7 +21,7 @@ from fries_nb.testing.readers import Rows, plans_of
 from fries_nb.testing.store import Store
 from fries_nb.topology.progress_locations import Watermarks, progress_of
 from fries_nb.topology.topology import Topology
-from fries_nb.worker.redistribution import Redistribution
+from fries_nb.worker.snapshot import Redistribution
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fries_nb.dataflow.endpoints import memory, rate
-from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.graph import ROOT, Edge, Emits, Graph, Kind, Operator, Partitioning, StreamScope
 from fries_nb.dataflow.hidden_columns import HIDDEN
-from fries_nb.dataflow.scopes import ROOT, StreamScope
 
 Row = dict[str, Any]
 

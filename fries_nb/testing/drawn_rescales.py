@@ -16,7 +16,7 @@ from fries_nb.testing import stamp_functions as fns
 from fries_nb.testing.drawn_flows import DrawnFlow, Node
 from fries_nb.testing.faults import Faults
 from fries_nb.testing.scenarios import ALL_SCHEDULES, Scenario, Wish
-from fries_nb.topology.expansion import workers_of
+from fries_nb.topology.topology import workers_of
 
 CUSTOMERS = 12
 """Number of keys, of which each move of some hundred bins moves a few."""

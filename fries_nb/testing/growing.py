@@ -15,8 +15,7 @@ from fries_nb.messages import WorkerId
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.faults import Faults
 from fries_nb.testing.scenarios import Scenario, draw_focused
-from fries_nb.topology.expansion import workers_of
-from fries_nb.topology.topology import Topology
+from fries_nb.topology.topology import Topology, workers_of
 from fries_nb.trace import Record, TraceFlow
 
 

@@ -39,13 +39,12 @@ from fries_nb.testing.readers import Supply, plans_of, positions_of
 from fries_nb.testing.seeded_chains import SeededChains
 from fries_nb.testing.seeded_progress import Admits, SeededProgress
 from fries_nb.testing.seeded_trials import SeededTrials
-from fries_nb.topology.routing_table import RoutingTable
-from fries_nb.topology.topology import Topology
-from fries_nb.topology.wiring import wire, wirings_of
+from fries_nb.topology.partitioning import RoutingTable
+from fries_nb.topology.topology import Topology, wire, wirings_of
 from fries_nb.worker import events as heard
 from fries_nb.worker.chaining import Fused, SplitOff
-from fries_nb.worker.out_channel import SendFrame
-from fries_nb.worker.redistribution import Redistribution
+from fries_nb.worker.outbox import SendFrame
+from fries_nb.worker.snapshot import Redistribution
 from fries_nb.worker.worker import Worker
 
 

@@ -15,18 +15,19 @@ from fries_nb.connectors.source import (
     SPLITS_PER_SOURCE,
     Position,
     Split,
+    TimeColumn,
+    as_ticks,
     restored_positions,
     split_count,
     splits_of,
 )  # fmt: skip
-from fries_nb.connectors.time_column import TimeColumn, as_ticks
 from fries_nb.connectors.worker_reader import Positions, SourcePlan, WorkerReader, open_reader, planned
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import AdoptSplits, Drain, SetRate, SplitsRead, WorkerId
 from fries_nb.operators.instance import Instance
 from fries_nb.trace import ROW_BITS
 from fries_nb.worker.events import GiveUpSplits, Supplied
-from fries_nb.worker.redistribution import Redistribution
+from fries_nb.worker.snapshot import Redistribution
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from fries_nb.controller import events as said
 from fries_nb.messages import WorkerId
 from fries_nb.testing.cluster import Cluster
-from fries_nb.topology.expansion import may_chain
+from fries_nb.topology.topology import may_chain
 from fries_nb.worker.worker import Worker
 
 

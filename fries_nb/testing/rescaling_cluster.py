@@ -30,11 +30,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fries_nb.controller import events as said
-from fries_nb.controller.bin_moves import senders_of
+from fries_nb.controller.moves import senders_of
 from fries_nb.errors import DataflowError
 from fries_nb.testing.growing import GrowingCluster
+from fries_nb.topology.partitioning import RoutingTable
 from fries_nb.topology.progress_locations import is_tracked
-from fries_nb.topology.routing_table import RoutingTable
 
 MOST_WORKERS = 4
 """Number of workers of an operator beyond which none is added."""

@@ -18,9 +18,9 @@ from functools import cached_property
 from typing import Any
 
 from fries_nb.controller.states import ChangeState
+from fries_nb.dataflow.arguments import Limit, tuples
 from fries_nb.dataflow.endpoints import memory
 from fries_nb.dataflow.graph import Graph, Operator
-from fries_nb.dataflow.limits import Limit, tuples
 from fries_nb.dataflow.updates import Update
 from fries_nb.messages import WorkerId
 from fries_nb.planning import cover
@@ -37,7 +37,7 @@ from fries_nb.testing.drawn_flows import (
 from fries_nb.testing.faults import Faults
 from fries_nb.testing.reference_run import Reference, evaluate
 from fries_nb.testing.stamp_functions import Convert, Counter, Poison, Spoil, Unloadable, Unopenable
-from fries_nb.topology.expansion import workers_of
+from fries_nb.topology.topology import workers_of
 
 SCHEDULES = (("fries", True), ("fries", True), ("fries", False), ("epoch", True), ("naive", True))
 ALL_SCHEDULES = (

@@ -23,8 +23,8 @@ import cloudpickle
 from fries_nb.changes import Change
 from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller import events as said
+from fries_nb.dataflow.arguments import Limit
 from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update, as_updates
 from fries_nb.running.change_queue import ChangeQueue

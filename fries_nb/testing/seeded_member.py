@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fries_nb.messages import AdoptSplits, AdoptTopology, ChannelId, Drain, Fcm, Prepare, SplitsRead, WorkerId
 from fries_nb.operators.dry_run import DryRunResult
 from fries_nb.testing.virtual_threads import OwnerMark, Steps, Wait
-from fries_nb.topology.wiring import wire
+from fries_nb.topology.topology import wire
 from fries_nb.worker import events as heard
 from fries_nb.worker.rota import AHEAD_BYTES
 from fries_nb.worker.worker import Worker

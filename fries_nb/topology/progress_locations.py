@@ -1,6 +1,6 @@
 """The graph over which times travel, derived from a dataflow.
 
->>> from fries_nb.dataflow.event_time import EventTime
+>>> from fries_nb.dataflow.windowing import EventTime
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 >>> source = Operator("Src", kind=Kind.SOURCE, time=EventTime("at"))
 >>> graph = Graph("one", (source, Operator("Out", kind=Kind.SINK)), (Edge("Src", "Out"),))

@@ -5,8 +5,8 @@ epoch. An added worker is *idle*: it has channels, gets markers and ends like an
 operators on an operator's forward edges grow and shrink with it, since worker i of one sends to worker i of the next.
 
 When the topology is *widened*, senders that rebalance route rows to idle workers as well. Of a keyed operator they
-still own no bins, which are moved to them while rows flow (see ``controller.bin_moves``); idle workers of a source have
-no splits until these are moved (see ``controller.split_moves``). *Narrowing* is the reverse.
+still own no bins, which are moved to them while rows flow (see ``controller.moves``); idle workers of a source have
+no splits until these are moved (see ``controller.moves``). *Narrowing* is the reverse.
 
 A channel's id includes the epoch in which it was made, which distinguishes it from the channel of an earlier worker
 with the same index.
@@ -25,6 +25,30 @@ with the same index.
 >>> widened = grown.widened()
 >>> widened.routed("B"), widened.table("B") == topology.table("B")
 (3, True)
+
+Expansion of operators to workers, channels and chains; computed for single operators and edges on demand.
+
+Workers of one operator are equivalent, so plans are made on operators and expanded here (Fries, section 7.2).
+
+>>> from fries_nb.dataflow.graph import Operator
+>>> graph = Graph("pair", (Operator("A", workers=2), Operator("B", workers=2)), (Edge("A", "B"),))
+>>> [str(worker) for worker in workers_of(graph, "A")]
+['A[0]', 'A[1]']
+>>> [str(channel) for channel in channels_of(graph, graph.edges[0])], channel_count(graph, graph.edges)
+(['A[0]->B[0]', 'A[1]->B[1]'], 2)
+>>> chains(graph)
+(('A', 'B'),)
+
+The wiring of one worker: its chain of operators, its input channels, its out-edges.
+
+Each host derives it from the topology alone.
+
+>>> from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
+>>> graph = Graph("w1", (Operator("Src"), Operator("FD", workers=2), Operator("Sink")),
+...               (Edge("Src", "FD", Partitioning.HASH, ("c",)), Edge("FD", "Sink")))
+>>> wiring = wire(Topology.dealt(graph, hosts=1), ("FD",), 1)
+>>> [str(channel) for channel in wiring.incoming], [str(channel) for channel in wiring.edges[0].channels]
+(['Src[0]->FD[1]'], ['FD[1]->Sink[0]'])
 """
 
 from __future__ import annotations
@@ -32,14 +56,108 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from functools import cached_property
 from itertools import product
 
-from fries_nb.dataflow.graph import Edge, Graph, Partitioning
+from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
+from fries_nb.dataflow.operators import Shape, is_timed, shape_of
+from fries_nb.dataflow.traits import ColumnsOut, Holds
 from fries_nb.errors import DataflowError
 from fries_nb.messages import ChannelId, WorkerId
-from fries_nb.topology.expansion import chains, workers_of
-from fries_nb.topology.routing_table import RoutingTable
+from fries_nb.topology.partitioning import Bins, RoutingTable, routing_table
+
+
+class _Family(StrEnum):
+    """How a chain is executed: row by row, or batch by batch."""
+
+    ROWS = "rows"
+    BATCHES = "batches"
+
+
+def workers_of(graph: Graph, name: str) -> tuple[WorkerId, ...]:
+    """The workers of an operator.
+
+    Raises:
+        DataflowError: no such operator.
+    """
+    return tuple(WorkerId(name, index) for index in range(graph.operator(name).workers))
+
+
+def channels_of(graph: Graph, edge: Edge) -> Iterator[ChannelId]:
+    """The channels of an edge: worker i to worker i for forward between equal numbers, else all to all."""
+    receivers = workers_of(graph, edge.to)
+    is_forward = _is_one_to_one(graph, edge)
+    for sender in workers_of(graph, edge.source):
+        for receiver in (receivers[sender.index],) if is_forward else receivers:
+            yield ChannelId(sender, receiver)
+
+
+def channel_count(graph: Graph, edges: Iterable[Edge]) -> int:
+    """The number of channels of these edges, computed without listing them (Fries, table 7)."""
+    operators = graph.by_name
+    total = 0
+    for edge in edges:
+        senders, receivers = operators[edge.source].workers, operators[edge.to].workers
+        total += senders if _is_one_to_one(graph, edge) else senders * receivers
+    return total
+
+
+def chains(graph: Graph, chaining: bool = True) -> tuple[tuple[str, ...], ...]:
+    """The operators grouped into chains, each executed by one worker; every operator is in exactly one chain.
+
+    A chain follows forward edges between equally parallel operators that are executed alike, if the edge is the only
+    one out of its tail and into its head. It may end in a split. Operators of a kind that is not ``chained`` (see
+    ``dataflow.traits``) form a chain of one, and so does one that pauses on errors, since it blocks its chain, or that
+    is declared with ``chain=False``. A timed operator is the first of its chain. With ``chaining=False`` all chains
+    have one operator.
+    """
+    grouped: list[tuple[str, ...]] = []
+    seen: set[str] = set()
+    for first in graph.order:
+        if first in seen:
+            continue
+        chain = [first]
+        while chaining and (following := _chained_after(graph, chain[-1])) is not None:
+            chain.append(following)
+        seen.update(chain)
+        grouped.append(tuple(chain))
+    return tuple(grouped)
+
+
+def _is_one_to_one(graph: Graph, edge: Edge) -> bool:
+    workers = graph.by_name[edge.source].workers
+    return edge.partitioning is Partitioning.FORWARD and workers == graph.by_name[edge.to].workers
+
+
+def _chained_after(graph: Graph, name: str) -> str | None:
+    """The operator that continues a chain after ``name``, if there is one."""
+    out = graph.out_edges(name)
+    if len(out) != 1 or len(graph.in_edges(out[0].to)) != 1 or not _is_one_to_one(graph, out[0]):
+        return None
+    head = graph.operator(out[0].to)
+    return head.name if may_chain(graph.operator(name), head) else None
+
+
+def may_chain(tail: Operator, head: Operator) -> bool:
+    """Whether one operator may follow another in a chain, if they are connected by a one-to-one edge alone.
+
+    A chain does not cross the boundary of a loop.
+    """
+    if tail.within != head.within:
+        return False
+    family = _family(tail)
+    return family is not None and family is _family(head) and not tail.traits.routes and not is_timed(head)
+
+
+def _family(operator: Operator) -> _Family | None:
+    """How an operator is executed in a chain; ``None`` if it is not chained. Graphs read from JSON count as rows."""
+    if not (operator.traits.chained and operator.chain) or operator.on_error == "pause":
+        return None
+    if not operator.traits.runs_user_code or operator.function is None:
+        return _Family.ROWS
+    return _Family.BATCHES if shape_of(operator.function) is Shape.BATCH else _Family.ROWS
+
 
 NO_TABLES: Mapping[str, RoutingTable] = {}
 
@@ -316,3 +434,152 @@ class Topology:
 def _resized(graph: Graph, workers: Mapping[str, int]) -> Graph:
     operators = (replace(one, workers=workers.get(one.name, one.workers)) for one in graph.operators)
     return Graph(graph.name, tuple(operators), graph.edges)
+
+
+BODY_WINDOW = 32 * 1024
+"""Maximum credit window of a channel within a loop, in bytes: if the loop falls behind, rows wait in front of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutEdge:
+    """One out-edge of a chain's last operator at one of its workers.
+
+    Attributes:
+        to: the receiving operator.
+        partitioning, key: how rows are divided among the receiver's workers.
+        branch: index of the split output that the edge carries.
+        channels: the channels to the receiver's workers, by index (a single one if the edge is one to one).
+        start: index of the first receiver of a round-robin edge.
+        routed: number of channels that get rows, counted from the first; the others lead to idle workers. 0 for all.
+        hosts: index of the host of each channel's receiver; empty if every frame is to be sent alone.
+        table: the routing table of the edge when the worker was wired; ``None`` if bins are dealt evenly. It changes
+            while rows flow, as the outbox knows.
+    """
+
+    to: str
+    partitioning: Partitioning
+    key: tuple[str, ...]
+    branch: int
+    channels: tuple[ChannelId, ...]
+    start: int = 0
+    routed: int = 0
+    hosts: tuple[int, ...] = ()
+    table: RoutingTable | None = None
+
+    @property
+    def routed_channels(self) -> tuple[ChannelId, ...]:
+        """The channels that get rows."""
+        return self.channels[: self.routed] if self.routed else self.channels
+
+    @property
+    def owners(self) -> Bins:
+        """The index of the receiver that owns each bin, when the worker was wired."""
+        return routing_table(len(self.routed_channels)) if self.table is None else self.table.owners
+
+
+Needed = tuple[Mapping[str, str], ...]
+"""For each branch of an operator the key columns that its rows must have, each with the operator keyed by it."""
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """The wiring of one worker.
+
+    Attributes:
+        chain: the operators that share its thread, in topological order.
+        index: index of the parallel instance.
+        incoming: channels into the first operator; none for a source.
+        edges: out-edges of the last operator.
+        left: for a self-join, the operator whose tuples are the left side; else empty.
+        needed: for each operator of the chain what its rows must have.
+        feedback: for a loop's head, the operators whose channels to it are feedback channels.
+        keys: operator that sends by key to the key columns of its rows.
+    """
+
+    chain: tuple[Operator, ...]
+    index: int
+    incoming: tuple[ChannelId, ...]
+    edges: tuple[OutEdge, ...]
+    left: str
+    needed: tuple[Needed, ...]
+    feedback: frozenset[str] = frozenset()
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def id(self) -> WorkerId:
+        """The worker's id, which has the name of its first operator."""
+        return WorkerId(self.chain[0].name, self.index)
+
+    @property
+    def workers(self) -> tuple[WorkerId, ...]:
+        """The operator workers of the chain, in its order."""
+        return tuple(WorkerId(operator.name, self.index) for operator in self.chain)
+
+    @property
+    def branches(self) -> int:
+        """Number of outputs of the last operator."""
+        return self.chain[-1].branches
+
+    def window(self, share: int) -> int:
+        """The credit window of its input channels in bytes: a share of the host's budget, and less within a loop."""
+        first = self.chain[0]
+        return min(share, BODY_WINDOW) if first.within.level > first.traits.heads_loop else share
+
+
+def wire(topology: Topology, chain: tuple[str, ...], index: int) -> Wiring:
+    """The wiring of worker ``index`` of this chain."""
+    graph = topology.graph
+    first, last = graph.operator(chain[0]), graph.operator(chain[-1])
+    me_in, me_out = WorkerId(first.name, index), WorkerId(last.name, index)
+    in_edges = graph.in_edges(first.name)
+    incoming = [channel for edge in in_edges for channel in topology.channels_of(edge) if channel.receiver == me_in]
+    left = in_edges[0].source if first.traits.two_sided and in_edges else ""
+    edges = tuple(_out_edge(topology, edge, me_out) for edge in graph.out_edges(last.name))
+    needed = tuple(_needed_by_branch(graph, name) for name in chain)
+    feedback = frozenset(edge.source for edge in in_edges if edge.feedback)
+    keys = {edge.source: edge.key for edge in in_edges if edge.partitioning is Partitioning.HASH}
+    operators = tuple(graph.operator(name) for name in chain)
+    return Wiring(operators, index, tuple(incoming), edges, left, needed, feedback, keys)
+
+
+def wirings_of(topology: Topology, host: int) -> Iterator[Wiring]:
+    """The wirings of all workers on one host."""
+    for chain in topology.chains:
+        for index in range(topology.graph.operator(chain[0]).workers):
+            if topology.host_of(WorkerId(chain[0], index)) == host:
+                yield wire(topology, chain, index)
+
+
+def _needed_by_branch(graph: Graph, name: str) -> Needed:
+    """The key columns that an operator's rows must have, by branch, each with the operator that is keyed by it."""
+    return tuple(_needed(graph, name, branch) for branch in range(graph.operator(name).branches))
+
+
+def _needed(graph: Graph, name: str, branch: int) -> dict[str, str]:
+    needed: dict[str, str] = {}
+    ahead, seen = [edge for edge in graph.out_edges(name) if edge.branch == branch], set[str]()
+    while ahead:
+        edge = ahead.pop()
+        for column in (*edge.key, *_joined_on(graph.operator(edge.to))):
+            needed.setdefault(column, edge.to)
+        if edge.to in seen:
+            continue
+        seen.add(edge.to)
+        after = graph.operator(edge.to)
+        if after.traits.columns is ColumnsOut.SAME and (after.branches == 1 or after.traits.heads_loop):
+            ahead += graph.out_edges(edge.to)  # it adds no columns, so its input needs the key; a split asks itself
+    return needed
+
+
+def _joined_on(operator: Operator) -> tuple[str, ...]:
+    """The key of the table with which an operator joins rows."""
+    return tuple(operator.function.key) if operator.traits.holds is Holds.TABLE and operator.function else ()
+
+
+def _out_edge(topology: Topology, edge: Edge, sender: WorkerId) -> OutEdge:
+    channels = tuple(channel for channel in topology.channels_of(edge) if channel.sender == sender)
+    routed = min(len(channels), topology.routed(edge.to))
+    start = sender.index % routed
+    hosts = tuple(topology.host_of(channel.receiver) for channel in channels)
+    table = topology.tables.get(edge.to) if edge.partitioning is Partitioning.HASH else None
+    return OutEdge(edge.to, edge.partitioning, edge.key, edge.branch, channels, start, routed, hosts, table)

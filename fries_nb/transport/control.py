@@ -25,7 +25,7 @@ from fries_nb.transport.envelopes import (
     decode_to_host,
     encode,
 )
-from fries_nb.transport.pieces import Part, joined, split
+from fries_nb.transport.payloads import Part, joined, split
 from fries_nb.transport.sockets import PEERS, SILENCE_S, CurveSockets, HostKeys, Lane, RunKeys, Wakeup
 
 BURST = 1000

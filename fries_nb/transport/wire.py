@@ -36,7 +36,7 @@ from fries_nb.measurements import Measurements
 from fries_nb.messages import ChannelId, Data, End, Marker, MovedBins, Tag, Watermark
 from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.transport.envelopes import LIMIT
-from fries_nb.transport.pieces import Part
+from fries_nb.transport.payloads import Part
 
 INLINE = 8192
 """Size in bytes up to which batches are embedded in the head. ZeroMQ shares its receive buffer (8 KiB) among parts that

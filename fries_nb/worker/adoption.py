@@ -4,14 +4,14 @@ New channels open at once: their senders are granted credit, and alignment await
 ended by its sender after the last frame, and is kept until that end arrives. Rows that wait for credit on a channel to
 which no row is routed any more are sent first, so that the next epoch may remove it. When all removed channels have
 ended, and no such row waits, the epoch is adopted, and the controller is notified for each operator of the chain that
-was told. No marker is in transit meanwhile (see ``controller.rewiring``), so every marker arrives either on the old
+was told. No marker is in transit meanwhile (see ``controller.membership``), so every marker arrives either on the old
 channels or on the new ones.
 """
 
 from __future__ import annotations
 
 from fries_nb.messages import ChannelId, TopologyAdopted, WorkerId
-from fries_nb.topology.wiring import Wiring
+from fries_nb.topology.topology import Wiring
 from fries_nb.worker.alignment import Alignment, forward_channels
 from fries_nb.worker.events import Grant, Rewired
 from fries_nb.worker.inbox import Inbox

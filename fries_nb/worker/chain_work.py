@@ -25,7 +25,7 @@ from fries_nb.messages import (
     Watermark,
     WorkerId,
 )
-from fries_nb.operators.batch_size import MOST_PER_SLICE, AdaptiveBatchSize
+from fries_nb.operators.batches import MOST_PER_SLICE, AdaptiveBatchSize
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.firing import FIRED, firing_batch
 from fries_nb.operators.instance import Instance
@@ -34,7 +34,7 @@ from fries_nb.progress.agenda import Firing
 from fries_nb.progress.change_batch import CountChanges
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.topology.progress_locations import Watermarks
-from fries_nb.topology.wiring import Wiring
+from fries_nb.topology.topology import Wiring
 from fries_nb.worker.adoption import TopologyAdoption
 from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.bin_transfer import BinTransfer
@@ -42,12 +42,12 @@ from fries_nb.worker.element_meter import ElementMeter
 from fries_nb.worker.events import Grant, Instruction, Ship, Supplied, TellController
 from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
 from fries_nb.worker.input_times import Bounds
-from fries_nb.worker.meter import TurnTime
+from fries_nb.worker.meters import TurnTime
 from fries_nb.worker.outbox import Outbox, output_of
 from fries_nb.worker.pause import PauseState
 from fries_nb.worker.preparation import Preparation
 from fries_nb.worker.reports import WorkerOutput, WorkerReports
-from fries_nb.worker.slowness import Slowness
+from fries_nb.worker.rota import Slowness
 from fries_nb.worker.snapshot import refuse_another
 from fries_nb.worker.versions import Spill, Versions
 from fries_nb.worker.watermarks import input_times

@@ -47,9 +47,7 @@ from fries_nb.checkpoints import Snapshot
 from fries_nb.dataflow.graph import Partitioning
 from fries_nb.messages import Chained, WorkerId
 from fries_nb.operators.instance import Instance
-from fries_nb.topology.expansion import may_chain
-from fries_nb.topology.topology import Topology
-from fries_nb.topology.wiring import Wiring, wire
+from fries_nb.topology.topology import Topology, Wiring, may_chain, wire
 from fries_nb.worker.outbox import Outbox, output_of
 from fries_nb.worker.worker import Worker
 

@@ -44,9 +44,9 @@ from fries_nb.messages import (
 from fries_nb.operators.dry_run import DryRun, DryRunResult
 from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.change_batch import CountChanges
-from fries_nb.topology.wiring import Wiring
+from fries_nb.topology.topology import Wiring
 from fries_nb.trace import WorkerRecord
-from fries_nb.worker.out_channel import SendFrame
+from fries_nb.worker.outbox import SendFrame
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,11 @@ from collections.abc import Callable, Sequence
 
 from fries_nb.errors import OperatorError
 from fries_nb.messages import Paused, Resumed
+from fries_nb.operators.error_policy import NotUndoneError, is_retried
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.failures import row_as_json
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.recent import shown_tuple
-from fries_nb.operators.retry import NotUndoneError, is_retried
 
 
 class PauseState:

@@ -8,15 +8,34 @@ paused is never ignored, since a fix has to process it.
 A change of which nothing fails may still be doubted (see ``doubts``); it is then made only if it is forced.
 
 The schemas that arrive at sinks are reported to the controller, which knows what the sinks have accepted.
+
+What speaks against a change of which nothing fails: that it loses every row, or that a function is far slower.
+
+The current functions are run, for comparison, only if the new ones give reason to:
+
+    reason                       new functions                      current functions, on the same tuples
+    an operator drops all rows   it takes rows and gives none       it gives some
+    nothing is left              no row comes to a sink             some do
+    a function is far slower     at least ``FLOOR_NS`` for a row    at most 1 of ``TIMES_SLOWER`` of it
+
+A few rows say little about operators that drop rows by their nature, such as filters: they are judged from ``FEW`` rows
+on. The least time of several calls counts, since a first call may load a module, and a busy machine delays some. A
+batched function is judged by what further rows of a batch add, as a call costs the same for many rows.
 """
 
 from __future__ import annotations
 
 import pickle
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from weakref import WeakValueDictionary
 
+import pyarrow as pa
+
+from fries_nb.dataflow.operators import Shape, shape_of
+from fries_nb.dataflow.traits import OperatorTraits, Returns
 from fries_nb.errors import FriesError, exception_text
 from fries_nb.messages import Rehearse, Rehearsed, WorkerId
 from fries_nb.operators.dry_run import DryRun, DryRunResult, prepare
@@ -24,9 +43,215 @@ from fries_nb.operators.failures import user_traceback
 from fries_nb.operators.firing import is_firing
 from fries_nb.operators.instance import Ready
 from fries_nb.operators.recent import Recent
-from fries_nb.worker.doubts import Doubts, Tried, loses_rows
-from fries_nb.worker.trial import NotCopied, Passage, Trial, TrialFailed, TrialLayout, difference
+from fries_nb.worker.trial import NotCopied, Passage, Tally, Trial, TrialFailed, TrialLayout, difference
 from fries_nb.worker.worker import Worker
+
+TIMES_SLOWER = 100
+"""A function that takes at least so many times as long as the current one is doubted."""
+FLOOR_NS = 1_000_000
+"""Nanoseconds for a row below which no function is doubted, however fast the current one is."""
+FEW = 8
+"""Number of rows from which on it is doubted that an operator drops all of them, if it drops rows by its nature."""
+_COPIES = 16
+"""Number of times that a row is in the batch on which a batched function is measured."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A tuple of a rehearsal, and what the new functions made of it."""
+
+    start: str
+    recent: Recent
+    after: Passage
+
+
+@dataclass(frozen=True)
+class _Both:
+    """A tuple, and what the new and the current functions made of it."""
+
+    tried: Tried
+    before: Passage
+
+
+class Doubts:
+    """Compares a change, of which nothing fails, with the current configuration.
+
+    Args:
+        layout: the operators.
+        new: the trial of the new configuration, which has processed the tuples.
+        tried: the tuples.
+        finished: what came of them when time passed.
+        clock: returns nanoseconds.
+    """
+
+    def __init__(
+        self, layout: TrialLayout, new: Trial, tried: Sequence[Tried], finished: Passage, clock: Callable[[], int]
+    ) -> None:
+        self._layout = layout
+        self._new = new
+        self._present = Trial(layout, new=False, clock=clock)
+        self._tried = [one for one in tried if not one.recent.facing]
+        self._finished = finished
+        self._clock = clock
+
+    def first(self) -> str:
+        """The first doubt in one sentence, those about rows first; empty if there is none."""
+        targets = self._layout.ordered(self._layout.targets)
+        after = _total([*(one.after for one in self._tried), self._finished])
+        silent = [name for name in targets if after[name].taken and not after[name].given]
+        slow = [name for name in targets if self._least_ns(name, [one.after for one in self._tried]) >= FLOOR_NS]
+        slow_end = [name for name in targets if self._least_ns(name, [self._finished]) >= FLOOR_NS]
+        left = sum(one.after.left for one in self._tried) + self._finished.left
+        if not self._tried or not (silent or slow or slow_end or not left):
+            return ""
+        both, end = self._compared()
+        if not both:
+            return ""
+        drops = [self._drops(name, both, end) for name in silent]
+        gone = [] if left else [self._leaves_nothing(both, end)]
+        slower = [self._slower(name, both) for name in slow]
+        slower_end = [self._slower_at_the_end(name, end) for name in slow_end]
+        return next(filter(None, [*drops, *gone, *slower, *slower_end]), "")
+
+    def _compared(self) -> tuple[list[_Both], Passage]:
+        """What the current functions make of the tuples that they do not fail on, and of the end of time."""
+        both: list[_Both] = []
+        for one in self._tried:
+            try:
+                both.append(_Both(one, self._present.run(one.start, one.recent)))
+            except NotCopied:
+                return [], Passage()
+            except TrialFailed:
+                self._present = Trial(self._layout, new=False, clock=self._clock)
+        try:
+            return both, self._present.finish()
+        except TrialFailed:
+            return both, Passage()
+
+    # ---- rows
+
+    def _drops(self, name: str, both: Sequence[_Both], end: Passage) -> str:
+        after = _total([*(one.tried.after for one in both), self._finished])[name]
+        before = _total([*(one.before for one in both), end])[name]
+        needed = FEW if self._selects(name) or before.given < before.taken else 1
+        if not before.given or after.given or after.taken < needed:
+            return ""
+        return (
+            f"new {name} drops every row in the rehearsal: of {_rows(after.taken)} it leaves none, the present one "
+            f"leaves {before.given:,}"
+        )
+
+    def _leaves_nothing(self, both: Sequence[_Both], end: Passage) -> str:
+        """The doubt if rows are lost below the targets, in operators that stay as they are."""
+        after = _total([*(one.tried.after for one in both), self._finished])
+        ends = sorted(name for name, tally in after.items() if tally.taken and not tally.given)
+        kept = sum(one.before.left > 0 for one in both) + end.left
+        selects = any(map(self._selects, ends)) or kept < len(both)
+        if not kept or not ends or len(both) < (FEW if selects else 1) or any(map(self._matches, ends)):
+            return ""
+        new = " and ".join(sorted(self._layout.targets))
+        which = ", ".join(f"{name}{'' if name in self._layout.targets else ', which stays as it is,'}" for name in ends)
+        return (
+            f"with the new {new} no row is left in the rehearsal: {which} drops all that come of {_rows(len(both))}; "
+            f"with the present {new}, {kept:,} come to an end"
+        )
+
+    def _selects(self, name: str) -> bool:
+        """Whether the operator drops rows by its nature, as a filter."""
+        traits = self._traits(name)
+        return traits is not None and traits.returns is Returns.ANSWER and not traits.routes
+
+    def _matches(self, name: str) -> bool:
+        """Whether it matches rows of two sides: the few of a rehearsal may well find none."""
+        traits = self._traits(name)
+        return traits is not None and traits.two_sided
+
+    def _traits(self, name: str) -> OperatorTraits | None:
+        place = self._layout.place(name)
+        return None if place is None else place[0].instances[place[1]].operator.traits
+
+    # ---- time
+
+    def _least_ns(self, name: str, passages: Iterable[Passage]) -> float:
+        """The least time for a row, in nanoseconds; 0 if no row came to the operator."""
+        tallies = [one.tallies[name] for one in passages if name in one.tallies]
+        return min((one.ns / one.taken for one in tallies if one.taken), default=0.0)
+
+    def _slower(self, name: str, both: Sequence[_Both]) -> str:
+        after = self._least_ns(name, [one.tried.after for one in both])
+        before = self._least_ns(name, [one.before for one in both])
+        if not _is_far(after, before):
+            return ""
+        one = next(one for one in both if name in one.tried.after.tallies and name in one.before.tallies)
+        try:
+            return self._confirmed(name, one, after, before)
+        except TrialFailed:  # the tuple, processed once more, is another one to a function with state
+            return ""
+
+    def _confirmed(self, name: str, one: _Both, after: float, before: float) -> str:
+        start, recent = one.tried.start, one.tried.recent
+        if not self._is_batched(name):
+            again = self._least_ns(name, [self._new.run(start, recent)])
+            return _slower(name, min(after, again), before)
+        many = replace(recent, batch=pa.concat_batches([recent.batch] * _COPIES))
+        added = _added_ns(one.tried.after.tallies[name], self._new.run(start, many).tallies[name])
+        return _slower(name, added, _added_ns(one.before.tallies[name], self._present.run(start, many).tallies[name]))
+
+    def _slower_at_the_end(self, name: str, end: Passage) -> str:
+        """The doubt about what a function does when time has passed, as that of a window."""
+        before = self._least_ns(name, [end])
+        if not _is_far(after := self._least_ns(name, [self._finished]), before):
+            return ""
+        again = Trial(self._layout, new=True, clock=self._clock)
+        try:
+            for one in self._tried:
+                again.run(one.start, one.recent)
+            return _slower(name, min(after, self._least_ns(name, [again.finish()])), before)
+        except TrialFailed:
+            return ""
+
+    def _is_batched(self, name: str) -> bool:
+        place = self._layout.place(name)
+        instance = None if place is None else place[0].instances[place[1]]
+        return instance is not None and instance.operator.traits.batched and shape_of(instance.function) is Shape.BATCH
+
+
+def loses_rows(passages: Sequence[Passage], targets: Iterable[str]) -> bool:
+    """Whether no row is left of these tuples, or a target has taken some and given none."""
+    total = _total(passages)
+    return not any(one.left for one in passages) or any(total[name].taken and not total[name].given for name in targets)
+
+
+def _total(passages: Iterable[Passage]) -> defaultdict[str, Tally]:
+    total = defaultdict[str, Tally](Tally)
+    for passage in passages:
+        for name, tally in passage.tallies.items():
+            total[name].add(tally)
+    return total
+
+
+def _rows(count: int) -> str:
+    return "one recent row" if count == 1 else f"{count:,} recent rows"
+
+
+def _is_far(after_ns: float, before_ns: float) -> bool:
+    return after_ns >= max(FLOOR_NS, TIMES_SLOWER * before_ns) and before_ns > 0
+
+
+def _added_ns(one: Tally, many: Tally) -> float:
+    """What each further row of a batch adds, in nanoseconds; at least 1, and 0 if no further row came."""
+    rows = many.taken - one.taken
+    return max(1.0, (many.ns - one.ns) / rows) if rows > 0 else 0.0
+
+
+def _slower(name: str, after_ns: float, before_ns: float) -> str:
+    if not _is_far(after_ns, before_ns):
+        return ""
+    return (
+        f"new {name} takes {after_ns / 1e6:,.1f} ms for a row in the rehearsal, {after_ns / before_ns:,.0f} times as "
+        f"long as the present one ({before_ns / 1e6:,.4f} ms)"
+    )
+
 
 LASTS_NS = 10_000_000
 """Duration in nanoseconds after which only the first tuple of each operator is tried."""

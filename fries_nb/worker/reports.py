@@ -17,7 +17,7 @@ from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance
 from fries_nb.worker.events import Instruction, SinkWidened, TellController, Traced, Write
 from fries_nb.worker.inbox import Inbox
-from fries_nb.worker.meter import LatencyMeter
+from fries_nb.worker.meters import LatencyMeter
 from fries_nb.worker.outbox import Outbox
 
 

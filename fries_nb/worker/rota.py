@@ -23,6 +23,38 @@ which slices are not charged).
 >>> rota.ready("b", urgent=True)
 >>> rota.next()
 'b'
+
+Slowness: whether a worker should have a thread of its own, since the others of its loop would wait for its tuples.
+
+Two reasons: its tuples take long, or they wait for a service or a disk while others could run. The shell measures the
+processor time of turns with tuples that are long enough to be worth it (``may_wait``).
+
+>>> slowness = Slowness()
+>>> slowness.learn(6_000_000, 1), slowness.is_slow
+(None, False)
+>>> slowness.learn(6_000_000, 1), slowness.is_slow
+(None, True)
+>>> slowness.learn(6_000_000, 600), slowness.is_slow    # quick since
+(None, False)
+>>> for _ in range(30):                                 # a tuple waits for two milliseconds
+...     slowness.learn(2_000_000, 1)
+...     if slowness.may_wait:
+...         slowness.used(processor_ns=50_000, took_ns=2_000_000)
+>>> slowness.is_slow
+True
+
+The flush deadline: how long tuples are buffered while a host is busy.
+
+A frame costs as much as hundreds of tuples, so the deadline grows while framing takes a good share of the host's time,
+and shrinks if the host waits. A host that would wait flushes at once, whatever the deadline.
+
+>>> deadline = FlushDeadline(now_ns=0)
+>>> deadline.flushed(frames=100)
+>>> deadline.adjusted(now_ns=60_000_000)
+8000000
+>>> deadline.waited(30_000_000)
+>>> deadline.adjusted(now_ns=120_000_000)
+4000000
 """
 
 from __future__ import annotations
@@ -38,10 +70,10 @@ DEBT = 16
 AHEAD_BYTES = 128 << 10
 """Number of bytes that receivers have not processed, above which a sender is ahead of them."""
 
-M = TypeVar("M", bound=Hashable)
+H = TypeVar("H", bound=Hashable)
 
 
-class Rota(Generic[M]):
+class Rota(Generic[H]):
     """The workers that have something to do.
 
     Args:
@@ -50,12 +82,12 @@ class Rota(Generic[M]):
 
     def __init__(self, quantum_ns: int = QUANTUM_NS) -> None:
         self._quantum = quantum_ns
-        self._round: deque[M] = deque()
-        self._ahead: deque[M] = deque()
-        self._credit: dict[M, int] = {}
-        self._urgent: deque[M] = deque()
+        self._round: deque[H] = deque()
+        self._ahead: deque[H] = deque()
+        self._credit: dict[H, int] = {}
+        self._urgent: deque[H] = deque()
 
-    def ready(self, member: M, urgent: bool = False, ahead: bool = False) -> None:
+    def ready(self, member: H, urgent: bool = False, ahead: bool = False) -> None:
         """Add a worker that has something to do; idempotent.
 
         Args:
@@ -72,7 +104,7 @@ class Rota(Generic[M]):
             (self._round if ahead else self._ahead).remove(member)
             (self._ahead if ahead else self._round).append(member)
 
-    def next(self) -> M | None:
+    def next(self) -> H | None:
         """The worker to serve now; ``None`` if none is ready. To be followed by ``charge`` or ``drop``."""
         if self._urgent:
             return self._urgent.popleft()
@@ -85,7 +117,7 @@ class Rota(Generic[M]):
             order.rotate(-1)
         return None
 
-    def charge(self, member: M, spent_ns: int, busy: bool, ahead: bool = False) -> None:
+    def charge(self, member: H, spent_ns: int, busy: bool, ahead: bool = False) -> None:
         """Record a turn.
 
         Args:
@@ -100,12 +132,12 @@ class Rota(Generic[M]):
             self._credit[member] = max(self._credit[member] - max(spent_ns, 1), -DEBT * self._quantum)
             self.ready(member, ahead=ahead)
 
-    def drop(self, member: M) -> None:
+    def drop(self, member: H) -> None:
         """Remove a worker; idempotent."""
         if self._credit.pop(member, None) is not None:
             (self._ahead if member in self._ahead else self._round).remove(member)
 
-    def has_others(self, member: M) -> bool:
+    def has_others(self, member: H) -> bool:
         """Whether a worker other than this one is to be served."""
         return len(self._credit) > (member in self._credit)
 
@@ -113,3 +145,109 @@ class Rota(Generic[M]):
     def has_urgent(self) -> bool:
         """Whether a worker with an urgent event waits to be served."""
         return bool(self._urgent)
+
+
+SLOW_NS = 5_000_000
+"""Duration of a slow tuple in nanoseconds."""
+SLOW_TUPLES, WINDOW = 2, 256
+"""A worker is slow from the second slow tuple of a window of so many, until a window has none or one."""
+SUSPECT_NS = 200_000
+"""Duration of a tuple in nanoseconds from which on it may be waiting."""
+JUDGED_NS = 40_000_000
+"""Duration of the turns in nanoseconds after which it is judged whether they waited."""
+SLOW_WAITING_SHARE = 0.75
+"""Share of its turns that a worker waits from which on it is slow; on a busy machine others use up to half of them."""
+
+
+class Slowness:
+    """Learns from the durations of a worker's slices, and the processor times of its turns."""
+
+    __slots__ = ("_processor_ns", "_slow", "_took_ns", "_tuples", "_waits", "is_slow", "may_wait")
+
+    def __init__(self) -> None:
+        self.is_slow = self.may_wait = self._waits = False
+        self._slow = self._tuples = self._took_ns = self._processor_ns = 0
+
+    def learn(self, took_ns: int, taken: int) -> None:
+        """Record a slice.
+
+        Args:
+            took_ns: its duration in nanoseconds.
+            taken: its number of tuples.
+        """
+        if not taken:
+            return
+        self.may_wait = took_ns > SUSPECT_NS * taken
+        if took_ns > SLOW_NS * taken:
+            self._slow += taken
+        self._tuples += taken
+        if self._slow >= SLOW_TUPLES:
+            self.is_slow, self._slow, self._tuples = True, 0, 0
+        elif self._tuples >= WINDOW:
+            self._waits = self._waits and self.may_wait
+            self.is_slow, self._slow, self._tuples = self._waits, 0, 0
+
+    def used(self, processor_ns: int, took_ns: int) -> None:
+        """Record the processor time and the duration of a turn in nanoseconds; to be called if ``may_wait``."""
+        self._processor_ns += processor_ns
+        self._took_ns += took_ns
+        if self._took_ns >= JUDGED_NS:
+            self._waits = self._processor_ns < (1 - SLOW_WAITING_SHARE) * self._took_ns
+            self.is_slow = self.is_slow or self._waits
+            self._took_ns = self._processor_ns = 0
+
+
+SHORTEST_NS, LONGEST_NS = 4_000_000, 500_000_000
+"""Bounds of the deadline in nanoseconds."""
+INTERVAL_NS = 50_000_000
+"""Interval at which the deadline is adjusted, in nanoseconds."""
+FRAME_NS = 300_000
+"""Cost of a frame in nanoseconds, at its sender and its receiver."""
+FRAMING_SHARE = 0.2
+"""Share of the time that goes into frames above which the deadline grows."""
+WAITING_SHARE = 0.1
+"""Share of the time that a host waits above which the deadline shrinks."""
+
+
+class FlushDeadline:
+    """The deadline of one loop; adjusted at intervals.
+
+    Args:
+        now_ns: the time in nanoseconds; only differences have a meaning.
+
+    Attributes:
+        longest_ns: the deadline does not grow beyond it; latency constraints lower it.
+    """
+
+    __slots__ = ("_frames", "_ns", "_since_ns", "_waited_ns", "longest_ns")
+
+    def __init__(self, now_ns: int) -> None:
+        self.longest_ns = LONGEST_NS
+        self._ns = SHORTEST_NS
+        self._frames = self._waited_ns = 0
+        self._since_ns = now_ns
+
+    def flushed(self, frames: int) -> None:
+        """Record that so many frames were sent."""
+        self._frames += frames
+
+    def waited(self, ns: int) -> None:
+        """Record that the host has waited for so many nanoseconds."""
+        self._waited_ns += ns
+
+    def adjusted(self, now_ns: int) -> int:
+        """The deadline in nanoseconds.
+
+        Args:
+            now_ns: the time in nanoseconds.
+        """
+        passed = now_ns - self._since_ns
+        if passed >= INTERVAL_NS:
+            if self._waited_ns > passed * WAITING_SHARE:
+                self._ns = max(self._ns // 2, SHORTEST_NS)
+            elif self._frames * FRAME_NS > passed * FRAMING_SHARE:
+                self._ns *= 2
+            self._ns = min(self._ns, max(self.longest_ns, SHORTEST_NS))
+            self._frames = self._waited_ns = 0
+            self._since_ns = now_ns
+        return self._ns

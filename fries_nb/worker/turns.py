@@ -23,7 +23,7 @@ Methods are called under the shell's lock, except those for any thread, which on
 >>> from queue import SimpleQueue
 >>> from threading import Lock
 >>> from types import SimpleNamespace
->>> from fries_nb.worker.slowness import Slowness
+>>> from fries_nb.worker.rota import Slowness
 >>> class Stub:
 ...     buffers = is_ahead = awake = False
 ...     due_ns = None
@@ -53,8 +53,7 @@ from collections.abc import Callable, Collection, Hashable
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
-from fries_nb.worker.flush_deadline import FlushDeadline
-from fries_nb.worker.rota import Rota
+from fries_nb.worker.rota import FlushDeadline, Rota
 from fries_nb.worker.worker import Worker
 
 HANDOFF_NS = 10_000_000

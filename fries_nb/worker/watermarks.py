@@ -33,7 +33,7 @@ from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.progress.times import EARLIEST, LATEST, Time, moment
 from fries_nb.topology.progress_locations import Watermarks
-from fries_nb.topology.wiring import Wiring
+from fries_nb.topology.topology import Wiring
 from fries_nb.worker.input_times import Bounds, InputTimes, TrackedTimes
 
 LAST = 2**63

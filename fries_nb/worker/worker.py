@@ -41,6 +41,7 @@ from fries_nb.messages import (
 )
 from fries_nb.operators.dry_run import DryRunResult
 from fries_nb.operators.instance import Instance
+from fries_nb.worker.alignment import effects_of, failed_answer
 from fries_nb.worker.bin_transfer import BinTransfer
 from fries_nb.worker.chain_work import ChainWork
 from fries_nb.worker.events import (
@@ -67,9 +68,8 @@ from fries_nb.worker.events import (
     ToReader,
     Warned,
 )
-from fries_nb.worker.marker_actions import effects_of, failed_answer
 from fries_nb.worker.preparation import keep_ready
-from fries_nb.worker.slowness import Slowness
+from fries_nb.worker.rota import Slowness
 from fries_nb.worker.snapshot import kept
 from fries_nb.worker.versions import is_tagged
 from fries_nb.worker.watermarks import frontier_at

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import fries_nb as fn
-from fries_nb.workloads.cache import kept
+from fries_nb.workloads.payments import kept
 
 if TYPE_CHECKING:
     import duckdb

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fries_nb.workloads.frame_codec import COMPRESSION
 from fries_nb.workloads.video import (
     CLIP,
+    COMPRESSION,
     FEEDS,
     GROUP,
     Decoder,

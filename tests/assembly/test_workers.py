@@ -8,8 +8,7 @@ import fries_nb as fn
 from fries_nb.assembly.workers import Assembly
 from fries_nb.checkpoints import CommittedChange, Configuration, Restoration, without_superseded
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
-from fries_nb.topology.topology import Topology
-from fries_nb.topology.wiring import wire
+from fries_nb.topology.topology import Topology, wire
 from fries_nb.trace import Updated
 from fries_nb.worker.events import Traced
 

@@ -12,8 +12,7 @@ from pyspark import SparkContext
 
 from fries_nb.__main__ import main
 from fries_nb.errors import SessionError, see
-from fries_nb.spark.class_archive import archive_path, using_archive, writing_archive
-from fries_nb.spark.session import end_java
+from fries_nb.spark.session import archive_path, end_java, using_archive, writing_archive
 
 OPTIONS = "spark.driver.defaultJavaOptions"
 

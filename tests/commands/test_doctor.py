@@ -13,7 +13,7 @@ import fries_nb as fn
 from fries_nb.__main__ import main
 from fries_nb.commands import doctor
 from fries_nb.commands.doctor import Finding, examined, state_of
-from fries_nb.spark.memory import MachineMemory
+from fries_nb.spark.session import MachineMemory
 
 NOWHERE: Mapping[str, str] = {"PATH": "/nowhere"}
 
@@ -53,7 +53,7 @@ def test_a_machine_without_java_says_how_to_get_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is missing, so the exit code is 1."""
-    monkeypatch.setattr("fries_nb.spark.java._bundled", lambda: None)
+    monkeypatch.setattr("fries_nb.spark.session._bundled", lambda: None)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     assert main(["doctor"]) == 1

@@ -13,9 +13,8 @@ from source_contract import NOW, SECOND, kept, shipped
 
 from fries_nb.connectors import file_listing
 from fries_nb.connectors.file_formats import JsonFormat
-from fries_nb.connectors.file_listing import FileListing
+from fries_nb.connectors.file_listing import FileListing, hashed
 from fries_nb.connectors.files import FilesSource
-from fries_nb.connectors.known_files import hashed
 from fries_nb.connectors.source import Position
 
 ROWS = [{"n": n} for n in range(5)]

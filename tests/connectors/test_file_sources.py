@@ -15,15 +15,14 @@ from file_setting import LONG_AGO_S, TEXT, opened, rows_of, write_rows
 from source_contract import NOW, SECOND, kept, reader_of
 
 from fries_nb.connectors.file_formats import FORMATS
-from fries_nb.connectors.file_listing import SAY_NS, FileListing
+from fries_nb.connectors.file_listing import KEPT_GONE, SAY_NS, FileListing, KnownFiles, hashed
 from fries_nb.connectors.files import FilesSource
-from fries_nb.connectors.known_files import KEPT_GONE, KnownFiles, hashed
 from fries_nb.connectors.source import ObservedReader, Position
 from fries_nb.connectors.text_blocks import BLOCK_BYTES
 from fries_nb.connectors.worker_reader import planned
 from fries_nb.dataflow import DataflowBuilder
-from fries_nb.dataflow.event_time import EventTime
 from fries_nb.dataflow.file_endpoints import files
+from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError
 
 

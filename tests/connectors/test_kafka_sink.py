@@ -18,10 +18,9 @@ from mock_kafka import ADD_PARTITIONS, END_TXN, PRODUCE, Broker, broker
 from patience import PATIENCE_S, looks
 from sink_contract import CHECKS, Check, Target
 
-from fries_nb.connectors import kafka_client, kafka_commits
+from fries_nb.connectors import kafka_client, kafka_sink
 from fries_nb.connectors.kafka_client import KafkaCluster
-from fries_nb.connectors.kafka_commits import COMMITS, CommitRecord, TransactionalTopic
-from fries_nb.connectors.kafka_sink import KafkaSink
+from fries_nb.connectors.kafka_sink import COMMITS, CommitRecord, KafkaSink, TransactionalTopic
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
 
@@ -132,7 +131,7 @@ def test_a_commit_that_no_broker_takes_fails_in_words(
     sink = one.sink()
     parts = closed(sink, [{"n": 1}])
     sink.prepare(parts)
-    monkeypatch.setattr(kafka_commits, "WAIT_S", 1.0)
+    monkeypatch.setattr(kafka_sink, "WAIT_S", 1.0)
     failure = r"commit 1 to topic '\w+' of .* was not confirmed within 1 s: .* is resumed"
     with kafka.down(), pytest.raises(SinkError, match=failure):
         sink.commit(1, parts)
@@ -166,7 +165,7 @@ def test_a_commit_waits_for_the_time_that_is_left(
     parts = closed(sink, [{"n": 1}])
     sink.prepare(parts)
     monkeypatch.setattr(sink._target, "_producer", client)
-    monkeypatch.setattr(kafka_commits, "time", SimpleNamespace(monotonic=lambda: 0.45 * 60 * next(looks)))
+    monkeypatch.setattr(kafka_sink, "time", SimpleNamespace(monotonic=lambda: 0.45 * 60 * next(looks)))
     with pytest.raises(SinkError, match="was not confirmed within 60 s"):
         sink.commit(1, parts)
     assert client.timeouts == pytest.approx([60, 33, 6])

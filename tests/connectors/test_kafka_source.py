@@ -17,8 +17,8 @@ from fries_nb.connectors.kafka_client import KafkaCluster
 from fries_nb.connectors.kafka_source import KafkaSource, KafkaTopic, PartitionSpan, _parts
 from fries_nb.connectors.source import ObservedReader, Position
 from fries_nb.connectors.worker_reader import open_reader, planned
-from fries_nb.dataflow.event_time import EventTime
 from fries_nb.dataflow.hidden_columns import TIME
+from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError
 from fries_nb.messages import WorkerId
 from fries_nb.progress.times import EARLIEST

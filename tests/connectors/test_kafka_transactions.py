@@ -12,9 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 from kafka_model import ModelledKafka
 from sink_contract import CHECKS, Check, Target
 
-from fries_nb.connectors import kafka_commits
-from fries_nb.connectors.kafka_commits import ATTEMPTS
-from fries_nb.connectors.kafka_sink import KafkaSink
+from fries_nb.connectors import kafka_sink
+from fries_nb.connectors.kafka_sink import ATTEMPTS, KafkaSink
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
 
@@ -26,8 +25,8 @@ class Died(BaseException):
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> ModelledKafka:
     """A modelled cluster."""
-    monkeypatch.setattr(kafka_commits, "_make_commits", lambda cluster: None)
-    monkeypatch.setattr(kafka_commits, "_last_record", lambda cluster, name: cluster.last_record(name))
+    monkeypatch.setattr(kafka_sink, "_make_commits", lambda cluster: None)
+    monkeypatch.setattr(kafka_sink, "_last_record", lambda cluster, name: cluster.last_record(name))
     return ModelledKafka()
 
 

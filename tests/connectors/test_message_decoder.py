@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fries_nb.connectors.message_decoder import MessageDecoder
+from fries_nb.connectors.kafka_source import MessageDecoder
 
 
 def encoded(*rows: Any) -> list[bytes]:

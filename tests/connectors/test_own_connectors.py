@@ -16,7 +16,7 @@ from fries_nb.connectors.own_connectors import OwnSinkCopy, OwnSourceCopy
 from fries_nb.connectors.source import splits_of
 from fries_nb.connectors.worker_reader import WorkerReader, planned
 from fries_nb.dataflow import DataflowBuilder, memory, rate
-from fries_nb.dataflow.own_endpoints import described
+from fries_nb.dataflow.endpoints import described
 from fries_nb.errors import ColumnError, DataflowError
 from fries_nb.messages import WorkerId
 from fries_nb.spark.shipping import pickled

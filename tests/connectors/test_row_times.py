@@ -20,13 +20,13 @@ from source_contract import reader_of
 from timed_sources import KINDS, NOW, Play, drawn, play, write_rows
 
 import fries_nb as fn
-from fries_nb.connectors import replay, replay_splits, replay_times, row_groups, shared_row_groups, time_bounds
+from fries_nb.connectors import replay, row_groups, time_bounds
 from fries_nb.connectors.replay import ReplaySource
-from fries_nb.connectors.replay_splits import Span, block_rows, deal
+from fries_nb.connectors.row_groups import Span, block_rows, deal
 from fries_nb.connectors.source import split_count
 from fries_nb.connectors.worker_reader import SourcePlan, WorkerReader, planned
-from fries_nb.dataflow.event_time import EventTime
 from fries_nb.dataflow.hidden_columns import TIME
+from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError
 from fries_nb.spark import staging
 from fries_nb.spark.staging import plan_source
@@ -37,7 +37,7 @@ def small_batches() -> Iterator[None]:
     """So small that files of a few rows have several, and that workers fall behind."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_groups, "BATCH_ROWS", 7)
-        patch.setattr(shared_row_groups, "RECENT_BATCHES", 2)
+        patch.setattr(row_groups, "RECENT_BATCHES", 2)
         yield
 
 
@@ -85,7 +85,7 @@ def test_a_block_is_fair_and_there_are_not_too_many(sizes: list[int], parts: int
     groups = [Span("a", number, 0, rows) for number, rows in enumerate(sizes)]
     block, total = block_rows(groups, parts), sum(sizes)
     assert block >= 1
-    assert -(-total // block) <= parts * replay_splits.BLOCKS_PER_SPLIT
+    assert -(-total // block) <= parts * row_groups.BLOCKS_PER_SPLIT
     assert block <= max(1, 2 * total // parts)
 
 
@@ -123,7 +123,7 @@ def test_workers_of_one_host_that_keep_up_decode_each_row_once(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They share what one of them has decoded, the end of a row group as well."""
-    monkeypatch.setattr(shared_row_groups, "RECENT_BATCHES", 40)
+    monkeypatch.setattr(row_groups, "RECENT_BATCHES", 40)
     rows = write_rows(tmp_path, "int64", [(list(range(2_000)), size, True)])
     game = Play(rows, rows.plan(2))
     readers, count = game.begin(3), decoded(monkeypatch)
@@ -151,7 +151,7 @@ def test_a_worker_that_falls_behind_decodes_for_itself_and_only_once(
 
 def test_row_groups_of_one_small_size_are_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is decoded by one worker, even if each worker has a host of its own."""
-    monkeypatch.setattr(replay_splits, "BLOCK_ROWS", 20)
+    monkeypatch.setattr(row_groups, "BLOCK_ROWS", 20)
     rows = write_rows(tmp_path, "int64", [(list(range(1_010)), 50, True)])
     plan, count = rows.plan(1), decoded(monkeypatch)
     assert {split.block for split in plan.splits} == {50}
@@ -166,15 +166,15 @@ def test_times_of_a_file_in_order_are_decoded_one_row_group_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Statistics say enough of all later ones."""
-    monkeypatch.setattr(replay_splits, "BLOCK_ROWS", 5)
+    monkeypatch.setattr(row_groups, "BLOCK_ROWS", 5)
     rows = write_rows(tmp_path, "int64", [(list(range(600)), 100, True)])
-    game, seen, original = Play(rows, rows.plan(1)), [], shared_row_groups.column_of
+    game, seen, original = Play(rows, rows.plan(1)), [], row_groups.column_of
 
     def seeing(file: pq.ParquetFile, group: int, column: str) -> pa.RecordBatch:
         seen.append(group)
         return original(file, group, column)
 
-    monkeypatch.setattr(shared_row_groups, "column_of", seeing)
+    monkeypatch.setattr(row_groups, "column_of", seeing)
     [reader] = game.begin(1)
     assert seen == [0]
     while not reader.exhausted:
@@ -221,7 +221,7 @@ def test_a_column_that_is_missing_is_refused_with_the_likely_one(tmp_path: Path)
 
 def test_statistics_that_lie_are_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that were wrong would make windows that are wrong."""
-    monkeypatch.setattr(replay_splits, "_least_time", lambda group, schema, column: 3)
+    monkeypatch.setattr(row_groups, "_least_time", lambda group, schema, column: 3)
     with pytest.raises(SourceError, match=r"statistics of row group 0 .* say that no at is less than 3, but one is 2"):
         reader_of(plan_of(tmp_path, {"at": [2, 5]}), 0, 1)
 
@@ -243,7 +243,7 @@ def test_times_that_no_operator_reads_are_not_decoded(tmp_path: Path, monkeypatc
     times = [random.Random(5).randint(0, 99) for _ in range(300)]
     write_rows(tmp_path, "int64", [(times, 20, True)])
     plan = planned(ReplaySource(str(tmp_path)), 2, None, EventTime("at", carried=False), "pay")
-    monkeypatch.setattr(shared_row_groups, "column_of", None)
+    monkeypatch.setattr(row_groups, "column_of", None)
     for index in range(2):
         outlined = reader_of(plan, index, 2)
         bounds: list[int] = []
@@ -303,13 +303,13 @@ def wrong(place: Any, name: str, replacement: Any) -> Callable[[pytest.MonkeyPat
     return lambda patch: patch.setattr(place, name, replacement)
 
 
-def of_another(group: Any, schema: Any, column: str, of: Any = replay_splits._least_time) -> Any:
+def of_another(group: Any, schema: Any, column: str, of: Any = row_groups._least_time) -> Any:
     """More than the least time."""
     least = of(group, schema, column)
     return None if least is None else least + 2
 
 
-def largest(self: Any, at: int, times: Any, enter: Any = replay_times._Rest.enter) -> None:
+def largest(self: Any, at: int, times: Any, enter: Any = replay._Rest.enter) -> None:
     """Maxima for minima."""
     enter(self, at, times)
     self.minima = np.maximum.accumulate(times[::-1])[::-1]
@@ -320,20 +320,20 @@ def forgetful(self: Any, row: int) -> int:
     return int(self.minima[row - self.parts[self.at].first])
 
 
-def not_looked(self: Any, split: int, row: int, least: Any = replay_times.ReplayForesight.least) -> int:
+def not_looked(self: Any, split: int, row: int, least: Any = replay.ReplayForesight.least) -> int:
     """Later row groups are not looked into."""
     self._ahead.clear()
     return least(self, split, row)  # type: ignore[no-any-return]
 
 
-def stale(self: Any, at: int, times: Any, enter: Any = replay_times._Rest.enter) -> None:
+def stale(self: Any, at: int, times: Any, enter: Any = replay._Rest.enter) -> None:
     """A row group that was entered still counts as a later one."""
     exact, later = self.exact, self.later
     enter(self, at, times)
     self.exact, self.later = exact, later
 
 
-def one_behind(self: Any, split: int, row: int, least: Any = replay_times.ReplayForesight.least) -> int:
+def one_behind(self: Any, split: int, row: int, least: Any = replay.ReplayForesight.least) -> int:
     """The row read last counts as not read."""
     return least(self, split, max(0, row - 1))  # type: ignore[no-any-return]
 
@@ -351,22 +351,22 @@ def not_advanced(self: Any, moved: Any, times: Any) -> None:
     self.by_split = time_bounds.without_ended(self.by_split, moved)
 
 
-def latest_batch(self: Any, *row: Any, batch: Any = shared_row_groups.SharedRowGroups.batch) -> Any:
+def latest_batch(self: Any, *row: Any, batch: Any = row_groups.SharedRowGroups.batch) -> Any:
     """The latest batch for any other."""
     return self._batches[-1][1:] if self._batches else batch(self, *row)
 
 
 DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "maximum for minimum": wrong(replay_times._Rest, "enter", largest),
-    "later row groups forgotten": wrong(replay_times._Rest, "least", forgetful),
-    "later row groups not looked into": wrong(replay_times.ReplayForesight, "least", not_looked),
-    "an entered row group counts as later": wrong(replay_times._Rest, "enter", stale),
-    "the row read last counts": wrong(replay_times.ReplayForesight, "least", one_behind),
-    "statistics of another row group": wrong(replay_splits, "_least_time", of_another),
-    "times of other splits": wrong(replay_times.ReplayForesight, "_enter", by_group),
+    "maximum for minimum": wrong(replay._Rest, "enter", largest),
+    "later row groups forgotten": wrong(replay._Rest, "least", forgetful),
+    "later row groups not looked into": wrong(replay.ReplayForesight, "least", not_looked),
+    "an entered row group counts as later": wrong(replay._Rest, "enter", stale),
+    "the row read last counts": wrong(replay.ReplayForesight, "least", one_behind),
+    "statistics of another row group": wrong(row_groups, "_least_time", of_another),
+    "times of other splits": wrong(replay.ReplayForesight, "_enter", by_group),
     "bounds not advanced": wrong(time_bounds.ForeseenBounds, "advance", not_advanced),
     "ended splits kept": wrong(time_bounds, "without_ended", lambda bounds, moved: dict(bounds)),
-    "rows of another batch": wrong(shared_row_groups.SharedRowGroups, "batch", latest_batch),
+    "rows of another batch": wrong(row_groups.SharedRowGroups, "batch", latest_batch),
     "blocks dealt unequally": wrong(replay, "deal", lambda groups, parts, block: deal(groups, parts, block + 1)),
 }
 

@@ -11,8 +11,7 @@ import pytest
 
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import ReplaySource
-from fries_nb.connectors.source import NumberedSource
-from fries_nb.connectors.time_column import TimeColumn
+from fries_nb.connectors.source import NumberedSource, TimeColumn
 from fries_nb.connectors.worker_reader import SourcePlan, planned
 from fries_nb.trace import SourceRow
 

@@ -18,9 +18,8 @@ from deltalake import DeltaTable, Field, Schema
 from sink_contract import CHECKS, Check, Target
 
 from fries_nb.connectors.own_connectors import OwnSinkCopy
-from fries_nb.connectors.parquet_sink import DeltaSink, ParquetSink
+from fries_nb.connectors.parquet_sink import DeltaSink, ParquetSink, TableSink
 from fries_nb.connectors.sink import Sink
-from fries_nb.connectors.table_sink import TableSink
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
 from fries_nb.storage import manifest

@@ -15,12 +15,12 @@ from pyarrow import fs
 from pyspark.sql import SparkSession
 
 import fries_nb as fn
-from fries_nb.connectors.part_writer import GROUP_ROWS, PartWriter
+from fries_nb.connectors.parquet_sink import GROUP_ROWS, PartWriter
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
+from fries_nb.spark.catalog import output
 from fries_nb.spark.launch import _sinks
-from fries_nb.spark.output import output
 from fries_nb.storage import manifest
 from fries_nb.storage.manifest import claim, commit, committed, recover, sweep
 

@@ -22,8 +22,7 @@ from fries_nb.connectors.files import FilesSource
 from fries_nb.connectors.own_connectors import OwnSourceCopy
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import ReplaySource
-from fries_nb.connectors.source import Position, Source, Split, splits_of
-from fries_nb.connectors.time_column import TimeColumn
+from fries_nb.connectors.source import Position, Source, Split, TimeColumn, splits_of
 from fries_nb.connectors.worker_reader import planned
 from fries_nb.errors import SourceError
 from fries_nb.testing.readers import ListSource

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from source_setting import rate_reader, span_reader
 
 from fries_nb.connectors.rate_schedule import RateSchedule
-from fries_nb.connectors.replay_splits import Span, plan_replay
+from fries_nb.connectors.row_groups import Span, plan_replay
 from fries_nb.connectors.source import Position
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader
 from fries_nb.dataflow import JoinTable
@@ -25,8 +25,7 @@ from fries_nb.dataflow.endpoints import replay
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.errors import SourceError
 from fries_nb.messages import WorkerId
-from fries_nb.spark.staged_tables import stage_table
-from fries_nb.spark.staging import make_scratch, plan_source, remove_scratch
+from fries_nb.spark.staging import make_scratch, plan_source, remove_scratch, stage_table
 from fries_nb.trace import ROW_BITS
 
 NOW = 1_700_000_000_000_000_000

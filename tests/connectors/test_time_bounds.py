@@ -17,8 +17,8 @@ from fries_nb.connectors import time_bounds
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.source import Position, Split
 from fries_nb.connectors.worker_reader import WorkerReader, planned
-from fries_nb.dataflow.event_time import EventTime
 from fries_nb.dataflow.hidden_columns import TIME
+from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError
 from fries_nb.messages import WorkerId
 from fries_nb.progress.times import EARLIEST

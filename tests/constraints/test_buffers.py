@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fries_nb.constraints.buffers import CEILING_BYTES, FLOOR_BYTES, ceilings, resized
+from fries_nb.constraints.reactions import CEILING_BYTES, FLOOR_BYTES, ceilings, resized
 
 NAN, UNKNOWN = float("nan"), float("-inf")
 

@@ -8,8 +8,8 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from fries_nb.constraints.combined_verdict import combined_verdict
 from fries_nb.constraints.constraint_monitor import ConstraintMonitor
+from fries_nb.constraints.judgements import combined_verdict
 from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict
 from fries_nb.dataflow import Edge, Graph, Kind, Operator, Partitioning, constraint_of
 from fries_nb.measurements import BufferMeasured, ChannelMeasured, Measurements, TaskMeasured

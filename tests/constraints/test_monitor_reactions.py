@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from monitor_setting import TASKS, Watch, buffer, channel, replace_index, replace_processor, sample, task
 
-from fries_nb.constraints.chain_candidates import longest_series
 from fries_nb.constraints.constraint_monitor import ConstraintMonitor
-from fries_nb.constraints.reactions import ChainOperators, ConstraintStatus, ResizeBuffer
+from fries_nb.constraints.reactions import ChainOperators, ConstraintStatus, ResizeBuffer, longest_series
 from fries_nb.dataflow import constraint_of, edge
 from fries_nb.measurements import (
     ChainMeasured,

@@ -8,11 +8,10 @@ from math import inf
 import pytest
 from constraint_plant import Plant
 
-from fries_nb.constraints import buffers
-from fries_nb.constraints.buffers import FLOOR_BYTES, START_BYTES
+from fries_nb.constraints import reactions
 from fries_nb.constraints.constraint_monitor import ConstraintMonitor
-from fries_nb.constraints.measured_layers import ChannelLayer
-from fries_nb.constraints.reactions import ChainOperators, ConstraintStatus, ResizeBuffer
+from fries_nb.constraints.measured_allocation import ChannelLayer
+from fries_nb.constraints.reactions import FLOOR_BYTES, START_BYTES, ChainOperators, ConstraintStatus, ResizeBuffer
 from fries_nb.constraints.windows import RunningMeans
 from fries_nb.dataflow import Edge, Graph, Kind, Operator, Partitioning, constraint_of
 from fries_nb.messages import WorkerId
@@ -102,17 +101,17 @@ def only_buffers_forgotten(patch):
 
 def exponent_unbounded(patch):
     """Formula (2) as printed."""
-    patch.setattr(buffers, "LONGEST_MS", inf)
+    patch.setattr(reactions, "LONGEST_MS", inf)
 
 
 def never_grown(patch):
     """Formula (3) is missing."""
-    patch.setattr(buffers, "GROWTH", 1.0)
+    patch.setattr(reactions, "GROWTH", 1.0)
 
 
 def grown_up_to_the_limit(patch):
     """Nothing is spared."""
-    patch.setattr(buffers, "SPARE", 1.0)
+    patch.setattr(reactions, "SPARE", 1.0)
 
 
 @pytest.mark.parametrize(

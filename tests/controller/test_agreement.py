@@ -19,8 +19,8 @@ from fries_nb.controller.events import (
     RunEnded,
     Tick,
 )
+from fries_nb.dataflow.columns import fixed
 from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.table_columns import fixed
 from fries_nb.messages import Failed, Report, WorkerId
 
 TEXT, NUMBER = (pa.schema({"x": kind}).serialize().to_pybytes() for kind in (pa.string(), pa.int64()))

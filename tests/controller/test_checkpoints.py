@@ -6,8 +6,7 @@ import pytest
 from controller_setting import FM_ALONE, FRAUD, Desk, flow, markers, only, plan, told
 
 from fries_nb.checkpoints import Checkpoint, Restoration
-from fries_nb.controller.commit_attempts import Checkpoints
-from fries_nb.controller.commit_numbers import CommitNumbers
+from fries_nb.controller.commits import Checkpoints, CommitNumbers, Recovery
 from fries_nb.controller.events import (
     CheckpointEnded,
     CheckpointKept,
@@ -24,7 +23,6 @@ from fries_nb.controller.events import (
 )
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
-from fries_nb.controller.restore_point import Recovery
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Abort, Cancel, Commit, Done, Ended, Fcm, Saved, WorkerId

@@ -20,8 +20,8 @@ from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Cancel, Commit, Done, Drain, Ended, Fcm, Installed, Move, Reconfigure, WorkerId
-from fries_nb.scheduling.stages import Send
-from fries_nb.topology.routing_table import RoutingTable
+from fries_nb.planning.schedulers import Send
+from fries_nb.topology.partitioning import RoutingTable
 
 EVERYTHING = tuple(FRAUD.by_name)
 BUT_SINK = EVERYTHING[:-1]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration
-from fries_nb.controller.deferred_changes import DeferredChanges, with_deferred
 from fries_nb.controller.events import Tell
+from fries_nb.controller.known_changes import DeferredChanges, with_deferred
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
-from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
-from fries_nb.dataflow.scopes import ROOT
+from fries_nb.dataflow.graph import ROOT, Edge, Graph, Kind, Operator
 from fries_nb.messages import ApplyDeferred, Attempt, Done, Fcm, OpenEntries, WorkerId
 
 ONE, OTHER = ROOT.nest("L"), ROOT.nest("M")

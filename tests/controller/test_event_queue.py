@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from controller_setting import FM_ALONE, Desk, markers
 
-from fries_nb.controller.event_queue import EventQueue
+from fries_nb.controller.controller import EventQueue
 from fries_nb.controller.events import Answered, Event, Instruction, Journal, Journaled, Tell, Tick
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Prepared

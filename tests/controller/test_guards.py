@@ -19,7 +19,7 @@ from fries_nb.controller.events import (
     Tick,
 )
 from fries_nb.messages import Done, Failed, Fcm, Paused, Prepare, Report, Resumed, Unguard, WorkerId
-from fries_nb.scheduling import schedule
+from fries_nb.planning.schedulers import schedule
 
 FM0, MC0 = WorkerId("FM", 0), WorkerId("MC", 0)
 FC_ALONE = plan("FC", ({"FC": "FC"}, "FC"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from controller_setting import Desk, only, told
 
-from fries_nb.controller.bin_moves import BinMoves
 from fries_nb.controller.events import (
     Answered,
     ChangeTopology,
@@ -27,9 +26,8 @@ from fries_nb.controller.events import (
 from fries_nb.controller.intake import Sources
 from fries_nb.controller.joining import JOIN_S, Joining
 from fries_nb.controller.markers import MarkerCoordinator
-from fries_nb.controller.membership import Membership, Workers
-from fries_nb.controller.rewiring import Rewiring
-from fries_nb.controller.split_moves import SplitMoves
+from fries_nb.controller.membership import Membership, Rewiring, Workers
+from fries_nb.controller.moves import BinMoves, SplitMoves
 from fries_nb.controller.states import RescalePhase
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.errors import ProtocolError
@@ -45,7 +43,7 @@ from fries_nb.messages import (
     TopologyAdopted,
     WorkerId,
 )  # fmt: skip
-from fries_nb.topology.routing_table import RoutingTable
+from fries_nb.topology.partitioning import RoutingTable
 from fries_nb.topology.topology import Topology
 
 GRAPH = Graph(

@@ -7,11 +7,10 @@ import pytest
 from fries_nb.controller.loop_attempts import LoopAttempts
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
-from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
-from fries_nb.dataflow.scopes import ROOT
+from fries_nb.dataflow.graph import ROOT, Edge, Graph, Kind, Operator
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Commit, Done, EndLoop, InputEnded, Settled, WorkerId
-from fries_nb.scheduling.stages import Send
+from fries_nb.planning.schedulers import Send
 
 INSIDE = ROOT.nest("L")
 GRAPH = Graph(

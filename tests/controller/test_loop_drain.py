@@ -16,8 +16,7 @@ from fries_nb.controller.events import (
     Tell,
     Tick,
 )
-from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
-from fries_nb.dataflow.scopes import ROOT
+from fries_nb.dataflow.graph import ROOT, Edge, Graph, Kind, Operator
 from fries_nb.messages import (
     Abort,
     ApplyDeferred,
@@ -31,7 +30,7 @@ from fries_nb.messages import (
     Settled,
     WorkerId,
 )
-from fries_nb.scheduling.fries import schedule
+from fries_nb.planning.schedulers import schedule
 
 LOOP = Graph(
     "loop",
@@ -53,7 +52,7 @@ def desk() -> Desk:
 
 def drained(one: Desk, timeout_s: float | None = None, first: int = 1) -> int:
     """Request a change of B, up to the first attempt; returns the attempt's marker."""
-    one.hear(ChangeRequested("u1", schedule(LOOP, {"B"}), {"B": b"code"}, timeout_s=timeout_s))
+    one.hear(ChangeRequested("u1", schedule("fries", LOOP, {"B"}), {"B": b"code"}, timeout_s=timeout_s))
     blocks = markers(one.answer(Prepared("u1", B)))
     assert {block.action for block in blocks} == {BlockEntries(frozenset("LB"))}
     said = [*one.answer(Done(first, L)), *one.answer(Done(first + 1, B))]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fries_nb.controller.membership import Workers
-from fries_nb.controller.rewiring import Rewiring
+from fries_nb.controller.membership import Rewiring, Workers
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.messages import TopologyAdopted, WorkerId
 from fries_nb.topology.topology import Topology

@@ -18,21 +18,19 @@ from msgspec import structs
 from soak import first_tried
 
 from fries_nb.checkpoints import Restoration
+from fries_nb.controller import commits as recovery
 from fries_nb.controller import known_changes
-from fries_nb.controller import restore_point as recovery
 from fries_nb.controller.change_steps import Changes
-from fries_nb.controller.commit_attempts import Checkpoints
-from fries_nb.controller.commit_numbers import CommitNumbers
+from fries_nb.controller.commits import Checkpoints, CommitNumbers, Recovery
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.events import Resolved
 from fries_nb.controller.failure_rules import FailureRules
 from fries_nb.controller.lifecycle import Lifecycle
 from fries_nb.controller.markers import MarkerCoordinator
-from fries_nb.controller.restore_point import Recovery
 from fries_nb.controller.states import ChangeState
 from fries_nb.controller.transactions import Transaction
 from fries_nb.errors import ProtocolError
-from fries_nb.scheduling.stages import Send, Stage
+from fries_nb.planning.schedulers import Send, Stage
 
 
 def _only_to_the_living(lane, sends, action, start=MarkerCoordinator.start):

@@ -25,10 +25,10 @@ from fries_nb.controller.events import (
     Tell,
     TopologyRequested,
 )
-from fries_nb.controller.split_moves import SplitMoves
+from fries_nb.controller.moves import SplitMoves
 from fries_nb.controller.states import SPLIT_MOVES, RescalePhase, SplitPhase
-from fries_nb.dataflow.event_time import EventTime
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
+from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import DataflowError, ProtocolError
 from fries_nb.messages import (
     AdoptSplits,

@@ -6,7 +6,7 @@ from controller_setting import FM_ALONE, FRAUD, Desk, flow, markers, only, told
 
 from fries_nb.controller.events import CheckpointEnded, CheckpointKept, HostLost, Journal, Resolved, Tell
 from fries_nb.messages import Commit, Fcm, Prepare, Reconfigure
-from fries_nb.scheduling import schedule
+from fries_nb.planning.schedulers import schedule
 
 EVERYTHING = tuple(FRAUD.by_name)
 

@@ -9,13 +9,11 @@ from itertools import product
 import pytest
 from controller_setting import FM_ALONE, flow
 
-from fries_nb.controller.commit_attempts import Checkpoints
-from fries_nb.controller.commit_numbers import CommitNumbers
+from fries_nb.controller.commits import Checkpoints, CommitNumbers, Recovery
 from fries_nb.controller.events import ChangeRequested
 from fries_nb.controller.lifecycle import Lifecycle
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Membership, Workers
-from fries_nb.controller.restore_point import Recovery
 from fries_nb.controller.states import CHANGE_MOVES, TABLES, ChangeState, HostState
 from fries_nb.controller.transactions import Transaction
 from fries_nb.errors import ProtocolError

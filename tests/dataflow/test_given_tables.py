@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from fries_nb.dataflow.endpoints import replay
-from fries_nb.dataflow.given_tables import plain_table
+from fries_nb.dataflow.endpoints import plain_table, replay
 from fries_nb.errors import SourceError
 
 NOON = datetime.datetime(2024, 1, 1, 12)

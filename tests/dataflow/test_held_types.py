@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from fries_nb.connectors.part_writer import PartWriter
-from fries_nb.dataflow.held_types import TABLE, HeldBy, NotHeldError, converted, held, held_columns
+from fries_nb.connectors.parquet_sink import PartWriter
+from fries_nb.dataflow.columns import TABLE, HeldBy, NotHeldError, converted, held, held_columns
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
-from fries_nb.storage.delta_columns import TableColumns
+from fries_nb.storage.delta import TableColumns
 
 HOUR = datetime.timedelta(hours=1)
 NOON = datetime.datetime(2024, 1, 1, 12)

@@ -19,7 +19,7 @@ import pytest
 
 import fries_nb as fn
 from fries_nb.dataflow.graph import Operator
-from fries_nb.dataflow.kept_states import why_unchangeable
+from fries_nb.dataflow.keys import why_unchangeable
 from fries_nb.dataflow.updates import check_updates
 from fries_nb.errors import DataflowError, OperatorError
 from fries_nb.messages import WorkerId

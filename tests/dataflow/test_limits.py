@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import fries_nb as fn
-from fries_nb.dataflow.arguments import checked_rate
-from fries_nb.dataflow.limits import YEAR_S, checked_limit, checked_timeout
+from fries_nb.dataflow.arguments import YEAR_S, checked_limit, checked_rate, checked_timeout
 from fries_nb.errors import DataflowError, PlanError, SourceError
 from fries_nb.spark.region_spec import Options
 

@@ -21,13 +21,11 @@ from fries_nb.dataflow import (
     memory,
     rate,
 )  # fmt: skip
+from fries_nb.dataflow.graph import ROOT
 from fries_nb.dataflow.loops import contracted
 from fries_nb.dataflow.regions import pipelined, regions
-from fries_nb.dataflow.scopes import ROOT
 from fries_nb.errors import DataflowError
-from fries_nb.topology.expansion import chains
-from fries_nb.topology.topology import Topology
-from fries_nb.topology.wiring import wire
+from fries_nb.topology.topology import Topology, chains, wire
 
 L, M = ROOT.nest("L"), ROOT.nest("L").nest("M")
 HEADS = Operator("L", kind=Kind.LOOP, within=L), Operator("M", kind=Kind.LOOP, within=M)

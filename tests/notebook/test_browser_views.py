@@ -59,7 +59,7 @@ run
 CONSTRAIN = "%fries_constrain FM MC --latency 60"
 JUDGE = """# judged
 import time
-from fries_nb.running.proposals import Proposal
+from fries_nb.running.remedies import Proposal
 from verdicts import verdict_on
 [state] = run.constraints()
 run.judged.judge([verdict_on(state.constraint, time.time() + second - 10) for second in range(10)])

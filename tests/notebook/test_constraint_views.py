@@ -25,12 +25,12 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.errors import PlanError
 from fries_nb.notebook.constraint_panel import ConstraintPanel, ProposalList
 from fries_nb.notebook.dashboard import RunView
-from fries_nb.notebook.function_sources import TypedFunctions
+from fries_nb.notebook.form import TypedFunctions
 from fries_nb.notebook.panels import WIDTHS
 from fries_nb.notebook.plots import WINDOW_S, LatencyPlot, window
 from fries_nb.notebook.static_pictures import run_svg
-from fries_nb.running.proposals import Proposal
-from fries_nb.scheduling import Plan
+from fries_nb.planning.schedulers import Plan
+from fries_nb.running.remedies import Proposal
 from fries_nb.topology.running_chains import ChainChange
 
 CONSTRAINT = LatencyConstraint(("FM", "MC"), latency_ms=60)

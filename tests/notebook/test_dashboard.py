@@ -18,7 +18,7 @@ from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.messages import Paused, WorkerId
 from fries_nb.notebook import dashboard, run_display
 from fries_nb.notebook.dashboard import RunView
-from fries_nb.notebook.function_sources import HINT, TypedFunctions
+from fries_nb.notebook.form import HINT, TypedFunctions
 from fries_nb.notebook.plots import LatencyPlot
 from fries_nb.notebook.static_pictures import Shown
 from fries_nb.notebook.widgets import DagView

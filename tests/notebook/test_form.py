@@ -11,8 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import StandIn, told
 from patience import PATIENCE_S
 
-from fries_nb.notebook.form import ChangeForm
-from fries_nb.notebook.function_sources import TypedFunctions
+from fries_nb.notebook.form import ChangeForm, TypedFunctions
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
 

@@ -15,7 +15,7 @@ from fries_nb.changes import Change
 from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.notebook.cell_outputs import GuardNotice
-from fries_nb.scheduling import schedule
+from fries_nb.planning.schedulers import schedule
 
 
 def test_the_magic_puts_changes_under_guard_unless_told_otherwise(

@@ -12,7 +12,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import StandIn, told
 
-from fries_nb.notebook import comparison_magics
+from fries_nb.notebook import questions
 from fries_nb.run import Dataflow
 
 BLOCK = re.compile(r"::\n\n((?: {4}.*\n|\n)+)")
@@ -68,7 +68,7 @@ def ready(
         return [StandIn(flow.graph()).reconfigure(change, scheduler).plan.scheduler for scheduler in schedulers]
 
     monkeypatch.setattr(Dataflow, "resume", resume)
-    monkeypatch.setattr(comparison_magics, "compare", compare)
+    monkeypatch.setattr(questions, "compare", compare)
     (tmp_path / "my reports").mkdir()
     (tmp_path / "payments.parquet").touch()
     monkeypatch.chdir(tmp_path)

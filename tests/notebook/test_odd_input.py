@@ -11,8 +11,7 @@ from notebook_shell import FRAUD, StandIn, refused, told
 
 from fries_nb.errors import RunError
 from fries_nb.notebook import known
-from fries_nb.notebook.form import ChangeForm
-from fries_nb.notebook.function_sources import TypedFunctions
+from fries_nb.notebook.form import ChangeForm, TypedFunctions
 
 NAMES = ("a'b", 'say "hi"', "Kunde ä", "客户", "A=B", "--wait", "class")
 ODD = f"""%%fries_dataflow "it's mine"

@@ -17,8 +17,7 @@ from patience import PATIENCE_S
 import fries_nb as fn
 from fries_nb.errors import DataflowError, PlanError, RunError
 from fries_nb.notebook.dashboard import RunView
-from fries_nb.notebook.form import ChangeForm
-from fries_nb.notebook.function_sources import OfferedFunctions, TypedFunctions, functions_for
+from fries_nb.notebook.form import ChangeForm, OfferedFunctions, TypedFunctions, functions_for
 
 SUPPORT = str(Path(__file__).parents[1] / "support")  # for a kernel, which has none of pytest's paths
 SHOW = f"""

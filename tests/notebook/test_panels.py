@@ -19,13 +19,12 @@ from fries_nb.changes import Change
 from fries_nb.controller.metrics import MetricsSnapshot, OperatorMetrics
 from fries_nb.controller.states import ChangeProgress, ChangeState
 from fries_nb.errors import PlanError
-from fries_nb.notebook.change_lines import why_waits
-from fries_nb.notebook.dashboard import RunView
-from fries_nb.notebook.function_sources import TypedFunctions
+from fries_nb.notebook.change_panel import why_waits
+from fries_nb.notebook.dashboard import NEWS_S, RunView, StatusLine
+from fries_nb.notebook.dashboard import PATIENCE_S as SILENCE_S
+from fries_nb.notebook.form import TypedFunctions
+from fries_nb.notebook.panels import FORMATS, FRAMES, PICTURES, SavePanel, file_of
 from fries_nb.notebook.run_moment import RunMoment
-from fries_nb.notebook.save_panel import FORMATS, FRAMES, PICTURES, SavePanel, file_of
-from fries_nb.notebook.status_bar import NEWS_S, StatusLine
-from fries_nb.notebook.status_bar import PATIENCE_S as SILENCE_S
 from fries_nb.report.host_rows import bytes_of
 from fries_nb.topology.running_chains import ChainedOperators
 

@@ -13,7 +13,7 @@ from fries_nb.controller.events import Outcome
 from fries_nb.controller.metrics import MetricsSnapshot, OperatorMetrics
 from fries_nb.messages import Paused, WorkerId
 from fries_nb.notebook.dashboard import RunView
-from fries_nb.notebook.function_sources import TypedFunctions
+from fries_nb.notebook.form import TypedFunctions
 from fries_nb.notebook.static_pictures import run_svg
 
 pytestmark = pytest.mark.usefixtures("with_fraud")

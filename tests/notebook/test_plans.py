@@ -10,7 +10,7 @@ import fries_nb as fn
 from fries_nb.dataflow.regions import regions
 from fries_nb.notebook import summaries
 from fries_nb.planning import CriticalPath, Prediction
-from fries_nb.scheduling import schedule
+from fries_nb.planning.schedulers import schedule
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
 

@@ -21,11 +21,10 @@ from fries_nb.changes import Change
 from fries_nb.controller.events import Outcome
 from fries_nb.errors import ReconfigurationError
 from fries_nb.long_calls import progress_of
-from fries_nb.notebook import progress_output
+from fries_nb.notebook import waits
 from fries_nb.notebook.endings import Ending
-from fries_nb.notebook.progress_output import PROGRESS, ProgressOutput
-from fries_nb.notebook.starts import Start
-from fries_nb.notebook.waits import change_progress
+from fries_nb.notebook.known import Start
+from fries_nb.notebook.waits import PROGRESS, ProgressOutput, change_progress
 from fries_nb.run import Dataflow
 from fries_nb.spark import session
 
@@ -53,7 +52,7 @@ def line(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     """The line of the next wait, which appears at once."""
     recorded = Recorded()
     monkeypatch.setattr(ProgressOutput, "_new_line", lambda self: recorded)
-    monkeypatch.setattr(progress_output, "APPEARS_S", 0.0)
+    monkeypatch.setattr(waits, "APPEARS_S", 0.0)
     return recorded
 
 
@@ -78,7 +77,7 @@ def test_a_start_says_what_it_waits_for(
     assert start.progress(2) == "starting 'fraud': 0 of 2 hosts have joined"
     stand_ins[0].host_processes = {0: 11, 1: 12}
     assert start.progress(2) == "starting 'fraud': all 2 hosts have joined, operators are opened"
-    monkeypatch.setattr(progress_output, "APPEARS_S", PATIENCE_S)
+    monkeypatch.setattr(waits, "APPEARS_S", PATIENCE_S)
     line.words.clear()
     told(shell, "%fries_run --replace")
     assert line.words == []
@@ -139,7 +138,7 @@ def test_it_is_off_by_the_environment_and_short_waits_have_none(
         say("nothing is shown")
     assert not line.reached.is_set()
     monkeypatch.delenv(PROGRESS)
-    monkeypatch.setattr(progress_output, "APPEARS_S", PATIENCE_S)
+    monkeypatch.setattr(waits, "APPEARS_S", PATIENCE_S)
     with ProgressOutput(shell, lambda: "waiting"):
         pass
     assert not line.reached.is_set()
@@ -149,7 +148,7 @@ def test_a_terminal_rewrites_its_line_and_other_output_has_a_line_a_step(
     shell: InteractiveShell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line of a terminal is erased in the end."""
-    terminal, printed = progress_output._TerminalLine(), progress_output._PrintedLine()
+    terminal, printed = waits._TerminalLine(), waits._PrintedLine()
     for words in ("one", "two"):
         terminal.show(words, "2 s")
     terminal.remove()
@@ -162,7 +161,7 @@ def test_a_terminal_rewrites_its_line_and_other_output_has_a_line_a_step(
         say("a step")
     assert capsys.readouterr().out == "a step\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    assert isinstance(ProgressOutput(shell, str)._new_line(), progress_output._TerminalLine)
+    assert isinstance(ProgressOutput(shell, str)._new_line(), waits._TerminalLine)
 
 
 def test_a_program_that_executes_a_notebook_gets_text_and_no_widget(
@@ -184,10 +183,10 @@ def test_a_program_that_executes_a_notebook_gets_text_and_no_widget(
 
 WAITING = """
 from fries_nb.long_calls import progress_of
-from fries_nb.notebook import progress_output
+from fries_nb.notebook import waits
 import threading
 get_ipython().run_line_magic("load_ext", "fries_nb")
-progress_output.APPEARS_S, progress_output.PERIOD_S = 0, 0.01
+waits.APPEARS_S, waits.PERIOD_S = 0, 0.01
 with progress_of("comparing 2 schedulers") as say:
     say("[epoch] surge")
     threading.Event().wait()

@@ -13,7 +13,7 @@ from patience import PATIENCE_S, until
 from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
 from fries_nb.controller.loop_states import LoopState
 from fries_nb.notebook.dashboard import RunView
-from fries_nb.notebook.function_sources import TypedFunctions
+from fries_nb.notebook.form import TypedFunctions
 from fries_nb.notebook.panels import WIDTHS, ProgressPanel
 from fries_nb.notebook.static_pictures import run_svg
 

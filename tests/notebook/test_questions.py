@@ -20,9 +20,9 @@ from report_page import Page
 
 from fries_nb.errors import DataflowError, PlanError, RunError, SessionError
 from fries_nb.notebook import magics
-from fries_nb.notebook.leftovers import Note, Notes
+from fries_nb.notebook.endings import Note, Notes
 from fries_nb.run import Dataflow
-from fries_nb.storage.processes import Machine, Process, born, this_machine
+from fries_nb.storage.claims import Machine, Process, born, this_machine
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
 

@@ -15,12 +15,11 @@ from patience import PATIENCE_S, until
 
 from fries_nb.errors import ReconfigurationError
 from fries_nb.notebook.dashboard import RunView
-from fries_nb.notebook.function_sources import TypedFunctions
-from fries_nb.notebook.host_panel import HostPanel, HostProposalRow
+from fries_nb.notebook.form import TypedFunctions
+from fries_nb.notebook.host_panel import HostPanel, HostProposalRow, RescaleView
 from fries_nb.notebook.panels import WIDTHS
-from fries_nb.notebook.rescale_view import RescaleView
 from fries_nb.notebook.static_pictures import run_svg
-from fries_nb.running.host_advice import HostProposal
+from fries_nb.running.remedies import HostProposal
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
 

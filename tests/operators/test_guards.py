@@ -30,7 +30,7 @@ from fries_nb.operators.dry_run import DryRun, prepare
 from fries_nb.operators.instance import Instance
 from fries_nb.trace import RanMany, Updated
 from fries_nb.worker.events import Traced, WorkerTick
-from fries_nb.worker.out_channel import SendFrame
+from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.snapshot import restore
 
 M = WorkerId("M", 0)

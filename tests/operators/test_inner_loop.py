@@ -16,12 +16,11 @@ from operator_setting import batch
 from row_functions import Keyed, adds, scores
 
 from fries_nb.errors import OperatorError
-from fries_nb.operators import chain_compiler, executors, inner_loop, laid_rows, loop_source
+from fries_nb.operators import chain_compiler, executors, inner_loop, rows
 from fries_nb.operators.executors import InterruptFlag, executor_of
 from fries_nb.operators.inner_loop import InnerLoop, ReturnedResult
-from fries_nb.operators.laid_rows import LaidRow
 from fries_nb.operators.outputs import Captured
-from fries_nb.operators.rows import UNKNOWN, Columns, Reads, Row
+from fries_nb.operators.rows import UNKNOWN, Columns, LaidRow, Reads, Row
 from fries_nb.operators.values import SettledColumns
 
 QUOTAS = (1, 9, 20, 64)
@@ -160,13 +159,13 @@ def _mutated(before: str, after: str) -> Callable[[pytest.MonkeyPatch], None]:
     """A mutant of the source that is generated, by a regular expression."""
 
     def mutate(monkeypatch: pytest.MonkeyPatch) -> None:
-        source_of = loop_source.source_of
+        source_of = inner_loop.source_of
 
-        def mutated(shape: loop_source.LoopShape) -> str:
+        def mutated(shape: inner_loop.LoopShape) -> str:
             return re.sub(before, after, source_of(shape))
 
-        loop_source._code_of.cache_clear()
-        monkeypatch.setattr(loop_source, "source_of", mutated)
+        inner_loop._code_of.cache_clear()
+        monkeypatch.setattr(inner_loop, "source_of", mutated)
 
     return mutate
 
@@ -275,7 +274,7 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "every function is taken to use names only": (
         "deletes_late", _patched(inner_loop, "is_by_name", lambda _: lambda function: True)),
     "columns of other types are laid": ("writes_a_narrow_value_there_is", _patched(
-        laid_rows, "_LAID", lambda laid: laid | {pa.float32().id})),
+        rows, "_LAID", lambda laid: laid | {pa.float32().id})),
     "the loop begins before columns have settled": ("aliases in place", _patched(
         inner_loop, "SETTLED", lambda _: UNKNOWN)),
     "a column that has settled in one branch has settled": (
@@ -316,9 +315,9 @@ def _setting(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Short slices are worth it, too, and no test finds the code that a mutant has generated."""
     monkeypatch.setattr(executors, "LEAST", 8)
     monkeypatch.setattr(inner_loop, "LEAST", 8)
-    loop_source._code_of.cache_clear()
+    inner_loop._code_of.cache_clear()
     yield
-    loop_source._code_of.cache_clear()
+    inner_loop._code_of.cache_clear()
 
 
 def test_a_chain_that_is_rebuilt_runs_the_new_function(captured: list[int]) -> None:

@@ -44,7 +44,7 @@ from fries_nb.operators.kinds import CALLS, OperatorCall
 from fries_nb.operators.rows import Row
 from fries_nb.operators.steps import Behind, Step, call_of
 from fries_nb.testing.cluster import Cluster
-from fries_nb.topology.expansion import chains
+from fries_nb.topology.topology import chains
 
 HELD: dict[Holds, Callable[[Any], bool]] = {
     Holds.FUNCTION: lambda held: callable(held) or callable(held.process),

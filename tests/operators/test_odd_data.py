@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from source_setting import rate_reader, span_reader
 
-from fries_nb.connectors.part_writer import PartWriter
+from fries_nb.connectors.parquet_sink import PartWriter
 from fries_nb.connectors.rate import RateSource
-from fries_nb.connectors.replay_splits import plan_replay
+from fries_nb.connectors.row_groups import plan_replay
 from fries_nb.connectors.source import SPLITS_PER_SOURCE
 from fries_nb.connectors.worker_reader import open_reader, planned
 from fries_nb.dataflow.endpoints import memory
@@ -35,8 +35,7 @@ from fries_nb.operators.instance import Instance
 from fries_nb.operators.state import KeyedState
 from fries_nb.testing.readers import transaction
 from fries_nb.topology.partitioning import bins_of_values
-from fries_nb.topology.topology import Topology
-from fries_nb.topology.wiring import wire
+from fries_nb.topology.topology import Topology, wire
 from fries_nb.worker.events import Grant
 from fries_nb.worker.snapshot import restore, saved
 from fries_nb.worker.worker import Worker

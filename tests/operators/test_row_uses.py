@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fries_nb.operators.row_uses import is_by_name
+from fries_nb.operators.rows import is_by_name
 from fries_nb.workloads.w1 import FraudDetector
 
 Row = dict[str, Any]

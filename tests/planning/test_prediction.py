@@ -17,10 +17,10 @@ from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.dataflow.regions import regions
 from fries_nb.messages import Report, WorkerId
 from fries_nb.planning import CriticalPath, Prediction
+from fries_nb.planning.schedulers import schedule
 from fries_nb.running.region_plans import planned, predicted
 from fries_nb.running.region_runner import RegionRunner
 from fries_nb.running.telemetry import Telemetry
-from fries_nb.scheduling import schedule
 
 Measured = dict[str, OperatorMetrics]
 

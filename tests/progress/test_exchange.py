@@ -12,9 +12,8 @@ from fries_nb.errors import ProtocolError
 from fries_nb.progress.antichain import Antichain, CountedAntichain
 from fries_nb.progress.change_batch import CountChange, GraphLocation
 from fries_nb.progress.exchange import HostProgress, ProgressFrame, first_counts
-from fries_nb.progress.path_summary import PathSummary
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
-from fries_nb.progress.times import start_time
+from fries_nb.progress.times import PathSummary, start_time
 from fries_nb.progress.tracker import Tracker
 from fries_nb.testing.draws import Draws
 from fries_nb.testing.network import LaneKind, SeededNetwork

@@ -16,8 +16,7 @@ from progress_observer import unshrunk
 
 from fries_nb.errors import ProtocolError, TokenError
 from fries_nb.progress.change_batch import ChangeBatch, GraphLocation, moving
-from fries_nb.progress.token_keepers import TokenKeepers
-from fries_nb.progress.tokens import Lost, SavedTokens, TokenBook, token_counts
+from fries_nb.progress.tokens import Lost, SavedTokens, TokenBook, TokenKeepers, token_counts
 
 HERE = GraphLocation("W")
 

@@ -11,9 +11,8 @@ from progress_observer import Observer, below, drawn_graph, ends_of, least_of, u
 
 from fries_nb.errors import DataflowError, ProtocolError
 from fries_nb.progress.change_batch import ChangeBatch, CountChange, GraphLocation
-from fries_nb.progress.path_summary import PathSummary, identity, minimal
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
-from fries_nb.progress.times import precedes
+from fries_nb.progress.times import PathSummary, identity, minimal, precedes
 from fries_nb.progress.tracker import Tracker
 
 GRAPHS = 150

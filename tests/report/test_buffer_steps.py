@@ -11,8 +11,8 @@ import pytest
 from report_page import NASTY
 
 from fries_nb.constraints.judgements import BufferSize
-from fries_nb.report import buffer_steps
-from fries_nb.report.buffer_steps import MOST_LINES, buffers_svg, lines_of
+from fries_nb.report import constraint_bars
+from fries_nb.report.constraint_bars import MOST_LINES, buffers_svg, lines_of
 from fries_nb.topology.running_chains import ChainChange
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -82,7 +82,7 @@ SABOTAGE = {
 @pytest.mark.parametrize("name", SABOTAGE)
 def test_a_wrong_picture_breaks_a_law(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The laws are not empty."""
-    monkeypatch.setattr(buffer_steps, *SABOTAGE[name])
+    monkeypatch.setattr(constraint_bars, *SABOTAGE[name])
     svg, broken = drawn(), 0
     for law in LAWS:
         try:

@@ -17,9 +17,8 @@ from fries_nb.changes import ChangeResult
 from fries_nb.controller.events import WorkerOutcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import WorkerId
-from fries_nb.report.change_replay import ChangeReplay, operations_around
-from fries_nb.report.replay_steps import ReplayKind, ReplayStep, replay_steps
-from fries_nb.scheduling import SCHEDULERS, Plan, schedule
+from fries_nb.planning.schedulers import SCHEDULERS, Plan, schedule
+from fries_nb.report.change_replay import ChangeReplay, ReplayKind, ReplayStep, operations_around, replay_steps
 from fries_nb.trace import Ran, RanMany, Updated
 
 VERSIONS = ("old", "both", "new")

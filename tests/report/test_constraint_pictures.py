@@ -16,10 +16,9 @@ from fries_nb.constraints.judgements import ConstraintPoint, ConstraintState, st
 from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.controller.history import Point
 from fries_nb.dataflow.constraints import LatencyConstraint
-from fries_nb.report import constraint_bars, latency_bands
+from fries_nb.report import constraint_bars, latency
 from fries_nb.report.constraint_bars import CAUSES, constraint_svg, in_figures, latency_text
-from fries_nb.report.latency import latency_svg
-from fries_nb.report.latency_bands import MOST_BANDS, bands_of
+from fries_nb.report.latency import MOST_BANDS, bands_of, latency_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 CONSTRAINT = LatencyConstraint(("FC", "FM", "MC"), latency_ms=100)
@@ -244,6 +243,6 @@ def test_an_hour_is_thinned_and_keeps_its_peak() -> None:
     latencies[1_234] = (10.0, 900.0)
     [band] = bands_of(points_of(*latencies))
     spots = list(band.spots)
-    assert len(spots) <= latency_bands._MOST_POINTS
+    assert len(spots) <= latency._MOST_POINTS
     assert max(worst for *_, worst in spots) == 900.0
     assert {mean for _, mean, _ in spots} == {10.0}

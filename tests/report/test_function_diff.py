@@ -12,7 +12,7 @@ import pytest
 
 import fries_nb as fn
 from fries_nb.dataflow.windowing import WindowFunction
-from fries_nb.report.function_diff import MOST_CHARS, MOST_SHOWN, diff_html, function_diff
+from fries_nb.report.change_rows import MOST_CHARS, MOST_SHOWN, diff_html, function_diff
 from fries_nb.workloads.fraud import Combine, MerchantModel
 
 CLASS = """

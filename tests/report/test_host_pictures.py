@@ -15,8 +15,7 @@ from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
 from fries_nb.report import Place, Story, run_page
 from fries_nb.report.host_rows import before_now, hosts_svg, phrase_of, read_aloud, runs_of
 from fries_nb.report.theme import BLUE
-from fries_nb.topology.partitioning import BINS
-from fries_nb.topology.routing_table import RoutingTable
+from fries_nb.topology.partitioning import BINS, RoutingTable
 from fries_nb.topology.topology import Topology
 
 

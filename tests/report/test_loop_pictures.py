@@ -12,8 +12,7 @@ from loop_graphs import loop_graphs
 from fries_nb.dataflow import DataflowBuilder, Graph, memory, rate
 from fries_nb.report import layout as layouts
 from fries_nb.report.dag import dag_png, dag_svg
-from fries_nb.report.edge_paths import Box
-from fries_nb.report.layout import Layout, layout
+from fries_nb.report.layout import Box, Layout, layout
 
 
 def same(row):

@@ -9,7 +9,7 @@ from report_page import NASTY
 
 from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
 from fries_nb.controller.loop_states import LoopState
-from fries_nb.report.frontier_rows import frontiers_svg, loops_svg, progress_svgs
+from fries_nb.report.host_rows import frontiers_svg, loops_svg, progress_svgs
 
 SVG = "{http://www.w3.org/2000/svg}"
 LETTER = 6.5

@@ -23,6 +23,7 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator
 from fries_nb.errors import RunError
 from fries_nb.messages import WorkerId
+from fries_nb.planning.schedulers import SCHEDULERS, schedule
 from fries_nb.report import (
     Comparison,
     ComparisonRow,
@@ -35,7 +36,6 @@ from fries_nb.report import (
     write_page,
 )
 from fries_nb.report.change_replay import ChangeReplay
-from fries_nb.scheduling import SCHEDULERS, schedule
 from fries_nb.trace import ROW_BITS
 from fries_nb.workloads.fraud import MerchantModel
 

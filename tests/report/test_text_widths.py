@@ -19,8 +19,8 @@ from fries_nb.report.dag import dag_png, dag_svg
 from fries_nb.report.host_rows import hosts_svg
 from fries_nb.report.latency import latency_svg
 from fries_nb.report.layout import FACT_SIZE, NAME_SIZE, layout
-from fries_nb.report.text_widths import fitted, text_width
-from fries_nb.topology.routing_table import RoutingTable
+from fries_nb.report.markup import fitted, text_width
+from fries_nb.topology.partitioning import RoutingTable
 
 SVG = "{http://www.w3.org/2000/svg}"
 # In Chromium, in DejaVu Sans Bold at 13 px.

@@ -8,8 +8,7 @@ import time
 import pytest
 
 from fries_nb.controller.events import CommitsHeld
-from fries_nb.running.held_commits import QUIET_S, HeldCommits
-from fries_nb.running.run_end import UncommittedCheck
+from fries_nb.running.run_end import QUIET_S, HeldCommits, UncommittedCheck
 from fries_nb.running.source_states import Explanation
 
 FULL = "the record could not be written: no space left on device"

@@ -9,7 +9,7 @@ from queue_setting import Desk, function
 from remedy_setting import REASON, WINDOW_S, ConstrainedDesk
 
 from fries_nb.dataflow import constraint_of
-from fries_nb.dataflow.lighter import lighter
+from fries_nb.dataflow.updates import lighter
 from fries_nb.errors import DataflowError, PlanError
 
 

@@ -15,8 +15,7 @@ from fries_nb.spark import host_chains
 from fries_nb.spark.host_chains import HostChains
 from fries_nb.spark.host_loop import HostLoop
 from fries_nb.spark.hosted_worker import HostedWorker
-from fries_nb.topology.topology import Topology
-from fries_nb.topology.wiring import wire
+from fries_nb.topology.topology import Topology, wire
 from fries_nb.worker.chaining import PATIENCE_NS
 from fries_nb.worker.events import Arrived, Directed, Grant, Granted, SendFrame
 from fries_nb.worker.worker import Worker

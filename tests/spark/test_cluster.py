@@ -14,8 +14,8 @@ from run_setting import ended_runs
 from soak import SOAK
 
 import fries_nb as fn
-from fries_nb.spark.job_failures import failure_of
-from fries_nb.spark.package import pack
+from fries_nb.spark.shipping import pack
+from fries_nb.spark.stage import failure_of
 
 LACKING = """
 import sys

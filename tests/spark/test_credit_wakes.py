@@ -15,7 +15,7 @@ from fries_nb.messages import ChannelId, Data, Fcm, WorkerId
 from fries_nb.spark.host_loop import HostLoop
 from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.worker.events import Arrived, Directed, Granted
-from fries_nb.worker.out_channel import SendFrame
+from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.worker import Worker
 
 

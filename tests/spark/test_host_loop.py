@@ -18,8 +18,7 @@ from patience import PATIENCE_S
 
 from fries_nb.spark.host_loop import HostLoop
 from fries_nb.worker import turns
-from fries_nb.worker.flush_deadline import FlushDeadline
-from fries_nb.worker.slowness import JUDGED_NS
+from fries_nb.worker.rota import JUDGED_NS, FlushDeadline
 from fries_nb.worker.turns import Turns
 
 

@@ -18,7 +18,7 @@ from run_setting import ended_runs, until
 
 import fries_nb as fn
 from fries_nb.connectors import kafka_client
-from fries_nb.connectors.kafka_commits import COMMITS
+from fries_nb.connectors.kafka_sink import COMMITS
 from fries_nb.errors import DataflowError, SinkError, SourceError
 
 

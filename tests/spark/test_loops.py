@@ -29,8 +29,7 @@ from run_setting import ended_runs, until
 
 import fries_nb as fn
 from fries_nb.run import Run
-from fries_nb.workloads.edges import generated, karate
-from fries_nb.workloads.graphs import DAMPING, components_flow, labels, pagerank_flow, ranks
+from fries_nb.workloads.graphs import DAMPING, components_flow, generated, karate, labels, pagerank_flow, ranks
 
 ROWS = 300
 MEMORY_PART = 0.5

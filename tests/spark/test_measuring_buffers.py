@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from fries_nb.constraints.buffers import START_BYTES
+from fries_nb.constraints.reactions import START_BYTES
 from fries_nb.dataflow.constraints import constraint_of
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.messages import WorkerId

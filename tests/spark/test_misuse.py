@@ -16,10 +16,10 @@ from patience import PATIENCE_S, until
 from pyspark.sql import SparkSession
 
 import fries_nb as fn
-from fries_nb.connectors.replay_splits import plan_replay
+from fries_nb.connectors.row_groups import plan_replay
 from fries_nb.errors import CheckpointError, DataflowError, SessionError, SourceError
 from fries_nb.run import Run
-from fries_nb.spark.output import output
+from fries_nb.spark.catalog import output
 from fries_nb.spark.region_spec import Options
 
 

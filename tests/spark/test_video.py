@@ -9,8 +9,7 @@ from patience import PATIENCE_S
 from run_setting import ended_runs, until
 
 import fries_nb as fn
-from fries_nb.workloads.marquee import Marquee
-from fries_nb.workloads.video import GROUP, Encoder, Overlay, VideoFeed, video_flow, video_reference
+from fries_nb.workloads.video import GROUP, Encoder, Marquee, Overlay, VideoFeed, video_flow, video_reference
 
 FEED = VideoFeed(streams=8, height=48, width=64)
 NEWS = (Marquee("BREAKING NEWS", colour=(255, 0, 0)),)

@@ -21,7 +21,7 @@ from fries_nb.running.run_checkpoints import CheckpointLayout
 from fries_nb.spark.staging import write_table
 from fries_nb.spark.tracing import Trace
 from fries_nb.storage.checkpoint_store import CheckpointStore
-from fries_nb.storage.seals import NO_KEY, sealed
+from fries_nb.storage.durable import NO_KEY, sealed
 from fries_nb.storage.snapshot_files import (
     Saver,
     SnapshotStore,

@@ -17,8 +17,7 @@ from place_setting import decided, graph, silence
 from stopping_files import Killed, watch
 
 from fries_nb.checkpoints import Checkpoint, Snapshot
-from fries_nb.connectors.parquet_sink import ParquetSink
-from fries_nb.connectors.part_writer import PartWriter
+from fries_nb.connectors.parquet_sink import ParquetSink, PartWriter
 from fries_nb.controller import events as said
 from fries_nb.errors import CheckpointError, SinkError
 from fries_nb.messages import WorkerId

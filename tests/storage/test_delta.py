@@ -13,11 +13,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from fries_nb.connectors.parquet_sink import DeltaSink
-from fries_nb.connectors.part_writer import PartWriter
+from fries_nb.connectors.parquet_sink import DeltaSink, PartWriter
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
-from fries_nb.spark import output
+from fries_nb.spark import catalog
 from fries_nb.storage import delta, manifest
 from fries_nb.storage.manifest import claim, commit, committed, recover, see_unchanged, sweep, take_back
 
@@ -182,9 +181,9 @@ def test_a_table_that_is_rewritten_while_it_is_read_is_refused_and_added_to(
         return committed(path, run)
 
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=object()))
-    monkeypatch.setattr(output, "committed", rewritten_first)
+    monkeypatch.setattr(catalog, "committed", rewritten_first)
     with pytest.raises(SinkError, match=r"has been rewritten since .* of the 2 files that were committed"):
-        output.output(spark, str(table), "r1")
+        catalog.output(spark, str(table), "r1")
     files = part(table, n=[3])
     sink = DeltaSink(str(table))
     sink.claim("fraud", "r1")

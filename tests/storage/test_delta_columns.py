@@ -14,11 +14,11 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import StructType
 
-from fries_nb.connectors.part_writer import PartWriter, as_it_comes
+from fries_nb.connectors.parquet_sink import PartWriter, as_it_comes
 from fries_nb.errors import ColumnError, SinkError
 from fries_nb.messages import WorkerId
 from fries_nb.storage import delta
-from fries_nb.storage.delta_columns import TableColumns
+from fries_nb.storage.delta import TableColumns
 from fries_nb.storage.manifest import claim, commit, recover
 
 LONG = [Field("n", "long")]

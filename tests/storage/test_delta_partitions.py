@@ -12,9 +12,8 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import fries_nb as fn
-from fries_nb.connectors import partitioned_writer
-from fries_nb.connectors.parquet_sink import DeltaSink
-from fries_nb.connectors.partitioned_writer import PartitionedWriter, divided
+from fries_nb.connectors import parquet_sink
+from fries_nb.connectors.parquet_sink import DeltaSink, PartitionedWriter, divided
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
@@ -161,8 +160,8 @@ def test_many_partitions_take_few_rows_in_memory_and_few_open_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows are written when there are many, and files closed when there are too many."""
-    monkeypatch.setattr(partitioned_writer, "HELD_ROWS", 8)
-    monkeypatch.setattr(partitioned_writer, "MOST_OPEN", 3)
+    monkeypatch.setattr(parquet_sink, "HELD_ROWS", 8)
+    monkeypatch.setattr(parquet_sink, "MOST_OPEN", 3)
     sink = claimed(tmp_path / "t", "p")
     writer, held, opened = sink.open(WorkerId("out", 0), 1), [], []
     assert isinstance(writer, PartitionedWriter)

@@ -23,8 +23,8 @@ from fries_nb.errors import CheckpointError
 from fries_nb.messages import WorkerId
 from fries_nb.spark.staging import stage_replay
 from fries_nb.storage.checkpoint_store import CheckpointStore
+from fries_nb.storage.durable import sealed, secret, unsealed
 from fries_nb.storage.locations import encoded, join, locate
-from fries_nb.storage.seals import sealed, secret, unsealed
 from fries_nb.storage.snapshot_files import read_file_of_snapshots, read_snapshots
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 
-from fries_nb.spark.class_archive import archive_path
-from fries_nb.spark.java import java_home
+from fries_nb.spark.session import archive_path, java_home
 
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-XX:SharedArchiveFile={archive_path()}", "-Xlog:disable")
 

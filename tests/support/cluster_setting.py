@@ -15,7 +15,7 @@ import pyspark
 from patience import PATIENCE_S
 
 import fries_nb as fn
-from fries_nb.spark.java import java_home
+from fries_nb.spark.session import java_home
 
 PACKAGE = str(Path(fn.__file__).parent.parent)
 SUPPORT = Path(__file__).parent

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import ceil
 
-from fries_nb.constraints.buffers import START_BYTES
 from fries_nb.constraints.constraint_monitor import ConstraintMonitor
-from fries_nb.constraints.reactions import ChainOperators, ConstraintVerdict, Reaction, ResizeBuffer
+from fries_nb.constraints.reactions import START_BYTES, ChainOperators, ConstraintVerdict, Reaction, ResizeBuffer
 from fries_nb.dataflow import LatencyConstraint
 from fries_nb.measurements import (
     BufferMeasured,

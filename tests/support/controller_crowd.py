@@ -60,8 +60,8 @@ from fries_nb.messages import (
     Saved,
     WorkerId,
 )
-from fries_nb.scheduling import SCHEDULERS, schedule
-from fries_nb.topology.expansion import channels_of, workers_of
+from fries_nb.planning.schedulers import SCHEDULERS, schedule
+from fries_nb.topology.topology import channels_of, workers_of
 
 HOSTS = 2
 CHANGES = 4

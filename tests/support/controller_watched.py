@@ -19,7 +19,7 @@ from fries_nb.controller.events import (
     Tell,
 )
 from fries_nb.messages import Control, Failed, Marker, Paused, Prepare, Resumed, Unguard, WorkerId
-from fries_nb.scheduling import schedule
+from fries_nb.planning.schedulers import schedule
 
 
 class Watched(Crowd):

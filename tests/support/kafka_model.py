@@ -13,7 +13,7 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
 from fries_nb.connectors.kafka_client import KafkaCluster
-from fries_nb.connectors.kafka_commits import COMMITS, CommitRecord
+from fries_nb.connectors.kafka_sink import COMMITS, CommitRecord
 
 Message = tuple[str, Any, Any]
 

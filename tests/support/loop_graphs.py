@@ -10,7 +10,7 @@ import networkx as nx
 from hypothesis import strategies as st
 
 from fries_nb.dataflow import Edge, Emits, Graph, Kind, Operator
-from fries_nb.dataflow.scopes import ROOT, StreamScope
+from fries_nb.dataflow.graph import ROOT, StreamScope
 
 ROUNDS = 2
 Copy = tuple[str, tuple[int, ...]]

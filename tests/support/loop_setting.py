@@ -11,8 +11,8 @@ from typing import Any
 
 from patience import PATIENCE_S
 
-from fries_nb.worker.meter import TurnTime
-from fries_nb.worker.slowness import Slowness
+from fries_nb.worker.meters import TurnTime
+from fries_nb.worker.rota import Slowness
 
 SLOW, QUICK = "slow", "quick"
 

@@ -16,7 +16,7 @@ from fries_nb.errors import FriesError
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.drawn_loops import LoopFlow, Row, draw_loop_flow, draw_rows, name_of, reference
 from fries_nb.testing.faults import Faults
-from fries_nb.topology.expansion import workers_of
+from fries_nb.topology.topology import workers_of
 
 STEPS = 150_000
 

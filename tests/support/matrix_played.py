@@ -29,8 +29,8 @@ from fries_nb.testing.faults import Faults
 from fries_nb.testing.hosts import Hosts
 from fries_nb.testing.joining_cluster import MOST_HOSTS, JoiningCluster
 from fries_nb.testing.rescaling_cluster import RescalingCluster
-from fries_nb.topology.expansion import workers_of
-from fries_nb.topology.routing_table import RoutingTable
+from fries_nb.topology.partitioning import RoutingTable
+from fries_nb.topology.topology import workers_of
 
 ROWS = 40
 OPTIONS = Options(hosts=1, budget=1, audit=True, chaining=True, commit_interval_s=None, silence_s=1, port=0)

@@ -10,7 +10,7 @@ from worker_bench import Bench, change
 from fries_nb.dataflow import Update
 from fries_nb.messages import Data, Fcm, Prepare
 from fries_nb.operators.dry_run import DryRun, prepare
-from fries_nb.worker.out_channel import SendFrame
+from fries_nb.worker.outbox import SendFrame
 
 
 def fix(bench: Bench, number: int, function: Any, scope: str = "M") -> None:

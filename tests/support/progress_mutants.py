@@ -8,7 +8,7 @@ from progress_worker import PlayedWorker
 from fries_nb.progress import exchange, progress_graph, worker_counts
 from fries_nb.progress.change_batch import ChangeBatch, CountChange, GraphLocation, moving
 from fries_nb.progress.exchange import HostProgress, ProgressState
-from fries_nb.progress.path_summary import identity
+from fries_nb.progress.times import identity
 from fries_nb.progress.tokens import TokenBook
 from fries_nb.progress.worker_counts import WorkerCounts
 from fries_nb.testing.progress_lanes import ProgressLanes

@@ -11,13 +11,12 @@ from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, 
 from fries_nb.constraints.remedy import RemedyPhase
 from fries_nb.controller.events import Outcome
 from fries_nb.dataflow import constraint_of
-from fries_nb.dataflow.lighter import NONE_LIGHTER, lighter
-from fries_nb.dataflow.updates import Update
+from fries_nb.dataflow.updates import NONE_LIGHTER, Update, lighter
 from fries_nb.errors import RunError
 from fries_nb.messages import Report, WorkerId
+from fries_nb.planning.schedulers import Plan
 from fries_nb.running.remedies import Remedies
 from fries_nb.running.telemetry import Telemetry
-from fries_nb.scheduling import Plan
 
 WINDOW_S = 10.0
 REASON = "A[0] -> B[0] takes 900 ms, at most 300 ms"

@@ -19,7 +19,7 @@ from fries_nb.messages import Done, Fcm, Marker, Prepare, Prepared, Reconfigure
 from fries_nb.operators.dry_run import DryRun, DryRunResult
 from fries_nb.operators.instance import Ready
 from fries_nb.operators.rows import Row
-from fries_nb.scheduling.stages import Plan
+from fries_nb.planning.schedulers import Plan
 from fries_nb.testing.cluster import Cluster
 
 PACKAGE = Path(fries_nb.__file__).parent

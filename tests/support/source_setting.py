@@ -9,7 +9,7 @@ import msgspec
 
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import ReplaySource
-from fries_nb.connectors.replay_splits import Span
+from fries_nb.connectors.row_groups import Span
 from fries_nb.connectors.source import Position, Split, split_count, splits_of
 from fries_nb.connectors.worker_reader import FROM_THE_START, Positions, WorkerReader
 

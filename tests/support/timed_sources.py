@@ -16,8 +16,8 @@ import source_contract
 from fries_nb.connectors.replay import ReplaySource
 from fries_nb.connectors.source import Position, Split
 from fries_nb.connectors.worker_reader import SourcePlan, WorkerReader, planned
-from fries_nb.dataflow.event_time import EventTime
 from fries_nb.dataflow.hidden_columns import TIME, TRANSACTION
+from fries_nb.dataflow.windowing import EventTime
 from fries_nb.trace import ROW_BITS
 
 NOW = source_contract.NOW

@@ -21,11 +21,10 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.messages import Commit, Data, Frame, Marker, Prepare, Reconfigure, Rehearse, WorkerId
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.operators.instance import Instance
-from fries_nb.topology.topology import Topology
-from fries_nb.topology.wiring import wire
+from fries_nb.topology.topology import Topology, wire
 from fries_nb.trace import Ran, RanMany, Record, Updated
 from fries_nb.worker.events import Arrived, ClosePart, Directed, Granted, Supplied, TellController, Write
-from fries_nb.worker.out_channel import SendFrame
+from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
 from fries_nb.worker.snapshot import restore
 from fries_nb.worker.versions import Spill

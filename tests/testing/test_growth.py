@@ -13,7 +13,7 @@ from soak import first_tried
 
 from fries_nb.audit import judge
 from fries_nb.controller.lifecycle import Lifecycle
-from fries_nb.controller.rewiring import Rewiring
+from fries_nb.controller.membership import Rewiring
 from fries_nb.controller.states import TopologyPhase
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory
@@ -24,7 +24,7 @@ from fries_nb.testing import figures
 from fries_nb.testing.drawn_flows import source_rows
 from fries_nb.testing.growing import GrowingCluster
 from fries_nb.testing.scenarios import draw_focused, draw_scenario, draw_troubled, play
-from fries_nb.topology.wiring import OutEdge
+from fries_nb.topology.topology import OutEdge
 from fries_nb.trace import Updated, Wrote
 from fries_nb.worker.adoption import TopologyAdoption
 from fries_nb.worker.alignment import Alignment

@@ -14,8 +14,7 @@ from interleaving_checks import SOAK
 import fries_nb as fn
 from fries_nb.audit import judge
 from fries_nb.testing import Cluster
-from fries_nb.workloads.fraud import CustomerModel, MerchantModel, fraud_change, fraud_flow, keep_five
-from fries_nb.workloads.reference import replay_fraud
+from fries_nb.workloads.fraud import CustomerModel, MerchantModel, fraud_change, fraud_flow, keep_five, replay_fraud
 
 SEEDS = 24 * SOAK
 

@@ -22,9 +22,8 @@ from fries_nb.testing.drawn_flows import source_rows
 from fries_nb.testing.rescaling_cluster import RescalingCluster
 from fries_nb.testing.stamp_functions import Counter as KeyCounter
 from fries_nb.testing.stamp_functions import Mark
-from fries_nb.topology.partitioning import BINS, bins_of_keys
-from fries_nb.topology.routing_table import RoutingTable
-from fries_nb.topology.wiring import wire
+from fries_nb.topology.partitioning import BINS, RoutingTable, bins_of_keys
+from fries_nb.topology.topology import wire
 from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.bin_transfer import BinTransfer
 from fries_nb.worker.inbox import Inbox

@@ -17,12 +17,12 @@ from fries_nb.messages import Abort, Cancel, Commit, Data, End, WorkerId
 from fries_nb.operators.executors import RowExecutor
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.state import KeyedState
-from fries_nb.scheduling import SCHEDULERS, Plan, Send, Stage, fries
+from fries_nb.planning.schedulers import SCHEDULERS, Send, Stage
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.network import LaneKind, SeededNetwork
 from fries_nb.worker.alignment import Alignment
-from fries_nb.worker.out_channel import SendFrame as Frames
 from fries_nb.worker.outbox import Outbox
+from fries_nb.worker.outbox import SendFrame as Frames
 from fries_nb.worker.worker import Worker
 
 BOUND = 400
@@ -77,12 +77,10 @@ def _leak_credit(outbox, channel, size, credit=Outbox.credit):
     credit(outbox, channel, size if outbox._channels[channel].window == 0 else size - size // 2)
 
 
-def _send_to_every_target(graph, targets, pruning=True):
-    plan = fries.schedule(graph, targets, pruning)
-    sends = tuple(
-        Send(name, part.operators) for part in plan.covering.components for name in sorted(part.heads | part.targets)
-    )
-    return Plan("fries", plan.targets, (Stage(sends, plan.targets),), plan.covering)
+def _send_to_every_target(graph, covering):
+    parts = covering.components
+    sends = tuple(Send(name, part.operators) for part in parts for name in sorted(part.heads | part.targets))
+    return (Stage(sends, covering.targets),)
 
 
 def _switch_in_name_only(instance, change, before=""):

@@ -7,20 +7,18 @@ from dataclasses import replace
 import pytest
 from loops_played import try_around, try_changed, try_changed_killed, try_loops, try_mended, try_small, try_small_killed
 
-from fries_nb.controller import deferred_changes, lifecycle
+from fries_nb.controller import known_changes, lifecycle
 from fries_nb.controller.change_steps import Changes
-from fries_nb.controller.deferred_changes import DeferredChanges
-from fries_nb.controller.loop_attempts import Loop, LoopAttempts
-from fries_nb.controller.loop_drain import LoopDrain
+from fries_nb.controller.known_changes import DeferredChanges
+from fries_nb.controller.loop_attempts import Loop, LoopAttempts, LoopDrain
 from fries_nb.controller.states import LoopPhase
 from fries_nb.errors import FriesError
 from fries_nb.messages import Data, Done
 from fries_nb.testing import cluster
 from fries_nb.worker.alignment import Alignment
-from fries_nb.worker.feedback_inbox import FeedbackInbox
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.input_times import TrackedTimes
-from fries_nb.worker.loop_head import HeadAlignment, HeadWorker, Observation
+from fries_nb.worker.loop_head import FeedbackInbox, HeadAlignment, HeadWorker, Observation
 from fries_nb.worker.reports import WorkerReports
 from fries_nb.worker.worker import Worker
 
@@ -199,7 +197,7 @@ def _install_at_restore(graph, restoration):
     return restoration
 
 
-def _defer_the_first_only(since, targets, logged, deferred=deferred_changes._deferred):
+def _defer_the_first_only(since, targets, logged, deferred=known_changes._deferred):
     return deferred(since, targets, logged)[:1]
 
 
@@ -219,7 +217,7 @@ DEFERRED = {
         try_changed_killed,
     ),
     "restored workers are not closed": ([(Worker, "close", lambda worker, operators: None)], try_changed_killed),
-    "later changes are installed": ([(deferred_changes, "_deferred", _defer_the_first_only)], try_changed_killed),
+    "later changes are installed": ([(known_changes, "_deferred", _defer_the_first_only)], try_changed_killed),
     "deferred without a drain": ([(LoopDrain, "advance", _drain_nothing)], try_changed_killed),
     "entries are opened before the switch": ([(Changes, "_deferred_step", _open_at_once)], try_changed_killed),
     "a fix is ordered behind deferred changes": (

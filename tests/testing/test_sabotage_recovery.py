@@ -15,11 +15,9 @@ from soak import first_tried
 
 from fries_nb.assembly import workers as assembled
 from fries_nb.checkpoints import Restoration
-from fries_nb.controller.commit_attempts import Checkpoints, CommitPhase
-from fries_nb.controller.commit_numbers import CommitNumbers
+from fries_nb.controller.commits import Checkpoints, CommitNumbers, CommitPhase, Recovery
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.events import Answered, CheckpointEnded
-from fries_nb.controller.restore_point import Recovery
 from fries_nb.errors import OperatorError
 from fries_nb.messages import Commit, Hold
 from fries_nb.operators import chain_compiler
@@ -29,9 +27,9 @@ from fries_nb.testing.growing import draw_reshaped
 from fries_nb.testing.scenarios import draw_focused
 from fries_nb.worker import snapshot
 from fries_nb.worker.alignment import Alignment
-from fries_nb.worker.out_channel import SendFrame as Frames
 from fries_nb.worker.outbox import Outbox
-from fries_nb.worker.redistribution import Redistribution
+from fries_nb.worker.outbox import SendFrame as Frames
+from fries_nb.worker.snapshot import Redistribution
 from fries_nb.worker.versions import Versions
 from fries_nb.worker.worker import Worker
 

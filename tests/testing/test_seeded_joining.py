@@ -11,7 +11,7 @@ from interleaving_checks import LAWS, SOAK, caught, keeps_order, lacking
 from key_order import keeps_the_order_of_keys
 from soak import first_tried
 
-from fries_nb.controller.rewiring import Rewiring
+from fries_nb.controller.membership import Rewiring
 from fries_nb.errors import FriesError
 from fries_nb.messages import ChannelId
 from fries_nb.testing.drawn_rescales import draw_rescaled

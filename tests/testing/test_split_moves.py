@@ -14,7 +14,7 @@ from soak import first_tried
 from fries_nb.checkpoints import Position
 from fries_nb.controller.intake import Sources
 from fries_nb.controller.markers import MarkerCoordinator
-from fries_nb.controller.split_moves import SplitMoves
+from fries_nb.controller.moves import SplitMoves
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.messages import MoveSplits, SplitsRead, WorkerId
@@ -22,7 +22,7 @@ from fries_nb.testing.drawn_flows import source_rows
 from fries_nb.testing.readers import Supply
 from fries_nb.testing.rescaling_cluster import RescalingCluster
 from fries_nb.testing.stamp_functions import Mark
-from fries_nb.worker import marker_actions
+from fries_nb.worker import alignment
 from fries_nb.worker.events import GiveUpSplits
 
 RUNS = 42
@@ -133,13 +133,13 @@ def test_no_worker_ends_before_all_splits_are_read():
     assert len(cluster.rows("out")) == 160
 
 
-def _one_row_back(instance, action, given_up=marker_actions._given_up):
+def _one_row_back(instance, action, given_up=alignment._given_up):
     """The position is off by one."""
     positions = given_up(instance, action).items()
     return {split: at and Position(max(0, at.row - 1)) for split, at in positions}
 
 
-def _one_row_on(instance, action, given_up=marker_actions._given_up):
+def _one_row_on(instance, action, given_up=alignment._given_up):
     return {split: at and Position(at.row + 1) for split, at in given_up(instance, action).items()}
 
 
@@ -183,8 +183,8 @@ def _advance_late(moves, is_free, advance=SplitMoves.advance):
 
 
 BROKEN = {
-    "the position is one row back": [(marker_actions, "_given_up", _one_row_back)],
-    "the position is one row on": [(marker_actions, "_given_up", _one_row_on)],
+    "the position is one row back": [(alignment, "_given_up", _one_row_back)],
+    "the position is one row on": [(alignment, "_given_up", _one_row_on)],
     "a split has two owners": [(Supply, "obey", _keep)],
     "a worker ends when it has read its splits": [(Supply, "next", _end_when_read)],
     "a worker has read splits that it gets": [(Sources, "adopted", _believe_what_was_said_before)],

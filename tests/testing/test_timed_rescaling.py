@@ -12,9 +12,9 @@ from fries_nb.progress.agenda import Agenda
 from fries_nb.progress.change_batch import ChangeBatch
 from fries_nb.progress.exchange import HostProgress
 from fries_nb.progress.tokens import TokenBook
+from fries_nb.worker.bin_transfer import TimesTransfer
 from fries_nb.worker.chain_work import ChainWork
 from fries_nb.worker.input_times import TrackedTimes
-from fries_nb.worker.moved_times import TimesTransfer
 
 CHUNKS = 4
 SEEDS = 16

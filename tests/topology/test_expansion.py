@@ -13,7 +13,7 @@ from planning_graphs import drawn
 from fries_nb.dataflow import Edge, Graph, Kind, Operator, Partitioning, batched
 from fries_nb.errors import DataflowError
 from fries_nb.planning import chains, channel_count, channels_of, cover, workers_of
-from fries_nb.topology.expansion import may_chain
+from fries_nb.topology.topology import may_chain
 
 
 def workflow_2(workers: int) -> Graph:

@@ -7,14 +7,12 @@ import random
 
 import pytest
 
-from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
-from fries_nb.dataflow.scopes import ROOT
+from fries_nb.dataflow.graph import ROOT, Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.errors import DataflowError
 from fries_nb.messages import WorkerId
 from fries_nb.testing.scenarios import draw_scenario
-from fries_nb.topology.routing_table import RoutingTable
-from fries_nb.topology.topology import Topology
-from fries_nb.topology.wiring import BODY_WINDOW, wire, wirings_of
+from fries_nb.topology.partitioning import RoutingTable
+from fries_nb.topology.topology import BODY_WINDOW, Topology, wire, wirings_of
 
 
 def line(workers: int = 2) -> Graph:

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from fries_nb.messages import WorkerId
 from fries_nb.trace import Ran, RanMany, Record, Updated
-from fries_nb.transport.envelopes import FromHost, Records, decode_from_host, encode
-from fries_nb.transport.packing import PackedRun, pack, unpack
+from fries_nb.transport.envelopes import FromHost, PackedRun, Records, decode_from_host, encode, pack, unpack
 
 identities = st.integers(min_value=0, max_value=2**63 - 1)
 records = st.one_of(

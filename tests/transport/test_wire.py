@@ -28,7 +28,7 @@ from fries_nb.transport.envelopes import (
     decode_to_host,
     encode,
 )
-from fries_nb.transport.pieces import Part
+from fries_nb.transport.payloads import Part
 from fries_nb.transport.wire import (
     INLINE,
     MERGED,

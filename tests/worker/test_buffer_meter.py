@@ -10,8 +10,8 @@ import pytest
 
 from fries_nb.dataflow.graph import Partitioning
 from fries_nb.messages import ChannelId, Data, Tag, WorkerId
-from fries_nb.topology.wiring import OutEdge
-from fries_nb.worker.buffer_meter import BufferMeter
+from fries_nb.topology.topology import OutEdge
+from fries_nb.worker.meters import BufferMeter
 from fries_nb.worker.outbox import Outbox
 
 CHANNEL = ChannelId(WorkerId("A", 0), WorkerId("B", 0))

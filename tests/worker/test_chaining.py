@@ -28,8 +28,7 @@ from fries_nb.messages import (
 )  # fmt: skip
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.operators.instance import Instance
-from fries_nb.topology.topology import Topology
-from fries_nb.topology.wiring import wire
+from fries_nb.topology.topology import Topology, wire
 from fries_nb.worker.chaining import PATIENCE_NS, ChainRequest, Fused, SplitOff
 from fries_nb.worker.events import Arrived, Directed, Grant, Granted, SendFrame, Stalled
 from fries_nb.worker.rehearsal import Rehearsals

@@ -16,8 +16,7 @@ from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update
 from fries_nb.messages import Rehearsed
-from fries_nb.worker.doubts import FEW
-from fries_nb.worker.rehearsal import Rehearsals
+from fries_nb.worker.rehearsal import FEW, Rehearsals
 
 Function = Callable[[dict[str, Any]], Any]
 NS = {"now": 0}

@@ -12,9 +12,8 @@ from fries_nb.bundles import deliveries
 from fries_nb.dataflow.graph import Partitioning
 from fries_nb.messages import ChannelId, Commit, Data, Frame, Marker, WorkerId
 from fries_nb.topology.partitioning import bins_of_values, routing_table
-from fries_nb.topology.wiring import OutEdge
-from fries_nb.worker.out_channel import UNDIVIDED_ROWS
-from fries_nb.worker.outbox import Outbox
+from fries_nb.topology.topology import OutEdge
+from fries_nb.worker.outbox import UNDIVIDED_ROWS, Outbox
 
 NUMBERS = list(range(12))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from fries_nb.messages import ChannelId, Data, FeedbackCounts, WorkerId
-from fries_nb.worker.feedback_inbox import FeedbackInbox
 from fries_nb.worker.inbox import Inbox
+from fries_nb.worker.loop_head import FeedbackInbox
 
 FORWARD, BACK = (ChannelId(WorkerId(name, 0), WorkerId("L", 0)) for name in "AB")
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from fries_nb.messages import ChannelId, Data, WorkerId
-from fries_nb.topology.wiring import BODY_WINDOW
-from fries_nb.worker.feedback_inbox import FeedbackInbox
+from fries_nb.topology.topology import BODY_WINDOW
+from fries_nb.worker.loop_head import FeedbackInbox
 
 FORWARD, BACK = (ChannelId(WorkerId(name, 0), WorkerId("L", 0)) for name in "AB")
 ROW = pa.RecordBatch.from_pydict({"x": [1]})

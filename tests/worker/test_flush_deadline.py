@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from fries_nb.worker.flush_deadline import FRAME_NS, INTERVAL_NS, LONGEST_NS, SHORTEST_NS, FlushDeadline
+from fries_nb.worker.rota import FRAME_NS, INTERVAL_NS, LONGEST_NS, SHORTEST_NS, FlushDeadline
 
 MANY = INTERVAL_NS // FRAME_NS
 """Frames that cost as much as an interval has time."""

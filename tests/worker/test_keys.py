@@ -11,9 +11,8 @@ from worker_bench import Bench, Port, data
 
 from fries_nb.dataflow import Edge, Graph, Kind, Operator, Partitioning, batched
 from fries_nb.messages import Data, Failed, Paused
-from fries_nb.topology.topology import Topology
-from fries_nb.topology.wiring import wire
-from fries_nb.worker.out_channel import SendFrame
+from fries_nb.topology.topology import Topology, wire
+from fries_nb.worker.outbox import SendFrame
 
 
 def lost(row: dict[str, Any]) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
-from fries_nb.dataflow.scopes import ROOT
+from fries_nb.dataflow.graph import ROOT, Edge, Graph, Kind, Operator
 from fries_nb.errors import ProtocolError, RunError
 from fries_nb.messages import (
     Attempt,
@@ -24,11 +23,10 @@ from fries_nb.messages import (
     WorkerId,
 )
 from fries_nb.operators.instance import Instance
-from fries_nb.topology.topology import Topology
-from fries_nb.topology.wiring import wire
+from fries_nb.topology.topology import Topology, wire
 from fries_nb.worker.events import Arrived, ClosePart, Directed, Grant, Granted, Save, TellController
 from fries_nb.worker.loop_head import HeadWorker
-from fries_nb.worker.out_channel import SendFrame
+from fries_nb.worker.outbox import SendFrame
 
 HEAD = WorkerId("L", 0)
 FORWARD, BACK = ChannelId(WorkerId("S", 0), HEAD), ChannelId(WorkerId("B", 0), HEAD)

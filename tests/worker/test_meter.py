@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fries_nb.worker.meter import LatencyMeter
+from fries_nb.worker.meters import LatencyMeter
 
 
 @given(st.lists(st.lists(st.floats(1e-3, 1e6), min_size=1), max_size=5))

@@ -15,9 +15,8 @@ from fries_nb.dataflow.graph import Partitioning
 from fries_nb.errors import DeclarationError, ProtocolError
 from fries_nb.messages import ChannelId, Commit, Data, End, Marker, WorkerId
 from fries_nb.topology.partitioning import bins_of_values, routing_table
-from fries_nb.topology.wiring import OutEdge
-from fries_nb.worker.out_channel import FLUSH_ROWS, SendFrame
-from fries_nb.worker.outbox import Outbox
+from fries_nb.topology.topology import OutEdge
+from fries_nb.worker.outbox import FLUSH_ROWS, Outbox, SendFrame
 
 ME = WorkerId("A", 0)
 

@@ -22,7 +22,7 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.messages import ChannelId, Data, Fcm
 from fries_nb.trace import Record
 from fries_nb.worker.events import Save, Traced, WorkerTick
-from fries_nb.worker.out_channel import SendFrame
+from fries_nb.worker.outbox import SendFrame
 
 
 class Seen:

@@ -18,8 +18,7 @@ from fries_nb.errors import CheckpointError
 from fries_nb.messages import WorkerId
 from fries_nb.operators.instance import Instance
 from fries_nb.topology.partitioning import BINS, Binning, bins_of_keys, routing_table
-from fries_nb.worker.redistribution import Redistribution
-from fries_nb.worker.snapshot import restore, saved
+from fries_nb.worker.snapshot import Redistribution, restore, saved
 
 KEYS = st.one_of(
     st.lists(st.integers(-(2**63), 2**63 - 1), unique=True),

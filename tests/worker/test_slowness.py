@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fries_nb.worker.slowness import JUDGED_NS, SUSPECT_NS, WINDOW, Slowness
+from fries_nb.worker.rota import JUDGED_NS, SUSPECT_NS, WINDOW, Slowness
 
 MS = 1_000_000
 

@@ -14,11 +14,10 @@ from fries_nb.bundles import Bundle, deliveries
 from fries_nb.dataflow.graph import Partitioning
 from fries_nb.messages import ChannelId, Commit, Data, Marker, WorkerId
 from fries_nb.topology.partitioning import bins_of_values, routing_table
-from fries_nb.topology.wiring import OutEdge
-from fries_nb.worker import small_frames
-from fries_nb.worker.buffer_meter import BufferMeter
-from fries_nb.worker.out_channel import OutChannel, SendFrame
-from fries_nb.worker.outbox import Outbox
+from fries_nb.topology.topology import OutEdge
+from fries_nb.worker import outbox as module
+from fries_nb.worker.meters import BufferMeter
+from fries_nb.worker.outbox import Outbox, OutChannel, SendFrame
 
 WIDTH, WINDOW = 8, 200
 CHANNELS = tuple(ChannelId(WorkerId("A", 0), WorkerId("B", index)) for index in range(WIDTH))
@@ -107,7 +106,7 @@ def test_each_channel_keeps_its_order_and_its_credit() -> None:
 
 def overtakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A channel with frames that wait for credit takes part in bundles."""
-    real = small_frames.bundled
+    real = module.bundled
 
     def bundled(channels: Any) -> Any:
         some = list(channels)
@@ -124,31 +123,31 @@ def overtakes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ignores_credit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bundle is sent whatever credit its channels have."""
-    real = small_frames._bundle
+    real = module._bundle
 
     def bundle(channels: Any) -> Any:
         with monkeypatch.context() as patched:
             patched.setattr(OutChannel, "fits", lambda channel, size: channel.window > 0)
             return real(channels)
 
-    monkeypatch.setattr(small_frames, "_bundle", bundle)
+    monkeypatch.setattr(module, "_bundle", bundle)
 
 
 def spends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The parts of a bundle use no credit."""
-    real = small_frames._bundle
+    real = module._bundle
 
     def bundle(channels: Any) -> Any:
         with monkeypatch.context() as patched:
             patched.setattr(OutChannel, "spend", lambda channel, size: None)
             return real(channels)
 
-    monkeypatch.setattr(small_frames, "_bundle", bundle)
+    monkeypatch.setattr(module, "_bundle", bundle)
 
 
 def divides_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two channels get each other's number of rows."""
-    real = small_frames._bundle
+    real = module._bundle
 
     def bundle(channels: Any) -> Any:
         send = real(channels)
@@ -157,7 +156,7 @@ def divides_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
         whole = send.frame
         return SendFrame(send.channels, Bundle(whole.batch, whole.rows[::-1], whole.sizes, whole.version))
 
-    monkeypatch.setattr(small_frames, "_bundle", bundle)
+    monkeypatch.setattr(module, "_bundle", bundle)
 
 
 @pytest.mark.parametrize("mutant", [overtakes, ignores_credit, spends_nothing, divides_wrongly])
@@ -210,7 +209,7 @@ def test_the_parts_of_bundles_at_a_slow_receiver_keep_no_more_alive_than_credit(
 
 def test_a_part_that_costs_its_rows_only_keeps_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the equal share is what bounds it."""
-    real = small_frames._bundle
+    real = module._bundle
 
     def bundle(channels: Any) -> Any:
         send = real(channels)
@@ -222,7 +221,7 @@ def test_a_part_that_costs_its_rows_only_keeps_more(monkeypatch: pytest.MonkeyPa
             channel.spend(less - size)
         return SendFrame(send.channels, Bundle(whole.batch, whole.rows, sizes))
 
-    monkeypatch.setattr(small_frames, "_bundle", bundle)
+    monkeypatch.setattr(module, "_bundle", bundle)
     held, credit = held_by_a_slow_receiver()
     assert held > 1.5 * credit
 

@@ -19,7 +19,7 @@ from fries_nb.messages import Commit, Done, End, Ended, Failed, Fcm, Marker, Sav
 from fries_nb.operators.instance import Instance
 from fries_nb.trace import RanMany, Updated, Wrote
 from fries_nb.worker.events import Save, TellController, Traced
-from fries_nb.worker.out_channel import SendFrame
+from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.snapshot import kept, restore, restore_ended, saved
 
 

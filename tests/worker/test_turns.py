@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fries_nb.worker import turns as module
-from fries_nb.worker.slowness import Slowness
+from fries_nb.worker.rota import Slowness
 from fries_nb.worker.turns import After, Turns
 
 

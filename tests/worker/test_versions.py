@@ -27,11 +27,10 @@ from fries_nb.messages import (
     Report,
     WorkerId,
 )
-from fries_nb.topology.wiring import OutEdge
+from fries_nb.topology.topology import OutEdge
 from fries_nb.trace import RanMany, Updated
 from fries_nb.worker.events import Grant, Save, Traced, WorkerTick
-from fries_nb.worker.out_channel import SendFrame
-from fries_nb.worker.outbox import Outbox
+from fries_nb.worker.outbox import Outbox, SendFrame
 
 TAG = change(1, "M", scope="AMNZ", tagged=True)
 NEW = Update(version(2))

@@ -15,7 +15,7 @@ from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.dataflow.updates import Update
 from fries_nb.messages import Data, WorkerId
-from fries_nb.storage.spill import spilled
+from fries_nb.storage.snapshot_files import spilled
 from fries_nb.testing import Cluster, figures
 from fries_nb.testing.drawn_flows import source_rows
 from fries_nb.testing.stamp_functions import Counter as Counting

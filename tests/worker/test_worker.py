@@ -37,8 +37,8 @@ from fries_nb.messages import (
 from fries_nb.operators.dry_run import DryRun, prepare
 from fries_nb.trace import RanMany, Updated
 from fries_nb.worker.events import Arrived, Grant, Granted, ToReader, Traced, WorkerTick
-from fries_nb.worker.meter import TurnTime
-from fries_nb.worker.out_channel import SendFrame
+from fries_nb.worker.meters import TurnTime
+from fries_nb.worker.outbox import SendFrame
 
 
 def test_a_frame_is_processed_granted_back_and_flushed_when_nothing_is_left_to_do() -> None:

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fries_nb.workloads.frame_codec import decode, encode, is_key
-from fries_nb.workloads.marquee import LINES, Marquee, lettering
-from fries_nb.workloads.scenes import Scene, bounced
+from fries_nb.workloads.video import LINES, Marquee, Scene, bounced, decode, encode, is_key, lettering
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9), st.just(3))
 PAIRS = SIZES.flatmap(lambda size: st.tuples(arrays(np.uint8, size), arrays(np.uint8, size)))

@@ -17,9 +17,9 @@ from fries_nb.workloads.fraud import (
     MerchantModel,
     keep_five,
     pad_to_ten,
+    replay_fraud,
 )
 from fries_nb.workloads.models import deviation_score
-from fries_nb.workloads.reference import replay_fraud
 from fries_nb.workloads.w1 import FraudDetector
 
 AMOUNTS = st.lists(st.floats(0, 10_000), min_size=1, max_size=30)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 import fries_nb as fn
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.testing.cluster import Cluster
-from fries_nb.workloads.edges import generated, karate, miserables
 from fries_nb.workloads.graphs import (
     DAMPING,
     Directions,
@@ -23,9 +22,12 @@ from fries_nb.workloads.graphs import (
     Links,
     Rank,
     components_flow,
+    generated,
     is_rank,
+    karate,
     labels,
     leaves,
+    miserables,
     pagerank_flow,
     ranks,
 )

@@ -10,8 +10,7 @@ import pytest
 
 from fries_nb.errors import SourceError
 from fries_nb.workloads import payments as paths
-from fries_nb.workloads.generation import SCHEMA
-from fries_nb.workloads.payments import payments, payments_path
+from fries_nb.workloads.payments import SCHEMA, payments, payments_path
 
 
 @pytest.fixture

@@ -12,12 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fries_nb.errors import FriesError
-from fries_nb.workloads import training
-from fries_nb.workloads.features import FEATURES, features, remember_payment
+from fries_nb.workloads import trained
 from fries_nb.workloads.fraud import Combine, pad_to_ten
 from fries_nb.workloads.payments import payments, payments_path
-from fries_nb.workloads.trained import ForestMerchant, LogisticCustomer, LogisticMerchant, lighter_change
-from fries_nb.workloads.training import Learner, train
+from fries_nb.workloads.trained import (
+    FEATURES,
+    ForestMerchant,
+    Learner,
+    LogisticCustomer,
+    LogisticMerchant,
+    features,
+    lighter_change,
+    remember_payment,
+    train,
+)
 
 DAY = 86_400
 PAYMENT = st.tuples(st.floats(0, 5_000), st.integers(0, 30 * DAY), st.integers(0, 1))
@@ -61,8 +69,8 @@ def test_a_fraud_of_yesterday_counts():
 @pytest.mark.parametrize("learner", Learner)
 @pytest.mark.parametrize(("key", "window"), [("TERMINAL_ID", 5), ("TERMINAL_ID", 10)])
 def test_the_models_find_frauds(learner, key, window):
-    """On payments of terminals never seen in training, far better than chance."""
-    assert training.learned(learner, key, window).auc > 0.7
+    """On payments of terminals never seen in trained, far better than chance."""
+    assert trained.learned(learner, key, window).auc > 0.7
 
 
 @pytest.mark.parametrize("learner", Learner)
@@ -85,11 +93,11 @@ def test_what_was_trained_is_kept(monkeypatch, tmp_path):
     pq.write_table(payments(20_000, seed=1), first)
     pq.write_table(payments(20_000, seed=2), second)
     trained = []
-    monkeypatch.setattr(training, "train", lambda *args: trained.append(args) or train(*args))
+    monkeypatch.setattr(trained, "train", lambda *args: trained.append(args) or train(*args))
     for path in (first, first, second):
-        training._learned.cache_clear()
-        training._learned(Learner.LOGISTIC, "TERMINAL_ID", 5, str(path))
-    training._learned.cache_clear()
+        trained._learned.cache_clear()
+        trained._learned(Learner.LOGISTIC, "TERMINAL_ID", 5, str(path))
+    trained._learned.cache_clear()
     assert [args[3] for args in trained] == [str(first), str(second)]
 
 
@@ -137,7 +145,7 @@ def test_without_scikit_learn_it_is_said_what_to_install(monkeypatch):
             raise ModuleNotFoundError(name)
         return there(name, *args, **named)
 
-    training._learned.cache_clear()
+    trained._learned.cache_clear()
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(FriesError, match=r"need scikit-learn: pip install 'fries_nb\[models\]'"):
-        training._learned(Learner.LOGISTIC, "TERMINAL_ID", 5, payments_path())
+        trained._learned(Learner.LOGISTIC, "TERMINAL_ID", 5, payments_path())

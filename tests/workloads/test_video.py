@@ -13,14 +13,14 @@ from fries_nb.audit import judge
 from fries_nb.planning import cover
 from fries_nb.testing import Cluster
 from fries_nb.testing.faults import Faults
-from fries_nb.topology.expansion import chains
-from fries_nb.workloads.marquee import Marquee
+from fries_nb.topology.topology import chains
 from fries_nb.workloads.video import (
     CLIP,
     GROUP,
     TASKS,
     Decoder,
     Encoder,
+    Marquee,
     Merger,
     Overlay,
     Partitioner,

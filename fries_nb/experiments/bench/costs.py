@@ -112,12 +112,12 @@ class HopSample(LastTen):
     def open(self) -> None:
         """Called on the host before the first tuple."""
         from fries_nb.spark import host
-        from fries_nb.worker import meter
+        from fries_nb.worker import meters
 
-        if not hasattr(meter.LatencyMeter, "measured"):
-            meter.LatencyMeter.measured = meter.LatencyMeter.add  # type: ignore[attr-defined]
-        measured = meter.LatencyMeter.measured  # type: ignore[attr-defined]
-        meter.LatencyMeter.add = measured if self.heard else lambda *_: None  # type: ignore[method-assign]
+        if not hasattr(meters.LatencyMeter, "measured"):
+            meters.LatencyMeter.measured = meters.LatencyMeter.add  # type: ignore[attr-defined]
+        measured = meters.LatencyMeter.measured  # type: ignore[attr-defined]
+        meters.LatencyMeter.add = measured if self.heard else lambda *_: None  # type: ignore[method-assign]
         host.TICK_S = 0.25 if self.heard else 3_600.0
 
 

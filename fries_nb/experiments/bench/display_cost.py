@@ -61,7 +61,7 @@ TABS = ("Operators", "Changes", "Hosts", "Save")
 WIDE_VIEW = f"""
 import threading, time
 from fries_nb.notebook.dashboard import RunView
-from fries_nb.notebook.function_sources import functions_for
+from fries_nb.notebook.form import functions_for
 updates = []
 view = RunView(run, functions_for(run.graph, {{}}, None), period_s=lambda: updates.append(1) or {UPDATE_S})
 updates.clear()  # those of the view's making

@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 
 import fries_nb as fn
 from fries_nb.connectors.kafka_client import KafkaCluster
-from fries_nb.connectors.kafka_commits import COMMITS
-from fries_nb.connectors.kafka_sink import KafkaSink
+from fries_nb.connectors.kafka_sink import COMMITS, KafkaSink
 from fries_nb.connectors.parquet_sink import ParquetSink
 from fries_nb.connectors.sink import ClaimedSink
 from fries_nb.experiments.bench.apart import kafka_loop, mock_cluster

@@ -25,8 +25,7 @@ from fries_nb.experiments.bench.results import BenchError, BenchReport, Target, 
 from fries_nb.experiments.bench.rounds import ROUNDS, Visit, is_through, looped, results_of, rounds_file, unrolled
 from fries_nb.experiments.measuring import until
 from fries_nb.run import Run
-from fries_nb.workloads.edges import generated, miserables
-from fries_nb.workloads.graphs import components_flow, labels
+from fries_nb.workloads.graphs import components_flow, generated, labels, miserables
 
 ROWS = 1_000_000
 LEVELS, EDGES = 14, 100_000

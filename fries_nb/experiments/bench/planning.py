@@ -15,8 +15,8 @@ import time
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
 from fries_nb.experiments.bench.pairs import Side, pairs
 from fries_nb.experiments.bench.results import BenchReport, Target
-from fries_nb.scheduling import schedule
-from fries_nb.topology.expansion import channel_count
+from fries_nb.planning.schedulers import schedule
+from fries_nb.topology.topology import channel_count
 
 OPERATORS = 100_000
 WORKERS = 40

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import fries_nb as fn
-from fries_nb.dataflow.event_time import NS_PER_S
+from fries_nb.dataflow.windowing import NS_PER_S
 from fries_nb.experiments.bench.apart import bytewax_windows
 from fries_nb.experiments.bench.ours import (
     CREDIT_BYTES,

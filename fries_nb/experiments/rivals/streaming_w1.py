@@ -27,7 +27,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fries_nb.errors import RunError
-from fries_nb.spark.job_failures import failure_of
+from fries_nb.spark.stage import failure_of
 
 CUSTOMERS = 500
 WINDOW = 10

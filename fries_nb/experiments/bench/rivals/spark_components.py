@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fries_nb.workloads.edges import SOURCE, TARGET
+from fries_nb.workloads.graphs import SOURCE, TARGET
 
 
 def driver_loop(spark: Any, path: str, partitions: int) -> tuple[float, dict[int, int]]:

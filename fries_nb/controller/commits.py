@@ -1,4 +1,34 @@
-"""Commits and checkpoints: one attempt at a time, from its marker to its record.
+"""The state from which a run recovers: the last checkpoint, and every decided change.
+
+A recovered run continues as a new *incarnation*: hosts are started again, and their workers start from a
+``Restoration``. Messages of older incarnations are ignored. A run that is recovered too often without a new checkpoint
+in between fails, since it would make no progress.
+
+>>> recovery = Recovery(incarnation=1)
+>>> recovery.decide("u1", "fries", (("FM",),), {"FM": b"code"}).incarnation
+1
+>>> recovery.lose()
+>>> recover = recovery.again("host 1 was lost", hosts=2)
+>>> recover.incarnation, recover.restoration.checkpoint, [each.change for each in recover.restoration.decided]
+(2, None, ['u1'])
+
+Commits of sinks: which files become output, and when.
+
+A commit marker, aligned like any other, makes every sink worker close its file and report its name. When all workers
+have acknowledged the marker, these files form a consistent cut and are committed together; those of a checkpoint once
+its record is kept. The files of an aborted commit are part of the next one; the end of the run commits the rest.
+
+>>> epochs = CommitNumbers(interval_ns=10)
+>>> epochs.start_clock(0)
+>>> epochs.due(9), epochs.due(10), epochs.begin(10)
+(False, True, 1)
+>>> epochs.hand_in("scored", ("a",))
+>>> epochs.hand_in("scored", ("b",), behind_cut=True)
+>>> epochs.close(); epochs.reopen(); epochs.close()
+{'scored': ('a',)}
+{'scored': ('a', 'b')}
+
+Commits and checkpoints: one attempt at a time, from its marker to its record.
 
     phase     marker starts   marker has retired    all have saved   record kept or not   aborted
     IDLE      MARKING         -                     KEEPING (last)   -                    -
@@ -34,20 +64,204 @@ waits for the result. The last record of a run names no snapshots, since all wor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fries_nb.checkpoints import Checkpoint
-from fries_nb.controller.commit_numbers import CommitNumbers
-from fries_nb.controller.events import CheckpointEnded, CheckpointKept, CommitFiles, Instruction, KeepCheckpoint
+from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration, insert_decided, without_superseded
+from fries_nb.controller.events import (
+    CheckpointEnded,
+    CheckpointKept,
+    CommitFiles,
+    Instruction,
+    KeepCheckpoint,
+    Recover,
+)
 from fries_nb.controller.intake import Intake
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
-from fries_nb.controller.restore_point import Recovery
 from fries_nb.controller.states import COMMIT_MOVES, CommitPhase
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Commit, Done, Saved, WorkerId
-from fries_nb.scheduling.stages import Send
+from fries_nb.planning.schedulers import Send
 from fries_nb.transitions import moved
+
+MOST_IN_A_ROW = 10
+"""Maximum number of consecutive recoveries without a new checkpoint."""
+
+
+class Recovery:
+    """The incarnations of one run, and the state from which the next one starts.
+
+    Args:
+        incarnation: number of the first incarnation.
+        restored: the state from which it starts; ``None`` if there is none.
+        recovers: whether lost hosts are recovered from.
+        optional: whether the run goes on without recovery once a checkpoint has failed.
+
+    Attributes:
+        incarnation: number of the current incarnation.
+        checkpoint: the last checkpoint kept, of any incarnation.
+        decided: the decided changes in order, including those of earlier runs in the same checkpoint directory; without
+            functions that no worker will load again, and without changes that are forgotten.
+        decisions: number of the last decision.
+        columns: operator to the column types imposed on it, as a serialized Arrow schema; see ``agreement``.
+        tables: keyed operator to its packed routing table in the next incarnation, if its bins are not dealt evenly.
+        recovers, optional: see the arguments.
+    """
+
+    def __init__(
+        self, incarnation: int, restored: Restoration | None = None, recovers: bool = True, optional: bool = False
+    ) -> None:
+        self.incarnation = incarnation
+        self.checkpoint: Checkpoint | None = restored.checkpoint if restored else None
+        self.decided: list[CommittedChange] = list(restored.decided) if restored else []
+        self.columns: dict[str, bytes] = {}
+        self.tables: dict[str, bytes] = {}
+        self.recovers = recovers
+        self.decisions = max([0, *(each.number for each in self.decided)])
+        if self.checkpoint is not None:
+            self.decisions = max(self.decisions, self.checkpoint.decisions)
+        self.optional = optional
+        self._in_a_row = 0
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the maximum number of recoveries without a new checkpoint is reached."""
+        return self._in_a_row >= MOST_IN_A_ROW
+
+    def decide(
+        self,
+        change: str,
+        scheduler: str,
+        components: tuple[tuple[str, ...], ...],
+        payloads: Mapping[str, bytes],
+        before: str = "",
+        undoes: str = "",
+        aside: bool = False,
+    ) -> CommittedChange:
+        """Record the decision on a change, which is carried out even if hosts are lost.
+
+        Args:
+            change: id of the change.
+            scheduler: name of its scheduler.
+            components: the operators of each component of its plan.
+            payloads: target to its pickled update.
+            before: id of a change that is ordered after this one; empty if it is the last.
+            undoes: id of a change that it rolls back; empty if it is no rollback.
+            aside: whether it is the fix of a paused operator.
+
+        Returns:
+            The entry for the journal.
+        """
+        if not self.recovers:  # only checkpoints that are still to be taken can be restored
+            self.decided = without_superseded(self.decided, {each.change for each in self.decided})
+        self.decisions += 1
+        decided = CommittedChange(
+            change, scheduler, components, dict(payloads), self.incarnation, before, undoes, aside, (), self.decisions
+        )
+        insert_decided(self.decided, decided)
+        for operator in payloads:
+            self.columns.pop(operator, None)  # the new function may write other types
+        return decided
+
+    def take_back(self, change: str) -> CommittedChange:
+        """Revoke a decided change that no worker has applied, so that none applies it after a restart."""
+        [decided] = [each for each in self.decided if each.change == change]
+        self.decided.remove(decided)
+        self.decisions += 1
+        return CommittedChange(
+            change, decided.scheduler, decided.components, {}, self.incarnation, number=self.decisions
+        )
+
+    def keep(self, record: Checkpoint) -> None:
+        """Record that a checkpoint is on disk."""
+        self.checkpoint = record
+        self.decided = without_superseded(self.decided, frozenset(record.decided))
+        self._in_a_row = 0
+
+    def lose(self) -> None:
+        """End the current incarnation."""
+        self.incarnation += 1
+
+    def again(self, reason: str, hosts: int) -> Recover:
+        """The instruction that starts the new incarnation, with so many hosts."""
+        self._in_a_row += 1
+        decided, columns = tuple(self.decided), dict(self.columns)
+        restoration = Restoration(self.checkpoint, decided, columns, tables=dict(self.tables))
+        return Recover(self.incarnation, restoration, reason, hosts)
+
+
+class CommitNumbers:
+    """Files that sink workers have reported and that are not committed yet. Commits are numbered 1, 2, 3, ...
+
+    A file that is reported repeatedly counts once: a sink may report a file of a cancelled commit again in the next.
+
+    Args:
+        interval_ns: nanoseconds between two commits; ``None`` for none before the end.
+        number: number of the last commit of an earlier incarnation or run.
+
+    Attributes:
+        number: number of the last commit that was begun; numbers are not reused.
+    """
+
+    def __init__(self, interval_ns: int | None, number: int = 0) -> None:
+        self.number = number
+        self._interval_ns = interval_ns
+        self._due_ns: int | None = None
+        self._waiting: list[tuple[str, str]] = []
+        self._behind_cut: list[tuple[str, str]] = []
+        self._closed: list[tuple[str, str]] = []
+        self._known: set[tuple[str, str]] = set()
+
+    def start_clock(self, now_ns: int) -> None:
+        """Schedule the next commit one interval from now; never without an interval."""
+        self._due_ns = None if self._interval_ns is None else now_ns + self._interval_ns
+
+    def due(self, now_ns: int) -> bool:
+        """Whether it is time for a commit marker."""
+        return self._due_ns is not None and now_ns >= self._due_ns
+
+    def begin(self, now_ns: int) -> int:
+        """Begin a commit; returns its number."""
+        self.start_clock(now_ns)
+        self.number += 1
+        return self.number
+
+    def hand_in(self, sink: str, files: tuple[str, ...], behind_cut: bool = False) -> None:
+        """Add the files of a sink worker to the next commit.
+
+        Args:
+            sink: name of the sink, or of an operator with dead letters.
+            files: names of files; known ones are ignored.
+            behind_cut: whether they were closed after the marker in flight, and belong to the commit after its own.
+        """
+        for file in files:
+            if (sink, file) not in self._known:
+                self._known.add((sink, file))
+                (self._behind_cut if behind_cut else self._waiting).append((sink, file))
+
+    def cancel(self, now_ns: int) -> None:
+        """Cancel the commit: its files are part of the next one, which is due at once."""
+        self._waiting, self._behind_cut = self._waiting + self._behind_cut, []
+        if self._interval_ns is not None:
+            self._due_ns = now_ns
+
+    def close(self) -> dict[str, tuple[str, ...]]:
+        """The files of the commit's cut, by sink; called when its marker is complete."""
+        self._closed, self._waiting, self._behind_cut = self._waiting, self._behind_cut, []
+        self._known = {*self._closed, *self._waiting}  # a worker reports a file again in its next report, or never
+        by_sink: dict[str, tuple[str, ...]] = {}
+        for sink, file in self._closed:
+            by_sink[sink] = (*by_sink.get(sink, ()), file)
+        return by_sink
+
+    def reopen(self) -> None:
+        """Return the files closed last to the next commit, since theirs was aborted, ahead of later files."""
+        self._waiting, self._closed = self._closed + self._waiting, []
+
+    def forget(self) -> None:
+        """Discard files that were handed in and not committed, since the hosts are lost and write them again."""
+        self._waiting, self._behind_cut, self._closed = [], [], []
 
 
 @dataclass

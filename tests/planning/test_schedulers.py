@@ -7,8 +7,7 @@ from planning_graphs import FIGURE_7, W3, W5
 
 from fries_nb.errors import PlanError
 from fries_nb.planning import cover
-from fries_nb.scheduling import SCHEDULERS, Plan, schedule
-from fries_nb.scheduling.stages import StageAction
+from fries_nb.planning.schedulers import SCHEDULERS, Plan, StageAction, schedule
 
 W5_ALL = {"Src", "RE", "FD3", "S1", "F3", "F4", "FD4", "SJ", "E1", "Sink"}
 

@@ -5,10 +5,10 @@ feedback edges, on which a loop's head does not wait for it. Among the operators
 the earliest known time is first; an operator without a time comes as early as its inputs allow.
 
 >>> from fries_nb.dataflow.graph import Edge, Operator
->>> from fries_nb.scheduling.fries import schedule
+>>> from fries_nb.planning.schedulers import schedule
 >>> edges = (Edge("S", "A"), Edge("S", "B"), Edge("A", "J"), Edge("B", "J"))
 >>> graph = Graph("diamond", tuple(map(Operator, "SABJ")), edges)
->>> for step in marker_steps(graph, schedule(graph, ["A", "B", "J"]), {"A": 9.0, "B": 2.0, "J": 9.5}):
+>>> for step in marker_steps(graph, schedule("fries", graph, ["A", "B", "J"]), {"A": 9.0, "B": 2.0, "J": 9.5}):
 ...     print(step.kind, " ".join(step.operators), step.edges)
 sent A B ()
 reached B ()
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fries_nb.dataflow.graph import Graph
-from fries_nb.scheduling.stages import Plan, Stage, StageAction
+from fries_nb.planning.schedulers import Plan, Stage, StageAction
 
 Ends = tuple[str, str]
 

@@ -1,0 +1,175 @@
+"""Schedulers: the stages of messages that carry out a change. ``SCHEDULERS`` lists them; ``schedule`` makes a plan.
+
+All schedulers get the same covering, and answer stages: each has the receivers, the scope of the marker, and the
+workers whose acknowledgement ends it. The controller carries out every plan in the same way, whoever made it.
+
+>>> from fries_nb.dataflow.graph import Edge, Operator
+>>> graph = Graph("chain", tuple(map(Operator, ("payments", "FC", "FM", "MC"))), (
+...     Edge("payments", "FC"), Edge("FC", "FM"), Edge("FM", "MC")))
+>>> for name in SCHEDULERS:
+...     for stage in schedule(name, graph, {"FM", "MC"}).stages:
+...         sends = [f"{send.operator}: {'-'.join(sorted(send.scope))}" for send in stage.sends]
+...         print(f"{name:12} {stage.does:7}", *sends)
+fries        switch  FM: FM-MC
+epoch        switch  payments: FC-FM-MC-payments
+naive        switch  FM: FM MC: MC
+multiversion tag     payments: FC-FM-MC-payments
+restart      restart payments: FC-FM-MC-payments
+minibatch    hold    payments: FC-FM-MC-payments
+minibatch    switch  FM: FM MC: MC
+minibatch    release payments: payments
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from fries_nb.dataflow.graph import Graph
+from fries_nb.errors import PlanError, unknown
+from fries_nb.planning.covering import Covering, cover
+from fries_nb.planning.prediction import Prediction
+
+
+class StageAction(StrEnum):
+    """The action of a stage's markers."""
+
+    SWITCH = "switch"
+    """Targets switch to the prepared functions."""
+    TAG = "tag"
+    """Sources tag the tuples that they read from now on; targets run both versions until the old one has drained."""
+    HOLD = "hold"
+    """Sources stop reading; when the stage ends, no tuple is in transit."""
+    RELEASE = "release"
+    """Sources continue to read."""
+    RESTART = "restart"
+    """A checkpoint is taken; when it is complete, the run restarts from it with the new functions."""
+
+
+@dataclass(frozen=True)
+class Send:
+    """An FCM to every worker of ``operator``, with a marker for ``scope``; sends of equal scope share one marker."""
+
+    operator: str
+    scope: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Messages that are sent together. The stage ends when every worker of the operators in ``awaits`` is done."""
+
+    sends: tuple[Send, ...]
+    awaits: frozenset[str]
+    does: StageAction = StageAction.SWITCH
+
+
+Stages = tuple[Stage, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The stages of a change of ``targets``.
+
+    ``covering`` is the synchronisation that the change needs, whether or not the scheduler provides it. ``prediction``
+    is the predicted delay if the plan was made for a run with flowing data; it does not influence the stages.
+    """
+
+    scheduler: str
+    targets: frozenset[str]
+    stages: Stages
+    covering: Covering
+    prediction: Prediction | None = field(default=None, compare=False)
+
+    @property
+    def scope(self) -> frozenset[str]:
+        """The operators that the plan changes or whose workers its markers pass."""
+        return self.targets.union(*(send.scope for stage in self.stages for send in stage.sends))
+
+
+def fries(graph: Graph, covering: Covering) -> Stages:
+    """An FCM to the heads of each component, and a marker inside it (Fries, algorithms 2 to 4)."""
+    sends = tuple(Send(head, part.operators) for part in covering.components for head in sorted(part.heads))
+    return (Stage(sends, covering.targets),)
+
+
+def epoch(graph: Graph, covering: Covering) -> Stages:
+    """A marker from all sources through the whole graph, behind all data (Chi; Fries, section 3)."""
+    return (Stage(_from_sources(graph), covering.targets),)
+
+
+def naive(graph: Graph, covering: Covering) -> Stages:
+    """An FCM to every target, and no marker between them (Fries, section 4.1).
+
+    It is fast, and inconsistent if ``covering.naive_safe`` is false; it is provided for comparison.
+    """
+    return (Stage(_alone(covering.targets), covering.targets),)
+
+
+def multiversion(graph: Graph, covering: Covering) -> Stages:
+    """Sources tag new tuples; both versions run until the last tuple with the old tag has drained (Fries, section 8.1).
+
+    No tuple waits for a marker: new-tagged tuples are processed by the new functions, concurrently with old-tagged
+    ones. The cost is two configurations in memory.
+    """
+    return (Stage(_from_sources(graph), covering.targets, StageAction.TAG),)
+
+
+def restart(graph: Graph, covering: Covering) -> Stages:
+    """A checkpoint is taken, the job ends, and is started again with the new functions (Flink's savepoints)."""
+    return (Stage(_from_sources(graph), frozenset(graph.by_name), StageAction.RESTART),)
+
+
+def minibatch(graph: Graph, covering: Covering) -> Stages:
+    """Sources hold until all tuples are processed; then targets switch, and sources resume.
+
+    The change is made between two batches, as in Spark Streaming; the cost is an empty pipeline.
+    """
+    return (
+        Stage(_from_sources(graph), frozenset(graph.by_name), StageAction.HOLD),
+        Stage(_alone(covering.targets), covering.targets),
+        Stage(_alone(graph.sources), frozenset(graph.sources), StageAction.RELEASE),
+    )
+
+
+SCHEDULERS: dict[str, Callable[[Graph, Covering], Stages]] = {
+    "fries": fries,
+    "epoch": epoch,
+    "naive": naive,
+    "multiversion": multiversion,
+    "restart": restart,
+    "minibatch": minibatch,
+}
+
+
+def schedule(name: str, graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan:
+    """The plan of a change.
+
+    Args:
+        name: the scheduler, a key of ``SCHEDULERS``.
+        graph: the dataflow.
+        targets: names of the operators to change.
+        pruning: whether one-to-many operators that need no synchronisation are left out of the covering. The messages
+            of all schedulers but ``fries`` are the same with and without.
+
+    Returns:
+        The plan, without a prediction.
+
+    Raises:
+        PlanError: no such scheduler; or an unknown operator, a source, or no operator among the targets.
+    """
+    if not isinstance(name, str) or name not in SCHEDULERS:
+        raise PlanError(unknown("scheduler", str(name), SCHEDULERS))
+    covering = cover(graph, targets, pruning)
+    return Plan(name, covering.targets, SCHEDULERS[name](graph, covering), covering)
+
+
+def _from_sources(graph: Graph) -> tuple[Send, ...]:
+    """A message to each source, whose marker passes the whole graph."""
+    everywhere = frozenset(graph.by_name)
+    return tuple(Send(source, everywhere) for source in graph.sources)
+
+
+def _alone(operators: Iterable[str]) -> tuple[Send, ...]:
+    """A message to each operator, whose marker stays there."""
+    return tuple(Send(operator, frozenset((operator,))) for operator in sorted(operators))

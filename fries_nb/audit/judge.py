@@ -37,8 +37,7 @@ from typing import NamedTuple
 import networkx as nx
 
 from fries_nb.audit.completeness import Completeness, Executed, Matching, Stale, StatedCounts
-from fries_nb.audit.conservation import Astray, Balance
-from fries_nb.audit.version_check import Id, Sightings, Version
+from fries_nb.audit.conservation import Astray, Balance, Id, Sightings, Version
 from fries_nb.trace import Record, SourceRow
 
 Updates = Mapping[str, Set[Id]]
@@ -191,7 +190,7 @@ def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = 
     """Judge a trace by its precedence graph (Fries, section 4.2).
 
     A worker without a record of an update that other workers of its operator have is taken to apply it after all of its
-    records: it had ended, or the trace was taken before (see ``fries_nb.audit.version_check``).
+    records: it had ended, or the trace was taken before (see ``fries_nb.audit.conservation``).
 
     Args:
         records: the trace, in any interleaving that keeps the order of each worker.

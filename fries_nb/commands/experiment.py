@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fries_nb.errors import FriesError
 from fries_nb.experiments import EXPERIMENTS, experiment
-from fries_nb.experiments.scale import NAMES
+from fries_nb.experiments.measuring import NAMES
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]

@@ -15,20 +15,13 @@ from typing import TYPE_CHECKING
 
 from fries_nb.deprecations import renamed
 from fries_nb.errors import FriesError, close_match
+from fries_nb.experiments.delays import figure15, figure16, figure17, table4, table5, table6, table7
 from fries_nb.experiments.figure13 import figure13
 from fries_nb.experiments.figure14 import figure14
-from fries_nb.experiments.figure15 import figure15
-from fries_nb.experiments.figure16 import figure16
-from fries_nb.experiments.figure17 import figure17
+from fries_nb.experiments.measuring import ExperimentScale, Result, scale_of
 from fries_nb.experiments.nephele2 import nephele2
 from fries_nb.experiments.nephele7 import nephele7
-from fries_nb.experiments.printed_tables import Result
 from fries_nb.experiments.rescaling import rescaling
-from fries_nb.experiments.scale import ExperimentScale, scale_of
-from fries_nb.experiments.table4 import table4
-from fries_nb.experiments.table5 import table5
-from fries_nb.experiments.table6 import table6
-from fries_nb.experiments.table7 import table7
 from fries_nb.long_calls import progress_of
 
 __all__ = ["EXPERIMENTS", "Experiment", "Result", "ExperimentScale", "experiment"]

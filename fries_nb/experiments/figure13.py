@@ -12,9 +12,17 @@ import time
 from typing import Any
 
 import fries_nb as fn
-from fries_nb.experiments.measuring import HOSTS, changed, pause_until, running, session
-from fries_nb.experiments.printed_tables import Result, Row
-from fries_nb.experiments.scale import ExperimentScale, per_workers
+from fries_nb.experiments.measuring import (
+    HOSTS,
+    ExperimentScale,
+    Result,
+    Row,
+    changed,
+    pause_until,
+    per_workers,
+    running,
+    session,
+)
 from fries_nb.run import Run
 from fries_nb.workloads.payments import payments_path
 from fries_nb.workloads.w1 import FraudDetector, w1_flow

@@ -17,9 +17,17 @@ from statistics import median
 from typing import Any
 
 import fries_nb as fn
-from fries_nb.experiments.measuring import PATIENCE_S, changed, fill, pause_until, running, session
-from fries_nb.experiments.printed_tables import Result, Row
-from fries_nb.experiments.scale import ExperimentScale
+from fries_nb.experiments.measuring import (
+    PATIENCE_S,
+    ExperimentScale,
+    Result,
+    Row,
+    changed,
+    fill,
+    pause_until,
+    running,
+    session,
+)
 from fries_nb.run import Run
 
 PERIODS = 6

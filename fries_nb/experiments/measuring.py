@@ -1,23 +1,139 @@
-"""Shared parts of experiments: running a flow, filling queues, and measuring the delay of changes."""
+"""Shared parts of experiments: running a flow, filling queues, and measuring the delay of changes.
+
+The size of an experiment relative to the paper's: 1.0 has its workers, rates and durations.
+
+Workers, with them rates, and durations shrink in proportion; the cost of a tuple does not. So each worker has the same
+load as in the paper, and queues shrink with the duration.
+
+>>> scale = ExperimentScale(0.1)
+>>> scale.workers(), scale.seconds(300), per_workers(1_600, 4)
+(4, 30.0, 160.0)
+>>> scale_of("minute", {"minute": 0.02}), scale_of("paper", {}), scale_of("0.5", {})
+(ExperimentScale(of_paper=0.02), ExperimentScale(of_paper=1.0), ExperimentScale(of_paper=0.5))
+
+Results of experiments, as data.
+
+>>> result = Result("table7", "Channels", 1.0, {"flow": "W2"}, ({"workers": 4, "all": 68, "paper all": 68},))
+>>> print(result)
+table7: Channels (scale 1; flow: W2)
+workers  all  paper all
+      4   68         68
+
+Alternating changes with Fries and with Epoch in one run: delays of the same change under the same load.
+"""
 
 from __future__ import annotations
 
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 from typing import Any
 
 import fries_nb as fn
 from fries_nb.changes import ChangeResult
 from fries_nb.controller.metrics import OperatorMetrics
-from fries_nb.errors import RunError
+from fries_nb.errors import FriesError, RunError
 from fries_nb.run import BUDGET, Run
 from fries_nb.spark.session import start_or_find
+
+PAPER_WORKERS = 40
+NAMES = ("test", "minute", "paper")
+"""Named scales: ``test`` takes seconds, ``minute`` about a minute on two cores; each experiment sets their sizes."""
+
+
+@dataclass(frozen=True)
+class ExperimentScale:
+    """A size relative to the paper's, above 0 and at most 1."""
+
+    of_paper: float
+
+    def seconds(self, paper: float, least: float = 0.0) -> float:
+        """A duration of the paper in proportion, but no less than ``least``."""
+        return max(least, paper * self.of_paper)
+
+    def workers(self, least: int = 2) -> int:
+        """The paper's 40 workers in proportion."""
+        return max(least, round(PAPER_WORKERS * self.of_paper))
+
+
+def per_workers(rate: float, workers: int) -> float:
+    """A rate of the paper's 40 workers, for this number of workers."""
+    return rate * workers / PAPER_WORKERS
+
+
+def scale_of(text: str, named: Mapping[str, float]) -> ExperimentScale:
+    """Parse a scale.
+
+    Args:
+        text: ``test``, ``minute``, ``paper`` or a number.
+        named: the sizes of ``test`` and ``minute``.
+
+    Raises:
+        FriesError: the text is neither.
+    """
+    known = {"paper": 1.0, **named}
+    try:
+        of_paper = known[text] if text in known else float(text)
+    except ValueError:
+        of_paper = 0.0
+    if not 0 < of_paper <= 1:
+        raise FriesError(f"scale {text!r}; expected {', '.join(NAMES)} or a part of the paper's size, above 0 to 1")
+    return ExperimentScale(of_paper)
+
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of one experiment.
+
+    Attributes:
+        name: name of the experiment; ``title`` is that of the paper.
+        scale: the size relative to the paper's.
+        parameters: workers, rates, durations, budget and other parameters.
+        rows: rows of the table, or one row for each curve of the figure, with the paper's values beside ours.
+        curves: the points of a figure over time, if it is one.
+        marks: requests and ends of changes, for a figure over time.
+    """
+
+    name: str
+    title: str
+    scale: float
+    parameters: Row
+    rows: tuple[Row, ...]
+    curves: tuple[Row, ...] = ()
+    marks: tuple[Row, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as JSON values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        parameters = "".join(f"; {name}: {_shown(value)}" for name, value in self.parameters.items())
+        return f"{self.name}: {self.title} (scale {self.scale:g}{parameters})\n{_table(self.rows)}"
+
+
+def _table(rows: Sequence[Row]) -> str:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [[_shown(row.get(name)) for name in names] for row in rows]
+    widths = [max(len(text) for text in column) for column in zip(names, *cells, strict=True)]
+    lines = ["  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in [names, *cells]]
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
 
 HOSTS = 2
 PATIENCE_S = 3_600.0
@@ -189,3 +305,62 @@ def repeated(path: str, times: int) -> Iterator[str]:
         for number in range(times):
             Path(directory, f"{number:05d}.parquet").symlink_to(Path(path).resolve())
         yield directory
+
+
+Change = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Delays of a change with each scheduler in milliseconds, from the request to the last target worker's switch."""
+
+    fries_ms: tuple[float, ...]
+    epoch_ms: tuple[float, ...]
+    components: tuple[tuple[str, ...], ...]
+    old_fries: float
+    old_epoch: float
+
+    def row(self) -> dict[str, Any]:
+        """Medians, their ratio, and the tuples that were still processed with the old functions."""
+        fries, epoch = median(self.fries_ms), median(self.epoch_ms)
+        return {
+            "components": " ".join("{" + ", ".join(part) + "}" for part in self.components),
+            "fries ms": fries,
+            "epoch ms": epoch,
+            "times": epoch / fries,
+            "old tuples fries": self.old_fries,
+            "old tuples epoch": self.old_epoch,
+        }
+
+    def means(self) -> dict[str, Any]:
+        """Means, with half the width of their 95 % confidence intervals."""
+        fries, fries_half = confidence(list(self.fries_ms))
+        epoch, epoch_half = confidence(list(self.epoch_ms))
+        return {"fries ms": fries, "fries +-": fries_half, "epoch ms": epoch, "epoch +-": epoch_half}
+
+
+def delays(run: Run, change: Change, repeats: int, ready: Callable[[], None]) -> Delays:
+    """Make a change ``repeats`` times with Fries and with Epoch, alternating.
+
+    Args:
+        run: the run.
+        change: operator to new function.
+        repeats: number of changes with each scheduler.
+        ready: establishes the load; called before each change.
+
+    Returns:
+        The delays.
+    """
+    found: dict[str, list[ChangeResult]] = {"fries": [], "epoch": []}
+    for _ in range(repeats):
+        for scheduler, results in found.items():
+            ready()
+            results.append(changed(run, change, scheduler))
+    fries, epoch = found["fries"], found["epoch"]
+    return Delays(
+        tuple(one.delay_ms for one in fries),
+        tuple(one.delay_ms for one in epoch),
+        fries[0].components,
+        median(one.old_tuples for one in fries),
+        median(one.old_tuples for one in epoch),
+    )

@@ -17,9 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 import fries_nb as fn
-from fries_nb.experiments.measuring import HOSTS, pause, running, session
-from fries_nb.experiments.printed_tables import Result, Row
-from fries_nb.experiments.scale import ExperimentScale
+from fries_nb.experiments.measuring import HOSTS, ExperimentScale, Result, Row, pause, running, session
 from fries_nb.run import Run
 from fries_nb.topology.partitioning import bins_of_keys, routing_table
 

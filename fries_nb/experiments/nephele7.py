@@ -24,9 +24,7 @@ from typing import Any
 import fries_nb as fn
 from fries_nb.constraints.judgements import ConstraintState
 from fries_nb.constraints.reactions import ConstraintStatus
-from fries_nb.experiments.measuring import HOSTS, pause, running, session
-from fries_nb.experiments.printed_tables import Result, Row
-from fries_nb.experiments.scale import ExperimentScale
+from fries_nb.experiments.measuring import HOSTS, ExperimentScale, Result, Row, pause, running, session
 from fries_nb.workloads.video import VideoFeed, video_flow
 
 BUFFER_BYTES = 32 << 10

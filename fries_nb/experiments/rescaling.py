@@ -32,9 +32,7 @@ import numpy.typing as npt
 import fries_nb as fn
 from fries_nb.controller.states import RescalePhase
 from fries_nb.errors import RunError
-from fries_nb.experiments.measuring import PATIENCE_S, pause, running, session, until
-from fries_nb.experiments.printed_tables import Result, Row
-from fries_nb.experiments.scale import ExperimentScale
+from fries_nb.experiments.measuring import PATIENCE_S, ExperimentScale, Result, Row, pause, running, session, until
 from fries_nb.topology.partitioning import BINS
 from fries_nb.workloads.accounts import accounts_flow, wrong_rows
 

@@ -16,7 +16,7 @@ from fries_nb.errors import TraceError
 from fries_nb.messages import Data
 from fries_nb.operators import instance as instances
 from fries_nb.operators.executors import RowExecutor
-from fries_nb.testing import Cluster, figures
+from fries_nb.testing import Cluster, stamp_functions
 from fries_nb.testing.drawn_flows import source_rows
 from fries_nb.testing.stamp_functions import Mark
 from fries_nb.trace import Link, Ran, RanMany, TraceFlow, Updated, Wrote, flow_of, to_line
@@ -29,11 +29,11 @@ ROWS = {"S0": source_rows("S0", 40)}
 def flow():
     """A filter, a one-to-many and a split between marks: what may drop, multiply and route a tuple."""
     declared = fn.Dataflow("attacked")
-    rows = figures.mark(figures.source(declared), "FM").filter("F", lambda row: row["number"] % 5)
+    rows = stamp_functions.mark(stamp_functions.source(declared), "FM").filter("F", lambda row: row["number"] % 5)
     rows = rows.flat_map("D", lambda row: [row] * (row["number"] % 3))
     odd, even = rows.split("P", lambda row: row["number"] % 2, 2)
-    both = figures.mark(odd, "X").union("U", figures.mark(even, "Y"))
-    figures.mark(both, "MC").sink("out", fn.memory())
+    both = stamp_functions.mark(odd, "X").union("U", stamp_functions.mark(even, "Y"))
+    stamp_functions.mark(both, "MC").sink("out", fn.memory())
     return declared.graph(workers=2)
 
 

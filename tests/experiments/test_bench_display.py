@@ -11,11 +11,18 @@ import pytest
 
 from fries_nb.__main__ import main
 from fries_nb.experiments.bench import display_cost as bench
-from fries_nb.experiments.bench import results
-from fries_nb.experiments.bench.display_cost import Clocks, Look, added, compared, mean_rate
-from fries_nb.experiments.bench.kernel import WIDGET, Message, first_plotted
-from fries_nb.experiments.bench.pairs import PairedResult
-from fries_nb.experiments.bench.results import BenchError
+from fries_nb.experiments.bench import pairs
+from fries_nb.experiments.bench.display_cost import (
+    WIDGET,
+    Clocks,
+    Look,
+    Message,
+    added,
+    compared,
+    first_plotted,
+    mean_rate,
+)
+from fries_nb.experiments.bench.pairs import BenchError, PairedResult
 
 
 def published(kind: str, **content: object) -> Message:
@@ -173,7 +180,7 @@ def test_rows_last_and_cost_no_disk(tmp_path, monkeypatch: pytest.MonkeyPatch):
 
 def test_a_missing_extra_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """It names what is missing and what to install, before anything is started."""
-    monkeypatch.setattr(results, "find_spec", lambda module: None if module == "ipykernel" else module)
+    monkeypatch.setattr(pairs, "find_spec", lambda module: None if module == "ipykernel" else module)
     monkeypatch.setattr(bench, "payments_file", lambda rows: pytest.fail("the extra is to be looked for first"))
     assert main(["bench", "display"]) == 2
     said = capsys.readouterr().err

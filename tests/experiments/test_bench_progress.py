@@ -6,8 +6,7 @@ import pytest
 
 import fries_nb as fn
 from fries_nb.errors import DataflowError
-from fries_nb.experiments.bench.idle_operators import counted
-from fries_nb.experiments.bench.progress_costs import coordination
+from fries_nb.experiments.bench.progress_costs import coordination, counted
 from fries_nb.experiments.bench.window_rates import ResultLatency, TerminalMinute
 from fries_nb.testing.cluster import Cluster
 from fries_nb.topology.progress_locations import Watermarks, progress_of

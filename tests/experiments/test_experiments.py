@@ -17,7 +17,7 @@ from fries_nb.__main__ import main
 from fries_nb.errors import FriesError
 from fries_nb.experiments import EXPERIMENTS, experiment
 from fries_nb.experiments.figure14 import LATE_S, PERIOD_S
-from fries_nb.experiments.scale import ExperimentScale, scale_of
+from fries_nb.experiments.measuring import ExperimentScale, scale_of
 
 NAMES = [f"figure{n}" for n in range(13, 18)] + [f"table{n}" for n in range(4, 8)]
 OTHERS = ["nephele2", "nephele7", "rescaling"]

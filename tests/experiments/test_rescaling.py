@@ -15,8 +15,8 @@ from notebook_files import executed, said
 
 from fries_nb.experiments.bench import rescale_costs
 from fries_nb.experiments.bench.apart import keyed_jobs
-from fries_nb.experiments.bench.rescale_peers import Gaps
-from fries_nb.experiments.bench.results import BenchError
+from fries_nb.experiments.bench.pairs import BenchError
+from fries_nb.experiments.bench.rescale_costs import Gaps
 from fries_nb.experiments.rescaling import MODES, SIZES, Migration
 from fries_nb.workloads.accounts import wrong_rows
 
@@ -104,7 +104,7 @@ def test_the_gap_of_bytewax_and_its_wrong_rows_are_counted(
 ) -> None:
     """Of rows as it writes them, since the extra that installs it is not that of the tests."""
     rows = [[0, 1, 0], [1, 1, 1_000_000], [*last, 9_000_000]]
-    module = import_module("fries_nb.experiments.bench.rescale_peers")  # its function has the same name
+    module = import_module("fries_nb.experiments.bench.rescale_costs")  # its function has the same name
     monkeypatch.setattr(module, "bytewax_resumed", lambda *of: (rows, 2_000_000))
     gaps = Gaps(None, accounts=2, seconds=0.5)
     assert gaps.bytewax() == 8.0

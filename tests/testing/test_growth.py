@@ -20,7 +20,7 @@ from fries_nb.dataflow.endpoints import memory
 from fries_nb.dataflow.graph import Partitioning
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import AdoptTopology, ChannelId, Commit, End, Marker, TopologyAdopted, WorkerId
-from fries_nb.testing import figures
+from fries_nb.testing import stamp_functions as fns
 from fries_nb.testing.drawn_flows import source_rows
 from fries_nb.testing.growing import GrowingCluster
 from fries_nb.testing.scenarios import draw_focused, draw_scenario, draw_troubled, play
@@ -82,7 +82,7 @@ def test_workers_do_come_and_go():
 def cluster_of(rows: int = 60, seed: int = 1) -> GrowingCluster:
     """A held source, an operator by key, a sink."""
     flow = DataflowBuilder("line")
-    figures.mark(figures.source(flow), "A").map("K", lambda row: row, key="customer").sink("out", memory())
+    fns.mark(fns.source(flow), "A").map("K", lambda row: row, key="customer").sink("out", memory())
     cluster = GrowingCluster(flow.graph(), {"S0": source_rows("S0", rows)}, seed=seed, hosts=2, commit_interval_ns=None)
     cluster.often = 0.0
     cluster.hold([WorkerId("S0", 0)])
@@ -138,7 +138,7 @@ def test_a_worker_continues_the_records_of_earlier_ones_of_its_index():
 def test_a_worker_that_is_added_has_made_the_switches_that_are_forgotten(seed):
     """Checkpoints keep the decisions of the last two changes only; the audit knows of its switches all the same."""
     flow = DataflowBuilder("line")
-    figures.mark(figures.source(flow), "A").map("K", lambda row: row, key="customer").sink("out", memory())
+    fns.mark(fns.source(flow), "A").map("K", lambda row: row, key="customer").sink("out", memory())
     rows = {"S0": source_rows("S0", 60)}
     cluster = GrowingCluster(flow.graph(), rows, seed=seed, hosts=2, checkpoints=True, commit_interval_ns=10_000_000)
     cluster.often = 0.0

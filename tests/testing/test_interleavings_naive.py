@@ -8,29 +8,29 @@ from interleaving_checks import SOAK
 from fries_nb.audit import judge
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.planning import cover
-from fries_nb.testing import Cluster, figures
+from fries_nb.testing import Cluster, stamp_functions
 from fries_nb.testing.drawn_flows import source_rows
 from fries_nb.testing.stamp_functions import Mark
 
 UNSAFE = [
-    (figures.running_example, ("FM", "MC")),
-    (figures.running_example, ("FC", "MC")),
-    (figures.figure_8, ("FMX",)),
-    (figures.figure_8, ("FMX", "FMY")),
-    (figures.figure_9_ii, ("E", "F")),
-    (figures.figure_9_iii, ("X",)),
-    (figures.figure_10, ("C", "D")),
-    (figures.figure_10, ("C", "E")),
-    (figures.unnested, ("F2",)),
+    (stamp_functions.running_example, ("FM", "MC")),
+    (stamp_functions.running_example, ("FC", "MC")),
+    (stamp_functions.figure_8, ("FMX",)),
+    (stamp_functions.figure_8, ("FMX", "FMY")),
+    (stamp_functions.figure_9_ii, ("E", "F")),
+    (stamp_functions.figure_9_iii, ("X",)),
+    (stamp_functions.figure_10, ("C", "D")),
+    (stamp_functions.figure_10, ("C", "E")),
+    (stamp_functions.unnested, ("F2",)),
 ]
 SAFE = [
-    (figures.running_example, ("FM",)),
-    (figures.figure_8, ("FC",)),
-    (figures.figure_9_ii, ("E",)),
-    (figures.figure_9_ii, ("C",)),
-    (figures.figure_10, ("E",)),
-    (figures.figure_10, ("D",)),
-    (figures.unnested, ("F1",)),
+    (stamp_functions.running_example, ("FM",)),
+    (stamp_functions.figure_8, ("FC",)),
+    (stamp_functions.figure_9_ii, ("E",)),
+    (stamp_functions.figure_9_ii, ("C",)),
+    (stamp_functions.figure_10, ("E",)),
+    (stamp_functions.figure_10, ("D",)),
+    (stamp_functions.unnested, ("F1",)),
 ]
 
 
@@ -73,7 +73,7 @@ def test_naive_never_mixes_where_the_plan_calls_it_safe(figure, targets):
 @pytest.mark.parametrize("scheduler", ["fries", "epoch"])
 @pytest.mark.parametrize(("figure", "targets"), UNSAFE)
 def test_where_naive_mixes_the_others_do_not(figure, targets, scheduler):
-    """On the same figures, changes and seeds."""
+    """On the same stamp_functions, changes and seeds."""
     done = 0
     for seed in range(7 * SOAK):
         outcome, verdict = _verdict(figure, targets, scheduler, seed, pruning=seed % 2 == 0)

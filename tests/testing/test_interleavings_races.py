@@ -12,7 +12,7 @@ import fries_nb as fn
 from fries_nb.audit import judge
 from fries_nb.controller.events import Answered
 from fries_nb.messages import Report, WorkerId
-from fries_nb.testing import Cluster, figures
+from fries_nb.testing import Cluster, stamp_functions
 from fries_nb.testing.drawn_flows import source_rows
 from fries_nb.testing.stamp_functions import Mark, stamps
 
@@ -22,15 +22,15 @@ SEEDS = 24 * SOAK
 def _two_sources():
     """S0 -> A -> U -> X, and S1 -> B -> U."""
     flow = fn.Dataflow("two sources")
-    first, second = figures.source(flow), figures.source(flow, "S1")
-    both = figures.mark(first, "A").union("U", figures.mark(second, "B"))
-    figures.mark(both, "X").sink("out", fn.memory())
+    first, second = stamp_functions.source(flow), stamp_functions.source(flow, "S1")
+    both = stamp_functions.mark(first, "A").union("U", stamp_functions.mark(second, "B"))
+    stamp_functions.mark(both, "X").sink("out", fn.memory())
     return flow.graph(workers=2)
 
 
 def _running(seed, **options):
     flow = fn.Dataflow("running example")
-    figures.running_example(flow)
+    stamp_functions.running_example(flow)
     options = {"hosts": 1 + seed % 3, "window": (1, 400, 5_000)[seed % 3], "chaining": seed % 2 == 0} | options
     return Cluster(flow.graph(workers=2), {"S0": source_rows("S0", 40)}, seed=seed, **options)
 

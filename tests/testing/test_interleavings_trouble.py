@@ -16,7 +16,7 @@ from interleaving_checks import SOAK, lacking, try_focused, try_pausing, try_see
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory
 from fries_nb.messages import WorkerId
-from fries_nb.testing import Cluster, figures
+from fries_nb.testing import Cluster, stamp_functions
 from fries_nb.testing.drawn_flows import source_rows
 from fries_nb.testing.growing import draw_reshaped
 from fries_nb.testing.hosts import Hosts
@@ -82,8 +82,8 @@ def test_a_source_that_had_ended_is_read_no_more(monkeypatch):
     monkeypatch.setattr(Hosts, "_feed", lambda hosts, source: source in dumb or feed(hosts, source))
     for seed in range(10 * SOAK):
         flow = DataflowBuilder("two sources")
-        both = figures.source(flow).union("U", figures.source(flow, "S1"))
-        figures.mark(both, "X").sink("out", memory())
+        both = stamp_functions.source(flow).union("U", stamp_functions.source(flow, "S1"))
+        stamp_functions.mark(both, "X").sink("out", memory())
         cluster = Cluster(flow.graph(workers=1), rows, seed=seed, hosts=1, checkpoints=True, commit_interval_ns=10**6)
         cluster.hold([WorkerId("S1", 0)])
         cluster.until(lambda cluster=cluster: _kept(cluster) and str(spent) in _kept(cluster)[-1].ended)

@@ -13,7 +13,7 @@ from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory
 from fries_nb.messages import WorkerId
 from fries_nb.operators.executors import RowExecutor
-from fries_nb.testing import figures
+from fries_nb.testing import stamp_functions
 from fries_nb.testing.drawn_flows import source_rows
 from fries_nb.testing.growing import GrowingCluster
 from fries_nb.testing.rechaining import RechainingCluster
@@ -100,7 +100,7 @@ def test_chains_are_fused_and_split_and_refused():
 def line(seed, window=400, checkpoints=False):
     """S0 > A > B > out in two hosts, whose source does not end until it is released."""
     flow = DataflowBuilder("line")
-    figures.mark(figures.mark(figures.source(flow), "A"), "B").sink("out", memory())
+    stamp_functions.mark(stamp_functions.mark(stamp_functions.source(flow), "A"), "B").sink("out", memory())
     commits = {"checkpoints": True, "commit_interval_ns": 2_000_000} if checkpoints else {}
     settings = {"hosts": 2, "seed": seed, "window": window, "chaining": False, **commits}
     cluster = RechainingCluster(flow.graph(workers=2), {"S0": source_rows("S0", 60)}, **settings)

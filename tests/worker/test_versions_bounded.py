@@ -16,7 +16,7 @@ from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.dataflow.updates import Update
 from fries_nb.messages import Data, WorkerId
 from fries_nb.storage.snapshot_files import spilled
-from fries_nb.testing import Cluster, figures
+from fries_nb.testing import Cluster, stamp_functions
 from fries_nb.testing.drawn_flows import source_rows
 from fries_nb.testing.stamp_functions import Counter as Counting
 from fries_nb.worker.events import Grant
@@ -73,12 +73,12 @@ def test_it_never_locks_up(window: int) -> None:
     met: Counter[str] = Counter()
     for seed in range(30):
         flow = fn.Dataflow("diamond")
-        left, right = figures.source(flow), figures.source(flow, "S1")
+        left, right = stamp_functions.source(flow), stamp_functions.source(flow, "S1")
         for name in ("A", "B", "C"):
-            left = figures.mark(left, name)
+            left = stamp_functions.mark(left, name)
         both = left.union("U", right)
         counted = both.map("K", Counting("K", 0), key="customer")
-        figures.mark(counted, "X").sink("out", fn.memory())
+        stamp_functions.mark(counted, "X").sink("out", fn.memory())
         rows = {name: source_rows(name, 20) for name in ("S0", "S1")}
         cluster = Cluster(flow.graph(workers=2), rows, hosts=2, seed=seed, window=window, chaining=seed % 2 == 0)
         cluster.hold([WorkerId("S0", 0)])

@@ -10,22 +10,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fries_nb.deprecations import renamed
-from fries_nb.experiments.bench.costs import latency, quiet, rest, row
+from fries_nb.experiments.bench.costs import latency, planning, quiet, rest, row
 from fries_nb.experiments.bench.crowd import crowd
-from fries_nb.experiments.bench.delay import delay
+from fries_nb.experiments.bench.delay import delay, versions
 from fries_nb.experiments.bench.display_cost import display
-from fries_nb.experiments.bench.file_rates import files
 from fries_nb.experiments.bench.kafka_costs import kafka
 from fries_nb.experiments.bench.loop_rates import components, iteration, loop_change
 from fries_nb.experiments.bench.maps import chain, exchange
-from fries_nb.experiments.bench.planning import planning
+from fries_nb.experiments.bench.pairs import BenchReport, keep
 from fries_nb.experiments.bench.progress_costs import idle, idling, times
 from fries_nb.experiments.bench.recovery import recovery
-from fries_nb.experiments.bench.rescale_costs import idle_bins, joining, second_host
-from fries_nb.experiments.bench.rescale_peers import rescale_peers
-from fries_nb.experiments.bench.results import BenchReport, keep
-from fries_nb.experiments.bench.version_memory import versions
-from fries_nb.experiments.bench.w1_throughput import checkpoint, constraints, w1
+from fries_nb.experiments.bench.rescale_costs import idle_bins, joining, rescale_peers, second_host
+from fries_nb.experiments.bench.w1_throughput import checkpoint, constraints, files, w1
 from fries_nb.experiments.bench.window_rates import window_latency, windows
 
 __all__ = ["BENCHMARKS", "BenchReport", "keep"]

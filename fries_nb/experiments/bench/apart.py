@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import fries_nb
-from fries_nb.experiments.bench.results import BenchError, require
+from fries_nb.experiments.bench.pairs import BenchError, require
 
 RIVALS = "fries_nb.experiments.bench.rivals"
 _PATIENCE_S, _LOOK_S = 120.0, 0.05

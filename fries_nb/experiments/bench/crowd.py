@@ -22,7 +22,7 @@ from fries_nb.changes import ChangeResult
 from fries_nb.errors import RunError
 from fries_nb.experiments.bench.functions import LastTen, is_hundredth, spinning
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, payments_file, spark_session
-from fries_nb.experiments.bench.results import BenchReport, Target
+from fries_nb.experiments.bench.pairs import BenchReport, Target
 from fries_nb.run import Run
 
 RATE = 2_000

@@ -14,8 +14,7 @@ import fries_nb as fn
 from fries_nb.experiments.bench.apart import arrow_loop, spark_jobs
 from fries_nb.experiments.bench.functions import by_hour, by_risk, in_euros
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, Declare, Job, flow_seconds, job, payments_file, spark_session
-from fries_nb.experiments.bench.pairs import PairedResult, Side, pairs
-from fries_nb.experiments.bench.results import BenchReport, Target
+from fries_nb.experiments.bench.pairs import BenchReport, PairedResult, Side, Target, pairs
 
 ROWS = 1_000_000
 LOOP_ROWS = 4_000_000

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 import fries_nb as fn
 from fries_nb.errors import RunError
-from fries_nb.experiments.bench.results import DIRECTORY
+from fries_nb.experiments.bench.pairs import DIRECTORY
 from fries_nb.run import BUDGET
 from fries_nb.running.handle import Run
 from fries_nb.spark.region_spec import Options

@@ -18,7 +18,7 @@ from statistics import median
 
 import fries_nb as fn
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, spark_session
-from fries_nb.experiments.bench.results import BenchReport, Target
+from fries_nb.experiments.bench.pairs import BenchReport, Target
 from fries_nb.experiments.measuring import until
 from fries_nb.run import Run
 from fries_nb.workloads.models import AMOUNT, CUSTOMER

@@ -27,8 +27,7 @@ from fries_nb.experiments.bench.ours import (
     spark_session,
     timed_run,
 )
-from fries_nb.experiments.bench.pairs import Side, pairs
-from fries_nb.experiments.bench.results import BenchError, BenchReport, Target
+from fries_nb.experiments.bench.pairs import BenchError, BenchReport, Side, Target, pairs
 from fries_nb.topology.progress_locations import Watermarks
 
 ROWS = 100_000

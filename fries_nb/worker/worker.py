@@ -9,12 +9,19 @@ queue the event and raise ``interrupt``. ``events`` lists the effect of each eve
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec.structs import replace
+
+from fries_nb.checkpoints import Snapshot
+from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.messages import (
     Abort,
     AdoptSplits,
+    Answer,
     Attempt,
     BlockEntries,
     Cancel,
@@ -25,6 +32,7 @@ from fries_nb.messages import (
     Drain,
     Ended,
     Fcm,
+    Frame,
     Installed,
     Marker,
     Move,
@@ -39,11 +47,21 @@ from fries_nb.messages import (
     Watermark,
     WorkerId,
 )
+from fries_nb.operators.batches import MOST_PER_SLICE, AdaptiveBatchSize
 from fries_nb.operators.dry_run import DryRunResult
+from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
+from fries_nb.operators.firing import FIRED, firing_batch
 from fries_nb.operators.instance import Instance
-from fries_nb.worker.alignment import effects_of, failed_answer
+from fries_nb.operators.recent import Recent
+from fries_nb.progress.agenda import Firing
+from fries_nb.progress.change_batch import CountChanges
+from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.topology.progress_locations import Watermarks
+from fries_nb.topology.topology import Wiring
+from fries_nb.worker.adoption import TopologyAdoption
+from fries_nb.worker.alignment import Alignment, effects_of, failed_answer
 from fries_nb.worker.bin_transfer import BinTransfer
-from fries_nb.worker.chain_work import ChainWork
+from fries_nb.worker.element_meter import ElementMeter
 from fries_nb.worker.events import (
     Arrived,
     BinsArrived,
@@ -54,12 +72,14 @@ from fries_nb.worker.events import (
     Expected,
     FrontierAdvanced,
     GiveUpSplits,
+    Grant,
     Granted,
     Instruction,
     Measure,
     Observe,
     Resize,
     Rewired,
+    Ship,
     SinkFailed,
     SinkWidened,
     Stalled,
@@ -68,20 +88,128 @@ from fries_nb.worker.events import (
     ToReader,
     Warned,
 )
-from fries_nb.worker.preparation import keep_ready
+from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
+from fries_nb.worker.input_times import Bounds
+from fries_nb.worker.meters import TurnTime
+from fries_nb.worker.outbox import Outbox, output_of
+from fries_nb.worker.pause import PauseState
+from fries_nb.worker.preparation import Preparation, keep_ready
+from fries_nb.worker.reports import WorkerOutput, WorkerReports
 from fries_nb.worker.rota import Slowness
-from fries_nb.worker.snapshot import kept
-from fries_nb.worker.versions import is_tagged
-from fries_nb.worker.watermarks import frontier_at
+from fries_nb.worker.snapshot import kept, refuse_another
+from fries_nb.worker.versions import Spill, Versions, is_tagged
+from fries_nb.worker.watermarks import frontier_at, input_times
 
 
-class Worker(ChainWork):
-    """One chain at one index; see the module, and ``ChainWork`` for its arguments."""
+class Worker:
+    """One chain at one index: its input, its executors and its output; see the module.
 
-    def close(self, operators: Collection[str]) -> None:
-        """Let no row enter from others than these operators; see ``BlockEntries``."""
-        self._alignment.block_entries(operators)
-        self._block()
+    Args:
+        wiring: the worker's channels and out-edges.
+        instances: the worker's operators, opened and restored, in the chain's order.
+        window: maximum number of bytes in transit to the worker on each channel (its share of the host's budget); less
+            is granted within a loop.
+        clock: returns nanoseconds since the Unix epoch.
+        snapshot: the snapshot from which the last operator was restored, if any.
+        spill: moves batches that wait for a tagged change out of memory; see ``versions``.
+        issued: id of the last marker that was issued before the worker was added to a running dataflow.
+        progress: the dataflow as progress sees it; or how watermarks are made, if times travel in-band instead;
+            ``None`` if progress is not tracked.
+
+    Raises:
+        ProtocolError: the snapshot is of another worker.
+
+    Attributes:
+        interrupt: raise it to make ``run`` return at the next tuple boundary.
+        ended, failed: whether all input is processed; whether an operator failed, so that no further tuple is taken.
+        slices, slowness: the number of tuples of the next slice; whether it should not share a thread.
+        outbox: its output; to be flushed when there is nothing more to do, or after some time.
+        useful_ns, busy_ns: nanoseconds of a processor that it has used, and in which it was busy while its tuples were
+            slow; counted by the shell, or 0.
+        turn_time: the duration of its turns; told by the shell when they begin and end.
+        preparation: the input of dry runs.
+        progress: see the arguments.
+        came: sending operator to the schema of its last batch.
+        reports: its measurements, and the columns of a sink.
+    """
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        instances: Sequence[Instance],
+        window: int,
+        clock: Callable[[], int],
+        snapshot: Snapshot | None = None,
+        spill: Spill = list,
+        issued: int = 0,
+        progress: ProgressGraph | Watermarks | None = None,
+    ) -> None:
+        self.wiring, self.progress = wiring, progress
+        for instance, needed in zip(instances, wiring.needed, strict=True):
+            instance.written.needed = needed
+        self.interrupt = InterruptFlag()
+        self.useful_ns = self.busy_ns = 0
+        self.turn_time = TurnTime(clock)
+        self.ended = self.failed = self._held = self._stalled = self._in_hand = self._has_warned = False
+        self.came: dict[str, pa.Schema] = {}
+        self._clock, self._window, self._spill = clock, window, spill
+        self._inbox, self._alignment = self._input(issued)
+        self._open = set(wiring.incoming)
+        self._sender = ""
+        self._firing: Firing | None = None
+        self._due_ns = 0
+        self._owed: dict[ChannelId, int] = {}
+        self._unsettled: list[Settled] = []
+        self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
+        self._transfer: BinTransfer | None = None
+        version = snapshot.version if snapshot else 0
+        self._times = input_times(wiring, progress, self._open, clock, version)
+        self._compose(instances, output_of(wiring, progress), version)
+        self._instructions: list[Instruction] = [*Grant.of(dict.fromkeys(wiring.incoming, wiring.window(window)))]
+        self._instructions += self.reports.traced()  # the initial record counts
+        if snapshot is not None:
+            refuse_another(snapshot, self.instances[-1])
+            self.outbox.resume(snapshot.round_robin_positions)
+
+    def _input(self, issued: int) -> tuple[Inbox, Alignment]:
+        return Inbox(self.wiring.incoming), Alignment(self.wiring.incoming, issued)
+
+    def _compose(self, instances: Sequence[Instance], outbox: Outbox, version: int) -> None:
+        """Set up the processing of a chain, which begins with the worker's first operator; see ``chaining`` as well."""
+        self.instances = tuple(instances)
+        self.outbox = outbox
+        for instance in instances:
+            instance.track(outbox.changes)
+        self.reports = WorkerReports(self.instances, self._inbox, self._clock)
+        self._output = WorkerOutput(self.instances, outbox, self.reports)
+        self._executor = self._running = self._compiled(self.instances)
+        self._versions = Versions(self.instances, version, self._inbox, self._compiled, self._limit, self._spill)
+        self._pause = PauseState(self.instances, self._tell)
+        self._meter = ElementMeter(self.instances, self._inbox, outbox, self._clock)
+        self._adoption = TopologyAdoption(self._inbox, self._alignment, outbox, self._open, self._window)
+        self.slices, self.slowness = AdaptiveBatchSize(), Slowness()
+        self.preparation = Preparation(self.instances, self._recent, self._clock)
+
+    def _compiled(self, instances: Sequence[Instance]) -> ChainExecutor:
+        return executor_of(instances, self.interrupt, self.wiring.branches, self.wiring.left, self.wiring.feedback)
+
+    def limit_ahead(self, ahead: int | None) -> None:
+        """Change how far a source may read ahead of the sinks; ``None`` for no limit, and while it is not known."""
+        self._times.limit_ahead(ahead)
+
+    @property
+    def _limit(self) -> int:
+        """The number of bytes that can be in transit to the worker on all channels."""
+        return self._window * max(1, len(self.wiring.incoming))
+
+    def _tell(self, answer: Answer) -> None:
+        self._instructions.append(TellController(answer))
+
+    def _recent(self, position: int) -> tuple[Recent, ...]:
+        """Tuples for a rehearsal; if the worker is paused, the tuple that a fix has to process."""
+        facing = self._executor.facing() if self._pause.paused else None
+        taken = tuple(self._executor.samples(position)) or self._earlier.get(self.instances[position].worker, ())
+        return taken if facing is None else (Recent(facing, facing=True),)
 
     # ---- events
 
@@ -239,7 +367,224 @@ class Worker(ChainWork):
             instance.unguard()
             self._instructions.append(ClosePart(Ended(instance.worker)))
 
+    # ---- work
+
+    def introduce(self, bounds: Bounds, ahead: int | None = None) -> CountChanges:
+        """Begin to count; returns the first counts, to be called once, before any event.
+
+        Args:
+            bounds: for a source, lower bounds of the times of the unread rows of its splits.
+            ahead: how far it may read ahead of the sinks; ``None`` for no limit.
+        """
+        held = [count for instance in self.instances for count in instance.held()]
+        return (*self._times.introduce(bounds, ahead), *held)
+
+    @property
+    def wants_input(self) -> bool:
+        """Whether a source's reader may supply more: nothing is queued, and no output channel is full."""
+        waits = self._inbox.is_supplied or self._in_hand or self.outbox.full or self._times.is_far_ahead
+        return not (waits or self.failed or self._held)
+
+    @property
+    def _awaits_time(self) -> bool:
+        """Whether time may still bring out rows: something is held for a later time, or is ripe."""
+        agenda = self.instances[0].agenda
+        if agenda is None or not self.instances[0].holds_time:
+            return False
+        return agenda.is_ripe or not self._times.is_past(agenda.operator)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether rows can still come of what the worker has: in hand, paused on, set aside, or held for a later time.
+
+        What is held for a later time does not count while its operators are closed for a change, since it is not due.
+        """
+        if self.ended:
+            return False
+        holds_time = any(one.holds_time for one in self.instances[:1]) and not self._alignment.is_closed
+        waits = self._versions.under_way or self._transfer is not None
+        return self._in_hand or self._pause.under_way or waits or holds_time
+
+    @property
+    def version(self) -> int:
+        """Number of tagged changes that have been applied."""
+        return self._versions.number
+
+    def run(self, limit: int = MOST_PER_SLICE) -> bool:
+        """Process markers, and one slice of at most ``limit`` tuples; returns whether there may be more to do.
+
+        While ``interrupt`` is raised no tuple is taken: lower it, then deliver the events, then run.
+        """
+        if self.failed:
+            return False
+        if self.interrupt.raised:
+            return True
+        try:
+            return self._work(limit)
+        except FriesError as error:
+            self._fail(error)
+        return True
+
+    @property
+    def _is_stopped(self) -> bool:  # until there is credit, the source or the chain is released, or the tuple has a fix
+        return self.outbox.full or self._held or self._stalled or self._pause.paused
+
+    def _work(self, limit: int) -> bool:
+        if self._transfer is not None and self._transfer.extracts:
+            self._ship(self._transfer)
+        if self._is_stopped:
+            return self._extracts
+        if self._in_hand:
+            self._advance(limit)
+        elif self._inbox.is_supplied:
+            self._read(self._inbox.take_supplied(), limit)
+        elif self._is_ripe:
+            self._fire(limit)
+        else:
+            while (taken := self._inbox.take()) is not None and not self._receive(*taken, limit):
+                if self._is_stopped or self.interrupt.raised:
+                    break  # a marker needs no turn of its own, but a tuple behind it is not to be taken
+        if self._times.is_in_band and not self._in_hand and not self.ended:
+            self._pass_watermark()
+        return self._in_hand or self._inbox.is_supplied or self._is_ripe or self._inbox.is_ready or self._extracts
+
+    @property
+    def _extracts(self) -> bool:
+        return self._transfer is not None and self._transfer.extracts
+
+    def _ship(self, transfer: BinTransfer) -> None:
+        """Extract some state of bins that move to other workers, even while no tuple is taken."""
+        began_ns, shipped = self._clock(), transfer.extract()
+        took_ns = (self._clock() - began_ns) // max(1, len(shipped))
+        self._instructions += [Ship(replace(bins, took_ns=took_ns)) for bins in shipped]
+        if not transfer.extracts:
+            self._transfer = None if transfer.is_over else transfer
+            self._finish_if_complete()
+
+    @property
+    def _is_ripe(self) -> bool:
+        agenda = self.instances[0].agenda
+        return agenda is not None and agenda.is_ripe and not self._alignment.is_closed and not self._extracts
+
+    def _fire(self, limit: int) -> None:
+        """Process rows that time brings out, at the version that the worker has reached."""
+        instance = self.instances[0]
+        assert instance.agenda is not None
+        firing = self._firing = instance.agenda.take(min(limit, self.slices.quota))
+        version = max(firing.time[0], self._versions.number)
+        self._times.take_fired((version, *firing.time[1:]))
+        self._begin(FIRED, firing_batch(instance, firing, self._due_ns or self._clock()), version)
+        self._advance(limit)
+
+    def _read(self, supplied: Supplied, limit: int) -> None:
+        """Process a batch from a source's reader; it has the version that the source has reached."""
+        if supplied.batch is None:
+            self._finish()
+            return
+        self._instructions += supplied.letters
+        if supplied.batch.num_rows:
+            self._times.take_rows(self._versions.number, supplied.positions, supplied.bounds, supplied.least)
+            self._begin("", supplied.batch, self._versions.number)
+            self._advance(limit)
+            self.instances[0].bounds = dict(supplied.bounds)
+        self.instances[0].positions.update(supplied.positions)
+
+    def _read_supplied(self) -> None:
+        """Process what a source's reader has supplied, so that positions and reader agree."""
+        while self._inbox.is_supplied:
+            self._read(self._inbox.take_supplied(), MOST_PER_SLICE)
+
+    def _receive(self, channel: ChannelId, frame: Frame, limit: int) -> bool:
+        """Process a frame from a channel, a small one together with others that wait; returns whether it had tuples."""
+        if self._transfer is not None:
+            return self._admit(self._transfer, channel, frame, limit)
+        return self._process(channel, frame, limit, MERGED_ROWS)
+
+    def _admit(self, transfer: BinTransfer, channel: ChannelId, frame: Frame, limit: int) -> bool:
+        """Process what is left of a frame while bins move: whole rows whose state is not here yet are set aside."""
+        admitted = transfer.admitted(channel, frame)
+        if admitted is not frame:
+            self._block()
+            if admitted is not None and isinstance(frame, Data):
+                self._times.divide(channel, frame, self.outbox.changes)
+        if admitted is not None:
+            return self._process(channel, admitted, limit, 0)
+        if isinstance(frame, Data):
+            self._instructions += Grant.of(owed([(channel, frame)]))
+        return isinstance(frame, Data)
+
+    def _process(self, channel: ChannelId, frame: Frame, limit: int, merged: int) -> bool:
+        if isinstance(frame, Marker):
+            self._arrived(frame, channel)
+        elif isinstance(frame, Watermark):
+            if not self._versions.delays(channel, frame):
+                self._times.arrived(channel, frame)
+        elif not isinstance(frame, Data):
+            self._end_of(channel)
+        elif frame.version > self._versions.number and self._versions.sets_aside(channel, frame):
+            self._instructions += Grant.of(owed([(channel, frame)]))
+        else:
+            batch, frames = self._inbox.merged(channel, frame, min(merged, self.slices.quota))
+            version = self._version_of(frame)
+            self._times.take_frames(frames, version)
+            self._begin(channel.sender.operator, batch, version)
+            self._owed = owed(frames)
+            self._meter.loaded(frames)
+            self._advance(limit)
+        return isinstance(frame, Data)
+
+    def _version_of(self, frame: Data) -> int:
+        """The version at which a frame is processed, which is also that of its results."""
+        return frame.version
+
+    def _begin(self, sender: str, batch: pa.RecordBatch, version: int) -> None:
+        """Begin a batch."""
+        self._running = self._versions.executor_of(version, self._executor)
+        self.outbox.turn_to(version, self._times.stamp)
+        self._sender = sender
+        if sender != FIRED:
+            self.came[sender] = batch.schema
+            self._begin_time(batch)
+        self._running.load(sender, batch)
+        self._in_hand = True
+
+    def _begin_time(self, batch: pa.RecordBatch) -> None:
+        """Begin a batch of rows at a timed operator, whose latency counts for what time brings out later."""
+        agenda = self.instances[0].agenda
+        if agenda is not None:
+            agenda.begin(self._times.stamp)
+            self._due_ns = max(self._due_ns, pc.max(batch.column(DUE)).as_py() or 0)
+
+    def _advance(self, limit: int) -> None:
+        self.preparation.offer()
+        began = self._clock()
+        taken = self._pause.advance(self._running, min(limit, self.slices.quota))
+        self._instructions += self._output.collect(self._running)
+        now = self._clock()
+        self._meter.sliced(began, now, taken, self._output.emits)
+        self.slices.learn(now - began, taken)
+        self.slowness.learn(now - began, taken)
+        self.preparation.withdraw(now - began, taken)
+        if not self._running.remaining:
+            self._in_hand = False
+            self._instructions += Grant.of(self._owed)
+            self._owed = {}
+            self._times.use_up(self.outbox.changes)
+            self._end_firing()
+
+    def _end_firing(self) -> None:
+        firing, agenda = self._firing, self.instances[0].agenda
+        self._firing = None
+        if firing is not None and agenda is not None:
+            agenda.done(firing)
+            self._finish_if_complete()
+
     # ---- markers
+
+    def close(self, operators: Collection[str]) -> None:
+        """Let no row enter from others than these operators; see ``BlockEntries``."""
+        self._alignment.block_entries(operators)
+        self._block()
 
     def _apply(self, marker: Marker, start: int) -> None:
         """Apply a marker to the chain's operators from this position on that are in its scope, and forward it."""

@@ -13,9 +13,9 @@ from fries_nb.operators.instance import Instance
 from fries_nb.progress.change_batch import CountChanges
 from fries_nb.progress.worker_counts import WorkerCounts
 from fries_nb.worker import input_times
-from fries_nb.worker.chain_work import ChainWork
 from fries_nb.worker.events import Counted
 from fries_nb.worker.input_times import TrackedTimes
+from fries_nb.worker.worker import Worker
 
 Patch = pytest.MonkeyPatch
 
@@ -32,14 +32,14 @@ def a_step_in_two_halves(patch: Patch) -> None:
 
 def used_up_when_taken(patch: Patch) -> None:
     """A frame counts as used up when it is taken in hand."""
-    begin = ChainWork._begin
+    begin = Worker._begin
 
     def early(self: Any, *given: Any) -> None:
         begin(self, *given)
         self._times.use_up(self.outbox.changes)
         self._instructions += Counted.of(self.outbox.changes.take())
 
-    patch.setattr(ChainWork, "_begin", early)
+    patch.setattr(Worker, "_begin", early)
 
 
 def counted_when_sent(patch: Patch) -> None:

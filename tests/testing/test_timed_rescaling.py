@@ -13,8 +13,8 @@ from fries_nb.progress.change_batch import ChangeBatch
 from fries_nb.progress.exchange import HostProgress
 from fries_nb.progress.tokens import TokenBook
 from fries_nb.worker.bin_transfer import TimesTransfer
-from fries_nb.worker.chain_work import ChainWork
 from fries_nb.worker.input_times import TrackedTimes
+from fries_nb.worker.worker import Worker
 
 CHUNKS = 4
 SEEDS = 16
@@ -80,7 +80,7 @@ BROKEN = {
     "entries are not counted on their way": [(Agenda, "release", _silent_agenda), (Agenda, "receive", _received_anew)],
     "entries stay behind": [(TimesTransfer, "take_over", _forgotten)],
     "tokens are loaded uncounted": [(TokenBook, "receive", TokenBook.load)],
-    "the old owner fires while it ships": [(ChainWork, "_is_ripe", property(_firing_while_shipping))],
+    "the old owner fires while it ships": [(Worker, "_is_ripe", property(_firing_while_shipping))],
     "frames before the view are dropped": [(HostProgress, "take_view", _dropped)],
 }  # fmt: skip
 

@@ -16,6 +16,7 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
 from fries_nb.planning.counter_example import counter_example
 from fries_nb.planning.schedulers import schedule
+from fries_nb.protocol.topology import Topology
 from fries_nb.report import theme
 from fries_nb.report.constraint_bars import constraint_svg
 from fries_nb.report.cycle_picture import CycleNode, cycle_svg, example_met_svg
@@ -23,7 +24,6 @@ from fries_nb.report.dag import dag_svg
 from fries_nb.report.host_rows import hosts_svg
 from fries_nb.report.plan_section import roles
 from fries_nb.report.theme import FONT, escaped, number, themed
-from fries_nb.topology.topology import Topology
 
 Spot = tuple[float, float]
 

@@ -3,10 +3,10 @@
 Every source tuple is processed wholly by the old or wholly by the new configuration. The layers, each of which imports
 only from those to its right (``tests/test_layers.py`` checks it):
 
-    notebook | experiments | labs | __main__  ->  commands  ->  compared_runs  ->  run | testing  ->  running
-        ->  report  ->  changes  ->  spark  ->  connectors | transport  ->  storage  ->  assembly
-        ->  controller | worker  ->  operators  ->  constraints  ->  planning  ->  topology
-        ->  messages, bundles, trace, checkpoints, measurements  ->  dataflow | progress  ->  transitions  ->  errors
+    notebook | experiments | labs | __main__  ->  commands  ->  compared_runs  ->  run | simulation  ->  running
+        ->  report  ->  telemetry  ->  changes  ->  spark  ->  driver  ->  host  ->  connectors | transport  ->  storage
+        ->  controller | worker  ->  operators  ->  constraints  ->  planning  ->  protocol  ->  dataflow | progress
+        ->  transitions  ->  errors, locks, long_calls, words
 
 ``audit`` judges from a trace alone and shares no code with what it judges; ``workloads`` uses this module only.
 """

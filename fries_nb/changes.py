@@ -9,8 +9,8 @@ from typing import Any
 
 from fries_nb.controller.events import Outcome, WorkerOutcome
 from fries_nb.dataflow.updates import Update, returning
-from fries_nb.messages import WorkerId
 from fries_nb.planning.schedulers import Plan
+from fries_nb.protocol.messages import WorkerId
 
 FunctionPairs = Mapping[str, tuple[Any, Any]]
 """Operator to the function that it ran before a change, and its new one."""

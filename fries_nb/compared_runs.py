@@ -16,17 +16,17 @@ from typing import Any
 
 from fries_nb.audit import Verdict
 from fries_nb.changes import ChangeResult
-from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.endpoints import Memory
 from fries_nb.dataflow.graph import Graph, check_runnable
 from fries_nb.dataflow.updates import as_updates, check_updates
-from fries_nb.durations import duration
 from fries_nb.errors import DataflowError, RunError, unknown
 from fries_nb.long_calls import progress_of
 from fries_nb.planning.schedulers import SCHEDULERS, schedule
 from fries_nb.report.comparison import SETTLED_MS, Comparison, ComparisonRow, SchedulerTrial
 from fries_nb.report.page import Place
 from fries_nb.run import BUDGET, Dataflow, Run
+from fries_nb.telemetry.metrics import MetricsSnapshot
+from fries_nb.words import duration
 
 PATIENCE_S = 120.0
 """Seconds to wait for a change and for the hosts of a run."""

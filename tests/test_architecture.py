@@ -27,9 +27,9 @@ HANDED_ON = {
     "notebook/magics.py": ".reconfigure(",
     "running/handle.py": "queue.request(",
     "running/region_runner.py": "driver.post(event)",
-    "spark/driver.py": "ToWorker(worker, control)",
+    "driver/driver.py": "ToWorker(worker, control)",
     "transport/control.py": "def send(",
-    "spark/host.py": "isinstance(message, ToWorker)",
+    "host/host.py": "isinstance(message, ToWorker)",
 }
 """The files of the shell on Spark through which a change passes, with what hands it on."""
 

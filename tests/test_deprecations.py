@@ -9,7 +9,7 @@ import pytest
 from fries_nb.dataflow.graph import Graph
 from fries_nb.deprecations import RENAMED
 from fries_nb.running.handle import Run
-from fries_nb.running.telemetry import Telemetry
+from fries_nb.telemetry.telemetry import Telemetry
 
 NAMES = [(package, old, new) for package, names in RENAMED.items() for old, new in names.items()]
 

@@ -18,37 +18,35 @@ LAYERS = (
     ("notebook", "experiments", "labs", "__main__"),
     ("commands",),
     ("compared_runs",),
-    ("run", "testing"),
+    ("run", "simulation"),
     ("running",),
     ("report",),
+    ("telemetry",),
     ("changes",),
     ("spark",),
+    ("driver",),
+    ("host",),
     ("connectors", "transport"),
     ("storage",),
-    ("assembly",),
     ("controller", "worker"),
     ("operators",),
     ("constraints",),
     ("planning",),
-    ("topology",),
-    ("messages", "bundles", "trace", "checkpoints", "measurements"),
-    ("frames",),
+    ("protocol",),
     ("dataflow", "progress"),
     ("transitions",),
-    ("errors", "deprecations", "long_calls", "durations"),
+    ("errors", "deprecations", "long_calls", "locks", "words"),
 )
-# The pure value rooms of one layer that may know each other.
-SIDE_BY_SIDE = {
-    "messages": {"trace", "checkpoints"}, "trace": {"messages"}, "measurements": {"messages"}, "bundles": {"messages"},
-}  # fmt: skip
+# The one module of the protocol that the audit knows: the judge shares no code with the accused.
+TRACE = "fries_nb.protocol.trace"
 JUDGED_BY = {
-    "notebook", "experiments", "labs", "__main__", "commands", "compared_runs", "run", "running", "report", "testing",
-    "fries_nb",
+    "notebook", "experiments", "labs", "__main__", "commands", "compared_runs", "run", "running", "report",
+    "simulation", "fries_nb",
 }  # fmt: skip
 # The package itself holds the public names; these may use it as a user would. `audit` and `workloads` stand aside.
 USERS = {"notebook", "experiments", "labs", "__main__", "commands", "workloads"}
 
-CORE = {"worker", "controller", "operators", "topology", "planning", "constraints", "progress"}
+CORE = {"worker", "controller", "operators", "protocol", "planning", "constraints", "progress"}
 OUTSIDE_WORLD = {
     "time", "threading", "_thread", "socket", "selectors", "select", "zmq", "random", "secrets", "asyncio",
     "concurrent", "multiprocessing", "subprocess", "signal", "queue", "uuid", "pyspark", "py4j",
@@ -64,17 +62,19 @@ BAD_WORDS = {"manager", "handler", "context", "helper", "helpers", "util", "util
 def permitted() -> dict[str, set[str]]:
     """For each room, the rooms of the package that it may import ("fries_nb" stands for the public names)."""
     allowed = {
-        room: {room, *SIDE_BY_SIDE.get(room, ()), *(below for layer in LAYERS[depth + 1 :] for below in layer)}
+        room: {room, *(below for layer in LAYERS[depth + 1 :] for below in layer)}
         for depth, layer in enumerate(LAYERS)
         for room in layer
     }
-    allowed["testing"] -= {"spark", "report"}  # it stands in for Spark, above the queue of changes that both run
-    allowed["audit"] = {"audit", "dataflow", "trace", "errors", "deprecations"}
+    allowed["simulation"] -= {"spark", "report"}  # it stands in for Spark, above the queue of changes that both run
+    allowed["audit"] = {"audit", "dataflow", TRACE, "errors", "deprecations"}
     allowed["workloads"] = {"workloads"}
     allowed["__main__"] |= {"notebook", "experiments"}  # the commands start both
     allowed["commands"] |= {"experiments"}
     # The public names, and the extension's hook.
     allowed["fries_nb"] = set(allowed["run"]) | {"compared_runs", "run", "notebook"}
+    for rooms in allowed.values():
+        rooms |= {TRACE} if "protocol" in rooms else set()
     for room in JUDGED_BY:
         allowed[room].add("audit")
     for room in USERS:
@@ -117,6 +117,8 @@ def imports_of(tree: ast.Module, package: str) -> Iterator[str]:
 
 def imported_room(name: str) -> str:
     """The room that an imported name of the package belongs to; "fries_nb" for a public name."""
+    if name == TRACE:
+        return TRACE
     parts = name.split(".")
     known = {room for layer in LAYERS for room in layer} | {"audit", "workloads"}
     return parts[1] if len(parts) > 1 and parts[1] in known else "fries_nb"
@@ -215,20 +217,19 @@ SHORTEST = 60
 SHORT = {
     "fries_nb.__main__": "what `python -m` runs",
     "fries_nb.audit.trace_files": "the only module of the audit that reads files: the others judge records",
-    "fries_nb.bundles": "frames that the worker makes, the transport sends and both shells divide",
     "fries_nb.commands": "a file for each command",
     "fries_nb.dataflow.hidden_columns": "names that all rooms share, whatever they do with batches",
-    "fries_nb.durations": "one form of durations for all rooms, from constraints to notebooks",
+    "fries_nb.words": "one form of durations for all rooms, from constraints to notebooks",
     "fries_nb.deprecations": "renamed names of all rooms, emptied with each version",
     "fries_nb.experiments.bench.rivals.arrow_loop": "a program of its own, as short as its users write it",
     "fries_nb.experiments.bench.rivals.kafka_loop": "a program of its own, as short as its users write it",
     "fries_nb.experiments.bench.rivals.keyed_job": "a program of its own, which older versions run by its file",
-    "fries_nb.running.locks": "a decorator that several classes of the room share",
+    "fries_nb.locks": "a decorator that several classes of the room share",
     "fries_nb.spark.barrier_task": "the process of a host, which knows nothing of its protocol",
     "fries_nb.spark.daemon": "a program of its own, which Spark starts by its name",
     "fries_nb.spark.interrupt": "the handler of a signal, which belongs to the process and not to a run",
-    "fries_nb.testing.clock": "a public class, which tests use without a cluster too",
-    "fries_nb.testing.seeded_trials": "the work of a host beside its workers, with a state of its own",
+    "fries_nb.simulation.clock": "a public class, which tests use without a cluster too",
+    "fries_nb.simulation.seeded_trials": "the work of a host beside its workers, with a state of its own",
     "fries_nb.transitions": "the check of a move, which machines of several rooms share",
     "fries_nb.workloads.models": "what the models of all workloads share",
     "fries_nb.workloads.w1": "a file for each workflow of the paper",
@@ -295,7 +296,7 @@ def test_tests_are_short_enough_to_be_read():
         ("fries_nb.constraints.monitor", "from fries_nb.worker.outbox import Outbox"),
         ("fries_nb.dataflow.graph", "from fries_nb.progress import tokens"),
         ("fries_nb.dataflow.graph", "import fries_nb"),
-        ("fries_nb.audit.judge", "from fries_nb.messages import WorkerId"),
+        ("fries_nb.audit.judge", "from fries_nb.protocol.messages import WorkerId"),
         ("fries_nb.worker.inbox", "from fries_nb.audit.judge import judge"),
         ("fries_nb.workloads.fraud", "from fries_nb.dataflow.graph import Graph"),
         ("fries_nb.workloads.fraud", "from fries_nb import dataflow"),
@@ -303,7 +304,7 @@ def test_tests_are_short_enough_to_be_read():
         ("fries_nb.run", "from fries_nb.notebook import magics"),
         ("fries_nb.experiments.bench.hop", "import pyspark"),
         ("fries_nb.commands.plan", "from IPython import get_ipython"),
-        ("fries_nb.spark.host", "from fries_nb.testing import Cluster"),
+        ("fries_nb.host.host", "from fries_nb.simulation import Cluster"),
     ],
 )
 def test_a_forbidden_import_is_seen(module, line):
@@ -319,9 +320,9 @@ def test_a_forbidden_import_is_seen(module, line):
         ("fries_nb.experiments.rivals.hop", "from pyspark.sql import SparkSession"),
         ("fries_nb.run", "from fries_nb.spark.launch import launch\nfrom fries_nb.audit.judge import judge"),
         ("fries_nb.workloads.fraud", "import fries_nb as fn\nfrom fries_nb.workloads.payments import payments_path"),
-        ("fries_nb.audit.judge", "import networkx\nfrom fries_nb.trace import Ran"),
-        ("fries_nb.trace", "from fries_nb.messages import WorkerId"),
-        ("fries_nb.measurements", "from fries_nb.messages import WorkerId"),
+        ("fries_nb.audit.judge", "import networkx\nfrom fries_nb.protocol.trace import Ran"),
+        ("fries_nb.protocol.trace", "from fries_nb.protocol.messages import WorkerId"),
+        ("fries_nb.protocol.measurements", "from fries_nb.protocol.messages import WorkerId"),
         ("fries_nb.worker.worker", "from fries_nb.constraints.reactions import ResizeBuffer"),
         ("fries_nb.worker.inbox", "from fries_nb.planning.schedulers import Plan\nfrom . import outbox"),
         ("fries_nb.__main__", "from fries_nb.commands import plan"),

@@ -3,7 +3,7 @@
 A trace that begins with a ``TraceFlow`` claims to be complete: every worker must be present and its stated counts must
 match. A trace without one claims nothing. While a run goes on, its records are complete up to some moment.
 
->>> from fries_nb.trace import Ran
+>>> from fries_nb.protocol.trace import Ran
 >>> completeness = Completeness()
 >>> for record in (TraceFlow({"FM": 1}, ()), Wrote("FM"), Ran("t1", "FM"), Wrote("FM", ran=2)):
 ...     completeness.add(record)
@@ -12,7 +12,7 @@ fries_nb.errors.TraceError: the trace is incomplete: FM[0] wrote 2 records up to
 
 Checks that each worker ran the function that its last switch installed.
 
->>> from fries_nb.trace import Ran
+>>> from fries_nb.protocol.trace import Ran
 >>> executed = Executed()
 >>> for record in (Ran("t1", "FM", 0, ""), Updated("u1", "FM"), Ran("t2", "FM", 0, ""), Ran("t3", "FM", 0, "")):
 ...     executed.add(record)
@@ -31,7 +31,7 @@ it. Here the keys of all tuples that it took are counted over all of its workers
 A resumed run had taken tuples that its trace lacks. Then a dedup may have emitted the one before; and the tuples of one
 side may pair with earlier ones, so between the lesser and the greater number of pairs must have left.
 
->>> from fries_nb.trace import Matched
+>>> from fries_nb.protocol.trace import Matched
 >>> matching = Matching()
 >>> matching.add(Matched(("t1",), ("7",), "D", worker=0, emitted=True))
 >>> matching.add(Matched(("t2", "t3"), ("7", "8"), "D", worker=1, emitted=True))
@@ -48,7 +48,7 @@ from enum import StrEnum
 
 from fries_nb.audit.conservation import Astray
 from fries_nb.errors import TraceError
-from fries_nb.trace import Began, Counts, Matched, Ran, RanMany, Record, TraceFlow, Updated, Wrote
+from fries_nb.protocol.trace import Began, Counts, Matched, Ran, RanMany, Record, TraceFlow, Updated, Wrote
 
 Worker = tuple[str, int]
 

@@ -7,7 +7,7 @@ differs, a second pass finds the source tuples. Likewise as many tuples leave a 
 enter it. The check applies to complete traces, since in others some tuples are
 still in transit.
 
->>> from fries_nb.trace import Link, Ran
+>>> from fries_nb.protocol.trace import Link, Ran
 >>> flow = TraceFlow({"A": 1, "B": 1}, (Link("A", "B"),), finished=True)
 >>> records = [Ran("t1", "A"), Ran("t2", "A"), Ran("t1", "B")]
 >>> balance = Balance()
@@ -37,7 +37,7 @@ trace follow them, but only workers that the earlier run did not have record the
 Transactions that met the same versions are equivalent, so they are grouped while reading: a group is a state of a
 finite automaton, with one dictionary look-up for each operation.
 
->>> from fries_nb.trace import Ran, Updated
+>>> from fries_nb.protocol.trace import Ran, Updated
 >>> sightings = Sightings()
 >>> for record in (Ran("t1", "FM"), Ran("t2", "FM"), Updated("u1", "FM"), Ran("t3", "FM")):
 ...     sightings.add(record)
@@ -58,7 +58,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fries_nb.errors import TraceError
-from fries_nb.trace import Began, Emitted, Link, OneToOne, Ran, RanMany, Record, TraceFlow, Updated
+from fries_nb.protocol.trace import Began, Emitted, Link, OneToOne, Ran, RanMany, Record, TraceFlow, Updated
 
 Id = str | int
 _Hashes = npt.NDArray[np.uint64]

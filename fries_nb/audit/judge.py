@@ -10,7 +10,7 @@ the trace is complete (else it is refused), that each switch took effect, and th
 The example is the bad schedule of the paper (Fries, section 4.2, S3): FM processed t with the old configuration, MC
 with the new one.
 
->>> from fries_nb.trace import Ran, Updated
+>>> from fries_nb.protocol.trace import Ran, Updated
 >>> verdict = judge([Ran("t", "FC"), Ran("t", "FM"), Updated("u", "FM"), Updated("u", "MC"), Ran("t", "MC")])
 >>> verdict.serializable
 False
@@ -38,7 +38,7 @@ import networkx as nx
 
 from fries_nb.audit.completeness import Completeness, Executed, Matching, Stale, StatedCounts
 from fries_nb.audit.conservation import Astray, Balance, Id, Sightings, Version
-from fries_nb.trace import Record, SourceRow
+from fries_nb.protocol.trace import Record, SourceRow
 
 Updates = Mapping[str, Set[Id]]
 

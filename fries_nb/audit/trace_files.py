@@ -1,4 +1,4 @@
-"""Trace files: one JSON object per line; ``fries_nb.trace`` defines the format."""
+"""Trace files: one JSON object per line; ``fries_nb.protocol.trace`` defines the format."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 
 from fries_nb.errors import TraceError
-from fries_nb.trace import Record, from_line
+from fries_nb.protocol.trace import Record, from_line
 
 
 @dataclass(frozen=True)

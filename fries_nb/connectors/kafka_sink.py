@@ -32,7 +32,7 @@ from fries_nb.connectors.parquet_sink import PartWriter
 from fries_nb.connectors.sink import ClaimedSink, WrittenColumns, of_user
 from fries_nb.dataflow.columns import HeldBy, NotHeldError, converted_batch, held_columns
 from fries_nb.errors import SinkError, SourceError, exception_text
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage import manifest
 from fries_nb.storage.durable import see_durable
 from fries_nb.storage.locations import locate

@@ -29,7 +29,7 @@ from fries_nb.connectors.sink import RowWriter, Sink, SinkWriter, WrittenColumns
 from fries_nb.connectors.source import ClosableReader, Position, Source, Split, SplitReader
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import FriesError, SinkError, SourceError, exception_text
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.messages import WorkerId
 
 
 @contextmanager

@@ -53,7 +53,7 @@ from fries_nb.connectors.sink import Sink, SinkWriter, WrittenColumns, of_user
 from fries_nb.dataflow.columns import HeldBy, NotHeldError, converted_batch, held_columns
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import SinkError
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage import delta, manifest
 from fries_nb.storage.delta import TableColumns
 from fries_nb.storage.locations import join, locate, name_at

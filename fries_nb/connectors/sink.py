@@ -66,7 +66,7 @@ from msgspec.structs import replace
 
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import FriesError, SinkError
-from fries_nb.messages import Done, Ended, WorkerId
+from fries_nb.protocol.messages import Done, Ended, WorkerId
 from fries_nb.storage.part_files import unified
 from fries_nb.worker.events import ClosePart, SinkFailed, SinkWidened, TellController, Write
 

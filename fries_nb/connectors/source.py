@@ -61,9 +61,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fries_nb.checkpoints import Position
 from fries_nb.errors import SourceError, unknown
-from fries_nb.trace import SPLIT_BITS
+from fries_nb.protocol.checkpoints import Position
+from fries_nb.protocol.trace import SPLIT_BITS
 
 Ticks = npt.NDArray[np.int64]
 """Times as numbers."""

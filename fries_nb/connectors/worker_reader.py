@@ -21,7 +21,7 @@ Two things can be behind: what the source has and was not read, if its readers k
 due by the source's rate. The first is of interest for a log, the second for a replay; of both the larger is told, and
 nothing if the source is known to have no more.
 
->>> from fries_nb.checkpoints import Position
+>>> from fries_nb.protocol.checkpoints import Position
 >>> from fries_nb.connectors.rate import RateSource
 >>> source = RateSource(count=50)
 >>> [split] = source.splits(1)
@@ -62,7 +62,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from fries_nb.checkpoints import Reading
 from fries_nb.connectors.rate_schedule import RateSchedule, checked
 from fries_nb.connectors.source import (
     NOTHING_SKIPPED,
@@ -88,9 +87,10 @@ from fries_nb.connectors.time_bounds import RowTimes, SourceTime
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError, exception_text
-from fries_nb.messages import WorkerId
 from fries_nb.operators.failures import FAILURES
-from fries_nb.trace import ROW_BITS, SourceRow
+from fries_nb.protocol.checkpoints import Reading
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.trace import ROW_BITS, SourceRow
 
 MOST_PLACES = 16
 """Number of splits of a worker whose places are told."""

@@ -47,9 +47,9 @@ from msgspec.structs import replace
 
 from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
 from fries_nb.dataflow.constraints import LatencyConstraint
-from fries_nb.durations import duration
-from fries_nb.messages import WorkerId
-from fries_nb.topology.running_chains import ChainedOperators
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.running_chains import ChainedOperators
+from fries_nb.words import duration
 
 
 def milliseconds(value: float) -> str:

@@ -2,7 +2,7 @@
 
 >>> from fries_nb.dataflow.constraints import constraint_of
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
->>> from fries_nb.measurements import ChannelMeasured
+>>> from fries_nb.protocol.measurements import ChannelMeasured
 >>> from fries_nb.planning.constraint_setup import constraint_setup
 >>> graph = Graph("pair", (Operator("S"), Operator("A", workers=2), Operator("B", workers=2)),
 ...               (Edge("S", "A"), Edge("A", "B", Partitioning.HASH, ("k",))))
@@ -20,7 +20,7 @@ Arrays have an entry for each task or channel. When the size of a channel's buff
 no longer tell its latency, and are forgotten: those of the buffer up to the change, those of the channel up to the end
 of the first whole interval after it. So the next look at a buffer comes after an interval, and not after a window.
 
->>> from fries_nb.messages import ChannelId, WorkerId
+>>> from fries_nb.protocol.messages import ChannelId, WorkerId
 >>> channel = ChannelId(WorkerId("A", 0), WorkerId("B", 0))
 >>> layer = ChannelLayer((1,), window_ns=1_000, interval_ns=100, crossing=np.zeros(1, dtype=np.bool_))
 >>> layer.add_latencies(100, [0], [ChannelMeasured(channel, 300.0, 1)], clock_error_ms=0.0)
@@ -45,7 +45,8 @@ import numpy.typing as npt
 from fries_nb.constraints.reactions import Sizes
 from fries_nb.constraints.sequences import STALLED_MS, Flags, SequenceLayers, with_stalls
 from fries_nb.constraints.windows import Floats, Positions, RunningMeans, WindowedSums
-from fries_nb.measurements import (
+from fries_nb.planning.constraint_setup import Allocation
+from fries_nb.protocol.measurements import (
     BufferMeasured,
     ChainMeasured,
     ChannelMeasured,
@@ -53,9 +54,8 @@ from fries_nb.measurements import (
     QueueMeasured,
     TaskMeasured,
 )
-from fries_nb.messages import ChannelId, WorkerId
-from fries_nb.planning.constraint_setup import Allocation
-from fries_nb.topology.topology import Topology
+from fries_nb.protocol.messages import ChannelId, WorkerId
+from fries_nb.protocol.topology import Topology
 
 Times = npt.NDArray[np.int64]
 LONG_AGO = -(1 << 62)

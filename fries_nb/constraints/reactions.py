@@ -1,6 +1,6 @@
 """The output of a constraint's monitor: instructions to hosts, and verdicts.
 
->>> from fries_nb.messages import WorkerId
+>>> from fries_nb.protocol.messages import WorkerId
 >>> resize = ResizeBuffer(ChannelId(WorkerId("FC", 0), WorkerId("FM", 1)), size=11_932, version=0)
 >>> msgspec.msgpack.decode(msgspec.msgpack.encode(resize), type=Reaction) == resize
 True
@@ -43,8 +43,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fries_nb.constraints.windows import Floats
-from fries_nb.messages import ChannelId, WorkerId
-from fries_nb.topology.topology import Topology
+from fries_nb.protocol.messages import ChannelId, WorkerId
+from fries_nb.protocol.topology import Topology
 
 
 class ResizeBuffer(msgspec.Struct, frozen=True, tag=True):

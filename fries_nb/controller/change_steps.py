@@ -38,12 +38,12 @@ from fries_nb.controller.markers import action_of, tags
 from fries_nb.controller.schema_checks import misfit
 from fries_nb.controller.states import ChangeState
 from fries_nb.controller.transactions import Transaction, keeps_state, names
-from fries_nb.messages import (
+from fries_nb.planning.schedulers import Send, Stage, StageAction
+from fries_nb.protocol.messages import (
     Prepare,
     Report,
     WorkerId,
 )
-from fries_nb.planning.schedulers import Send, Stage, StageAction
 
 
 class Changes(KnownChanges):

@@ -67,7 +67,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration, insert_decided, without_superseded
 from fries_nb.controller.events import (
     CheckpointEnded,
     CheckpointKept,
@@ -81,8 +80,9 @@ from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
 from fries_nb.controller.states import COMMIT_MOVES, CommitPhase
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Commit, Done, Saved, WorkerId
 from fries_nb.planning.schedulers import Send
+from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration, insert_decided, without_superseded
+from fries_nb.protocol.messages import Commit, Done, Saved, WorkerId
 from fries_nb.transitions import moved
 
 MOST_IN_A_ROW = 10

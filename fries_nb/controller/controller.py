@@ -43,7 +43,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fries_nb.checkpoints import Restoration
 from fries_nb.controller import events
 from fries_nb.controller.failure_rules import CommitDelays, FailureRules
 from fries_nb.controller.intake import Uncommitted
@@ -55,7 +54,8 @@ from fries_nb.controller.states import ChangeProgress, ChangeState, RunState
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import (
+from fries_nb.protocol.checkpoints import Restoration
+from fries_nb.protocol.messages import (
     Action,
     Answer,
     ApplyDeferred,

@@ -25,11 +25,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration
-from fries_nb.messages import Answer, Control, Paused, WorkerId
 from fries_nb.planning.schedulers import Plan
-from fries_nb.topology.partitioning import RoutingTable
-from fries_nb.topology.topology import Topology
+from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration
+from fries_nb.protocol.messages import Answer, Control, Paused, WorkerId
+from fries_nb.protocol.partitioning import RoutingTable
+from fries_nb.protocol.topology import Topology
 
 STEP_MS = 25
 """Milliseconds in which the state of a step is to be pickled and unpickled."""

@@ -27,7 +27,7 @@ from fries_nb.controller.events import CommitsHeld, Instruction, Tell
 from fries_nb.controller.lifecycle import Lifecycle
 from fries_nb.controller.schema_checks import Agreement
 from fries_nb.controller.states import CommitPhase
-from fries_nb.messages import Attempt, Failed, Move, MoveSplits, Paused, Report, Unguard, WorkerId
+from fries_nb.protocol.messages import Attempt, Failed, Move, MoveSplits, Paused, Report, Unguard, WorkerId
 
 LATE_NS = 60_000_000_000
 """Nanoseconds without a commit after which the reason is told."""

@@ -50,8 +50,8 @@ import networkx as nx
 
 from fries_nb.controller.events import Guard
 from fries_nb.dataflow.graph import Graph
-from fries_nb.messages import Report, WorkerId
-from fries_nb.topology.topology import chains
+from fries_nb.protocol.messages import Report, WorkerId
+from fries_nb.protocol.topology import chains
 
 
 @dataclass

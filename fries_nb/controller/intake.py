@@ -27,7 +27,7 @@ from math import inf
 from fries_nb.controller.events import Instruction, Tell
 from fries_nb.controller.membership import Workers
 from fries_nb.errors import DataflowError, SourceError, unknown
-from fries_nb.messages import Done, Drain, Report, SetRate, WorkerId
+from fries_nb.protocol.messages import Done, Drain, Report, SetRate, WorkerId
 
 PATIENCE = 8
 """Number of reports of each source worker (about two seconds of them) after which tuples count as flowing anyway."""

@@ -66,9 +66,9 @@ from fries_nb.controller.moves import BinMoves, SplitMoves
 from fries_nb.controller.states import RESCALE_MOVES, RescalePhase
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.errors import DataflowError
-from fries_nb.messages import WorkerId
-from fries_nb.topology.partitioning import RoutingTable
-from fries_nb.topology.topology import Topology
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.partitioning import RoutingTable
+from fries_nb.protocol.topology import Topology
 from fries_nb.transitions import moved
 
 JOIN_S = 60

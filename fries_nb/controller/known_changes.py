@@ -19,7 +19,7 @@ met the old functions in earlier rounds. So if a change that is not in the check
 A fix that went aside is not deferred, since rows stand before it, nor is the rollback of a guard; unless an earlier
 change of one of their operators is deferred.
 
->>> from fries_nb.checkpoints import Checkpoint, CommittedChange
+>>> from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator
 >>> from fries_nb.dataflow.graph import ROOT
 >>> flow = Graph("loop", (
@@ -41,7 +41,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from fries_nb.checkpoints import CommittedChange, Restoration
 from fries_nb.controller.commits import Checkpoints, Recovery
 from fries_nb.controller.events import ChangeRequested, GuardEnded, GuardFired, Instruction, Journal, Resolved, Tell
 from fries_nb.controller.guards import Guards, Watch
@@ -53,7 +52,10 @@ from fries_nb.controller.states import ChangeState
 from fries_nb.controller.transactions import Transaction, names, refuse_incomplete
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import (
+from fries_nb.planning.covering import Component
+from fries_nb.planning.schedulers import Send, schedule
+from fries_nb.protocol.checkpoints import CommittedChange, Restoration
+from fries_nb.protocol.messages import (
     Abort,
     ApplyDeferred,
     Done,
@@ -64,8 +66,6 @@ from fries_nb.messages import (
     Unguard,
     WorkerId,
 )
-from fries_nb.planning.covering import Component
-from fries_nb.planning.schedulers import Send, schedule
 
 
 def with_deferred(graph: Graph, restoration: Restoration) -> Restoration:

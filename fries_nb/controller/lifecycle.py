@@ -22,7 +22,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from fries_nb.checkpoints import Restoration
 from fries_nb.controller.change_steps import Changes
 from fries_nb.controller.commits import MOST_IN_A_ROW, Checkpoints, CommitNumbers, Recovery
 from fries_nb.controller.events import (
@@ -47,7 +46,8 @@ from fries_nb.controller.moves import NO_SPLITS, BinMoves, SplitMoves
 from fries_nb.controller.pauses import PausedOperators
 from fries_nb.controller.states import RUN_MOVES, CommitPhase, RunState
 from fries_nb.dataflow.graph import Graph
-from fries_nb.topology.topology import Topology
+from fries_nb.protocol.checkpoints import Restoration
+from fries_nb.protocol.topology import Topology
 from fries_nb.transitions import moved
 
 

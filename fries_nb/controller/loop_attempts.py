@@ -80,9 +80,9 @@ from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
 from fries_nb.controller.states import LOOP_MOVES, LoopPhase
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Attempt, BlockEntries, Done, EndLoop, InputEnded, OpenEntries, Settled, WorkerId
 from fries_nb.planning.covering import Component
 from fries_nb.planning.schedulers import Send, Stage
+from fries_nb.protocol.messages import Attempt, BlockEntries, Done, EndLoop, InputEnded, OpenEntries, Settled, WorkerId
 from fries_nb.transitions import moved
 
 

@@ -36,7 +36,8 @@ from dataclasses import dataclass
 from fries_nb.controller.events import Tell
 from fries_nb.controller.membership import Workers
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import (
+from fries_nb.planning.schedulers import Send, Stage, StageAction
+from fries_nb.protocol.messages import (
     Action,
     Attempt,
     BlockEntries,
@@ -50,7 +51,6 @@ from fries_nb.messages import (
     Release,
     WorkerId,
 )
-from fries_nb.planning.schedulers import Send, Stage, StageAction
 
 
 @dataclass(eq=False)

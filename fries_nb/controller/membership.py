@@ -57,14 +57,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller.events import ChangeTopology, HostJoined, Instruction, Tell, TopologyChanged, TopologyRefused
 from fries_nb.controller.states import HOST_MOVES, TOPOLOGY_MOVES, HostState, TopologyPhase
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import AdoptTopology, Drain, TopologyAdopted, WorkerId
-from fries_nb.topology.partitioning import RoutingTable
-from fries_nb.topology.topology import Topology, workers_of
+from fries_nb.protocol.checkpoints import CommittedChange
+from fries_nb.protocol.messages import AdoptTopology, Drain, TopologyAdopted, WorkerId
+from fries_nb.protocol.partitioning import RoutingTable
+from fries_nb.protocol.topology import Topology, workers_of
 from fries_nb.transitions import moved
 
 

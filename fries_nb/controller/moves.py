@@ -28,7 +28,7 @@ If hosts are lost, the next incarnation starts with the requested tables, and so
 which a worker has ended keeps its bins: the worker could not ship them.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
->>> from fries_nb.messages import Installed
+>>> from fries_nb.protocol.messages import Installed
 >>> edges = Edge("S", "K", Partitioning.HASH, ("k",)), Edge("K", "Z")
 >>> workers = Workers(Graph("keyed", (Operator("S"), Operator("K", key=("k",), workers=2), Operator("Z")), edges))
 >>> lane = MarkerCoordinator(workers)
@@ -87,7 +87,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
-from fries_nb.checkpoints import Position
 from fries_nb.controller.events import (
     STEP_MS,
     BinsMoved,
@@ -103,10 +102,11 @@ from fries_nb.controller.membership import Workers
 from fries_nb.controller.states import BIN_MOVES, SPLIT_MOVES, BinPhase, SplitPhase
 from fries_nb.dataflow.graph import Graph, Partitioning
 from fries_nb.errors import DataflowError, ProtocolError
-from fries_nb.messages import AdoptSplits, Done, Move, MoveSplits, WorkerId
 from fries_nb.planning.schedulers import Send
-from fries_nb.topology.partitioning import Moves, RoutingTable
-from fries_nb.topology.progress_locations import is_tracked
+from fries_nb.protocol.checkpoints import Position
+from fries_nb.protocol.messages import AdoptSplits, Done, Move, MoveSplits, WorkerId
+from fries_nb.protocol.partitioning import Moves, RoutingTable
+from fries_nb.protocol.progress_locations import is_tracked
 from fries_nb.transitions import moved
 
 FIRST_BINS = 8

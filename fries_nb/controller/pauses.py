@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from fries_nb.controller.events import OperatorPaused
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Paused, WorkerId
+from fries_nb.protocol.messages import Paused, WorkerId
 
 
 class PausedOperators:

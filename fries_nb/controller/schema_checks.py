@@ -38,8 +38,8 @@ from fries_nb.dataflow.endpoints import CatalogTable, DeltaTable, OwnSink
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.dataflow.kafka_endpoint import Kafka
-from fries_nb.messages import Rehearsed, Report, WorkerId
-from fries_nb.topology.topology import chains
+from fries_nb.protocol.messages import Rehearsed, Report, WorkerId
+from fries_nb.protocol.topology import chains
 
 _NUMBERS = frozenset({*(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float", "double"})
 

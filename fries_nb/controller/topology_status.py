@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fries_nb.controller.states import RescalePhase
-from fries_nb.topology.partitioning import RoutingTable
-from fries_nb.topology.topology import Topology
+from fries_nb.protocol.partitioning import RoutingTable
+from fries_nb.protocol.topology import Topology
 
 
 @dataclass(frozen=True)

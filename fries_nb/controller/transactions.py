@@ -20,8 +20,8 @@ from fries_nb.dataflow.arguments import Limit, Tuples
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Done, Prepared, Rehearse, Rehearsed, WorkerId
 from fries_nb.planning.schedulers import Plan, Stage, StageAction, schedule
+from fries_nb.protocol.messages import Done, Prepared, Rehearse, Rehearsed, WorkerId
 from fries_nb.transitions import moved
 
 NS_PER_MS = 1_000_000

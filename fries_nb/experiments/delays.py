@@ -58,8 +58,8 @@ from fries_nb.experiments.measuring import (
     until_full,
 )
 from fries_nb.planning import cover
+from fries_nb.protocol.topology import channel_count
 from fries_nb.run import Run
-from fries_nb.topology.topology import channel_count
 from fries_nb.workloads import w2, w3
 from fries_nb.workloads.models import CUSTOMER
 from fries_nb.workloads.payments import grouped_path, payments_path

@@ -36,10 +36,10 @@ from typing import Any
 
 import fries_nb as fn
 from fries_nb.changes import ChangeResult
-from fries_nb.controller.metrics import OperatorMetrics
 from fries_nb.errors import FriesError, RunError
 from fries_nb.run import BUDGET, Run
 from fries_nb.spark.session import start_or_find
+from fries_nb.telemetry.metrics import OperatorMetrics
 
 PAPER_WORKERS = 40
 NAMES = ("test", "minute", "paper")

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 import fries_nb as fn
 from fries_nb.experiments.measuring import HOSTS, ExperimentScale, Result, Row, pause, running, session
+from fries_nb.protocol.partitioning import bins_of_keys, routing_table
 from fries_nb.run import Run
-from fries_nb.topology.partitioning import bins_of_keys, routing_table
 
 MODES: Mapping[str, int] = {"flush": 0, "8 KB": 8 << 10, "64 KB": 64 << 10}
 """Mode to the size of buffers that are sent only when they are full; 0 for none."""

@@ -33,7 +33,7 @@ import fries_nb as fn
 from fries_nb.controller.states import RescalePhase
 from fries_nb.errors import RunError
 from fries_nb.experiments.measuring import PATIENCE_S, ExperimentScale, Result, Row, pause, running, session, until
-from fries_nb.topology.partitioning import BINS
+from fries_nb.protocol.partitioning import BINS
 from fries_nb.workloads.accounts import accounts_flow, wrong_rows
 
 BATCH = 16

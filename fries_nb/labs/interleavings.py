@@ -27,8 +27,8 @@ from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import LabError
 from fries_nb.labs.answers import Passed, answered, listed, names_in, number_in, wrong
-from fries_nb.testing import Cluster
-from fries_nb.trace import Ran, RanMany, Record, Updated
+from fries_nb.protocol.trace import Ran, RanMany, Record, Updated
+from fries_nb.simulation import Cluster
 
 ROWS = 12
 WINDOW = 400

@@ -26,7 +26,7 @@ from typing import Any
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.errors import LabError
 from fries_nb.labs.answers import Passed, answered, number_in, result_of, wrong
-from fries_nb.testing import Cluster
+from fries_nb.simulation import Cluster
 
 SEEDS = 150
 ROWS = (3, 0, 2, 1)

@@ -22,8 +22,8 @@ from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.errors import LabError
 from fries_nb.labs.answers import Passed, answered, result_of, wrong
 from fries_nb.labs.interleavings import VersionStamp
-from fries_nb.testing import Cluster
-from fries_nb.trace import Updated
+from fries_nb.protocol.trace import Updated
+from fries_nb.simulation import Cluster
 
 Row = dict[str, Any]
 ROWS = 60

@@ -26,11 +26,11 @@ from fries_nb.errors import FriesError, RunError
 from fries_nb.notebook.cells import told_when_interrupted
 from fries_nb.notebook.statuses import in_the_way
 from fries_nb.notebook.summaries import quoted
-from fries_nb.report.markup import counted
 from fries_nb.run import Run
 from fries_nb.spark.session import cache_directory
 from fries_nb.spark.staging import remove_scratch
 from fries_nb.storage.claims import Machine, Process, asked, process, this_machine
+from fries_nb.words import counted
 
 _LOOK_S = 0.2
 """Seconds between two checks for a paused operator while waiting for the end of a run."""

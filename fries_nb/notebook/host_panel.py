@@ -21,18 +21,17 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from fries_nb.controller.states import RescalePhase
 from fries_nb.controller.topology_status import TopologyStatus
-from fries_nb.durations import duration
 from fries_nb.errors import FriesError
 from fries_nb.notebook.cell_outputs import CellOutput
 from fries_nb.notebook.panels import DrawnPanel, TableView
 from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.widgets import answer_in_subshell, said
 from fries_nb.report.host_rows import before_now, bytes_of, hosts_svg, read_aloud
-from fries_nb.report.markup import counted
 from fries_nb.run import Run
 from fries_nb.running.remedies import HostProposal
 from fries_nb.running.rescales import Rescale, RescaleResult
-from fries_nb.running.worker_table import HostLoad
+from fries_nb.telemetry.run_tables import HostLoad
+from fries_nb.words import counted, duration
 
 if TYPE_CHECKING:
     import ipywidgets

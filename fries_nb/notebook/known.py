@@ -14,9 +14,9 @@ from IPython.core.error import UsageError
 from fries_nb.errors import RunError, unknown
 from fries_nb.notebook.options import shortened
 from fries_nb.notebook.summaries import quoted
-from fries_nb.report.markup import counted
 from fries_nb.run import Dataflow, Run
 from fries_nb.spark import session
+from fries_nb.words import counted
 
 
 class Start:

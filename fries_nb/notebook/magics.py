@@ -35,10 +35,10 @@ from fries_nb.notebook.statuses import of_hosts, why_failed
 from fries_nb.notebook.summaries import Summary, changeable, quoted
 from fries_nb.notebook.waits import GLANCE_S, ProgressOutput, change_summary, wait_for_start
 from fries_nb.planning.schedulers import SCHEDULERS
-from fries_nb.report.markup import counted
 from fries_nb.run import Dataflow, Run
 from fries_nb.running.rescales import Rescale
 from fries_nb.spark import interrupt
+from fries_nb.words import counted
 
 WAIT = argument("--wait", type=float, default=GLANCE_S, metavar="SECONDS", help="for the result (2); 0 never waits")
 OUTPUT = argument("-o", "--output", default="change", metavar="VARIABLE", help="that will hold the change (change)")

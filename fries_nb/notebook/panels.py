@@ -34,21 +34,20 @@ import anywidget
 import ipywidgets
 import traitlets
 
-from fries_nb.controller.frontiers import OperatorFrontier
-from fries_nb.controller.loop_states import LoopState
-from fries_nb.controller.metrics import MetricsSnapshot, OperatorMetrics
 from fries_nb.errors import exception_text
 from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.static_pictures import Shown, dag_svg, last_change, latency_svg, run_svg, stacked
 from fries_nb.notebook.widgets import DagView, said
 from fries_nb.planning.schedulers import Plan
+from fries_nb.protocol.running_chains import ChainedOperators
 from fries_nb.report.host_rows import frontier_row, progress_svgs
 from fries_nb.report.latency import bands_of
 from fries_nb.report.layout import shortened
 from fries_nb.report.plan_section import plan_svg
 from fries_nb.run import Run
 from fries_nb.running.function_versions import RunningFunction
-from fries_nb.topology.running_chains import ChainedOperators
+from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier
+from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
 
 WIDTHS = (360.0, 540.0, 760.0)
 """Widths of the drawings in pixels."""

@@ -35,7 +35,6 @@ from bokeh.models.annotations import Legend, LegendItem
 from bokeh.plotting import figure
 
 from fries_nb.constraints.judgements import ConstraintPoint
-from fries_nb.controller.history import PlotMark, Point
 from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.widgets import as_json
 from fries_nb.report.latency import (
@@ -52,6 +51,7 @@ from fries_nb.report.latency import (
     thinned,
 )
 from fries_nb.report.theme import BLUE, GREEN, PURPLE, VERMILION
+from fries_nb.telemetry.history import PlotMark, Point
 
 WINDOW_S = 180.0
 """Length of the plotted window in seconds; longer if the last change was requested before."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Edge, Graph
 from fries_nb.dataflow.traits import Emits, Execution, Returns
 from fries_nb.report.constraint_bars import buffers_svg, constraint_svg
@@ -13,6 +12,7 @@ from fries_nb.report.layout import Layout, layout
 from fries_nb.report.markup import stacked
 from fries_nb.report.plan_section import Shown, plan_svg
 from fries_nb.run import Run
+from fries_nb.telemetry.metrics import MetricsSnapshot
 
 __all__ = [
     "LIVE", "ONE_OF_TWO", "EdgeLabels", "Layout", "Shown", "dag_png", "dag_svg", "latency_svg", "layout", "plan_svg",

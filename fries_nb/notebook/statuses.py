@@ -8,17 +8,14 @@ from urllib.parse import quote
 
 from fries_nb.commands.audit import in_words
 from fries_nb.constraints.judgements import ConstraintState
-from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder, time_text
-from fries_nb.controller.loop_states import LoopState
-from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.controller.states import ChangeProgress, ChangeState
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
-from fries_nb.messages import Paused
 from fries_nb.notebook.known import OVER, Registry
 from fries_nb.notebook.options import shortened
 from fries_nb.notebook.summaries import Summary, quoted
+from fries_nb.protocol.messages import Paused
 from fries_nb.report.constraint_bars import constraint_svg, latency_text
 from fries_nb.report.host_rows import (
     FRONTIER_COLUMNS,
@@ -29,10 +26,13 @@ from fries_nb.report.host_rows import (
     loop_row,
     phrase_of,
 )
-from fries_nb.report.markup import counted, milliseconds
+from fries_nb.report.markup import milliseconds
 from fries_nb.report.runs import RunVerdict
 from fries_nb.run import Run
-from fries_nb.running.source_states import lag
+from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder, time_text
+from fries_nb.telemetry.metrics import MetricsSnapshot
+from fries_nb.telemetry.source_states import lag
+from fries_nb.words import counted
 
 _COLUMNS = ("dataflow", "state", "tuples/s", "p50", "p99", "changes")
 _HOST_COLUMNS = ("host", "workers", "tuples/s")

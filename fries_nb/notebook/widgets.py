@@ -23,12 +23,12 @@ import anywidget
 import ipywidgets
 import traitlets
 
-from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.notebook.static_pictures import EdgeLabels, Shown, dag_png, dag_svg
 from fries_nb.planning.schedulers import Plan
 from fries_nb.report.dag import Ends, draw, operator_title
 from fries_nb.report.layout import layout, loop_title, shortened
+from fries_nb.telemetry.metrics import MetricsSnapshot
 
 _HERE = Path(__file__).parent
 

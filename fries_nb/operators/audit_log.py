@@ -33,9 +33,9 @@ import pyarrow as pa
 
 from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.dataflow.traits import Returns
-from fries_nb.messages import WorkerId
 from fries_nb.operators.rows import Row
-from fries_nb.trace import Began, Counts, Emitted, Matched, RanMany, Updated, WorkerRecord, Wrote
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.trace import Began, Counts, Emitted, Matched, RanMany, Updated, WorkerRecord, Wrote
 
 if TYPE_CHECKING:
     from fries_nb.operators.instance import Instance

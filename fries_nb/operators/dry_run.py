@@ -33,7 +33,6 @@ from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update, configured
 from fries_nb.errors import FriesError, ReconfigurationError, exception_text
-from fries_nb.messages import Prepare, Prepared, WorkerId
 from fries_nb.operators.failures import user_traceback
 from fries_nb.operators.instance import Instance, Ready
 from fries_nb.operators.recent import Recent
@@ -41,6 +40,7 @@ from fries_nb.operators.state import Recipe, StateCopy, gathered, renewed, trans
 from fries_nb.operators.window_steps import EachWindow
 from fries_nb.progress.change_batch import ChangeBatch
 from fries_nb.progress.tokens import TokenBook
+from fries_nb.protocol.messages import Prepare, Prepared, WorkerId
 
 SAMPLE_KEYS = 3
 """Number of keys on whose state the transformation is tried."""

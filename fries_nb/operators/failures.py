@@ -19,8 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from fries_nb.errors import OperatorError, exception_text
-from fries_nb.messages import WorkerId
 from fries_nb.operators.instance import Instance
+from fries_nb.protocol.messages import WorkerId
 
 FAILURES = (Exception, SystemExit)
 """Exceptions of a user's function that count as its failure on the tuple."""

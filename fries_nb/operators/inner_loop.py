@@ -12,7 +12,7 @@ The common path remains the definition of what a chain does: the inner loop only
 in the batch include all that it writes, and have settled (see ``values``).
 
 >>> from fries_nb.dataflow.graph import Operator
->>> from fries_nb.messages import WorkerId
+>>> from fries_nb.protocol.messages import WorkerId
 >>> from fries_nb.operators.executors import InterruptFlag, RowExecutor
 >>> def doubled(row):
 ...     row["double"] = 2 * row["amount"]

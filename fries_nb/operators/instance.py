@@ -24,21 +24,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.checkpoints import Position
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import initial_state
 from fries_nb.dataflow.operators import is_timed
 from fries_nb.dataflow.windowing import WindowFunction, following
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import WorkerId
 from fries_nb.operators.audit_log import AuditLog, Mark
 from fries_nb.operators.column_types import ColumnTypes
 from fries_nb.operators.state import KeyedState, StateCopy, Transform, definitions_of, renewed
 from fries_nb.progress.agenda import Agenda
 from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
 from fries_nb.progress.tokens import TokenBook, TokenKeepers
-from fries_nb.topology.partitioning import bins_of_keys
-from fries_nb.trace import Counts, WorkerRecord
+from fries_nb.protocol.checkpoints import Position
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.partitioning import bins_of_keys
+from fries_nb.protocol.trace import Counts, WorkerRecord
 
 NO_RECORDS = Counts()
 Draw = Callable[[Iterable[Any]], Iterator[Any]]

@@ -1,6 +1,6 @@
 """Keyed state, in bins, transformed key by key.
 
-The key space is divided into ``BINS`` bins by the same stable hash that partitions tuples (``topology.partitioning``),
+The key space is divided into ``BINS`` bins by the same stable hash that partitions tuples (``protocol.partitioning``),
 so the state of a bin and its tuples move together. Within a worker the states are in one flat dict; a bin is the set of
 keys that hash to it, and :meth:`KeyedState.bins` groups them on demand.
 
@@ -57,7 +57,7 @@ from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import canonical_key, why_unchangeable
 from fries_nb.dataflow.operators import takes_state
 from fries_nb.errors import OperatorError
-from fries_nb.topology.partitioning import bins_of_keys
+from fries_nb.protocol.partitioning import bins_of_keys
 
 Name = tuple[str, str]
 """The module of a definition and its qualified name."""

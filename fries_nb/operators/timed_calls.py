@@ -20,7 +20,7 @@ from fries_nb.operators.rows import Columns, Row
 from fries_nb.operators.state import key_reader
 from fries_nb.progress.agenda import Agenda
 from fries_nb.progress.tokens import Token
-from fries_nb.topology.partitioning import bins_of_keys
+from fries_nb.protocol.partitioning import bins_of_keys
 
 if TYPE_CHECKING:
     from fries_nb.operators.steps import Behind

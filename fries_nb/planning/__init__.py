@@ -8,7 +8,7 @@ from fries_nb.deprecations import renamed
 from fries_nb.planning.covering import Component, Covering, cover
 from fries_nb.planning.prediction import CriticalPath, Prediction, Queue
 from fries_nb.planning.pruning import PruningDecision, Rule, minimal_covering_subdag
-from fries_nb.topology.topology import chains, channel_count, channels_of, workers_of
+from fries_nb.protocol.topology import chains, channel_count, channels_of, workers_of
 
 __all__ = [
     "Component", "Covering", "CriticalPath", "Prediction", "PruningDecision", "Queue", "Rule", "chains",

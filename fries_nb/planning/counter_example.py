@@ -33,7 +33,7 @@ from fries_nb.dataflow.loops import Contraction, contracted
 from fries_nb.planning.covering import within_transactions
 from fries_nb.planning.pruning import prune
 from fries_nb.planning.tuple_ways import Way, shortest, two_ways, way_past
-from fries_nb.trace import Ran, Record, Updated
+from fries_nb.protocol.trace import Ran, Record, Updated
 
 TUPLE, CHANGE = "t1", "u1"
 """The source tuple and the change of every counter-example."""

@@ -1,7 +1,7 @@
 r"""The section of a report on the audit: the verdict, the transactions that mixed versions, and a cycle as proof.
 
 >>> from fries_nb.audit import Mixed
->>> from fries_nb.trace import ROW_BITS
+>>> from fries_nb.protocol.trace import ROW_BITS
 >>> mixed = tuple(Mixed((1 << ROW_BITS) + row, "u1", ("FM",), ("MC",)) for row in (7, 8))
 >>> verdict = Verdict(False, mixed, (str((1 << ROW_BITS) + 7), "u1"), ("FM", "MC"), 900, 1)
 >>> sentence(verdict)
@@ -38,10 +38,11 @@ from fries_nb.audit import Verdict
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import TraceError
 from fries_nb.planning.counter_example import CounterExample, ExampleStep, StepKind, counter_example
+from fries_nb.protocol.trace import place_of
 from fries_nb.report.cycle_picture import COPIES, CycleNode, cycle_svg, example_met_svg, example_svg, met_svg
-from fries_nb.report.markup import Column, Html, counted, figure, inline, joined, table, tag
+from fries_nb.report.markup import Column, Html, figure, inline, joined, table, tag
 from fries_nb.report.page import stepper
-from fries_nb.trace import place_of
+from fries_nb.words import counted
 
 _STYLE = re.compile("<style>.*?</style>", re.DOTALL)
 
@@ -275,7 +276,7 @@ def mentioned(verdict: Verdict) -> list[int]:
 def named(transaction: str | int, verdict: Verdict) -> str:
     """A source tuple by its number in its source, if a run knows it, else in its split; an update by its id.
 
-    >>> from fries_nb.trace import SourceRow
+    >>> from fries_nb.protocol.trace import SourceRow
     >>> read = Verdict(True, (), (), (), 9, 0, rows={7: SourceRow("payments", 1007, {"id": 9})})
     >>> named("7", read), named(8, read), named("u1", read), described(7, read)
     ('row 1,007 of payments', 'row 8 of split 0 of source 0', 'u1', 'row 1,007 of payments (id 9)')

@@ -5,7 +5,7 @@ lines the edges that the marker has travelled; those of this step are labelled.
 
 >>> from fries_nb.controller.events import WorkerOutcome
 >>> from fries_nb.dataflow.graph import Edge, Operator
->>> from fries_nb.messages import WorkerId
+>>> from fries_nb.protocol.messages import WorkerId
 >>> from fries_nb.planning.schedulers import schedule
 >>> graph = Graph("f", tuple(map(Operator, ("S", "FM", "MC"))), (Edge("S", "FM"), Edge("FM", "MC")))
 >>> workers = {WorkerId(name, 0): WorkerOutcome(1.5) for name in ("FM", "MC")}
@@ -28,7 +28,7 @@ the dataflow first, ``restart`` takes a checkpoint, and ``naive`` sends no marke
 
 >>> from fries_nb.controller.events import WorkerOutcome
 >>> from fries_nb.dataflow.graph import Edge, Operator
->>> from fries_nb.messages import WorkerId
+>>> from fries_nb.protocol.messages import WorkerId
 >>> from fries_nb.planning.schedulers import schedule
 >>> graph = Graph("f", tuple(map(Operator, ("S", "FM", "MC"))), (Edge("S", "FM"), Edge("FM", "MC")))
 >>> workers = {WorkerId("FM", 0): WorkerOutcome(1.2, 3), WorkerId("MC", 0): WorkerOutcome(1.9, 12)}
@@ -54,14 +54,15 @@ from fries_nb.changes import ChangeResult
 from fries_nb.controller.events import WorkerOutcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.loops import loops_in
-from fries_nb.messages import WorkerId
 from fries_nb.planning.marker_steps import Ends, MarkerStep, MarkerStepKind, marker_steps
 from fries_nb.planning.schedulers import Plan, Stage, StageAction
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.trace import Ran, RanMany, Record, Updated
 from fries_nb.report.dag import STATES, draw
 from fries_nb.report.layout import layout
-from fries_nb.report.markup import Html, counted, inline, joined, milliseconds, tag
+from fries_nb.report.markup import Html, inline, joined, milliseconds, tag
 from fries_nb.report.page import stepper
-from fries_nb.trace import Ran, RanMany, Record, Updated
+from fries_nb.words import counted
 
 Counts = Mapping[str, tuple[int, int]]
 """Operator to the number of its data operations in the trace before and after its switch."""

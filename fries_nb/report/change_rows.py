@@ -50,8 +50,9 @@ from fries_nb.dataflow.windowing import WindowFunction
 from fries_nb.errors import exception_text
 from fries_nb.report import theme
 from fries_nb.report.change_replay import ChangeReplay
-from fries_nb.report.markup import Html, counted, figure, joined, milliseconds, tag
+from fries_nb.report.markup import Html, figure, joined, milliseconds, tag
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, SKY, escaped, number, themed
+from fries_nb.words import counted
 
 MOST_LINES = 1_000
 """Lines of a function that are compared; comparing takes time that grows faster than their number."""

@@ -27,9 +27,7 @@ import pandas as pd
 
 from fries_nb.audit import Verdict
 from fries_nb.changes import ChangeResult
-from fries_nb.controller.history import PlotMark, Point
 from fries_nb.dataflow.graph import Graph
-from fries_nb.durations import duration
 from fries_nb.planning.schedulers import Plan
 from fries_nb.report import theme
 from fries_nb.report.audit_section import verdict_parts
@@ -40,6 +38,8 @@ from fries_nb.report.markup import Column, Html, figure, joined, milliseconds, s
 from fries_nb.report.page import JUDGE, Place, page, schedulers, terms, write_page
 from fries_nb.report.plan_section import dag_parts
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
+from fries_nb.telemetry.history import PlotMark, Point
+from fries_nb.words import duration
 
 _LEFT, _RIGHT, _TOP, _UPPER, _BELOW = 64.0, 18.0, 52.0, 230.0, 42.0
 _MOST_POINTS = 300

@@ -38,11 +38,11 @@ from itertools import pairwise
 
 from fries_nb.constraints.judgements import BufferSize, ConstraintState, LatencyParts
 from fries_nb.constraints.reactions import ConstraintStatus
+from fries_nb.protocol.running_chains import ChainChange
 from fries_nb.report import theme
 from fries_nb.report.latency import Scale
 from fries_nb.report.markup import all_fitted, fitted, milliseconds, text_width
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
-from fries_nb.topology.running_chains import ChainChange
 
 CAUSES = {"task": "task", "buffer": "output buffer", "transport": "transport and queue"}
 """The causes of latency in words, by the class of their bars."""

@@ -6,7 +6,7 @@ separates workers. Where there is room the strip has the number of the host as w
 rescale has changed them.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
->>> from fries_nb.topology.topology import Topology
+>>> from fries_nb.protocol.topology import Topology
 >>> edge = Edge("S", "K", Partitioning.HASH, ("k",))
 >>> topology = Topology.dealt(Graph("pair", (Operator("S"), Operator("K", key=("k",), workers=2)), (edge,)), hosts=2)
 >>> status = TopologyStatus.of(topology, (0, 1))
@@ -19,7 +19,7 @@ rescale has changed them.
 
 Frontiers and loops in rows: for the live view, the report and the cells of magics.
 
->>> from fries_nb.controller.frontiers import TimeHolder
+>>> from fries_nb.telemetry.frontiers import TimeHolder
 >>> frontier_row(OperatorFrontier("W", 30, (TimeHolder("Src", 30, 2, "W"), TimeHolder("Src", 40, 1))))
 ('W', 'from 30 on', 'Src → W: 2 frames; and 1 more')
 >>> frontier_row(OperatorFrontier("out", None))
@@ -35,14 +35,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from fries_nb.controller.frontiers import OperatorFrontier, time_text
-from fries_nb.controller.loop_states import LoopState
 from fries_nb.controller.topology_status import TopologyStatus
+from fries_nb.protocol.partitioning import BINS
 from fries_nb.report import theme
-from fries_nb.report.markup import counted, fitted
+from fries_nb.report.markup import fitted
 from fries_nb.report.row_picture import TextColumn, rows_svg
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
-from fries_nb.topology.partitioning import BINS
+from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, time_text
+from fries_nb.words import counted
 
 _PAD, _ROW, _LINE, _STRIP, _TITLE = 16.0, 22.0, 17.0, 16.0, 30.0
 _LETTER, _BOLD_LETTER, _FIGURES, _LABELS = 6.4, 7.6, 92.0, 120.0

@@ -35,11 +35,11 @@ from itertools import groupby
 from statistics import fmean, median
 
 from fries_nb.constraints.judgements import ConstraintPoint
-from fries_nb.controller.history import MarkKind, PlotMark, Point
-from fries_nb.durations import duration
 from fries_nb.report import theme
 from fries_nb.report.markup import fitted, text_width
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
+from fries_nb.telemetry.history import MarkKind, PlotMark, Point
+from fries_nb.words import duration
 
 _WIDE = 30.0
 """Values that span a larger factor are shown on a logarithmic axis."""

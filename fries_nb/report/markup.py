@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
 
-from fries_nb.durations import duration
+from fries_nb.words import duration
 
 NONE = "-"
 _SIZE = re.compile(r'<svg\b[^>]*?\swidth="([\d.]+)" height="([\d.]+)"')
@@ -114,11 +114,6 @@ def stacked(*drawings: str) -> str:
         width, height = max(width, float(size[1])), height + float(size[2])
     extent = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {extent}>{"".join(parts)}</svg>'
-
-
-def counted(number: int, noun: str) -> str:
-    """A count with its noun: ``1 tuple``, ``2,000 tuples``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def milliseconds(value: float | None) -> str:

@@ -30,7 +30,8 @@ from os import PathLike
 from pathlib import Path
 
 from fries_nb.errors import RunError
-from fries_nb.report.markup import Html, counted, defined, joined, listed, tag
+from fries_nb.report.markup import Html, defined, joined, listed, tag
+from fries_nb.words import counted
 
 STYLE = """\
 :root { color-scheme: light dark; --page: #ffffff; --ink: #1b1f24; --soft: #57606a; --line: #d0d7de; --band: #f6f8fa;

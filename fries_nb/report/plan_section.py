@@ -21,14 +21,14 @@ from dataclasses import dataclass, field
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.loops import loops_in
-from fries_nb.durations import duration
 from fries_nb.planning import CriticalPath
 from fries_nb.planning.counter_example import CounterExample, counter_example
 from fries_nb.planning.schedulers import Plan
 from fries_nb.planning.tuple_ways import witnesses
 from fries_nb.report.audit_section import end_svgs, example_parts, summary
 from fries_nb.report.dag import Ends, dag_svg, explained, state_words
-from fries_nb.report.markup import Html, counted, figure, inline, joined, listed, stacked
+from fries_nb.report.markup import Html, figure, inline, joined, listed, stacked
+from fries_nb.words import counted, duration
 
 _SHOWN = 12
 

@@ -23,38 +23,26 @@ from typing import Any
 from fries_nb.audit import Verdict
 from fries_nb.changes import Change, ChangeResult
 from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState, LatencyParts
-from fries_nb.controller.frontiers import OperatorFrontier
-from fries_nb.controller.history import PlotMark, Point
-from fries_nb.controller.loop_states import LoopState
-from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import TraceError
 from fries_nb.planning.counter_example import counter_example
 from fries_nb.planning.schedulers import Plan
+from fries_nb.protocol.running_chains import ChainChange
+from fries_nb.protocol.trace import SourceRow
 from fries_nb.report.audit_section import cycle, example_lines, mentioned, sentence, verdict_parts, verdict_svgs
 from fries_nb.report.change_replay import ChangeReplay
 from fries_nb.report.change_rows import change_parts
 from fries_nb.report.constraint_bars import CAUSES, buffers_svg, bytes_text, constraint_svg, latency_text
 from fries_nb.report.host_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, before_now, frontier_row, hosts_svg, loop_row
 from fries_nb.report.latency import bands_of, latency_svg
-from fries_nb.report.markup import (
-    NONE,
-    Column,
-    Html,
-    counted,
-    figure,
-    joined,
-    milliseconds,
-    section,
-    stacked,
-    table,
-    tag,
-)
+from fries_nb.report.markup import NONE, Column, Html, figure, joined, milliseconds, section, stacked, table, tag
 from fries_nb.report.page import JUDGE, Place, page, schedulers, terms
 from fries_nb.report.plan_section import dag_parts, in_words, plan_drawing, plan_parts
-from fries_nb.topology.running_chains import ChainChange
-from fries_nb.trace import SourceRow
+from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier
+from fries_nb.telemetry.history import PlotMark, Point
+from fries_nb.telemetry.metrics import MetricsSnapshot
+from fries_nb.words import counted
 
 _CHANGE_COLUMNS = (
     Column("Change"),

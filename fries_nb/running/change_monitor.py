@@ -6,18 +6,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fries_nb.changes import Change, FunctionPairs
-from fries_nb.controller.history import PlotMark
 from fries_nb.controller.states import ChangeProgress
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import targets_of
 from fries_nb.errors import PlanError
+from fries_nb.host.region_spec import Options
+from fries_nb.protocol.trace import Record
 from fries_nb.report.change_replay import ChangeReplay, operations_around
 from fries_nb.report.runs import DataflowPlan
 from fries_nb.running.operator_monitor import OperatorMonitor
 from fries_nb.running.queue_entries import CHANGES_KEPT
-from fries_nb.running.run_frames import changes_frame
-from fries_nb.spark.region_spec import Options
-from fries_nb.trace import Record
+from fries_nb.telemetry.history import PlotMark
+from fries_nb.telemetry.run_tables import changes_frame
 
 NAMED = 10
 """Number of changes that an error lists."""

@@ -22,9 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fries_nb.changes import Change, FunctionPairs
-from fries_nb.checkpoints import CommittedChange, number_of
 from fries_nb.controller.events import ChangeCancelled, GuardEnded, GuardFired, Outcome
-from fries_nb.controller.metrics import OperatorMetrics
 from fries_nb.controller.states import REGION_MOVES, RegionPhase
 from fries_nb.controller.transactions import change_requested
 from fries_nb.dataflow.arguments import Limit
@@ -32,13 +30,15 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, PlanError
+from fries_nb.locks import locked
 from fries_nb.planning.schedulers import Plan
+from fries_nb.protocol.checkpoints import CommittedChange, number_of
 from fries_nb.running.function_versions import FunctionVersions, RunningFunction, versions_of
-from fries_nb.running.locks import locked
 from fries_nb.running.queue_entries import CHANGES_KEPT, NO_GUARD_FOR_FIXES, Ground, Request, RequestRegistry
 from fries_nb.running.queue_interfaces import BY_USER, ChangeListener, ChangeOrigin, QueueShell
 from fries_nb.running.region_plans import guarded_regions, planned, predicted, together
 from fries_nb.running.rollbacks import Rollbacks, functions_of
+from fries_nb.telemetry.metrics import OperatorMetrics
 from fries_nb.transitions import moved
 
 _NEEDS = "a change needs a running dataflow"

@@ -31,13 +31,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import IO, Any
 
-from fries_nb.checkpoints import CommittedChange
 from fries_nb.dataflow.endpoints import CatalogTable, Query
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.operators import BatchFunction
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update
 from fries_nb.dataflow.windowing import WindowFunction
+from fries_nb.protocol.checkpoints import CommittedChange
 
 PER_FILE = 100
 """Number of changes whose functions share a file."""

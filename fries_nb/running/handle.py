@@ -18,17 +18,17 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import Lighter, as_updates, check_lighter
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
+from fries_nb.host.region_spec import Options
 from fries_nb.long_calls import progress_of
+from fries_nb.protocol.topology import chains
 from fries_nb.running.region_runner import RegionRunner
 from fries_nb.running.rescales import Rescale
 from fries_nb.running.rollbacks import functions_of
 from fries_nb.running.run_checkpoints import CheckpointLayout
 from fries_nb.running.run_end import live, warn_of
 from fries_nb.running.run_monitor import RunMonitor
-from fries_nb.running.telemetry import Telemetry
-from fries_nb.spark.region_spec import Options
 from fries_nb.storage.durable import NO_KEY
-from fries_nb.topology.topology import chains
+from fries_nb.telemetry.telemetry import Telemetry
 
 
 class Run(RunMonitor):

@@ -9,8 +9,8 @@ from fries_nb.errors import RunError
 from fries_nb.running.region_runner import RegionRunner
 from fries_nb.running.remedies import HostProposal
 from fries_nb.running.rescales import Rescale
-from fries_nb.running.telemetry import Telemetry
-from fries_nb.running.worker_table import HostLoad, rates_by_host, worker_frame
+from fries_nb.telemetry.run_tables import HostLoad, rates_by_host, worker_frame
+from fries_nb.telemetry.telemetry import Telemetry
 
 
 class HostMonitor:

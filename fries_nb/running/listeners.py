@@ -7,12 +7,12 @@ from typing import Protocol
 
 from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.controller import events as said
-from fries_nb.messages import Report
 from fries_nb.progress.change_batch import CountChanges
+from fries_nb.protocol.messages import Report
 from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.remedies import Remedies
 from fries_nb.running.rescales import Rescales
-from fries_nb.running.telemetry import Telemetry
+from fries_nb.telemetry.telemetry import Telemetry
 from fries_nb.transport.envelopes import Line, ProcessUsage
 
 

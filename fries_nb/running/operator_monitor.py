@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fries_nb.controller.metrics import MetricsSnapshot
-from fries_nb.controller.queue_history import QueuePoint
 from fries_nb.dataflow.graph import Graph
+from fries_nb.protocol.running_chains import ChainChange, ChainedOperators
 from fries_nb.running.function_versions import RunningFunction
 from fries_nb.running.host_monitor import HostMonitor
-from fries_nb.running.run_frames import queues_frame
-from fries_nb.topology.running_chains import ChainChange, ChainedOperators
+from fries_nb.telemetry.history import QueuePoint
+from fries_nb.telemetry.metrics import MetricsSnapshot
+from fries_nb.telemetry.run_tables import queues_frame
 
 
 class OperatorMonitor(HostMonitor):

@@ -12,8 +12,8 @@ from fries_nb.controller.events import GuardEnded, GuardFired, Outcome, WorkerOu
 from fries_nb.dataflow.arguments import Limit
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import WorkerId
 from fries_nb.planning.schedulers import Plan
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.running.function_versions import FunctionVersions, Shelf
 from fries_nb.running.queue_interfaces import ChangeListener
 

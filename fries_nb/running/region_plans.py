@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fries_nb.controller.guards import Guards
-from fries_nb.controller.metrics import OperatorMetrics
 from fries_nb.controller.transactions import guard_of, names
 from fries_nb.dataflow.arguments import Limit, shown_limit
 from fries_nb.dataflow.graph import Graph
@@ -18,6 +17,7 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.planning import Covering, CriticalPath, Prediction, Queue
 from fries_nb.planning.prediction import longest, ways
 from fries_nb.planning.schedulers import Plan, StageAction, schedule
+from fries_nb.telemetry.metrics import OperatorMetrics
 
 
 def planned(

@@ -21,32 +21,32 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller import events as said
 from fries_nb.controller.states import RunState
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Kept, Region
 from fries_nb.dataflow.updates import Lighter, Update, check_updates
+from fries_nb.driver.driver import ConstraintsChanged
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
-from fries_nb.messages import Chained, Failed, Report
+from fries_nb.host.region_spec import Options
 from fries_nb.planning.schedulers import Plan
+from fries_nb.protocol.checkpoints import CommittedChange
+from fries_nb.protocol.messages import Chained, Failed, Report
 from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.listeners import RegionListener
 from fries_nb.running.remedies import Remedies
 from fries_nb.running.rescales import Rescales
 from fries_nb.running.run_checkpoints import CheckpointLayout, CheckpointRequests, with_functions
 from fries_nb.running.run_end import HeldCommits, UncommittedCheck
-from fries_nb.running.telemetry import Telemetry
 from fries_nb.running.traces import Part, RunTrace
 from fries_nb.spark import blocking_operators as blocking
 from fries_nb.spark.catalog import output
-from fries_nb.spark.driver import ConstraintsChanged
 from fries_nb.spark.launch import Launched, launch
-from fries_nb.spark.region_spec import Options
 from fries_nb.spark.session import start_or_find
 from fries_nb.spark.staging import remove_scratch
 from fries_nb.storage.locations import join
+from fries_nb.telemetry.telemetry import Telemetry
 
 _CANCEL_INTERVAL_S = 0.2
 OVER = frozenset(str(state) for state in RunState if state.over)

@@ -54,15 +54,15 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import Lighter, check_exclusive
 from fries_nb.errors import FriesError, PlanError
-from fries_nb.messages import Report
+from fries_nb.locks import locked
 from fries_nb.planning.host_demand import BUSY_SHARE, OperatorDemand, Totals, cores_needed, demands_of, hosts_needed
 from fries_nb.planning.schedulers import Plan
-from fries_nb.report.markup import counted
+from fries_nb.protocol.messages import Report
+from fries_nb.protocol.progress_locations import is_tracked
 from fries_nb.running.change_queue import ChangeQueue
-from fries_nb.running.locks import locked
 from fries_nb.running.queue_interfaces import ChangeOrigin
-from fries_nb.running.telemetry import Telemetry
-from fries_nb.topology.progress_locations import is_tracked
+from fries_nb.telemetry.telemetry import Telemetry
+from fries_nb.words import counted
 
 if TYPE_CHECKING:
     from fries_nb.running.rescales import Rescale  # which has an advice

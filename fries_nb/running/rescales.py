@@ -17,14 +17,14 @@ from fries_nb.dataflow.endpoints import rate_of
 from fries_nb.dataflow.graph import Graph, Partitioning
 from fries_nb.dataflow.regions import Region
 from fries_nb.errors import PlanError
-from fries_nb.messages import Report
+from fries_nb.host.region_spec import Options
+from fries_nb.protocol.messages import Report
+from fries_nb.protocol.partitioning import BINS
+from fries_nb.protocol.progress_locations import is_tracked
+from fries_nb.protocol.topology import Topology
 from fries_nb.running.remedies import HostAdvice
-from fries_nb.running.telemetry import Telemetry
 from fries_nb.spark.launch import Launched
-from fries_nb.spark.region_spec import Options
-from fries_nb.topology.partitioning import BINS
-from fries_nb.topology.progress_locations import is_tracked
-from fries_nb.topology.topology import Topology
+from fries_nb.telemetry.telemetry import Telemetry
 
 
 @dataclass(frozen=True)

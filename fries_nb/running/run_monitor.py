@@ -11,21 +11,20 @@ from typing import Any
 from fries_nb import audit as auditing
 from fries_nb import report as reporting
 from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState, LatencyParts
-from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
-from fries_nb.controller.history import Point
-from fries_nb.controller.loop_states import NOT_BEGUN, PHASES, LoopState
 from fries_nb.controller.states import LoopPhase
 from fries_nb.errors import DataflowError
-from fries_nb.messages import Paused
+from fries_nb.protocol.messages import Paused
 from fries_nb.report import Story, run_page, write_page
 from fries_nb.report.runs import RunVerdict
 from fries_nb.running.change_monitor import ChangeMonitor
 from fries_nb.running.region_runner import OVER
 from fries_nb.running.remedies import Proposal, Violation
 from fries_nb.running.run_end import UncommittedCheck
-from fries_nb.running.run_frames import history_frame
-from fries_nb.running.source_states import Explanation, source_states
-from fries_nb.running.telemetry import KeptCheckpoint, RecoveryTime
+from fries_nb.telemetry.frontiers import NOT_BEGUN, PHASES, LoopState, OperatorFrontier, TimeHolder
+from fries_nb.telemetry.history import Point
+from fries_nb.telemetry.run_tables import history_frame
+from fries_nb.telemetry.source_states import Explanation, source_states
+from fries_nb.telemetry.telemetry import KeptCheckpoint, RecoveryTime
 from fries_nb.transport.envelopes import Line
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from fries_nb.dataflow.regions import Region
-from fries_nb.trace import Emitted, Ran, RanMany, Record, TraceFlow, WorkerRecord, flow_of
+from fries_nb.protocol.trace import Emitted, Ran, RanMany, Record, TraceFlow, WorkerRecord, flow_of
 from fries_nb.transport.envelopes import Packed, unpack
 
 

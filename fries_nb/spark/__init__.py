@@ -1,1 +1,1 @@
-"""The shell on Spark: sessions, barrier stages, hosts with their loops and workers, and the driver."""
+"""The shell on Spark: sessions, barrier stages, launch, staging and catalog."""

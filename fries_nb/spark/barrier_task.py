@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fries_nb.errors import exception_text
-from fries_nb.spark.host import Host
-from fries_nb.spark.printing import printing
-from fries_nb.spark.region_spec import HostReport, RegionSpec
+from fries_nb.host.host import Host
+from fries_nb.host.host_telemetry import printing
+from fries_nb.host.region_spec import HostReport, RegionSpec
 
 SWITCH_INTERVAL_S = 0.0005
 """Interval of thread switches in seconds; with Python's default, 5 ms, an FCM would wait for the interpreter lock."""

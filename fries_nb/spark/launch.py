@@ -25,13 +25,13 @@ from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.kafka_endpoint import Kafka
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
+from fries_nb.driver.driver import Driver, Listener
 from fries_nb.errors import CheckpointError, DataflowError
+from fries_nb.host.region_spec import Options, RegionSpec
 from fries_nb.operators.state import Name, gone, imported
+from fries_nb.protocol.trace import SourceRow, place_of
 from fries_nb.spark import interrupt
 from fries_nb.spark.catalog import sink_of
-from fries_nb.spark.driver import Driver
-from fries_nb.spark.driver_listener import Listener
-from fries_nb.spark.region_spec import Options, RegionSpec
 from fries_nb.spark.session import LOOPBACK, Session, driver_interface, start_or_find
 from fries_nb.spark.shipping import pickled
 from fries_nb.spark.stage import HostStage, JobFailure
@@ -40,7 +40,6 @@ from fries_nb.storage.checkpoint_store import SINKS, CheckpointStore
 from fries_nb.storage.durable import NO_KEY
 from fries_nb.storage.locations import absolute, encoded, join, resolved
 from fries_nb.storage.snapshot_files import SnapshotStore
-from fries_nb.trace import SourceRow, place_of
 from fries_nb.transport.control import ControlServer
 from fries_nb.transport.payloads import LARGEST
 from fries_nb.transport.sockets import RunKeys, make_keys, make_room

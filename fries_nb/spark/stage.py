@@ -36,9 +36,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fries_nb.errors import SessionError
+from fries_nb.host.region_spec import HostReport, RegionSpec
 from fries_nb.spark import interrupt
 from fries_nb.spark.barrier_task import serve
-from fries_nb.spark.region_spec import HostReport, RegionSpec
 from fries_nb.spark.session import room_of
 
 _BARRIER = "Stage failed because barrier task "

@@ -36,9 +36,9 @@ from typing import Any, TypeVar
 import msgspec
 from pyarrow import fs
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration, in_effect
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError
+from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration, in_effect
 from fries_nb.storage.claims import ATTEMPTS, CLAIMS, Claims
 from fries_nb.storage.durable import NO_KEY, entries, make_directory, read_file, sealed, unsealed, verify, write_file
 from fries_nb.storage.flow_fingerprint import FORMAT, FlowFingerprint, difference, flow_of

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from fries_nb.checkpoints import Checkpoint, Snapshot
 from fries_nb.errors import CheckpointError, RunError, exception_text
-from fries_nb.messages import Saved, WorkerId
+from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
+from fries_nb.protocol.messages import Saved, WorkerId
 from fries_nb.storage.durable import NO_KEY, read_file, sealed, unsealed, write_file
 from fries_nb.storage.locations import encoded, join, locate
 

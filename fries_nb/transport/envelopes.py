@@ -4,7 +4,7 @@ A host runs several workers, so messages for and from workers travel in envelope
 itself. Each envelope carries the incarnation of its sender: after a failure the controller increments the incarnation,
 so that messages of hosts of the old one are recognised.
 
->>> from fries_nb.messages import SetRate
+>>> from fries_nb.protocol.messages import SetRate
 >>> letter = ToHost(3, ToWorker(WorkerId("FM", 1), SetRate(100.0)))
 >>> decode_to_host(encode(letter)) == letter
 True
@@ -27,13 +27,13 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from fries_nb.checkpoints import CommittedChange, Configuration
 from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.errors import LinkError
-from fries_nb.messages import Answer, Control, Prepare, WorkerId
 from fries_nb.progress.change_batch import CountChanges
-from fries_nb.trace import Began, EarlierRecords, Emitted, Matched, Ran, RanMany, Updated, WorkerRecord, Wrote
+from fries_nb.protocol.checkpoints import CommittedChange, Configuration
+from fries_nb.protocol.messages import Answer, Control, Prepare, WorkerId
+from fries_nb.protocol.trace import Began, EarlierRecords, Emitted, Matched, Ran, RanMany, Updated, WorkerRecord, Wrote
 
 
 class PackedRun(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="packed"):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import zmq
 
 from fries_nb.errors import LinkError
-from fries_nb.messages import ChannelId
+from fries_nb.protocol.messages import ChannelId
 from fries_nb.transport.control import ControlClient
 from fries_nb.transport.envelopes import LIMIT, ControllerMessage, HostMessage
 from fries_nb.transport.payloads import Part, joined, split

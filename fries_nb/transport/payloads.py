@@ -39,7 +39,7 @@ from typing import Any
 import msgspec
 
 from fries_nb.errors import LinkError
-from fries_nb.messages import Prepare, WorkerId
+from fries_nb.protocol.messages import Prepare, WorkerId
 from fries_nb.transport.envelopes import Chunk, Shipped
 
 CHUNK = 256 * 1024

@@ -9,7 +9,7 @@ Channels are encoded as numbers: sender and receiver number the same channels in
 carries a checksum of that order, so that a disagreement is an error and not a misdelivery. Sequence numbers detect lost
 messages, as when a connection breaks and is made again.
 
->>> from fries_nb.messages import WorkerId
+>>> from fries_nb.protocol.messages import WorkerId
 >>> ab = ChannelId(WorkerId("A", 0), WorkerId("B", 1))
 >>> routes = Routes([ab])
 >>> packer, unpacker = Packer(routes, sender=0, incarnation=1), Unpacker(routes, sender=0)
@@ -29,12 +29,12 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from fries_nb.bundles import Bundle
 from fries_nb.constraints.reactions import ChainOperators, ResizeBuffer
 from fries_nb.errors import LinkError
-from fries_nb.measurements import Measurements
-from fries_nb.messages import ChannelId, Data, End, Marker, MovedBins, Tag, Watermark
 from fries_nb.progress.exchange import ProgressFrame, ProgressState
+from fries_nb.protocol.frames import Bundle
+from fries_nb.protocol.measurements import Measurements
+from fries_nb.protocol.messages import ChannelId, Data, End, Marker, MovedBins, Tag, Watermark
 from fries_nb.transport.envelopes import LIMIT
 from fries_nb.transport.payloads import Part
 
@@ -168,7 +168,7 @@ class Routes:
         epoch: the number of times that channels were listed.
         checksums: epoch to the checksum of the list up to it.
 
-    >>> from fries_nb.messages import WorkerId
+    >>> from fries_nb.protocol.messages import WorkerId
     >>> ab, ac = (ChannelId(WorkerId("A", 0), WorkerId(name, 0)) for name in "BC")
     >>> routes = Routes([ab])
     >>> routes.extend([ac, ab])

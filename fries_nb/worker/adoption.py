@@ -10,8 +10,8 @@ channels or on the new ones.
 
 from __future__ import annotations
 
-from fries_nb.messages import ChannelId, TopologyAdopted, WorkerId
-from fries_nb.topology.topology import Wiring
+from fries_nb.protocol.messages import ChannelId, TopologyAdopted, WorkerId
+from fries_nb.protocol.topology import Wiring
 from fries_nb.worker.alignment import Alignment, forward_channels
 from fries_nb.worker.events import Grant, Rewired
 from fries_nb.worker.inbox import Inbox

@@ -16,7 +16,7 @@ after it otherwise (see ``versions``). Alignment is independent of the marker's 
 An ended worker still passes markers on, so one may arrive on an ended channel: it has no effect on that channel, but it
 may complete alignment elsewhere.
 
->>> from fries_nb.messages import ChannelId, Commit, Marker, WorkerId
+>>> from fries_nb.protocol.messages import ChannelId, Commit, Marker, WorkerId
 >>> a, b, c = (ChannelId(WorkerId(name, 0), WorkerId("X", 0)) for name in "ABC")
 >>> marker = Marker(1, frozenset("ABX"), Commit(1))
 >>> alignment = Alignment([a, b, c])
@@ -36,9 +36,12 @@ from itertools import takewhile
 
 import pyarrow as pa
 
-from fries_nb.checkpoints import Position
 from fries_nb.errors import ColumnError, FriesError, OperatorError, ProtocolError
-from fries_nb.messages import (
+from fries_nb.operators.failures import row_as_json
+from fries_nb.operators.instance import Instance
+from fries_nb.operators.recent import shown_tuple
+from fries_nb.protocol.checkpoints import Position
+from fries_nb.protocol.messages import (
     ApplyDeferred,
     Attempt,
     ChannelId,
@@ -52,9 +55,6 @@ from fries_nb.messages import (
     Release,
     WorkerId,
 )
-from fries_nb.operators.failures import row_as_json
-from fries_nb.operators.instance import Instance
-from fries_nb.operators.recent import shown_tuple
 from fries_nb.worker.events import ClosePart, Instruction, TellController
 
 REMEMBERED = 10_000

@@ -20,7 +20,7 @@ State may come before any marker. It may have gone through more changes than the
 paused operator passes a move: it then waits for the worker's own switch, or is transformed.
 
 >>> from fries_nb.dataflow.graph import Operator
->>> from fries_nb.messages import Move
+>>> from fries_nb.protocol.messages import Move
 >>> old, new = (Instance(WorkerId("K", i), Operator("K", key=("k",)), dict, audit=False) for i in range(2))
 >>> old.state.touch(7)["seen"] = 3
 >>> [bin_] = old.state.bins()
@@ -51,7 +51,7 @@ marker has come on all of its channels: rows that it would make earlier would pr
 Whether a row of a key is late depends on how far entries of the key have fired, wherever that was; so this moves too.
 
 >>> from fries_nb.dataflow.graph import Operator
->>> from fries_nb.messages import WorkerId
+>>> from fries_nb.protocol.messages import WorkerId
 >>> class Remind:
 ...     def process(self, row, state, at): ...
 ...     def due(self, key, time, state): ...
@@ -81,12 +81,12 @@ from msgspec import structs
 
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import OperatorError, ProtocolError, exception_text
-from fries_nb.messages import ChannelId, Data, Frame, Marker, Move, MovedBins, MovedTimes, WorkerId
 from fries_nb.operators.failures import user_traceback
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.state import copied
 from fries_nb.progress.agenda import Antichain, Entry
-from fries_nb.topology.partitioning import BINS, Binning
+from fries_nb.protocol.messages import ChannelId, Data, Frame, Marker, Move, MovedBins, MovedTimes, WorkerId
+from fries_nb.protocol.partitioning import BINS, Binning
 
 
 class TimesTransfer:

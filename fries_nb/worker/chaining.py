@@ -43,11 +43,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fries_nb.checkpoints import Snapshot
 from fries_nb.dataflow.graph import Partitioning
-from fries_nb.messages import Chained, WorkerId
 from fries_nb.operators.instance import Instance
-from fries_nb.topology.topology import Topology, Wiring, may_chain, wire
+from fries_nb.protocol.checkpoints import Snapshot
+from fries_nb.protocol.messages import Chained, WorkerId
+from fries_nb.protocol.topology import Topology, Wiring, may_chain, wire
 from fries_nb.worker.outbox import Outbox, output_of
 from fries_nb.worker.worker import Worker
 

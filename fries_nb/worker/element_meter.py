@@ -11,7 +11,7 @@ Elements that are not observed cost nothing.
 
 >>> import pyarrow as pa
 >>> from fries_nb.dataflow.graph import Operator
->>> from fries_nb.messages import Tag, WorkerId
+>>> from fries_nb.protocol.messages import Tag, WorkerId
 >>> channel = ChannelId(WorkerId("FC", 0), WorkerId("FM", 1))
 >>> now = [0]
 >>> inbox = Inbox([channel])
@@ -36,9 +36,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fries_nb.measurements import ChannelMeasured, Measured, QueueMeasured, TaskMeasured
-from fries_nb.messages import ChannelId, Data
 from fries_nb.operators.instance import Instance
+from fries_nb.protocol.measurements import ChannelMeasured, Measured, QueueMeasured, TaskMeasured
+from fries_nb.protocol.messages import ChannelId, Data
 from fries_nb.worker.events import Instruction, Measure, Observe, Resize, TellMeasured
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.outbox import Outbox

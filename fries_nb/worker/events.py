@@ -24,10 +24,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from fries_nb.checkpoints import Position, Reading, Snapshot
 from fries_nb.errors import FriesError
-from fries_nb.measurements import Measured
-from fries_nb.messages import (
+from fries_nb.operators.dry_run import DryRun, DryRunResult
+from fries_nb.progress.antichain import Antichain
+from fries_nb.progress.change_batch import CountChanges
+from fries_nb.protocol.checkpoints import Position, Reading, Snapshot
+from fries_nb.protocol.measurements import Measured
+from fries_nb.protocol.messages import (
     AdoptSplits,
     Answer,
     ChannelId,
@@ -41,11 +44,8 @@ from fries_nb.messages import (
     SetRate,
     WorkerId,
 )
-from fries_nb.operators.dry_run import DryRun, DryRunResult
-from fries_nb.progress.antichain import Antichain
-from fries_nb.progress.change_batch import CountChanges
-from fries_nb.topology.topology import Wiring
-from fries_nb.trace import WorkerRecord
+from fries_nb.protocol.topology import Wiring
+from fries_nb.protocol.trace import WorkerRecord
 from fries_nb.worker.outbox import SendFrame
 
 

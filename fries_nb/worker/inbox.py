@@ -8,7 +8,7 @@ passed over: rows of different rounds may change places between two markers, tho
 that enter a loop one by one would go round one by one, however many wait.
 
 >>> import pyarrow as pa
->>> from fries_nb.messages import ChannelId, Data, WorkerId
+>>> from fries_nb.protocol.messages import ChannelId, Data, WorkerId
 >>> a, b = (ChannelId(WorkerId(name, 0), WorkerId("U", 0)) for name in "AB")
 >>> inbox = Inbox([a, b])
 >>> for channel in (a, a, b):
@@ -29,7 +29,7 @@ from collections.abc import Collection, Iterable, Sequence, Set
 import pyarrow as pa
 
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import ChannelId, Data, FeedbackCounts, Frame
+from fries_nb.protocol.messages import ChannelId, Data, FeedbackCounts, Frame
 from fries_nb.worker.events import Supplied
 
 MERGED_ROWS = 1024

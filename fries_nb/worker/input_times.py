@@ -5,7 +5,7 @@ have been processed and their results are in the outbox. A source has a token fo
 of the times of the rows that it has not read (see ``WorkerReader.bounds``).
 
 >>> import pyarrow as pa
->>> from fries_nb.messages import WorkerId
+>>> from fries_nb.protocol.messages import WorkerId
 >>> from fries_nb.progress.progress_graph import FlowEdge
 >>> flow = ProgressGraph({"Src": (), "FM": ()}, (FlowEdge("Src", "FM"),))
 >>> times, changes = TrackedTimes("FM", flow), ChangeBatch()
@@ -35,11 +35,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import ChannelId, Data, Watermark
 from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.progress.times import EARLIEST, Time, earlier, moment, start_time
+from fries_nb.protocol.messages import ChannelId, Data, Watermark
 
 Bounds = Mapping[int, int]
 """Split number to a lower bound of the times of its unread rows; splits that have ended are missing."""

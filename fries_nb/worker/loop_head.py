@@ -19,7 +19,7 @@ which holds the loop; such a change is drained or refused.)
 When every forward channel has ended, the head reports it. The controller then makes attempts, and tells the head to end
 when the loop is empty (see ``controller.loop_attempts``).
 
->>> from fries_nb.messages import Attempt
+>>> from fries_nb.protocol.messages import Attempt
 >>> channel = ChannelId(WorkerId("B", 0), WorkerId("L", 0))
 >>> observations = Observations()
 >>> marker = Marker(7, frozenset("LB"), Attempt("L", 1))
@@ -48,7 +48,7 @@ no marker behind them waits forever.
 A marker or an end at the front of any channel precedes all frames. ``on_taken`` is told each feedback frame that is
 taken.
 
->>> from fries_nb.messages import WorkerId
+>>> from fries_nb.protocol.messages import WorkerId
 >>> a, b = (ChannelId(WorkerId(name, 0), WorkerId("L", 0)) for name in "AB")
 >>> inbox = FeedbackInbox([a, b], frozenset("B"), budget=40, spill=list)
 >>> rows = pa.RecordBatch.from_pydict({"x": [1]})
@@ -68,9 +68,12 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from msgspec.structs import replace
 
-from fries_nb.checkpoints import LoggedFrame, Snapshot
 from fries_nb.errors import FriesError, ProtocolError, RunError
-from fries_nb.messages import (
+from fries_nb.operators.instance import Instance
+from fries_nb.progress.change_batch import CountChange, CountChanges
+from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.protocol.checkpoints import LoggedFrame, Snapshot
+from fries_nb.protocol.messages import (
     Cancel,
     ChannelId,
     Control,
@@ -83,11 +86,8 @@ from fries_nb.messages import (
     Marker,
     WorkerId,
 )
-from fries_nb.operators.instance import Instance
-from fries_nb.progress.change_batch import CountChange, CountChanges
-from fries_nb.progress.progress_graph import ProgressGraph
-from fries_nb.topology.progress_locations import Watermarks
-from fries_nb.topology.topology import BODY_WINDOW, Wiring
+from fries_nb.protocol.progress_locations import Watermarks
+from fries_nb.protocol.topology import BODY_WINDOW, Wiring
 from fries_nb.worker.alignment import Alignment, forward_channels
 from fries_nb.worker.events import Arrived, ClosePart, Event, Grant, Instruction, Save, TellController, Traced
 from fries_nb.worker.inbox import Inbox

@@ -46,8 +46,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fries_nb.measurements import BufferMeasured
-from fries_nb.messages import ChannelId, Tag
+from fries_nb.protocol.measurements import BufferMeasured
+from fries_nb.protocol.messages import ChannelId, Tag
 
 _GAMMA = 1.02
 _FLOOR_MS = 1e-3

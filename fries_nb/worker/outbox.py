@@ -8,7 +8,7 @@ Each channel has a buffer (batches not yet framed) and a queue (frames not yet s
 appended to the queue at once, behind what was buffered, so it never overtakes a tuple of its own channel, and it waits
 only for the data of its own channel. A frame holds tuples of one version: when that changes, the buffers are framed.
 
->>> from fries_nb.messages import ChannelId, Data, WorkerId
+>>> from fries_nb.protocol.messages import ChannelId, Data, WorkerId
 >>> import pyarrow as pa
 >>> channel = ChannelId(WorkerId("A", 0), WorkerId("B", 0))
 >>> outbox = Outbox([OutEdge("B", Partitioning.FORWARD, (), 0, (channel,))])
@@ -27,7 +27,7 @@ Tuples are buffered; ``frame_buffer`` turns the buffer into one frame at the tai
 frames from the queue: data against credit, markers and ends without. The receiver's first grant sets the window; a
 frame larger than the window is sent alone, on an empty channel.
 
->>> from fries_nb.messages import WorkerId
+>>> from fries_nb.protocol.messages import WorkerId
 >>> pending = PendingChannels()
 >>> channel = OutChannel(ChannelId(WorkerId("A", 0), WorkerId("B", 0)), pending, version=0)
 >>> channel.add(pa.RecordBatch.from_pydict({"x": [1, 2]}))
@@ -47,7 +47,7 @@ divides it among its workers. Each channel keeps its order and its credit, as if
 A part of a bundle keeps the whole batch alive. So each costs at least an equal share of the batch: while a slow worker
 holds parts of many bundles, these are not larger than the credit of all channels to that host.
 
->>> from fries_nb.messages import ChannelId, WorkerId
+>>> from fries_nb.protocol.messages import ChannelId, WorkerId
 >>> from fries_nb.worker.outbox import PendingChannels
 >>> pending, a = PendingChannels(), WorkerId("A", 0)
 >>> channels = [OutChannel(ChannelId(a, WorkerId("B", index)), pending, 0, host=1) for index in range(2)]
@@ -70,19 +70,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fries_nb.bundles import Bundle
 from fries_nb.dataflow.graph import Partitioning
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import DeclarationError, KeyTypeError, ProtocolError, close_match
-from fries_nb.measurements import BufferMeasured
-from fries_nb.messages import ChannelId, Data, End, Frame, Marker, Tag, Watermark
 from fries_nb.progress.change_batch import ChangeBatch, GraphLocation
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.progress.times import Time, earlier, share_frame
 from fries_nb.progress.worker_counts import WorkerCounts
-from fries_nb.topology.partitioning import Binning, Bins, partition
-from fries_nb.topology.progress_locations import Watermarks
-from fries_nb.topology.topology import OutEdge, Wiring
+from fries_nb.protocol.frames import Bundle
+from fries_nb.protocol.measurements import BufferMeasured
+from fries_nb.protocol.messages import ChannelId, Data, End, Frame, Marker, Tag, Watermark
+from fries_nb.protocol.partitioning import Binning, Bins, partition
+from fries_nb.protocol.progress_locations import Watermarks
+from fries_nb.protocol.topology import OutEdge, Wiring
 from fries_nb.worker.meters import BufferMeter
 
 FLUSH_ROWS = 8192

@@ -17,7 +17,7 @@ Either the FCM of the rollback arrives ahead of the tuple; or ``Unguard``, and t
 
 >>> import pyarrow as pa
 >>> from fries_nb.dataflow.graph import Operator
->>> from fries_nb.messages import WorkerId
+>>> from fries_nb.protocol.messages import WorkerId
 >>> from fries_nb.operators.executors import InterruptFlag, executor_of
 >>> instance = Instance(WorkerId("R", 0), Operator("R", on_error="pause"), lambda row: {"y": 1 / row["x"]}, audit=False)
 >>> execution = executor_of([instance], InterruptFlag(), 1, "")
@@ -39,12 +39,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fries_nb.errors import OperatorError
-from fries_nb.messages import Paused, Resumed
 from fries_nb.operators.error_policy import NotUndoneError, is_retried
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.failures import row_as_json
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.recent import shown_tuple
+from fries_nb.protocol.messages import Paused, Resumed
 
 
 class PauseState:

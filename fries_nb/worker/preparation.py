@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fries_nb.messages import Prepare, WorkerId
 from fries_nb.operators.dry_run import DryRun, DryRunResult, Offer, dry_run, offer_of, refused
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.recent import Recent
+from fries_nb.protocol.messages import Prepare, WorkerId
 from fries_nb.worker.events import Instruction, TellController
 
 SLOW_NS = 20_000_000

@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from fries_nb.checkpoints import Reading
 from fries_nb.dataflow.hidden_columns import DUE
-from fries_nb.messages import Data, Report
 from fries_nb.operators.dry_run import types_of
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance
+from fries_nb.protocol.checkpoints import Reading
+from fries_nb.protocol.messages import Data, Report
 from fries_nb.worker.events import Instruction, SinkWidened, TellController, Traced, Write
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.meters import LatencyMeter

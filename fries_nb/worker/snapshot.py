@@ -28,7 +28,7 @@ are divided among the workers of a loop's head, since any of them may take any r
 checkpoint is restored by exactly one worker, and that worker receives the rows of the bin's keys; so is every logged
 frame.
 
->>> from fries_nb.checkpoints import Checkpoint, Snapshot
+>>> from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
 >>> from fries_nb.dataflow.graph import Operator
 >>> record = Checkpoint("r", 3, 1, {"FM[0]": "a", "FM[1]": "b"}, workers={"FM": 2})
 >>> parts = Snapshot("FM", 0, 20, bins={5: b"x"}), Snapshot("FM", 1, 30, bins={900: b"y"})
@@ -52,12 +52,10 @@ from typing import Any
 import pyarrow as pa
 from msgspec.structs import replace
 
-from fries_nb.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot
 from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import CheckpointError, FriesError, OperatorError, ProtocolError, exception_text
-from fries_nb.messages import Saved, WorkerId
 from fries_nb.operators.dry_run import loaded_update, new_function, open_function
 from fries_nb.operators.failures import FAILURES, user_traceback
 from fries_nb.operators.instance import Instance
@@ -71,8 +69,10 @@ from fries_nb.operators.state import (
     loads,
     renewed,
 )
-from fries_nb.topology.partitioning import Bins, RoutingTable, routing_table
-from fries_nb.trace import Counts
+from fries_nb.protocol.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot
+from fries_nb.protocol.messages import Saved, WorkerId
+from fries_nb.protocol.partitioning import Bins, RoutingTable, routing_table
+from fries_nb.protocol.trace import Counts
 from fries_nb.worker.events import Save, TellController
 
 

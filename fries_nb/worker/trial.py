@@ -26,7 +26,6 @@ from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.dataflow.traits import Execution
 from fries_nb.dataflow.windowing import following
 from fries_nb.errors import DeclarationError, OperatorError
-from fries_nb.messages import WorkerId
 from fries_nb.operators.batches import call_of_batch
 from fries_nb.operators.chain_compiler import compile_chain, joined_columns, joined_types
 from fries_nb.operators.column_types import culprit
@@ -41,6 +40,7 @@ from fries_nb.operators.state import StateCopy, Transform, transformed
 from fries_nb.operators.steps import Sides, Step
 from fries_nb.operators.window_steps import call_for_all
 from fries_nb.progress.antichain import Antichain
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.worker import Worker
 

@@ -8,7 +8,7 @@ A worker is run only by the thread that holds its ``owner`` lock:
     the control      a fast control message is processed by the thread that posts it, if no other runs the worker;
     thread           otherwise it interrupts the turn, and its worker is served next
 
-A shell carries the decisions out: on Spark with threads (``spark/host_loop.py``), in a seeded cluster with steps in a
+A shell carries the decisions out: on Spark with threads (``host/host_loop.py``), in a seeded cluster with steps in a
 drawn order. What happens to a worker in between:
 
     event                                  effect

@@ -24,7 +24,7 @@ When the marker is complete the targets switch, as at any change; the work of fo
 frames that were set aside return to the inbox, ahead of later ones.
 
 >>> from fries_nb.dataflow.graph import Operator
->>> from fries_nb.messages import WorkerId
+>>> from fries_nb.protocol.messages import WorkerId
 >>> from fries_nb.operators.instance import Ready
 >>> instance = Instance(WorkerId("FM", 0), Operator("FM"), str.lower, audit=False)
 >>> versions = Versions([instance], 0, Inbox([]), lambda chain: chain[0].function)
@@ -44,10 +44,10 @@ from dataclasses import replace
 import pyarrow as pa
 
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import ChannelId, Data, Marker, Reconfigure, Watermark
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.state import keeps_state
+from fries_nb.protocol.messages import ChannelId, Data, Marker, Reconfigure, Watermark
 from fries_nb.worker.inbox import Inbox
 
 Spill = Callable[[Sequence[pa.RecordBatch]], Sequence[pa.RecordBatch]]

@@ -8,7 +8,7 @@ earlier input and those that it has brought out. Nothing is counted, and hosts e
 A watermark has no version, so its frontier holds for all of them. Nor has it rounds: dataflows with loops cannot have
 watermarks. And nothing tells a source how far the sinks are, so that it cannot wait for them.
 
->>> from fries_nb.messages import WorkerId
+>>> from fries_nb.protocol.messages import WorkerId
 >>> a, b = (ChannelId(WorkerId(name, 0), WorkerId("W", 0)) for name in "AB")
 >>> open_channels = {a, b}
 >>> times = ChannelTimes(open_channels)
@@ -28,12 +28,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 
-from fries_nb.messages import ChannelId, Data, Watermark
 from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.progress.times import EARLIEST, LATEST, Time, moment
-from fries_nb.topology.progress_locations import Watermarks
-from fries_nb.topology.topology import Wiring
+from fries_nb.protocol.messages import ChannelId, Data, Watermark
+from fries_nb.protocol.progress_locations import Watermarks
+from fries_nb.protocol.topology import Wiring
 from fries_nb.worker.input_times import Bounds, InputTimes, TrackedTimes
 
 LAST = 2**63

@@ -1,7 +1,7 @@
 """The worker: events go in, instructions come out, tuples are processed in between.
 
 A worker is one chain of operators at one index. It has no thread, socket or clock of its own: a shell (Spark's host, or
-the seeded cluster of ``testing``) passes it events with ``handle``, calls ``run`` to process tuples, and carries out
+the seeded cluster of ``simulation``) passes it events with ``handle``, calls ``run`` to process tuples, and carries out
 the instructions that ``take`` returns. All three are called from one thread. ``run`` processes one slice and returns
 between two tuples, so events are always handled at a tuple boundary; to make ``run`` return early from another thread,
 queue the event and raise ``interrupt``. ``events`` lists the effect of each event.
@@ -15,10 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from fries_nb.checkpoints import Snapshot
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import FriesError, OperatorError, ProtocolError
-from fries_nb.messages import (
+from fries_nb.operators.batches import MOST_PER_SLICE, AdaptiveBatchSize
+from fries_nb.operators.dry_run import DryRunResult
+from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
+from fries_nb.operators.firing import FIRED, firing_batch
+from fries_nb.operators.instance import Instance
+from fries_nb.operators.recent import Recent
+from fries_nb.progress.agenda import Firing
+from fries_nb.progress.change_batch import CountChanges
+from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.protocol.checkpoints import Snapshot
+from fries_nb.protocol.messages import (
     Abort,
     AdoptSplits,
     Answer,
@@ -47,17 +56,8 @@ from fries_nb.messages import (
     Watermark,
     WorkerId,
 )
-from fries_nb.operators.batches import MOST_PER_SLICE, AdaptiveBatchSize
-from fries_nb.operators.dry_run import DryRunResult
-from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
-from fries_nb.operators.firing import FIRED, firing_batch
-from fries_nb.operators.instance import Instance
-from fries_nb.operators.recent import Recent
-from fries_nb.progress.agenda import Firing
-from fries_nb.progress.change_batch import CountChanges
-from fries_nb.progress.progress_graph import ProgressGraph
-from fries_nb.topology.progress_locations import Watermarks
-from fries_nb.topology.topology import Wiring
+from fries_nb.protocol.progress_locations import Watermarks
+from fries_nb.protocol.topology import Wiring
 from fries_nb.worker.adoption import TopologyAdoption
 from fries_nb.worker.alignment import Alignment, effects_of, failed_answer
 from fries_nb.worker.bin_transfer import BinTransfer

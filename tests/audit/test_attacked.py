@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 import fries_nb as fn
 from fries_nb.audit import Astray, StatedCounts, judge, read_trace
 from fries_nb.errors import TraceError
-from fries_nb.messages import Data
 from fries_nb.operators import instance as instances
 from fries_nb.operators.executors import RowExecutor
-from fries_nb.testing import Cluster, stamp_functions
-from fries_nb.testing.drawn_flows import source_rows
-from fries_nb.testing.stamp_functions import Mark
-from fries_nb.trace import Link, Ran, RanMany, TraceFlow, Updated, Wrote, flow_of, to_line
+from fries_nb.protocol.messages import Data
+from fries_nb.protocol.trace import Link, Ran, RanMany, TraceFlow, Updated, Wrote, flow_of, to_line
+from fries_nb.simulation import Cluster, stamp_functions
+from fries_nb.simulation.drawn_flows import source_rows
+from fries_nb.simulation.stamp_functions import Mark
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.outbox import Outbox
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fries_nb.audit import judge
-from fries_nb.trace import Began, Emitted, Link, RanMany, Record, TraceFlow, Updated, Wrote, from_line, to_line
+from fries_nb.protocol.trace import Began, Emitted, Link, RanMany, Record, TraceFlow, Updated, Wrote, from_line, to_line
 from fries_nb.transport.envelopes import pack, unpack
 
 FLOW = TraceFlow({"S": 1, "W": 1, "D": 1}, (Link("S", "W"), Link("W", "D")), finished=True)

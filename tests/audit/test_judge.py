@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fries_nb.audit import Mixed, judge
 from fries_nb.errors import TraceError
-from fries_nb.trace import Ran, RanMany, Record, TraceFlow, Updated, Wrote
+from fries_nb.protocol.trace import Ran, RanMany, Record, TraceFlow, Updated, Wrote
 
 
 def schedule(text: str) -> list[Record]:

@@ -11,7 +11,7 @@ from matrix_played import play
 from fries_nb.audit import judge
 from fries_nb.operators.audit_log import key_text
 from fries_nb.operators.state import KeyedState
-from fries_nb.trace import Emitted, Link, Matched, Ran, TraceFlow, Wrote, from_line, to_line
+from fries_nb.protocol.trace import Emitted, Link, Matched, Ran, TraceFlow, Wrote, from_line, to_line
 
 LEFT, RIGHT = ("left", False), ("right", False)
 PAIR = ("right", True)

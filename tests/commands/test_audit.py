@@ -9,7 +9,7 @@ import pytest
 from fries_nb.__main__ import main
 from fries_nb.audit import read_trace
 from fries_nb.errors import TraceError
-from fries_nb.trace import Ran, RanMany, Updated, to_line
+from fries_nb.protocol.trace import Ran, RanMany, Updated, to_line
 
 GOOD = [Ran("t", "FC"), Updated("u", "FM"), Ran("t", "FM"), Updated("u", "MC"), Ran("t", "MC")]
 BAD = [Ran("t", "FC"), Ran("t", "FM"), Updated("u", "FM"), Updated("u", "MC"), Ran("t", "MC")]

@@ -22,7 +22,7 @@ from fries_nb.connectors import kafka_client, kafka_sink
 from fries_nb.connectors.kafka_client import KafkaCluster
 from fries_nb.connectors.kafka_sink import COMMITS, CommitRecord, KafkaSink, TransactionalTopic
 from fries_nb.errors import SinkError
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.messages import WorkerId
 
 QUICK = {"fetch.wait.max.ms": 5}
 

@@ -20,8 +20,8 @@ from fries_nb.connectors.worker_reader import open_reader, planned
 from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError
-from fries_nb.messages import WorkerId
 from fries_nb.progress.times import EARLIEST
+from fries_nb.protocol.messages import WorkerId
 
 ROWS = 40
 

@@ -15,7 +15,7 @@ from sink_contract import CHECKS, Check, Target
 from fries_nb.connectors import kafka_sink
 from fries_nb.connectors.kafka_sink import ATTEMPTS, KafkaSink
 from fries_nb.errors import SinkError
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.messages import WorkerId
 
 
 class Died(BaseException):

@@ -18,7 +18,7 @@ from fries_nb.connectors.worker_reader import WorkerReader, planned
 from fries_nb.dataflow import DataflowBuilder, memory, rate
 from fries_nb.dataflow.endpoints import described
 from fries_nb.errors import ColumnError, DataflowError
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.spark.shipping import pickled
 from fries_nb.storage.flow_fingerprint import difference, flow_of
 from fries_nb.workloads.live_feed import FeedReader

@@ -13,7 +13,7 @@ from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import ReplaySource
 from fries_nb.connectors.source import NumberedSource, TimeColumn
 from fries_nb.connectors.worker_reader import SourcePlan, planned
-from fries_nb.trace import SourceRow
+from fries_nb.protocol.trace import SourceRow
 
 ROWS = 1_000
 

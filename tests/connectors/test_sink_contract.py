@@ -21,10 +21,10 @@ from fries_nb.connectors.own_connectors import OwnSinkCopy
 from fries_nb.connectors.parquet_sink import DeltaSink, ParquetSink, TableSink
 from fries_nb.connectors.sink import Sink
 from fries_nb.errors import SinkError
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.simulation.ports import ListPort, ListSink
 from fries_nb.storage import manifest
 from fries_nb.storage.checkpoint_store import SINKS
-from fries_nb.testing.ports import ListPort, ListSink
 from fries_nb.workloads.sqlite_sink import SqliteSink
 
 RUN = "r1"

@@ -18,7 +18,7 @@ import fries_nb as fn
 from fries_nb.connectors.parquet_sink import GROUP_ROWS, PartWriter
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.errors import SinkError
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.spark.catalog import output
 from fries_nb.spark.launch import _sinks
 from fries_nb.storage import manifest

@@ -25,7 +25,7 @@ from fries_nb.connectors.replay import ReplaySource
 from fries_nb.connectors.source import Position, Source, Split, TimeColumn, splits_of
 from fries_nb.connectors.worker_reader import planned
 from fries_nb.errors import SourceError
-from fries_nb.testing.readers import ListSource
+from fries_nb.simulation.readers import ListSource
 from fries_nb.workloads.live_feed import FeedSource
 
 ROWS = 83

@@ -24,9 +24,9 @@ from fries_nb.dataflow import JoinTable
 from fries_nb.dataflow.endpoints import replay
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.errors import SourceError
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.trace import ROW_BITS
 from fries_nb.spark.staging import make_scratch, plan_source, remove_scratch, stage_table
-from fries_nb.trace import ROW_BITS
 
 NOW = 1_700_000_000_000_000_000
 RATES = st.floats(0.1, 5e6)

@@ -9,8 +9,8 @@ from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.source import Position, Split
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader, planned
 from fries_nb.dataflow.hidden_columns import TRANSACTION
-from fries_nb.messages import WorkerId
-from fries_nb.testing.readers import ListSource
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.simulation.readers import ListSource
 
 NOW = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000

@@ -20,9 +20,9 @@ from fries_nb.connectors.worker_reader import WorkerReader, planned
 from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError
-from fries_nb.messages import WorkerId
 from fries_nb.progress.times import EARLIEST
-from fries_nb.testing.readers import ListReader, ListSource, Supply
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.simulation.readers import ListReader, ListSource, Supply
 from fries_nb.worker.events import Supplied
 
 

@@ -12,9 +12,9 @@ from fries_nb.constraints.constraint_monitor import ConstraintMonitor
 from fries_nb.constraints.judgements import combined_verdict
 from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict
 from fries_nb.dataflow import Edge, Graph, Kind, Operator, Partitioning, constraint_of
-from fries_nb.measurements import BufferMeasured, ChannelMeasured, Measurements, TaskMeasured
 from fries_nb.planning.constraint_setup import constraint_setup
-from fries_nb.topology.topology import Topology
+from fries_nb.protocol.measurements import BufferMeasured, ChannelMeasured, Measurements, TaskMeasured
+from fries_nb.protocol.topology import Topology
 
 NOW = 1_700_000_000_000_000_000
 MET, VIOLATED, UNJUDGED = ConstraintStatus.MET, ConstraintStatus.VIOLATED, ConstraintStatus.NOT_YET_JUDGED

@@ -10,12 +10,12 @@ from monitor_setting import TASKS, Watch, buffer, channel, replace_index, replac
 from fries_nb.constraints.constraint_monitor import ConstraintMonitor
 from fries_nb.constraints.reactions import ChainOperators, ConstraintStatus, ResizeBuffer, longest_series
 from fries_nb.dataflow import constraint_of, edge
-from fries_nb.measurements import (
+from fries_nb.planning.constraint_setup import constraint_setup
+from fries_nb.protocol.measurements import (
     ChainMeasured,
     QueueMeasured,
 )
-from fries_nb.messages import WorkerId
-from fries_nb.planning.constraint_setup import constraint_setup
+from fries_nb.protocol.messages import WorkerId
 
 VIOLATED, MET, UNJUDGED = ConstraintStatus.VIOLATED, ConstraintStatus.MET, ConstraintStatus.NOT_YET_JUDGED
 

@@ -14,8 +14,8 @@ from fries_nb.constraints.measured_allocation import ChannelLayer
 from fries_nb.constraints.reactions import FLOOR_BYTES, START_BYTES, ChainOperators, ConstraintStatus, ResizeBuffer
 from fries_nb.constraints.windows import RunningMeans
 from fries_nb.dataflow import Edge, Graph, Kind, Operator, Partitioning, constraint_of
-from fries_nb.messages import WorkerId
-from fries_nb.topology.topology import Topology
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.topology import Topology
 
 LIMIT_MS = 300.0
 NAMES = ("Partitioner", "Decoder", "Merger", "Encoder", "Sink")

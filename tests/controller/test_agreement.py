@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 from controller_setting import FRAUD, Desk, only
 
-from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller.events import (
     CheckpointKept,
     ColumnRefused,
@@ -21,7 +20,8 @@ from fries_nb.controller.events import (
 )
 from fries_nb.dataflow.columns import fixed
 from fries_nb.dataflow.graph import Graph
-from fries_nb.messages import Failed, Report, WorkerId
+from fries_nb.protocol.checkpoints import CommittedChange
+from fries_nb.protocol.messages import Failed, Report, WorkerId
 
 TEXT, NUMBER = (pa.schema({"x": kind}).serialize().to_pybytes() for kind in (pa.string(), pa.int64()))
 CLASH = "column 'x' was int64 and is now string; a column keeps its type, so convert it in the operator"

@@ -15,7 +15,7 @@ from fries_nb.controller.events import (
 )
 from fries_nb.controller.states import ChangeProgress, ChangeState
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import (
+from fries_nb.protocol.messages import (
     Abort,
     Done,
     Ended,

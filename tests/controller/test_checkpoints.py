@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from controller_setting import FM_ALONE, FRAUD, Desk, flow, markers, only, plan, told
 
-from fries_nb.checkpoints import Checkpoint, Restoration
 from fries_nb.controller.commits import Checkpoints, CommitNumbers, Recovery
 from fries_nb.controller.events import (
     CheckpointEnded,
@@ -25,7 +24,8 @@ from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Abort, Cancel, Commit, Done, Ended, Fcm, Saved, WorkerId
+from fries_nb.protocol.checkpoints import Checkpoint, Restoration
+from fries_nb.protocol.messages import Abort, Cancel, Commit, Done, Ended, Fcm, Saved, WorkerId
 
 EVERYTHING = tuple(FRAUD.by_name)
 BUT_SINK = EVERYTHING[:-1]

@@ -6,7 +6,7 @@ import pytest
 from controller_setting import FM_ALONE, FRAUD, Desk, flow, only
 
 from fries_nb.controller.events import CheckpointKept, CheckpointRequested, CommitsHeld, RunEnded, StopRequested, Tick
-from fries_nb.messages import Done, Ended, Paused, Report, Saved, WorkerId
+from fries_nb.protocol.messages import Done, Ended, Paused, Report, Saved, WorkerId
 
 EVERYTHING = tuple(FRAUD.by_name)
 MINUTE_MS = 60_000

@@ -19,9 +19,9 @@ from fries_nb.controller.events import (
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Cancel, Commit, Done, Drain, Ended, Fcm, Installed, Move, Reconfigure, WorkerId
 from fries_nb.planning.schedulers import Send
-from fries_nb.topology.partitioning import RoutingTable
+from fries_nb.protocol.messages import Cancel, Commit, Done, Drain, Ended, Fcm, Installed, Move, Reconfigure, WorkerId
+from fries_nb.protocol.partitioning import RoutingTable
 
 EVERYTHING = tuple(FRAUD.by_name)
 BUT_SINK = EVERYTHING[:-1]

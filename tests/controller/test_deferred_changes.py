@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration
 from fries_nb.controller.events import Tell
 from fries_nb.controller.known_changes import DeferredChanges, with_deferred
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
 from fries_nb.dataflow.graph import ROOT, Edge, Graph, Kind, Operator
-from fries_nb.messages import ApplyDeferred, Attempt, Done, Fcm, OpenEntries, WorkerId
+from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration
+from fries_nb.protocol.messages import ApplyDeferred, Attempt, Done, Fcm, OpenEntries, WorkerId
 
 ONE, OTHER = ROOT.nest("L"), ROOT.nest("M")
 FLOW = Graph(

@@ -8,7 +8,7 @@ from controller_setting import FM_ALONE, Desk, markers
 from fries_nb.controller.controller import EventQueue
 from fries_nb.controller.events import Answered, Event, Instruction, Journal, Journaled, Tell, Tick
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Prepared
+from fries_nb.protocol.messages import Prepared
 
 
 def test_what_carrying_out_leads_to_is_taken_behind_all_instructions_of_the_event() -> None:

@@ -18,8 +18,8 @@ from fries_nb.controller.events import (
     Tell,
     Tick,
 )
-from fries_nb.messages import Done, Failed, Fcm, Paused, Prepare, Report, Resumed, Unguard, WorkerId
 from fries_nb.planning.schedulers import schedule
+from fries_nb.protocol.messages import Done, Failed, Fcm, Paused, Prepare, Report, Resumed, Unguard, WorkerId
 
 FM0, MC0 = WorkerId("FM", 0), WorkerId("MC", 0)
 FC_ALONE = plan("FC", ({"FC": "FC"}, "FC"))

@@ -6,11 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from fries_nb.controller.history import KEPT, MARKS_KEPT, History
-from fries_nb.controller.metrics import OperatorMetrics
-from fries_nb.controller.queue_history import QueueHistory
-from fries_nb.messages import Report, WorkerId
-from fries_nb.testing.clock import ManualClock
+from fries_nb.protocol.messages import Report, WorkerId
+from fries_nb.simulation.clock import ManualClock
+from fries_nb.telemetry.history import KEPT, MARKS_KEPT, History, QueueHistory
+from fries_nb.telemetry.metrics import OperatorMetrics
 
 S = 1_000_000_000
 DAY_S = 24 * 3600

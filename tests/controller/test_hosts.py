@@ -22,7 +22,7 @@ from fries_nb.controller.events import (
     Tick,
 )
 from fries_nb.errors import DataflowError, ProtocolError, SourceError
-from fries_nb.messages import Abort, Drain, Failed, Report, SetRate, WorkerId
+from fries_nb.protocol.messages import Abort, Drain, Failed, Report, SetRate, WorkerId
 
 
 def test_the_dataflow_starts_when_all_hosts_have_joined():

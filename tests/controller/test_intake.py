@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from controller_setting import FM_ALONE, Desk, told
 
-from fries_nb.checkpoints import Checkpoint, Restoration
 from fries_nb.controller.events import Admit, DrainRequested, StopRequested, Tick
 from fries_nb.controller.intake import PATIENCE, Uncommitted
-from fries_nb.messages import Done, Drain, Ended, Prepare, Report, WorkerId
+from fries_nb.protocol.checkpoints import Checkpoint, Restoration
+from fries_nb.protocol.messages import Done, Drain, Ended, Prepare, Report, WorkerId
 
 SOURCES = [WorkerId("payments", 0), WorkerId("payments", 1)]
 

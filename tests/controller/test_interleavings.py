@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from soak import SOAK
 
 from fries_nb.controller.events import Answered, HostLost, StopRequested
-from fries_nb.messages import Failed
+from fries_nb.protocol.messages import Failed
 
 SEEDS = st.integers(0, 2**32)
 MANY = settings(max_examples=100 * SOAK, deadline=None, derandomize=True)

@@ -31,7 +31,7 @@ from fries_nb.controller.moves import BinMoves, SplitMoves
 from fries_nb.controller.states import RescalePhase
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import (
+from fries_nb.protocol.messages import (
     AdoptTopology,
     Commit,
     Done,
@@ -43,8 +43,8 @@ from fries_nb.messages import (
     TopologyAdopted,
     WorkerId,
 )  # fmt: skip
-from fries_nb.topology.partitioning import RoutingTable
-from fries_nb.topology.topology import Topology
+from fries_nb.protocol.partitioning import RoutingTable
+from fries_nb.protocol.topology import Topology
 
 GRAPH = Graph(
     "line",

@@ -9,8 +9,8 @@ from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
 from fries_nb.dataflow.graph import ROOT, Edge, Graph, Kind, Operator
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Commit, Done, EndLoop, InputEnded, Settled, WorkerId
 from fries_nb.planning.schedulers import Send
+from fries_nb.protocol.messages import Commit, Done, EndLoop, InputEnded, Settled, WorkerId
 
 INSIDE = ROOT.nest("L")
 GRAPH = Graph(

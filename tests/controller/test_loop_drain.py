@@ -17,7 +17,8 @@ from fries_nb.controller.events import (
     Tick,
 )
 from fries_nb.dataflow.graph import ROOT, Edge, Graph, Kind, Operator
-from fries_nb.messages import (
+from fries_nb.planning.schedulers import schedule
+from fries_nb.protocol.messages import (
     Abort,
     ApplyDeferred,
     Attempt,
@@ -30,7 +31,6 @@ from fries_nb.messages import (
     Settled,
     WorkerId,
 )
-from fries_nb.planning.schedulers import schedule
 
 LOOP = Graph(
     "loop",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fries_nb.controller.metrics import Metrics
-from fries_nb.messages import Report, WorkerId
+from fries_nb.protocol.messages import Report, WorkerId
+from fries_nb.telemetry.metrics import Metrics
 
 S = 1_000_000_000
 

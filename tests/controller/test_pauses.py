@@ -18,8 +18,19 @@ from fries_nb.controller.events import (
 )
 from fries_nb.controller.states import ChangeState
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Abort, Cancel, Fcm, Marker, Paused, Prepare, Prepared, Reconfigure, Resumed, WorkerId
 from fries_nb.planning.schedulers import SCHEDULERS, schedule
+from fries_nb.protocol.messages import (
+    Abort,
+    Cancel,
+    Fcm,
+    Marker,
+    Paused,
+    Prepare,
+    Prepared,
+    Reconfigure,
+    Resumed,
+    WorkerId,
+)
 
 FM0, FM1 = WorkerId("FM", 0), WorkerId("FM", 1)
 STANDS = Paused(FM0, "FM: KeyError: 'x'", "Traceback", '{"a": 1}')

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from controller_setting import FM_ALONE, FM_AND_MC, FM_BY_EPOCH, FRAUD, MC_ALONE, Desk, markers, only, told
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration
 from fries_nb.controller.events import (
     Admit,
     Answered,
@@ -27,7 +26,8 @@ from fries_nb.controller.events import (
     Tick,
 )
 from fries_nb.controller.states import ChangeState
-from fries_nb.messages import (
+from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration
+from fries_nb.protocol.messages import (
     Abort,
     Commit,
     Done,

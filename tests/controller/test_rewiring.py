@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fries_nb.controller.membership import Rewiring, Workers
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
-from fries_nb.messages import TopologyAdopted, WorkerId
-from fries_nb.topology.topology import Topology
+from fries_nb.protocol.messages import TopologyAdopted, WorkerId
+from fries_nb.protocol.topology import Topology
 
 GRAPH = Graph("pair", (Operator("S", kind=Kind.SOURCE), Operator("A")), (Edge("S", "A", Partitioning.REBALANCE),))
 

@@ -17,7 +17,6 @@ from controller_endings import (
 from msgspec import structs
 from soak import first_tried
 
-from fries_nb.checkpoints import Restoration
 from fries_nb.controller import commits as recovery
 from fries_nb.controller import known_changes
 from fries_nb.controller.change_steps import Changes
@@ -31,6 +30,7 @@ from fries_nb.controller.states import ChangeState
 from fries_nb.controller.transactions import Transaction
 from fries_nb.errors import ProtocolError
 from fries_nb.planning.schedulers import Send, Stage
+from fries_nb.protocol.checkpoints import Restoration
 
 
 def _only_to_the_living(lane, sends, action, start=MarkerCoordinator.start):

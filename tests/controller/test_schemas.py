@@ -12,7 +12,7 @@ from fries_nb.controller.schema_checks import readers
 from fries_nb.dataflow.endpoints import delta
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.dataflow.hidden_columns import DUE
-from fries_nb.messages import Abort, Fcm, Prepared, Rehearsed, Report, WorkerId
+from fries_nb.protocol.messages import Abort, Fcm, Prepared, Rehearsed, Report, WorkerId
 
 BEFORE = {"amount": "double", "p_m5": "double", "flag": "int64"}
 TAKEN = {"amount": pa.float64(), "flag": pa.int64(), "at": pa.struct([("x", pa.int64())]), DUE: pa.int64()}

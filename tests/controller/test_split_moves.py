@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import pytest
 from controller_setting import Desk, only, told
 
-from fries_nb.checkpoints import Checkpoint, Position, Restoration
 from fries_nb.controller.events import (
     CheckpointRequested,
     DrainRequested,
@@ -30,7 +29,8 @@ from fries_nb.controller.states import SPLIT_MOVES, RescalePhase, SplitPhase
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import DataflowError, ProtocolError
-from fries_nb.messages import (
+from fries_nb.protocol.checkpoints import Checkpoint, Position, Restoration
+from fries_nb.protocol.messages import (
     AdoptSplits,
     Commit,
     Done,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from controller_setting import FM_ALONE, FRAUD, Desk, flow, markers, only, told
 
 from fries_nb.controller.events import CheckpointEnded, CheckpointKept, HostLost, Journal, Resolved, Tell
-from fries_nb.messages import Commit, Fcm, Prepare, Reconfigure
 from fries_nb.planning.schedulers import schedule
+from fries_nb.protocol.messages import Commit, Fcm, Prepare, Reconfigure
 
 EVERYTHING = tuple(FRAUD.by_name)
 

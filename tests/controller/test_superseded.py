@@ -12,13 +12,13 @@ import weakref
 import pytest
 
 import fries_nb as fn
-from fries_nb.checkpoints import CommittedChange, without_superseded
 from fries_nb.controller.events import Outcome, Resolved
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import WorkerId
-from fries_nb.testing import Cluster
-from fries_nb.testing.seeded_changes import SeededChanges
+from fries_nb.protocol.checkpoints import CommittedChange, without_superseded
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.simulation import Cluster
+from fries_nb.simulation.seeded_changes import SeededChanges
 
 CHANGES = 30
 SIZE = 10_000

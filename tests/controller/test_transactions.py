@@ -9,7 +9,7 @@ from fries_nb.controller.events import ChangeRequested, WorkerOutcome
 from fries_nb.controller.states import ChangeState
 from fries_nb.controller.transactions import Transaction
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Done, Prepared, WorkerId
+from fries_nb.protocol.messages import Done, Prepared, WorkerId
 
 FM = [WorkerId("FM", 0), WorkerId("FM", 1)]
 

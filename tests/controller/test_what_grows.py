@@ -18,9 +18,9 @@ from fries_nb.controller.events import CheckpointKept, CheckpointRequested, Outc
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
-from fries_nb.messages import Done, WorkerId
+from fries_nb.protocol.messages import Done, WorkerId
 from fries_nb.running import change_queue, function_versions
-from fries_nb.testing.seeded_changes import SeededChanges
+from fries_nb.simulation.seeded_changes import SeededChanges
 
 EVERYTHING = tuple(FRAUD.by_name)
 KEPT = 20

@@ -17,7 +17,7 @@ import pytest
 from fries_nb.connectors.parquet_sink import PartWriter
 from fries_nb.dataflow.columns import TABLE, HeldBy, NotHeldError, converted, held, held_columns
 from fries_nb.errors import SinkError
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage.delta import TableColumns
 
 HOUR = datetime.timedelta(hours=1)

@@ -22,10 +22,10 @@ from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import why_unchangeable
 from fries_nb.dataflow.updates import check_updates
 from fries_nb.errors import DataflowError, OperatorError
-from fries_nb.messages import WorkerId
 from fries_nb.operators.dry_run import DryRun, prepare
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.state import KeyedState
+from fries_nb.protocol.messages import WorkerId
 
 Pair = namedtuple("Pair", "a b")
 

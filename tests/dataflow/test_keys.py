@@ -21,7 +21,7 @@ from fries_nb.dataflow.keys import canonical_key, is_key_type
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DataflowError, KeyTypeError
 from fries_nb.operators.state import KeyedState
-from fries_nb.topology.partitioning import Binning, bins_of_keys, bins_of_values
+from fries_nb.protocol.partitioning import Binning, bins_of_keys, bins_of_values
 
 BERLIN, NEW_YORK, LORD_HOWE = map(ZoneInfo, ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe"))
 ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "+05:30")

@@ -10,7 +10,7 @@ import pytest
 import fries_nb as fn
 from fries_nb.dataflow.arguments import YEAR_S, checked_limit, checked_rate, checked_timeout
 from fries_nb.errors import DataflowError, PlanError, SourceError
-from fries_nb.spark.region_spec import Options
+from fries_nb.host.region_spec import Options
 
 HUGE = [10**400, 1e300, float("inf"), float("nan"), YEAR_S + 1, 0, -1, True, "5"]
 

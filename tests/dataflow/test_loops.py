@@ -7,7 +7,7 @@ import pytest
 from fries_nb.dataflow import DataflowBuilder, Emits, Kind, Update, check_runnable, check_updates, memory, rate
 from fries_nb.dataflow.graph import ROOT
 from fries_nb.errors import DataflowError, PlanError
-from fries_nb.topology.progress_locations import progress_graph
+from fries_nb.protocol.progress_locations import progress_graph
 
 
 def same(row):

@@ -25,7 +25,7 @@ from fries_nb.dataflow.graph import ROOT
 from fries_nb.dataflow.loops import contracted
 from fries_nb.dataflow.regions import pipelined, regions
 from fries_nb.errors import DataflowError
-from fries_nb.topology.topology import Topology, chains, wire
+from fries_nb.protocol.topology import Topology, chains, wire
 
 L, M = ROOT.nest("L"), ROOT.nest("L").nest("M")
 HEADS = Operator("L", kind=Kind.LOOP, within=L), Operator("M", kind=Kind.LOOP, within=M)

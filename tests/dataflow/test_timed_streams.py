@@ -25,7 +25,7 @@ from fries_nb.dataflow import (
 from fries_nb.dataflow.operators import is_timed
 from fries_nb.errors import DataflowError, PlanError
 from fries_nb.planning.covering import cover
-from fries_nb.topology.topology import chains
+from fries_nb.protocol.topology import chains
 
 
 class Sum:

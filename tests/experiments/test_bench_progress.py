@@ -8,8 +8,8 @@ import fries_nb as fn
 from fries_nb.errors import DataflowError
 from fries_nb.experiments.bench.progress_costs import coordination, counted
 from fries_nb.experiments.bench.window_rates import ResultLatency, TerminalMinute
-from fries_nb.testing.cluster import Cluster
-from fries_nb.topology.progress_locations import Watermarks, progress_of
+from fries_nb.protocol.progress_locations import Watermarks, progress_of
+from fries_nb.simulation.cluster import Cluster
 
 
 def test_messages_of_tokens_do_not_grow_with_idle_operators() -> None:

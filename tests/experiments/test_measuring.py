@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from fries_nb.controller.metrics import MetricsSnapshot, OperatorMetrics
 from fries_nb.errors import RunError
 from fries_nb.experiments import measuring
 from fries_nb.experiments.measuring import Clock, fill, pause_until, surge, until, until_full
-from fries_nb.testing import ManualClock
+from fries_nb.simulation import ManualClock
+from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
 
 LOOK_S = measuring._LOOK_S
 

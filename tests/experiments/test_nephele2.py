@@ -11,8 +11,8 @@ import pytest
 
 from fries_nb.experiments import experiment
 from fries_nb.experiments.nephele2 import ITEM_BYTES, MODES, Receiver, Sender, pair_flow, rates_of, remote_key, summary
-from fries_nb.topology.partitioning import bins_of_values, routing_table
-from fries_nb.topology.topology import Topology
+from fries_nb.protocol.partitioning import bins_of_values, routing_table
+from fries_nb.protocol.topology import Topology
 
 ROWS = pa.RecordBatch.from_pydict({"value": [0, 1, 2], "timestamp": [5, 6, 7]})
 

@@ -30,7 +30,7 @@ from fries_nb.labs import (
 from fries_nb.labs.answers import WRONG_ANSWERS, Picture
 from fries_nb.labs.coverings import sketch
 from fries_nb.labs.interleavings import VersionStamp, interleaved
-from fries_nb.trace import Ran, Updated
+from fries_nb.protocol.trace import Ran, Updated
 
 FORK = sketch("A -> C -> D -> F -> H", "C -> E -> F", "B -> G -> H")
 CARDS = sketch("P -> FC -> J -> SP -> FMX -> U", "SP -> FMY -> U", one_to_many={"J"})

@@ -20,7 +20,6 @@ from fries_nb.changes import Change
 from fries_nb.constraints.judgements import ConstraintPoint, state_of
 from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.controller.events import Outcome
-from fries_nb.controller.history import Point
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.errors import PlanError
 from fries_nb.notebook.constraint_panel import ConstraintPanel, ProposalList
@@ -30,8 +29,9 @@ from fries_nb.notebook.panels import WIDTHS
 from fries_nb.notebook.plots import WINDOW_S, LatencyPlot, window
 from fries_nb.notebook.static_pictures import run_svg
 from fries_nb.planning.schedulers import Plan
+from fries_nb.protocol.running_chains import ChainChange
 from fries_nb.running.remedies import Proposal
-from fries_nb.topology.running_chains import ChainChange
+from fries_nb.telemetry.history import Point
 
 CONSTRAINT = LatencyConstraint(("FM", "MC"), latency_ms=60)
 POINTS = [Point(100.0 + index / 4, 5.0, 20.0, 4_000.0) for index in range(40)]

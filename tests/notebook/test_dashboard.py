@@ -14,8 +14,6 @@ from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import StandIn, ipython, replace_runs, told
 from patience import PATIENCE_S, until
 
-from fries_nb.controller.metrics import MetricsSnapshot
-from fries_nb.messages import Paused, WorkerId
 from fries_nb.notebook import dashboard, run_display
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import HINT, TypedFunctions
@@ -23,7 +21,9 @@ from fries_nb.notebook.plots import LatencyPlot
 from fries_nb.notebook.static_pictures import Shown
 from fries_nb.notebook.widgets import DagView
 from fries_nb.planning import CriticalPath, Prediction
+from fries_nb.protocol.messages import Paused, WorkerId
 from fries_nb.running.run_end import UncommittedCheck
+from fries_nb.telemetry.metrics import MetricsSnapshot
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
 

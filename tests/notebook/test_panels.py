@@ -16,7 +16,6 @@ from notebook_shell import StandIn, replace_runs, show_tab, told
 from patience import PATIENCE_S, until
 
 from fries_nb.changes import Change
-from fries_nb.controller.metrics import MetricsSnapshot, OperatorMetrics
 from fries_nb.controller.states import ChangeProgress, ChangeState
 from fries_nb.errors import PlanError
 from fries_nb.notebook.change_panel import why_waits
@@ -25,8 +24,9 @@ from fries_nb.notebook.dashboard import PATIENCE_S as SILENCE_S
 from fries_nb.notebook.form import TypedFunctions
 from fries_nb.notebook.panels import FORMATS, FRAMES, PICTURES, SavePanel, file_of
 from fries_nb.notebook.run_moment import RunMoment
+from fries_nb.protocol.running_chains import ChainedOperators
 from fries_nb.report.host_rows import bytes_of
-from fries_nb.topology.running_chains import ChainedOperators
+from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
 

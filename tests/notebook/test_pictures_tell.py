@@ -10,11 +10,11 @@ from notebook_shell import StandIn, replace_runs, show_tab, told
 from patience import PATIENCE_S, until
 
 from fries_nb.controller.events import Outcome
-from fries_nb.controller.metrics import MetricsSnapshot, OperatorMetrics
-from fries_nb.messages import Paused, WorkerId
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import TypedFunctions
 from fries_nb.notebook.static_pictures import run_svg
+from fries_nb.protocol.messages import Paused, WorkerId
+from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
 

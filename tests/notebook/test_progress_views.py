@@ -10,12 +10,11 @@ from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, refused, show_tab, told
 from patience import PATIENCE_S, until
 
-from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
-from fries_nb.controller.loop_states import LoopState
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import TypedFunctions
 from fries_nb.notebook.panels import WIDTHS, ProgressPanel
 from fries_nb.notebook.static_pictures import run_svg
+from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder
 
 CHECKS = """%%fries_dataflow checks
 rows = flow.source("numbers", fn.rate(2_000))

@@ -11,13 +11,13 @@ import pytest
 from planning_graphs import FIGURE_7, FIGURE_8, FIGURE_9_I, FIGURE_10, W3, W5, drawn
 
 import fries_nb.report.layout as layouts
-from fries_nb.controller.history import PlotMark, Point
-from fries_nb.controller.metrics import MetricsSnapshot, OperatorMetrics
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator
 from fries_nb.errors import DataflowError
 from fries_nb.notebook.static_pictures import EdgeLabels, Shown, dag_png, dag_svg, latency_svg, layout, plan_svg
 from fries_nb.planning.schedulers import schedule
 from fries_nb.report.latency import Scale, laid_out, thinned
+from fries_nb.telemetry.history import PlotMark, Point
+from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
 
 SVG = "{http://www.w3.org/2000/svg}"
 AWKWARD = ("<b>&amp;", 'say "hi"', "it's", "\\N \\l {a|b}", "naïve 数据流", "a\tb\nc", "a\x00b", "n" * 200)

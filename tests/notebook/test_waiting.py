@@ -14,11 +14,11 @@ from run_setting import until
 
 from fries_nb.changes import Change
 from fries_nb.errors import DoubtfulChangeError, ReconfigurationError, see
-from fries_nb.messages import Paused, WorkerId
 from fries_nb.notebook import waits
 from fries_nb.notebook.statuses import status_line, troubles
+from fries_nb.protocol.messages import Paused, WorkerId
 from fries_nb.running.run_end import UncommittedCheck
-from fries_nb.running.telemetry import RecoveryTime
+from fries_nb.telemetry.telemetry import RecoveryTime
 
 PAUSED = {"FM": (Paused(WorkerId("FM", 0), "FM[0] failed: KeyError: 'shop'"),)}
 WHY = "FM is paused: FM[0] failed: KeyError: 'shop'; fix it alone, with %fries_reconfigure FM=..."

@@ -13,9 +13,6 @@ import pytest
 from planning_graphs import FIGURE_8, FIGURE_10
 
 import fries_nb.report.layout as layouts
-from fries_nb.controller.history import History, MarkKind, PlotMark, Point
-from fries_nb.controller.metrics import MetricsSnapshot, OperatorMetrics
-from fries_nb.messages import Report, WorkerId
 from fries_nb.notebook.form import EntryField
 from fries_nb.notebook.panels import TableView
 from fries_nb.notebook.plots import LABEL_WIDTHS, LatencyPanel, LatencyPlot, ticks_ms, window
@@ -23,8 +20,11 @@ from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.static_pictures import Shown
 from fries_nb.notebook.widgets import DagView
 from fries_nb.planning.schedulers import schedule
+from fries_nb.protocol.messages import Report, WorkerId
 from fries_nb.report.latency import Scale, laid_out, latency_svg
 from fries_nb.report.markup import text_width
+from fries_nb.telemetry.history import History, MarkKind, PlotMark, Point
+from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
 
 MARKS = (PlotMark(110.0, "u1", "request", "FM by fries"), PlotMark(110.01, "u1", "done", "FM by fries"))
 

@@ -18,11 +18,11 @@ from fries_nb.dataflow.graph import Emits, Kind, Operator, Partitioning
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import OperatorError
-from fries_nb.messages import ChannelId, Data, Rehearsed, WorkerId
 from fries_nb.operators.batches import MOST_PER_SLICE, SLICE_NS, AdaptiveBatchSize
 from fries_nb.operators.executors import InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
-from fries_nb.topology.topology import OutEdge
+from fries_nb.protocol.messages import ChannelId, Data, Rehearsed, WorkerId
+from fries_nb.protocol.topology import OutEdge
 from fries_nb.worker.outbox import Outbox
 
 # ---- frames

@@ -20,7 +20,7 @@ from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.executors import InterruptFlag
 from fries_nb.operators.instance import Instance
-from fries_nb.trace import RanMany
+from fries_nb.protocol.trace import RanMany
 
 
 class Stateless:

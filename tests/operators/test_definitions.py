@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from fries_nb.checkpoints import CommittedChange, Snapshot
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import OperatorError
-from fries_nb.messages import WorkerId
 from fries_nb.operators.dry_run import DryRun, prepare
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.state import Recipe, dumps, gathered, loads
+from fries_nb.protocol.checkpoints import CommittedChange, Snapshot
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.spark.shipping import dumped
 from fries_nb.worker.snapshot import restore, saved
 

@@ -9,11 +9,13 @@ import cloudpickle
 import pytest
 from worker_bench import Bench, change, data, decided
 
-from fries_nb.checkpoints import CommittedChange, Snapshot
 from fries_nb.dataflow.endpoints import memory
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import (
+from fries_nb.operators.dry_run import DryRun, prepare
+from fries_nb.operators.instance import Instance
+from fries_nb.protocol.checkpoints import CommittedChange, Snapshot
+from fries_nb.protocol.messages import (
     Data,
     Done,
     Failed,
@@ -26,9 +28,7 @@ from fries_nb.messages import (
     Unguard,
     WorkerId,
 )
-from fries_nb.operators.dry_run import DryRun, prepare
-from fries_nb.operators.instance import Instance
-from fries_nb.trace import RanMany, Updated
+from fries_nb.protocol.trace import RanMany, Updated
 from fries_nb.worker.events import Traced, WorkerTick
 from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.snapshot import restore

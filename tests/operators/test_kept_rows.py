@@ -12,8 +12,8 @@ from worker_bench import Bench, data
 
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import Prepare, Rehearse, WorkerId
 from fries_nb.operators.dry_run import DryRun
+from fries_nb.protocol.messages import Prepare, Rehearse, WorkerId
 
 
 class RunningCount:

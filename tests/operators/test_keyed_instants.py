@@ -14,8 +14,8 @@ from window_setting import Sum, TimedRun
 
 from fries_nb.dataflow import JoinTable, Kind, Operator
 from fries_nb.dataflow.windowing import WindowFunction, Windowing
-from fries_nb.messages import WorkerId
 from fries_nb.operators.instance import Instance
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.worker.snapshot import restore, saved
 
 BERLIN = pa.timestamp("us", "Europe/Berlin")

@@ -43,8 +43,8 @@ from fries_nb.operators.instance import Instance
 from fries_nb.operators.kinds import CALLS, OperatorCall
 from fries_nb.operators.rows import Row
 from fries_nb.operators.steps import Behind, Step, call_of
-from fries_nb.testing.cluster import Cluster
-from fries_nb.topology.topology import chains
+from fries_nb.protocol.topology import chains
+from fries_nb.simulation.cluster import Cluster
 
 HELD: dict[Holds, Callable[[Any], bool]] = {
     Holds.FUNCTION: lambda held: callable(held) or callable(held.process),
@@ -195,7 +195,7 @@ def test_no_other_module_asks_for_a_kind_by_name() -> None:
     """But those that declare operators."""
     package = Path(fries_nb.__file__).parent
     modules = ("traits", "builder", "streams", "timed_streams", "iteration", "regions", "graph", "interchange")
-    declare = {*(f"dataflow/{module}.py" for module in modules), "testing/drawn_loops.py", "labs/coverings.py"}
+    declare = {*(f"dataflow/{module}.py" for module in modules), "simulation/drawn_loops.py", "labs/coverings.py"}
     named = {
         path.relative_to(package).as_posix()
         for path in package.rglob("*.py")

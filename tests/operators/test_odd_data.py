@@ -28,14 +28,14 @@ from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitio
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.dataflow.operators import batched
 from fries_nb.errors import OperatorError, SinkError, SourceError
-from fries_nb.messages import WorkerId
 from fries_nb.operators.conversion import to_arrow
 from fries_nb.operators.executors import InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.state import KeyedState
-from fries_nb.testing.readers import transaction
-from fries_nb.topology.partitioning import bins_of_values
-from fries_nb.topology.topology import Topology, wire
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.partitioning import bins_of_values
+from fries_nb.protocol.topology import Topology, wire
+from fries_nb.simulation.readers import transaction
 from fries_nb.worker.events import Grant
 from fries_nb.worker.snapshot import restore, saved
 from fries_nb.worker.worker import Worker

@@ -14,7 +14,7 @@ from worker_bench import Bench, data
 from fries_nb.dataflow import Kind, Operator, batched
 from fries_nb.dataflow.endpoints import memory
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import Prepared, Rehearsed, Report, WorkerId
+from fries_nb.protocol.messages import Prepared, Rehearsed, Report, WorkerId
 from fries_nb.worker.events import WorkerTick
 
 

@@ -11,7 +11,7 @@ from worker_bench import Bench, data
 from fries_nb.dataflow.endpoints import memory
 from fries_nb.dataflow.graph import Emits, Kind, Operator
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import Rehearsed
+from fries_nb.protocol.messages import Rehearsed
 from fries_nb.worker.trial import MOST_ROWS
 
 PATIENCE = 10_000

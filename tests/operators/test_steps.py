@@ -18,8 +18,8 @@ from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.failures import LETTER
 from fries_nb.operators.instance import Instance
-from fries_nb.topology.topology import chains
-from fries_nb.trace import Emitted
+from fries_nb.protocol.topology import chains
+from fries_nb.protocol.trace import Emitted
 
 SHOPS = pa.table({"shop": [1, 2, 1], "city": ["Rome", "Oslo", "Bari"], "n": [10, 20, 30]})
 

@@ -14,8 +14,8 @@ from window_setting import TimedRun, shown
 from fries_nb.dataflow import Kind, Operator, memory
 from fries_nb.dataflow.hidden_columns import TIME, TRANSACTION
 from fries_nb.errors import OperatorError
-from fries_nb.messages import WorkerId
 from fries_nb.operators.instance import Instance
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.worker.snapshot import restore, saved
 
 Row = dict[str, Any]

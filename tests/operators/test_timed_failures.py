@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from window_setting import Sum, TimedRun, reduce, shown, window
 
-from fries_nb.checkpoints import CommittedChange, Snapshot
 from fries_nb.dataflow import Kind, Operator, Update, memory
 from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.dataflow.windowing import WindowFunction, Windowing, sliding, tumbling
 from fries_nb.errors import DeclarationError, OperatorError
-from fries_nb.messages import WorkerId
 from fries_nb.operators import error_policy
 from fries_nb.operators.dry_run import DryRun, loaded_update, prepare
 from fries_nb.operators.instance import Instance, Ready
+from fries_nb.protocol.checkpoints import CommittedChange, Snapshot
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.worker.snapshot import restore, saved
 
 Row = dict[str, Any]

@@ -21,10 +21,10 @@ from fries_nb.dataflow import Kind, Operator, batched
 from fries_nb.dataflow.columns import fixed
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import DeclarationError
-from fries_nb.messages import Failed, Paused, Resumed
 from fries_nb.operators.column_types import ColumnTypes
 from fries_nb.operators.outputs import assemble
 from fries_nb.operators.rows import Columns, Reads, derived
+from fries_nb.protocol.messages import Failed, Paused, Resumed
 
 
 class Unspeakable:

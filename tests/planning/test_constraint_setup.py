@@ -14,11 +14,18 @@ from soak import SOAK
 
 from fries_nb.dataflow import Edge, Graph, LatencyConstraint, Operator, Partitioning, constraint_of
 from fries_nb.errors import PlanError
-from fries_nb.measurements import BufferMeasured, ChainMeasured, ChannelMeasured, Measured, QueueMeasured, TaskMeasured
-from fries_nb.messages import ChannelId, WorkerId
 from fries_nb.planning import constraint_setup as rooms
 from fries_nb.planning.constraint_setup import Allocation, anchor_of, constraint_setup, subscriptions
-from fries_nb.topology.topology import Topology
+from fries_nb.protocol.measurements import (
+    BufferMeasured,
+    ChainMeasured,
+    ChannelMeasured,
+    Measured,
+    QueueMeasured,
+    TaskMeasured,
+)
+from fries_nb.protocol.messages import ChannelId, WorkerId
+from fries_nb.protocol.topology import Topology
 
 SEEDS = range(150 * SOAK)
 Setup = Callable[[Topology, list[LatencyConstraint]], dict[int, tuple[Allocation, ...]]]

@@ -11,9 +11,9 @@ import pytest
 from report_page import NASTY
 
 from fries_nb.constraints.judgements import BufferSize
+from fries_nb.protocol.running_chains import ChainChange
 from fries_nb.report import constraint_bars
 from fries_nb.report.constraint_bars import MOST_LINES, buffers_svg, lines_of
-from fries_nb.topology.running_chains import ChainChange
 
 SVG = "{http://www.w3.org/2000/svg}"
 SIZES = [

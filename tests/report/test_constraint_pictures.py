@@ -14,11 +14,11 @@ from verdicts import STALLED, verdict_on
 
 from fries_nb.constraints.judgements import ConstraintPoint, ConstraintState, state_of
 from fries_nb.constraints.reactions import ConstraintStatus
-from fries_nb.controller.history import Point
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.report import constraint_bars, latency
 from fries_nb.report.constraint_bars import CAUSES, constraint_svg, in_figures, latency_text
 from fries_nb.report.latency import MOST_BANDS, bands_of, latency_svg
+from fries_nb.telemetry.history import Point
 
 SVG = "{http://www.w3.org/2000/svg}"
 CONSTRAINT = LatencyConstraint(("FC", "FM", "MC"), latency_ms=100)

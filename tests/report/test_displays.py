@@ -16,11 +16,11 @@ from fries_nb.dataflow import Edge, Graph, Operator
 from fries_nb.planning import CriticalPath, Prediction
 from fries_nb.planning.counter_example import counter_example
 from fries_nb.planning.schedulers import schedule
+from fries_nb.protocol.trace import Ran, Updated
 from fries_nb.report.cycle_picture import CycleNode, cycle_svg
 from fries_nb.report.page import page
 from fries_nb.report.plan_section import in_words
 from fries_nb.report.runs import RunVerdict
-from fries_nb.trace import Ran, Updated
 
 TWO_CHANGES = [
     Ran("t1", "A"), Updated("u1", "A"), Ran("t2", "A"),

@@ -7,9 +7,8 @@ import xml.etree.ElementTree as ET
 import pytest
 from report_page import NASTY
 
-from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
-from fries_nb.controller.loop_states import LoopState
 from fries_nb.report.host_rows import frontiers_svg, loops_svg, progress_svgs
+from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder
 
 SVG = "{http://www.w3.org/2000/svg}"
 LETTER = 6.5

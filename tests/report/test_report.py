@@ -15,15 +15,12 @@ from fries_nb.changes import Change
 from fries_nb.commands import demo
 from fries_nb.constraints.judgements import state_of
 from fries_nb.controller.events import Outcome, WorkerOutcome
-from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
-from fries_nb.controller.history import PlotMark, Point
-from fries_nb.controller.loop_states import LoopState
-from fries_nb.controller.metrics import Latency, MetricsSnapshot, OperatorMetrics
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator
 from fries_nb.errors import RunError
-from fries_nb.messages import WorkerId
 from fries_nb.planning.schedulers import SCHEDULERS, schedule
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.trace import ROW_BITS
 from fries_nb.report import (
     Comparison,
     ComparisonRow,
@@ -36,7 +33,9 @@ from fries_nb.report import (
     write_page,
 )
 from fries_nb.report.change_replay import ChangeReplay
-from fries_nb.trace import ROW_BITS
+from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder
+from fries_nb.telemetry.history import PlotMark, Point
+from fries_nb.telemetry.metrics import Latency, MetricsSnapshot, OperatorMetrics
 from fries_nb.workloads.fraud import MerchantModel
 
 GRAPH = Graph(

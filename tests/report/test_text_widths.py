@@ -9,10 +9,10 @@ import pytest
 
 from fries_nb.constraints.judgements import ConstraintState
 from fries_nb.constraints.reactions import ConstraintStatus
-from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.constraints import constraint_of
 from fries_nb.dataflow.graph import Edge, Graph, Operator
+from fries_nb.protocol.partitioning import RoutingTable
 from fries_nb.report import layout as layouts
 from fries_nb.report.constraint_bars import constraint_svg
 from fries_nb.report.dag import dag_png, dag_svg
@@ -20,7 +20,7 @@ from fries_nb.report.host_rows import hosts_svg
 from fries_nb.report.latency import latency_svg
 from fries_nb.report.layout import FACT_SIZE, NAME_SIZE, layout
 from fries_nb.report.markup import fitted, text_width
-from fries_nb.topology.partitioning import RoutingTable
+from fries_nb.telemetry.history import PlotMark, Point
 
 SVG = "{http://www.w3.org/2000/svg}"
 # In Chromium, in DejaVu Sans Bold at 13 px.

@@ -12,10 +12,10 @@ import pytest
 from fries_nb.constraints.judgements import ConstraintPoint, state_of
 from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
 from fries_nb.dataflow.constraints import LatencyConstraint
-from fries_nb.running import constraint_states
-from fries_nb.running.constraint_states import ConstraintStates
+from fries_nb.protocol.running_chains import ChainedOperators
 from fries_nb.running.run_monitor import RunMonitor
-from fries_nb.topology.running_chains import ChainedOperators
+from fries_nb.telemetry import constraint_states
+from fries_nb.telemetry.constraint_states import ConstraintStates
 
 CONSTRAINT = LatencyConstraint(("FC", "FM"), latency_ms=300)
 ELEMENTS = (ElementLatency("FC", 4.0, 9.0), ElementLatency("FC -> FM", 100.0, 130.0, 90.0), ElementLatency("FM", 2, 3))

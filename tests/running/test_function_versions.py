@@ -12,12 +12,12 @@ import pytest
 from queue_setting import Desk, first, function
 
 import fries_nb as fn
-from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller.events import GuardEnded
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update
 from fries_nb.dataflow.windowing import WindowFunction
+from fries_nb.protocol.checkpoints import CommittedChange
 from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.function_versions import TEXT_LENGTH, function_text
 

@@ -11,11 +11,11 @@ from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import PlanError
-from fries_nb.messages import Report, WorkerId
 from fries_nb.planning.host_demand import Totals, demands_of
+from fries_nb.protocol.messages import Report, WorkerId
+from fries_nb.protocol.topology import Topology
 from fries_nb.running.remedies import EQUAL_ANSWERS, INTERVAL_S, HostAdvice
 from fries_nb.running.rescales import Rescale
-from fries_nb.topology.topology import Topology
 
 OPERATORS = Operator("S", kind=Kind.SOURCE), Operator("K", key=("k",), workers=2)
 GRAPH = Graph("pair", OPERATORS, (Edge("S", "K", Partitioning.HASH, ("k",)),))

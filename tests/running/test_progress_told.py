@@ -9,22 +9,21 @@ from typing import Any
 import pytest
 
 import fries_nb as fn
-from fries_nb.checkpoints import Restoration
 from fries_nb.controller.events import Recover
-from fries_nb.controller.frontiers import TimeHolder
 from fries_nb.controller.loop_attempts import Loop
-from fries_nb.controller.loop_states import LoopState
 from fries_nb.controller.states import LoopPhase
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import DataflowError
-from fries_nb.messages import FeedbackCounts, Report, WorkerId
 from fries_nb.planning.schedulers import Send
 from fries_nb.progress.change_batch import CountChange, GraphLocation
 from fries_nb.progress.times import EARLIEST
+from fries_nb.protocol.checkpoints import Restoration
+from fries_nb.protocol.messages import FeedbackCounts, Report, WorkerId
 from fries_nb.running.run_monitor import RunMonitor
-from fries_nb.running.telemetry import Telemetry
+from fries_nb.telemetry.frontiers import LoopState, TimeHolder
+from fries_nb.telemetry.telemetry import Telemetry
 
 NS = 10**9
 

@@ -22,7 +22,7 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError, RunError
 from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.run_checkpoints import changed
-from fries_nb.testing import Cluster
+from fries_nb.simulation import Cluster
 
 SEEDS = 50 * SOAK
 CHANGED = ("A", "B", "C")

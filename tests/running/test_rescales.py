@@ -13,11 +13,11 @@ from fries_nb.controller.events import HostsRequested, RescaleEnded
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.regions import regions
 from fries_nb.errors import PlanError
+from fries_nb.host.region_spec import Options
+from fries_nb.protocol.progress_locations import Watermarks
+from fries_nb.protocol.topology import Topology
 from fries_nb.running.rescales import Rescales, shares
-from fries_nb.running.telemetry import Telemetry
-from fries_nb.spark.region_spec import Options
-from fries_nb.topology.progress_locations import Watermarks
-from fries_nb.topology.topology import Topology
+from fries_nb.telemetry.telemetry import Telemetry
 
 
 def options(flow: fn.Dataflow, hosts: int = 2) -> Options:

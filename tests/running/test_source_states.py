@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 import fries_nb as fn
-from fries_nb.checkpoints import Position, Reading
 from fries_nb.connectors.source import Split
 from fries_nb.connectors.worker_reader import open_reader, planned
-from fries_nb.messages import Report, WorkerId
-from fries_nb.running.source_states import Explanation, lag, source_states
+from fries_nb.protocol.checkpoints import Position, Reading
+from fries_nb.protocol.messages import Report, WorkerId
+from fries_nb.telemetry.source_states import Explanation, lag, source_states
 
 MS = 1_000_000
 

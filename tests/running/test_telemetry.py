@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 
-from fries_nb.checkpoints import Restoration
 from fries_nb.controller.events import Recover, RescaleEnded
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.graph import Graph, Kind, Operator
 from fries_nb.dataflow.regions import Region
-from fries_nb.messages import Report, WorkerId
-from fries_nb.running.telemetry import Telemetry
-from fries_nb.running.worker_table import HostLoad
-from fries_nb.topology.topology import Topology
+from fries_nb.protocol.checkpoints import Restoration
+from fries_nb.protocol.messages import Report, WorkerId
+from fries_nb.protocol.topology import Topology
+from fries_nb.telemetry.run_tables import HostLoad
+from fries_nb.telemetry.telemetry import Telemetry
 from fries_nb.transport.envelopes import ProcessUsage
 
 

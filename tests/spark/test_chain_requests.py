@@ -9,13 +9,13 @@ from worker_bench import data
 
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
-from fries_nb.messages import Chained, ChannelId, Data, Fcm, Marker, Reconfigure, SetChain, WorkerId
+from fries_nb.host import host_chains
+from fries_nb.host.host_chains import HostChains
+from fries_nb.host.host_loop import HostLoop
+from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.operators.instance import Instance, Ready
-from fries_nb.spark import host_chains
-from fries_nb.spark.host_chains import HostChains
-from fries_nb.spark.host_loop import HostLoop
-from fries_nb.spark.hosted_worker import HostedWorker
-from fries_nb.topology.topology import Topology, wire
+from fries_nb.protocol.messages import Chained, ChannelId, Data, Fcm, Marker, Reconfigure, SetChain, WorkerId
+from fries_nb.protocol.topology import Topology, wire
 from fries_nb.worker.chaining import PATIENCE_NS
 from fries_nb.worker.events import Arrived, Directed, Grant, Granted, SendFrame
 from fries_nb.worker.worker import Worker

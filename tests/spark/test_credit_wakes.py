@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from worker_bench import Bench, checkpoint, data, version
 
-from fries_nb.bundles import deliveries
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.dataflow.graph import Operator
-from fries_nb.messages import ChannelId, Data, Fcm, WorkerId
-from fries_nb.spark.host_loop import HostLoop
-from fries_nb.spark.hosted_worker import HostedWorker
+from fries_nb.host.host_loop import HostLoop
+from fries_nb.host.hosted_worker import HostedWorker
+from fries_nb.protocol.frames import deliveries
+from fries_nb.protocol.messages import ChannelId, Data, Fcm, WorkerId
 from fries_nb.worker.events import Arrived, Directed, Granted
 from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.worker import Worker

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from recovery_setting import Watch, counting
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration
 from fries_nb.controller import events as said
+from fries_nb.driver import driver as driving
+from fries_nb.driver.committer import Committer
+from fries_nb.driver.driver import Driver
 from fries_nb.errors import SessionError
-from fries_nb.messages import Failed, WorkerId
-from fries_nb.spark import driver as driving
-from fries_nb.spark.committer import Committer
-from fries_nb.spark.driver import Driver
-from fries_nb.spark.region_spec import Options, RegionSpec
+from fries_nb.host.region_spec import Options, RegionSpec
+from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration
+from fries_nb.protocol.messages import Failed, WorkerId
 from fries_nb.transport.control import Gone, Heard
 from fries_nb.transport.envelopes import Goodbye, Hello, Line, Printed, ProcessUsage, Records, Said
 from fries_nb.transport.sockets import make_keys

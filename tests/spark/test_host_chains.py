@@ -11,7 +11,7 @@ from run_setting import ended_runs, until
 
 import fries_nb as fn
 from fries_nb.controller.events import ChainRequested
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.run import Run
 
 KEYS = 6

@@ -16,7 +16,7 @@ import pytest
 from loop_setting import QUICK, SLOW, Stub
 from patience import PATIENCE_S
 
-from fries_nb.spark.host_loop import HostLoop
+from fries_nb.host.host_loop import HostLoop
 from fries_nb.worker import turns
 from fries_nb.worker.rota import JUDGED_NS, FlushDeadline
 from fries_nb.worker.turns import Turns

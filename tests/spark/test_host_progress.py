@@ -8,11 +8,11 @@ import pytest
 
 import fries_nb as fn
 from fries_nb.errors import LinkError
+from fries_nb.host import host_progress
+from fries_nb.host.host_progress import PARTING_S, ProgressLink
+from fries_nb.host.region_spec import Options, RegionSpec
 from fries_nb.progress.exchange import HostProgress
-from fries_nb.spark import host_progress
-from fries_nb.spark.host_progress import PARTING_S, ProgressLink
-from fries_nb.spark.region_spec import Options, RegionSpec
-from fries_nb.topology.progress_locations import listeners, progress_graph
+from fries_nb.protocol.progress_locations import listeners, progress_graph
 from fries_nb.transport.sockets import make_keys
 
 

@@ -17,13 +17,13 @@ from recovery_setting import Trial, trial
 from run_setting import ended_runs, until
 
 import fries_nb as fn
-from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller.events import Outcome, RateRequested
 from fries_nb.controller.known_changes import DeferredChanges
 from fries_nb.controller.loop_attempts import LoopDrain
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import PlanError
-from fries_nb.testing.drawn_loops import Advance, CountRows
+from fries_nb.protocol.checkpoints import CommittedChange
+from fries_nb.simulation.drawn_loops import Advance, CountRows
 
 ROWS = 1_200
 RATE = 75.0

@@ -10,9 +10,9 @@ import pytest
 from fries_nb.constraints.reactions import START_BYTES
 from fries_nb.dataflow.constraints import constraint_of
 from fries_nb.dataflow.graph import Edge, Graph, Operator
-from fries_nb.messages import WorkerId
-from fries_nb.spark.constraint_watch import ConstraintWatch
-from fries_nb.spark.region_spec import Options, RegionSpec
+from fries_nb.host.constraint_watch import ConstraintWatch
+from fries_nb.host.region_spec import Options, RegionSpec
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.transport.sockets import make_keys
 from fries_nb.worker.events import Event, Observe
 

@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 import fries_nb as fn
 from fries_nb.connectors.row_groups import plan_replay
 from fries_nb.errors import CheckpointError, DataflowError, SessionError, SourceError
+from fries_nb.host.region_spec import Options
 from fries_nb.run import Run
 from fries_nb.spark.catalog import output
-from fries_nb.spark.region_spec import Options
 
 
 def run_of(function: Callable[[Any], Any], spark: SparkSession) -> Run:

@@ -16,10 +16,11 @@ from cluster_setting import SUPPORT
 from pyspark.sql import SparkSession
 from recovery_setting import PATIENCE_S, Count, Mark, Trial, check_counted, counting, trial
 
-from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller.events import StopRequested
+from fries_nb.driver import driver
 from fries_nb.errors import CheckpointError, SinkError
-from fries_nb.spark import driver, stage
+from fries_nb.protocol.checkpoints import CommittedChange
+from fries_nb.spark import stage
 from fries_nb.storage import manifest
 from fries_nb.storage.checkpoint_store import CheckpointStore
 

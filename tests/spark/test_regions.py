@@ -14,8 +14,8 @@ from run_setting import ended_runs, until
 
 import fries_nb as fn
 from fries_nb.errors import DataflowError, PlanError
+from fries_nb.protocol.trace import Updated
 from fries_nb.run import Run
-from fries_nb.trace import Updated
 
 BATCH = "spark.sql.parquet.columnarReaderBatchSize"
 

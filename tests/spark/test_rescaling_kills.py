@@ -1,7 +1,7 @@
 """Kills at the steps of a rescale on real Spark: of owners of state, of the bootstrap server, and of the driver.
 
 Newcomers that are killed early, and with their splits, are in ``test_joining`` and ``test_split_moves``; kills at any
-step are drawn in memory (``tests/testing/test_rescaling.py``) and in ``test_rescaled_chaos``.
+step are drawn in memory (``tests/simulation/test_rescaling.py``) and in ``test_rescaled_chaos``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from recovery_setting import Trial, check_counted, counting, trial
 import fries_nb as fn
 from fries_nb.controller import events as said
 from fries_nb.dataflow.graph import Graph
-from fries_nb.messages import Fcm, Move, WorkerId
+from fries_nb.protocol.messages import Fcm, Move, WorkerId
 
 SUPPORT = Path(__file__).parent.parent / "support"
 COUNT = 16_000
@@ -137,7 +137,7 @@ DRIVER = textwrap.dedent(
     import sys
     from recovery_setting import counting, trial
     from fries_nb.controller import events as said
-    from fries_nb.messages import Fcm, Move
+    from fries_nb.protocol.messages import Fcm, Move
     from fries_nb.spark.session import start_or_find
 
     lease = start_or_find(hosts=3)

@@ -17,8 +17,8 @@ from run_setting import ended_runs, until
 
 import fries_nb as fn
 from fries_nb.errors import CheckpointError, DataflowError, RunError
+from fries_nb.protocol.trace import Updated
 from fries_nb.run import Run
-from fries_nb.trace import Updated
 
 
 @pytest.fixture

@@ -18,13 +18,24 @@ from fries_nb.connectors.sink import OpenSinks
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import ChannelId, Data, Done, Fcm, Marker, Prepare, Prepared, Reconfigure, Report, WorkerId
+from fries_nb.host import host as hosting
+from fries_nb.host.host_progress import ProgressLink
+from fries_nb.host.hosted_worker import HostedWorker
+from fries_nb.host.region_spec import Options, RegionSpec
 from fries_nb.operators.instance import Instance
-from fries_nb.spark import host as hosting
-from fries_nb.spark.host_progress import ProgressLink
-from fries_nb.spark.hosted_worker import HostedWorker
-from fries_nb.spark.region_spec import Options, RegionSpec
-from fries_nb.topology.topology import Topology, wire
+from fries_nb.protocol.messages import (
+    ChannelId,
+    Data,
+    Done,
+    Fcm,
+    Marker,
+    Prepare,
+    Prepared,
+    Reconfigure,
+    Report,
+    WorkerId,
+)
+from fries_nb.protocol.topology import Topology, wire
 from fries_nb.transport.envelopes import Said, ToWorker
 from fries_nb.transport.sockets import make_keys
 from fries_nb.worker import turns

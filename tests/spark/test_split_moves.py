@@ -12,7 +12,7 @@ from recovery_setting import KEYS, Count, Trial, check_counted, trial
 import fries_nb as fn
 from fries_nb.controller import events as said
 from fries_nb.dataflow.graph import Graph
-from fries_nb.messages import AdoptSplits, Control, WorkerId
+from fries_nb.protocol.messages import AdoptSplits, Control, WorkerId
 
 COUNT = 20_000
 RATE = 200

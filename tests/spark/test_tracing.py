@@ -7,9 +7,9 @@ import tracemalloc
 
 import pytest
 
-from fries_nb.messages import WorkerId
-from fries_nb.spark.tracing import Trace
-from fries_nb.trace import Emitted, Ran, RanMany, Wrote
+from fries_nb.driver.tracing import Trace
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.trace import Emitted, Ran, RanMany, Wrote
 from fries_nb.transport.envelopes import pack, unpack
 
 BOUND = 1 << 20

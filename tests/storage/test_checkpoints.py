@@ -12,14 +12,15 @@ from msgspec.structs import replace as replace_struct
 from place_setting import decided, graph, kept, silence, snapshot, store
 from pyarrow import fs
 
-from fries_nb.checkpoints import Checkpoint, Position, Restoration, Snapshot
 from fries_nb.dataflow.endpoints import parquet
 from fries_nb.dataflow.graph import Graph
+from fries_nb.driver.tracing import Trace
 from fries_nb.errors import CheckpointError, SourceError
-from fries_nb.messages import Saved, WorkerId
+from fries_nb.protocol.checkpoints import Checkpoint, Position, Restoration, Snapshot
+from fries_nb.protocol.messages import Saved, WorkerId
+from fries_nb.protocol.trace import Ran
 from fries_nb.running.run_checkpoints import CheckpointLayout
 from fries_nb.spark.staging import write_table
-from fries_nb.spark.tracing import Trace
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.durable import NO_KEY, sealed
 from fries_nb.storage.snapshot_files import (
@@ -29,7 +30,6 @@ from fries_nb.storage.snapshot_files import (
     read_snapshots,
     write_snapshots,
 )
-from fries_nb.trace import Ran
 
 
 def test_what_was_kept_is_what_is_loaded(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from claims_model import World, explore
 from place_setting import decided, graph, kept, silence
 from stopping_files import watch
 
-from fries_nb.checkpoints import Checkpoint, Restoration
 from fries_nb.errors import CheckpointError, PlaceHeldError
+from fries_nb.protocol.checkpoints import Checkpoint, Restoration
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.claims import Claim, ClaimVerdict
 

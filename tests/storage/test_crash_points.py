@@ -16,12 +16,12 @@ import pytest
 from place_setting import decided, graph, silence
 from stopping_files import Killed, watch
 
-from fries_nb.checkpoints import Checkpoint, Snapshot
 from fries_nb.connectors.parquet_sink import ParquetSink, PartWriter
 from fries_nb.controller import events as said
+from fries_nb.driver.committer import Committer
 from fries_nb.errors import CheckpointError, SinkError
-from fries_nb.messages import WorkerId
-from fries_nb.spark.committer import Committer
+from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.spark.launch import complete
 from fries_nb.storage import manifest
 from fries_nb.storage.checkpoint_store import CheckpointStore

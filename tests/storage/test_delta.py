@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from fries_nb.connectors.parquet_sink import DeltaSink, PartWriter
 from fries_nb.errors import SinkError
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.spark import catalog
 from fries_nb.storage import delta, manifest
 from fries_nb.storage.manifest import claim, commit, committed, recover, see_unchanged, sweep, take_back

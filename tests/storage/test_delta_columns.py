@@ -16,7 +16,7 @@ from deltalake.schema import StructType
 
 from fries_nb.connectors.parquet_sink import PartWriter, as_it_comes
 from fries_nb.errors import ColumnError, SinkError
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage import delta
 from fries_nb.storage.delta import TableColumns
 from fries_nb.storage.manifest import claim, commit, recover

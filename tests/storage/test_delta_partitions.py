@@ -16,7 +16,7 @@ from fries_nb.connectors import parquet_sink
 from fries_nb.connectors.parquet_sink import DeltaSink, PartitionedWriter, divided
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import SinkError
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage import flow_fingerprint, manifest
 
 BERLIN = datetime.timezone(datetime.timedelta(hours=2))

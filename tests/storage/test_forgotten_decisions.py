@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from place_setting import decided, graph, snapshot, store
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange
 from fries_nb.controller.commits import Recovery
 from fries_nb.errors import CheckpointError
+from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.snapshot_files import write_snapshots
 

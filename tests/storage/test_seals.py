@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from place_setting import decided, graph, kept, silence, snapshot, store
 
-from fries_nb.checkpoints import Restoration
 from fries_nb.dataflow.endpoints import Replay
 from fries_nb.errors import CheckpointError
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.checkpoints import Restoration
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.spark.staging import stage_replay
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.durable import sealed, secret, unsealed

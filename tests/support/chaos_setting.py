@@ -20,7 +20,7 @@ from recovery_setting import Trial, Watch
 
 import fries_nb as fn
 from fries_nb.controller import events as said
-from fries_nb.messages import Report
+from fries_nb.protocol.messages import Report
 
 RATE = 300.0
 KEYED = {"FC": "customer", "FM": "terminal"}

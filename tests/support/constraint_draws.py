@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fries_nb.dataflow import Edge, Graph, LatencyConstraint, Operator, Partitioning, constraint_of
-from fries_nb.messages import ChannelId, WorkerId
-from fries_nb.topology.topology import Topology
+from fries_nb.protocol.messages import ChannelId, WorkerId
+from fries_nb.protocol.topology import Topology
 
 Sequence = tuple[WorkerId, ...]
 """The workers of a runtime sequence."""

@@ -14,7 +14,8 @@ from math import ceil
 from fries_nb.constraints.constraint_monitor import ConstraintMonitor
 from fries_nb.constraints.reactions import START_BYTES, ChainOperators, ConstraintVerdict, Reaction, ResizeBuffer
 from fries_nb.dataflow import LatencyConstraint
-from fries_nb.measurements import (
+from fries_nb.planning.constraint_setup import Allocation, Subscription, constraint_setup, subscriptions
+from fries_nb.protocol.measurements import (
     BufferMeasured,
     ChainMeasured,
     ChannelMeasured,
@@ -23,10 +24,9 @@ from fries_nb.measurements import (
     QueueMeasured,
     TaskMeasured,
 )
-from fries_nb.messages import ChannelId, WorkerId
-from fries_nb.planning.constraint_setup import Allocation, Subscription, constraint_setup, subscriptions
-from fries_nb.testing.clock import ManualClock
-from fries_nb.topology.topology import Topology
+from fries_nb.protocol.messages import ChannelId, WorkerId
+from fries_nb.protocol.topology import Topology
+from fries_nb.simulation.clock import ManualClock
 
 SECOND = 1_000_000_000
 TRANSPORT_MS = 1.0

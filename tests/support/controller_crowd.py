@@ -15,7 +15,6 @@ from collections.abc import Callable
 from controller_laws import Laws
 from controller_setting import MS, random_flow
 
-from fries_nb.checkpoints import Checkpoint
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.events import (
     Admit,
@@ -37,7 +36,9 @@ from fries_nb.controller.events import (
 )
 from fries_nb.controller.states import ChangeState
 from fries_nb.dataflow.graph import Kind
-from fries_nb.messages import (
+from fries_nb.planning.schedulers import SCHEDULERS, schedule
+from fries_nb.protocol.checkpoints import Checkpoint
+from fries_nb.protocol.messages import (
     Abort,
     Answer,
     Cancel,
@@ -60,8 +61,7 @@ from fries_nb.messages import (
     Saved,
     WorkerId,
 )
-from fries_nb.planning.schedulers import SCHEDULERS, schedule
-from fries_nb.topology.topology import channels_of, workers_of
+from fries_nb.protocol.topology import channels_of, workers_of
 
 HOSTS = 2
 CHANGES = 4

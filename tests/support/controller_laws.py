@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange
 from fries_nb.controller.events import (
     CheckpointEnded,
     CommitFiles,
@@ -28,7 +27,8 @@ from fries_nb.controller.events import (
     Resolved,
     RunEnded,
 )
-from fries_nb.messages import Marker, Reconfigure, WorkerId
+from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange
+from fries_nb.protocol.messages import Marker, Reconfigure, WorkerId
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from fries_nb.controller.events import (
     Tell,
 )
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
-from fries_nb.messages import Answer, Done, Ended, Fcm, Marker, Prepared, Saved, WorkerId
 from fries_nb.planning.covering import Component, Covering
 from fries_nb.planning.schedulers import Plan, Send, Stage
+from fries_nb.protocol.messages import Answer, Done, Ended, Fcm, Marker, Prepared, Saved, WorkerId
 
 MS = 1_000_000
 T = TypeVar("T")

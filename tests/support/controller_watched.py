@@ -10,7 +10,6 @@ from __future__ import annotations
 import pyarrow as pa
 from controller_crowd import Crowd
 
-from fries_nb.checkpoints import Checkpoint
 from fries_nb.controller.events import (
     CheckpointKept,
     ColumnRefused,
@@ -18,8 +17,9 @@ from fries_nb.controller.events import (
     Instruction,
     Tell,
 )
-from fries_nb.messages import Control, Failed, Marker, Paused, Prepare, Resumed, Unguard, WorkerId
 from fries_nb.planning.schedulers import schedule
+from fries_nb.protocol.checkpoints import Checkpoint
+from fries_nb.protocol.messages import Control, Failed, Marker, Paused, Prepare, Resumed, Unguard, WorkerId
 
 
 class Watched(Crowd):

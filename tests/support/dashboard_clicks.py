@@ -10,7 +10,7 @@ from browser_setting import run_cell
 from playwright.sync_api import Locator, Page, expect
 
 LOADED = """# loaded
-from fries_nb.controller.metrics import Latency, MetricsSnapshot, OperatorMetrics
+from fries_nb.telemetry.metrics import Latency, MetricsSnapshot, OperatorMetrics
 of = OperatorMetrics(100, 1_000.0, 50, 5_000, busy=0.9, blocked=0.1)
 StandIn.metrics = lambda self: MetricsSnapshot(dict.fromkeys(self.graph.by_name, of), Latency(9, 4.0, 9.0))
 change = run.reconfigure({"FM": Score(), "MC": dict})

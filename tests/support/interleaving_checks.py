@@ -25,13 +25,13 @@ from interleaving_played import (
 )
 
 from fries_nb.audit import judge
-from fries_nb.checkpoints import in_effect
 from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.errors import FriesError
-from fries_nb.testing.cluster import Cluster
-from fries_nb.testing.scenarios import draw_focused, draw_pausing, draw_scenario, draw_troubled, play
-from fries_nb.testing.stamp_functions import stamps, without_versions
-from fries_nb.trace import Ran, RanMany, Updated, flow_of
+from fries_nb.protocol.checkpoints import in_effect
+from fries_nb.protocol.trace import Ran, RanMany, Updated, flow_of
+from fries_nb.simulation.cluster import Cluster
+from fries_nb.simulation.scenarios import draw_focused, draw_pausing, draw_scenario, draw_troubled, play
+from fries_nb.simulation.stamp_functions import stamps, without_versions
 
 SOAK = int(os.environ.get("FRIES_SOAK", "1"))
 

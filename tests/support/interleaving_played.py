@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from fries_nb.checkpoints import in_effect
-from fries_nb.testing.readers import transaction_of_row
-from fries_nb.testing.stamp_functions import converted, counted
-from fries_nb.trace import ROW_BITS, RanMany
+from fries_nb.protocol.checkpoints import in_effect
+from fries_nb.protocol.trace import ROW_BITS, RanMany
+from fries_nb.simulation.readers import transaction_of_row
+from fries_nb.simulation.stamp_functions import converted, counted
 
 
 def transactions_of(record):

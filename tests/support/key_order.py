@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from fries_nb.dataflow.hidden_columns import TRANSACTION
-from fries_nb.testing.stamp_functions import stamps
-from fries_nb.trace import ROW_BITS
+from fries_nb.protocol.trace import ROW_BITS
+from fries_nb.simulation.stamp_functions import stamps
 
 
 def keeps_the_order_of_keys(played):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from patience import PATIENCE_S
 
-from fries_nb.messages import ChannelId, WorkerId
+from fries_nb.protocol.messages import ChannelId, WorkerId
 from fries_nb.transport.control import ControlServer, Heard
 from fries_nb.transport.envelopes import (
     ControllerMessage,

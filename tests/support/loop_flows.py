@@ -1,6 +1,6 @@
 """Loops declared with the public API, for tests on real Spark; what comes out of them in plain Python.
 
-The functions are those of ``fries_nb.testing.drawn_loops``: how many rounds a row makes depends on its values alone.
+The functions are those of ``fries_nb.simulation.drawn_loops``: how many rounds a row makes depends on its values alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,17 @@ from typing import Any
 import fries_nb as fn
 from fries_nb.dataflow.graph import Graph, Partitioning
 from fries_nb.dataflow.streams import Stream
-from fries_nb.testing.drawn_loops import Advance, Amplify, CountRows, Enter, LoopFlow, Pick, Route, name_of, reference
+from fries_nb.simulation.drawn_loops import (
+    Advance,
+    Amplify,
+    CountRows,
+    Enter,
+    LoopFlow,
+    Pick,
+    Route,
+    name_of,
+    reference,
+)
 
 Row = dict[str, Any]
 KEYS = 7

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fries_nb.audit import judge
-from fries_nb.checkpoints import in_effect
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.errors import FriesError
-from fries_nb.testing.cluster import Cluster
-from fries_nb.testing.drawn_loops import LoopFlow, Row, draw_loop_flow, draw_rows, name_of, reference
-from fries_nb.testing.faults import Faults
-from fries_nb.topology.topology import workers_of
+from fries_nb.protocol.checkpoints import in_effect
+from fries_nb.protocol.topology import workers_of
+from fries_nb.simulation.cluster import Cluster
+from fries_nb.simulation.drawn_loops import LoopFlow, Row, draw_loop_flow, draw_rows, name_of, reference
+from fries_nb.simulation.faults import Faults
 
 STEPS = 150_000
 

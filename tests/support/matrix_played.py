@@ -18,19 +18,19 @@ from matrix_kinds import ARMED, KINDS, Mark, Row, Setting, is_letter, rows_of
 
 import fries_nb as fn
 from fries_nb.audit import judge
-from fries_nb.checkpoints import in_effect
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import FriesError
-from fries_nb.messages import WorkerId
+from fries_nb.host.region_spec import Options
 from fries_nb.planning import cover
+from fries_nb.protocol.checkpoints import in_effect
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.partitioning import RoutingTable
+from fries_nb.protocol.topology import workers_of
 from fries_nb.running.rescales import shares
-from fries_nb.spark.region_spec import Options
-from fries_nb.testing.faults import Faults
-from fries_nb.testing.hosts import Hosts
-from fries_nb.testing.joining_cluster import MOST_HOSTS, JoiningCluster
-from fries_nb.testing.rescaling_cluster import RescalingCluster
-from fries_nb.topology.partitioning import RoutingTable
-from fries_nb.topology.topology import workers_of
+from fries_nb.simulation.faults import Faults
+from fries_nb.simulation.hosts import Hosts
+from fries_nb.simulation.joining_cluster import MOST_HOSTS, JoiningCluster
+from fries_nb.simulation.rescaling_cluster import RescalingCluster
 
 ROWS = 40
 OPTIONS = Options(hosts=1, budget=1, audit=True, chaining=True, commit_interval_s=None, silence_s=1, port=0)

@@ -10,8 +10,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from fries_nb.dataflow.constraints import LatencyConstraint
-from fries_nb.messages import ChannelId, WorkerId
 from fries_nb.progress.change_batch import CountChange, GraphLocation
+from fries_nb.protocol.messages import ChannelId, WorkerId
 from fries_nb.transport.envelopes import Line
 
 names = st.text(string.ascii_letters, min_size=1, max_size=8)

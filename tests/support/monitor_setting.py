@@ -5,16 +5,16 @@ from __future__ import annotations
 from fries_nb.constraints.constraint_monitor import ConstraintMonitor
 from fries_nb.constraints.reactions import ConstraintVerdict, Reaction
 from fries_nb.dataflow import Edge, Graph, Operator, Partitioning, constraint_of
-from fries_nb.measurements import (
+from fries_nb.planning.constraint_setup import constraint_setup
+from fries_nb.protocol.measurements import (
     BufferMeasured,
     ChannelMeasured,
     Measured,
     Measurements,
     TaskMeasured,
 )
-from fries_nb.messages import ChannelId, WorkerId
-from fries_nb.planning.constraint_setup import constraint_setup
-from fries_nb.topology.topology import Topology
+from fries_nb.protocol.messages import ChannelId, WorkerId
+from fries_nb.protocol.topology import Topology
 
 SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND

@@ -20,34 +20,32 @@ from fries_nb.audit import Verdict, judge
 from fries_nb.changes import Change
 from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState
 from fries_nb.controller.events import Outcome, RescaleCancelled
-from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
-from fries_nb.controller.history import PlotMark, Point
-from fries_nb.controller.loop_states import LoopState
-from fries_nb.controller.metrics import Metrics, MetricsSnapshot
 from fries_nb.controller.states import ChangeProgress
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.constraints import Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import Lighter, as_updates, check_lighter, check_updates
 from fries_nb.errors import RunError, see
-from fries_nb.messages import Paused, Report, WorkerId
 from fries_nb.notebook.waits import PROGRESS
 from fries_nb.planning import Prediction
 from fries_nb.planning.schedulers import Plan, schedule
+from fries_nb.protocol.messages import Paused, Report, WorkerId
+from fries_nb.protocol.running_chains import ChainChange, ChainedOperators
+from fries_nb.protocol.topology import Topology
+from fries_nb.protocol.trace import Ran
 from fries_nb.report.change_replay import ChangeReplay
 from fries_nb.run import Dataflow
-from fries_nb.running.constraint_states import ConstraintStates
 from fries_nb.running.function_versions import RunningFunction
 from fries_nb.running.remedies import HostProposal, Proposal
 from fries_nb.running.rescales import Rescale, RescaleResult
 from fries_nb.running.run_end import UncommittedCheck
-from fries_nb.running.run_frames import changes_frame, history_frame, queues_frame
-from fries_nb.running.source_states import Explanation, source_states
-from fries_nb.running.telemetry import RecoveryTime
-from fries_nb.running.worker_table import HostLoad
-from fries_nb.topology.running_chains import ChainChange, ChainedOperators
-from fries_nb.topology.topology import Topology
-from fries_nb.trace import Ran
+from fries_nb.telemetry.constraint_states import ConstraintStates
+from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder
+from fries_nb.telemetry.history import PlotMark, Point
+from fries_nb.telemetry.metrics import Metrics, MetricsSnapshot
+from fries_nb.telemetry.run_tables import HostLoad, changes_frame, history_frame, queues_frame
+from fries_nb.telemetry.source_states import Explanation, source_states
+from fries_nb.telemetry.telemetry import RecoveryTime
 from fries_nb.transport.envelopes import Line
 
 FRAUD = """%%fries_dataflow fraud

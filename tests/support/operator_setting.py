@@ -9,9 +9,9 @@ import pyarrow as pa
 from fries_nb.dataflow import memory
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
-from fries_nb.messages import WorkerId
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
+from fries_nb.protocol.messages import WorkerId
 
 
 def instance(name: str, kind: Kind, function: Any, audit: bool = False, **more: Any) -> Instance:

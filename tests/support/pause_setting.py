@@ -8,8 +8,8 @@ import cloudpickle
 from worker_bench import Bench, change
 
 from fries_nb.dataflow import Update
-from fries_nb.messages import Data, Fcm, Prepare
 from fries_nb.operators.dry_run import DryRun, prepare
+from fries_nb.protocol.messages import Data, Fcm, Prepare
 from fries_nb.worker.outbox import SendFrame
 
 

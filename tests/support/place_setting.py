@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange, Snapshot, number_of
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
+from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Snapshot, number_of
 from fries_nb.storage import claims
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.snapshot_files import SnapshotStore, write_snapshots

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable
 import networkx as nx
 import pyarrow as pa
 
-from fries_nb.bundles import Bundle
-from fries_nb.messages import Data, MovedBins, MovedTimes, WorkerId
 from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.times import EARLIEST, LATEST
-from fries_nb.testing.cluster import Cluster
-from fries_nb.testing.network import LaneKind
+from fries_nb.protocol.frames import Bundle
+from fries_nb.protocol.messages import Data, MovedBins, MovedTimes, WorkerId
+from fries_nb.simulation.cluster import Cluster
+from fries_nb.simulation.network import LaneKind
 from fries_nb.worker.watermarks import frontier_at
 from fries_nb.worker.worker import Worker
 

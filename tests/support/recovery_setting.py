@@ -23,13 +23,13 @@ from fries_nb.audit import Verdict, judge
 from fries_nb.controller import events as said
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import as_updates
+from fries_nb.host.region_spec import Options
 from fries_nb.planning.schedulers import schedule
 from fries_nb.progress.change_batch import CountChanges
+from fries_nb.protocol.trace import flow_of
 from fries_nb.spark.catalog import output
 from fries_nb.spark.launch import Launched, launch
-from fries_nb.spark.region_spec import Options
 from fries_nb.spark.staging import remove_scratch
-from fries_nb.trace import flow_of
 from fries_nb.transport.envelopes import Line, ProcessUsage, unpack
 
 KEYS = 20

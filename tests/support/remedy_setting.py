@@ -13,10 +13,10 @@ from fries_nb.controller.events import Outcome
 from fries_nb.dataflow import constraint_of
 from fries_nb.dataflow.updates import NONE_LIGHTER, Update, lighter
 from fries_nb.errors import RunError
-from fries_nb.messages import Report, WorkerId
 from fries_nb.planning.schedulers import Plan
+from fries_nb.protocol.messages import Report, WorkerId
 from fries_nb.running.remedies import Remedies
-from fries_nb.running.telemetry import Telemetry
+from fries_nb.telemetry.telemetry import Telemetry
 
 WINDOW_S = 10.0
 REASON = "A[0] -> B[0] takes 900 ms, at most 300 ms"

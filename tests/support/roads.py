@@ -15,12 +15,12 @@ import pyarrow as pa
 import fries_nb
 from fries_nb.controller import events
 from fries_nb.dataflow.graph import Graph
-from fries_nb.messages import Done, Fcm, Marker, Prepare, Prepared, Reconfigure
 from fries_nb.operators.dry_run import DryRun, DryRunResult
 from fries_nb.operators.instance import Ready
 from fries_nb.operators.rows import Row
 from fries_nb.planning.schedulers import Plan
-from fries_nb.testing.cluster import Cluster
+from fries_nb.protocol.messages import Done, Fcm, Marker, Prepare, Prepared, Reconfigure
+from fries_nb.simulation.cluster import Cluster
 
 PACKAGE = Path(fries_nb.__file__).parent
 PAGE = (PACKAGE.parent / "ARCHITECTURE.md").read_text()
@@ -80,7 +80,7 @@ class FilesPassed:
         if PACKAGE not in path.parents:
             return ""
         file = path.relative_to(PACKAGE)
-        return "" if file.parts[0] == "testing" else file.as_posix()
+        return "" if file.parts[0] == "simulation" else file.as_posix()
 
 
 @contextmanager

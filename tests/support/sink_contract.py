@@ -12,7 +12,7 @@ import pytest
 
 from fries_nb.connectors.sink import Sink, SinkWriter
 from fries_nb.errors import SinkError
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.messages import WorkerId
 
 Rows = list[dict[str, Any]]
 

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from recovery_setting import KEYS, Count, Mark
 
 import fries_nb as fn
+from fries_nb.driver.committer import Committer
 from fries_nb.run import Run
-from fries_nb.spark.committer import Committer
 from fries_nb.spark.session import start_or_find
 from fries_nb.storage import delta
 from fries_nb.workloads.sqlite_sink import SqliteSink

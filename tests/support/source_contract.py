@@ -16,8 +16,8 @@ from fries_nb.connectors.source import SPLITS_PER_SOURCE, Position, Source, Spli
 from fries_nb.connectors.worker_reader import Positions, SourcePlan, WorkerReader, open_reader, planned
 from fries_nb.dataflow.hidden_columns import DUE, TIME, TRANSACTION
 from fries_nb.dataflow.windowing import EventTime
-from fries_nb.messages import WorkerId
-from fries_nb.trace import ROW_BITS
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.trace import ROW_BITS
 
 NOW = 1_700_000_000_000_000_000
 SECOND = 10**9

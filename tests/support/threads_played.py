@@ -9,9 +9,9 @@ from dataclasses import replace
 from interleaving_checks import try_seed
 
 from fries_nb.dataflow.graph import Graph
-from fries_nb.messages import Fcm, Prepare
-from fries_nb.testing.scenarios import draw_focused
-from fries_nb.testing.threaded_hosts import ThreadedCluster
+from fries_nb.protocol.messages import Fcm, Prepare
+from fries_nb.simulation.scenarios import draw_focused
+from fries_nb.simulation.threaded_hosts import ThreadedCluster
 from fries_nb.worker.events import Directed, Granted
 from fries_nb.worker.turns import HANDOFF_NS
 

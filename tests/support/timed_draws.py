@@ -12,9 +12,9 @@ from progress_laws import FrontierLaw, WatermarkLaw
 import fries_nb as fn
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.windowing import Windowing
-from fries_nb.testing.cluster import Cluster
-from fries_nb.testing.faults import Faults
-from fries_nb.topology.progress_locations import Watermarks
+from fries_nb.protocol.progress_locations import Watermarks
+from fries_nb.simulation.cluster import Cluster
+from fries_nb.simulation.faults import Faults
 
 SCHEDULERS = ("fries", "epoch", "naive", "multiversion", "multiversion")
 ROWS = (5, 30, 60)

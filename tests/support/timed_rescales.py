@@ -14,12 +14,12 @@ from timed_draws import SCHEDULERS, DrawnTimes, Remind, Sum, marked, sums
 
 import fries_nb as fn
 from fries_nb.audit import judge
-from fries_nb.messages import MovedBins, WorkerId
 from fries_nb.progress.exchange import ProgressFrame, ProgressState
-from fries_nb.testing.faults import Faults
-from fries_nb.testing.hosts import Hosts
-from fries_nb.testing.joining_cluster import JoiningCluster
-from fries_nb.testing.network import LaneKind
+from fries_nb.protocol.messages import MovedBins, WorkerId
+from fries_nb.simulation.faults import Faults
+from fries_nb.simulation.hosts import Hosts
+from fries_nb.simulation.joining_cluster import JoiningCluster
+from fries_nb.simulation.network import LaneKind
 
 SAFE = tuple(scheduler for scheduler in SCHEDULERS if scheduler != "naive")
 

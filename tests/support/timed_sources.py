@@ -18,7 +18,7 @@ from fries_nb.connectors.source import Position, Split
 from fries_nb.connectors.worker_reader import SourcePlan, WorkerReader, planned
 from fries_nb.dataflow.hidden_columns import TIME, TRANSACTION
 from fries_nb.dataflow.windowing import EventTime
-from fries_nb.trace import ROW_BITS
+from fries_nb.protocol.trace import ROW_BITS
 
 NOW = source_contract.NOW
 DAY = 86_400_000_000_000

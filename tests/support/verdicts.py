@@ -6,7 +6,7 @@ from math import inf
 
 from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
 from fries_nb.dataflow.constraints import LatencyConstraint
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.messages import WorkerId
 
 STALLED = inf
 

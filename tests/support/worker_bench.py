@@ -12,17 +12,17 @@ import cloudpickle
 import msgspec
 import pyarrow as pa
 
-from fries_nb.bundles import Bundle
-from fries_nb.checkpoints import CommittedChange, Snapshot
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import Commit, Data, Frame, Marker, Prepare, Reconfigure, Rehearse, WorkerId
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.operators.instance import Instance
-from fries_nb.topology.topology import Topology, wire
-from fries_nb.trace import Ran, RanMany, Record, Updated
+from fries_nb.protocol.checkpoints import CommittedChange, Snapshot
+from fries_nb.protocol.frames import Bundle
+from fries_nb.protocol.messages import Commit, Data, Frame, Marker, Prepare, Reconfigure, Rehearse, WorkerId
+from fries_nb.protocol.topology import Topology, wire
+from fries_nb.protocol.trace import Ran, RanMany, Record, Updated
 from fries_nb.worker.events import Arrived, ClosePart, Directed, Granted, Supplied, TellController, Write
 from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals

@@ -6,7 +6,7 @@ import pytest
 from links_setting import AB, AC, CHANNELS, A, Net, batch, net
 
 from fries_nb.errors import LinkError
-from fries_nb.messages import ChannelId, Data, End, WorkerId
+from fries_nb.protocol.messages import ChannelId, Data, End, WorkerId
 from fries_nb.transport.wire import Arrival, Credit
 
 __all__ = ["net"]

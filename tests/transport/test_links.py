@@ -10,7 +10,7 @@ from links_setting import AB, AC, CHANNELS, WORD, A, B, Net, batch, hello, net, 
 from patience import PATIENCE_S
 
 from fries_nb.errors import LinkError
-from fries_nb.messages import ChannelId, Data, Drain, Ended, Marker, Reconfigure
+from fries_nb.protocol.messages import ChannelId, Data, Drain, Ended, Marker, Reconfigure
 from fries_nb.transport.control import ControlServer, Gone, Heard
 from fries_nb.transport.envelopes import (
     Goodbye,

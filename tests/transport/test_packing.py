@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fries_nb.messages import WorkerId
-from fries_nb.trace import Ran, RanMany, Record, Updated
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.trace import Ran, RanMany, Record, Updated
 from fries_nb.transport.envelopes import FromHost, PackedRun, Records, decode_from_host, encode, pack, unpack
 
 identities = st.integers(min_value=0, max_value=2**63 - 1)

@@ -15,7 +15,7 @@ from soak import SOAK
 
 import fries_nb as fn
 from fries_nb.errors import DataflowError, LinkError
-from fries_nb.messages import Prepare, WorkerId
+from fries_nb.protocol.messages import Prepare, WorkerId
 from fries_nb.run import Run
 from fries_nb.spark import launch
 from fries_nb.transport import envelopes

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from message_values import values
 
-from fries_nb.bundles import Bundle
 from fries_nb.errors import LinkError
-from fries_nb.messages import Answer, ChannelId, Data, End, Marker, Reconfigure, SetRate, Tag, WorkerId
+from fries_nb.protocol.frames import Bundle
+from fries_nb.protocol.messages import Answer, ChannelId, Data, End, Marker, Reconfigure, SetRate, Tag, WorkerId
 from fries_nb.transport.envelopes import (
     ControllerMessage,
     FromHost,

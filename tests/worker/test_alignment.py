@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import ChannelId, Commit, Marker, Reconfigure, WorkerId
+from fries_nb.protocol.messages import ChannelId, Commit, Marker, Reconfigure, WorkerId
 from fries_nb.worker.alignment import Alignment
 
 X = WorkerId("X", 0)

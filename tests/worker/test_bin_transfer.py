@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fries_nb.dataflow.graph import Operator
-from fries_nb.messages import ChannelId, Marker, Move, MovedBins, WorkerId
 from fries_nb.operators.instance import Instance
-from fries_nb.topology.partitioning import bins_of_keys
+from fries_nb.protocol.messages import ChannelId, Marker, Move, MovedBins, WorkerId
+from fries_nb.protocol.partitioning import bins_of_keys
 from fries_nb.worker import bin_transfer
 from fries_nb.worker.bin_transfer import BinTransfer
 

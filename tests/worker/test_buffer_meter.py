@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from fries_nb.dataflow.graph import Partitioning
-from fries_nb.messages import ChannelId, Data, Tag, WorkerId
-from fries_nb.topology.topology import OutEdge
+from fries_nb.protocol.messages import ChannelId, Data, Tag, WorkerId
+from fries_nb.protocol.topology import OutEdge
 from fries_nb.worker.meters import BufferMeter
 from fries_nb.worker.outbox import Outbox
 

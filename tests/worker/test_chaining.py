@@ -13,7 +13,9 @@ from worker_bench import data
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import (
+from fries_nb.operators.dry_run import DryRun
+from fries_nb.operators.instance import Instance
+from fries_nb.protocol.messages import (
     Abort,
     Cancel,
     Chained,
@@ -26,9 +28,7 @@ from fries_nb.messages import (
     SetChain,
     WorkerId,
 )  # fmt: skip
-from fries_nb.operators.dry_run import DryRun
-from fries_nb.operators.instance import Instance
-from fries_nb.topology.topology import Topology, wire
+from fries_nb.protocol.topology import Topology, wire
 from fries_nb.worker.chaining import PATIENCE_NS, ChainRequest, Fused, SplitOff
 from fries_nb.worker.events import Arrived, Directed, Grant, Granted, SendFrame, Stalled
 from fries_nb.worker.rehearsal import Rehearsals

@@ -15,7 +15,7 @@ from fries_nb.dataflow.graph import Emits, Kind, Operator
 from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import Rehearsed
+from fries_nb.protocol.messages import Rehearsed
 from fries_nb.worker.rehearsal import FEW, Rehearsals
 
 Function = Callable[[dict[str, Any]], Any]

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from fries_nb.bundles import deliveries
 from fries_nb.dataflow.graph import Partitioning
-from fries_nb.messages import ChannelId, Commit, Data, Frame, Marker, WorkerId
-from fries_nb.topology.partitioning import bins_of_values, routing_table
-from fries_nb.topology.topology import OutEdge
+from fries_nb.protocol.frames import deliveries
+from fries_nb.protocol.messages import ChannelId, Commit, Data, Frame, Marker, WorkerId
+from fries_nb.protocol.partitioning import bins_of_values, routing_table
+from fries_nb.protocol.topology import OutEdge
 from fries_nb.worker.outbox import UNDIVIDED_ROWS, Outbox
 
 NUMBERS = list(range(12))

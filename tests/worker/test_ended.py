@@ -11,7 +11,7 @@ from worker_bench import Bench, Sum, change, data, version
 
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import Abort, Done, End, Ended, Fcm, Prepared, WorkerId
+from fries_nb.protocol.messages import Abort, Done, End, Ended, Fcm, Prepared, WorkerId
 
 
 def unopenable() -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from fries_nb.messages import ChannelId, Data, FeedbackCounts, WorkerId
+from fries_nb.protocol.messages import ChannelId, Data, FeedbackCounts, WorkerId
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.loop_head import FeedbackInbox
 

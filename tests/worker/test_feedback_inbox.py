@@ -9,8 +9,8 @@ from collections import deque
 import pyarrow as pa
 import pytest
 
-from fries_nb.messages import ChannelId, Data, WorkerId
-from fries_nb.topology.topology import BODY_WINDOW
+from fries_nb.protocol.messages import ChannelId, Data, WorkerId
+from fries_nb.protocol.topology import BODY_WINDOW
 from fries_nb.worker.loop_head import FeedbackInbox
 
 FORWARD, BACK = (ChannelId(WorkerId(name, 0), WorkerId("L", 0)) for name in "AB")

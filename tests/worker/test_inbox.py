@@ -8,7 +8,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import ChannelId, Data, End, Marker, Reconfigure, WorkerId
+from fries_nb.protocol.messages import ChannelId, Data, End, Marker, Reconfigure, WorkerId
 from fries_nb.worker.inbox import Inbox
 
 X = WorkerId("X", 0)

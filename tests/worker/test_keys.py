@@ -10,8 +10,8 @@ from pause_setting import fix
 from worker_bench import Bench, Port, data
 
 from fries_nb.dataflow import Edge, Graph, Kind, Operator, Partitioning, batched
-from fries_nb.messages import Data, Failed, Paused
-from fries_nb.topology.topology import Topology, wire
+from fries_nb.protocol.messages import Data, Failed, Paused
+from fries_nb.protocol.topology import Topology, wire
 from fries_nb.worker.outbox import SendFrame
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from fries_nb.dataflow.graph import ROOT, Edge, Graph, Kind, Operator
 from fries_nb.errors import ProtocolError, RunError
-from fries_nb.messages import (
+from fries_nb.operators.instance import Instance
+from fries_nb.protocol.messages import (
     Attempt,
     Cancel,
     ChannelId,
@@ -22,8 +23,7 @@ from fries_nb.messages import (
     Marker,
     WorkerId,
 )
-from fries_nb.operators.instance import Instance
-from fries_nb.topology.topology import Topology, wire
+from fries_nb.protocol.topology import Topology, wire
 from fries_nb.worker.events import Arrived, ClosePart, Directed, Grant, Granted, Save, TellController
 from fries_nb.worker.loop_head import HeadWorker
 from fries_nb.worker.outbox import SendFrame

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fries_nb.bundles import deliveries
 from fries_nb.dataflow.graph import Partitioning
 from fries_nb.errors import DeclarationError, ProtocolError
-from fries_nb.messages import ChannelId, Commit, Data, End, Marker, WorkerId
-from fries_nb.topology.partitioning import bins_of_values, routing_table
-from fries_nb.topology.topology import OutEdge
+from fries_nb.protocol.frames import deliveries
+from fries_nb.protocol.messages import ChannelId, Commit, Data, End, Marker, WorkerId
+from fries_nb.protocol.partitioning import bins_of_values, routing_table
+from fries_nb.protocol.topology import OutEdge
 from fries_nb.worker.outbox import FLUSH_ROWS, Outbox, SendFrame
 
 ME = WorkerId("A", 0)

@@ -13,7 +13,7 @@ from worker_bench import Bench, change, data, operations, version
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import (
+from fries_nb.protocol.messages import (
     Abort,
     Commit,
     Data,
@@ -32,7 +32,7 @@ from fries_nb.messages import (
     Resumed,
     WorkerId,
 )
-from fries_nb.trace import RanMany, Updated
+from fries_nb.protocol.trace import RanMany, Updated
 from fries_nb.worker.events import Grant, Save, Traced, WorkerTick
 
 M = WorkerId("M", 0)

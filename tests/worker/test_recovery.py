@@ -16,11 +16,11 @@ import pytest
 from msgspec.structs import replace
 from worker_bench import Bench, change, checkpoint, data, decided, operations
 
-from fries_nb.checkpoints import CommittedChange, Snapshot
 from fries_nb.dataflow.graph import Emits, Kind, Operator
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import ChannelId, Data, Fcm
-from fries_nb.trace import Record
+from fries_nb.protocol.checkpoints import CommittedChange, Snapshot
+from fries_nb.protocol.messages import ChannelId, Data, Fcm
+from fries_nb.protocol.trace import Record
 from fries_nb.worker.events import Save, Traced, WorkerTick
 from fries_nb.worker.outbox import SendFrame
 

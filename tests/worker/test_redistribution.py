@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fries_nb.checkpoints import Checkpoint, Position, Snapshot
 from fries_nb.connectors.source import Split, in_turn, restored_positions, splits_of
 from fries_nb.dataflow.graph import Graph, Kind, Operator
 from fries_nb.errors import CheckpointError
-from fries_nb.messages import WorkerId
 from fries_nb.operators.instance import Instance
-from fries_nb.topology.partitioning import BINS, Binning, bins_of_keys, routing_table
+from fries_nb.protocol.checkpoints import Checkpoint, Position, Snapshot
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.partitioning import BINS, Binning, bins_of_keys, routing_table
 from fries_nb.worker.snapshot import Redistribution, restore, saved
 
 KEYS = st.one_of(

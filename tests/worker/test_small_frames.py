@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fries_nb.bundles import Bundle, deliveries
 from fries_nb.dataflow.graph import Partitioning
-from fries_nb.messages import ChannelId, Commit, Data, Marker, WorkerId
-from fries_nb.topology.partitioning import bins_of_values, routing_table
-from fries_nb.topology.topology import OutEdge
+from fries_nb.protocol.frames import Bundle, deliveries
+from fries_nb.protocol.messages import ChannelId, Commit, Data, Marker, WorkerId
+from fries_nb.protocol.partitioning import bins_of_values, routing_table
+from fries_nb.protocol.topology import OutEdge
 from fries_nb.worker import outbox as module
 from fries_nb.worker.meters import BufferMeter
 from fries_nb.worker.outbox import Outbox, OutChannel, SendFrame

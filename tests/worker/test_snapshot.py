@@ -11,13 +11,13 @@ import cloudpickle
 import pytest
 from worker_bench import Bench, Sum, change, checkpoint, data, decided, operations, version
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange, Snapshot
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import OperatorError, ProtocolError
-from fries_nb.messages import Commit, Done, End, Ended, Failed, Fcm, Marker, Saved, WorkerId
 from fries_nb.operators.instance import Instance
-from fries_nb.trace import RanMany, Updated, Wrote
+from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Snapshot
+from fries_nb.protocol.messages import Commit, Done, End, Ended, Failed, Fcm, Marker, Saved, WorkerId
+from fries_nb.protocol.trace import RanMany, Updated, Wrote
 from fries_nb.worker.events import Save, TellController, Traced
 from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.snapshot import kept, restore, restore_ended, saved

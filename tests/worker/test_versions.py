@@ -12,7 +12,7 @@ from worker_bench import Bench, Sum, change, checkpoint, data, operations, versi
 from fries_nb.dataflow.graph import Kind, Operator, Partitioning
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import (
+from fries_nb.protocol.messages import (
     Abort,
     ChannelId,
     Data,
@@ -27,8 +27,8 @@ from fries_nb.messages import (
     Report,
     WorkerId,
 )
-from fries_nb.topology.topology import OutEdge
-from fries_nb.trace import RanMany, Updated
+from fries_nb.protocol.topology import OutEdge
+from fries_nb.protocol.trace import RanMany, Updated
 from fries_nb.worker.events import Grant, Save, Traced, WorkerTick
 from fries_nb.worker.outbox import Outbox, SendFrame
 

@@ -14,11 +14,11 @@ from fries_nb.audit import judge
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import Data, WorkerId
+from fries_nb.protocol.messages import Data, WorkerId
+from fries_nb.simulation import Cluster, stamp_functions
+from fries_nb.simulation.drawn_flows import source_rows
+from fries_nb.simulation.stamp_functions import Counter as Counting
 from fries_nb.storage.snapshot_files import spilled
-from fries_nb.testing import Cluster, stamp_functions
-from fries_nb.testing.drawn_flows import source_rows
-from fries_nb.testing.stamp_functions import Counter as Counting
 from fries_nb.worker.events import Grant
 
 TAG = change(1, "M", scope="AMNZ", tagged=True)

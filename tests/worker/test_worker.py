@@ -14,7 +14,8 @@ from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import (
+from fries_nb.operators.dry_run import DryRun, prepare
+from fries_nb.protocol.messages import (
     Abort,
     Cancel,
     ChannelId,
@@ -34,8 +35,7 @@ from fries_nb.messages import (
     SetRate,
     WorkerId,
 )
-from fries_nb.operators.dry_run import DryRun, prepare
-from fries_nb.trace import RanMany, Updated
+from fries_nb.protocol.trace import RanMany, Updated
 from fries_nb.worker.events import Arrived, Grant, Granted, ToReader, Traced, WorkerTick
 from fries_nb.worker.meters import TurnTime
 from fries_nb.worker.outbox import SendFrame

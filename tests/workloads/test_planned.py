@@ -8,7 +8,7 @@ import pytest
 
 import fries_nb as fn
 from fries_nb.planning import cover
-from fries_nb.topology.topology import channel_count
+from fries_nb.protocol.topology import channel_count
 from fries_nb.workloads.scorer import Waits
 from fries_nb.workloads.tpcds import Tables
 from fries_nb.workloads.w1 import w1_flow

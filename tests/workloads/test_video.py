@@ -11,9 +11,9 @@ import pytest
 import fries_nb as fn
 from fries_nb.audit import judge
 from fries_nb.planning import cover
-from fries_nb.testing import Cluster
-from fries_nb.testing.faults import Faults
-from fries_nb.topology.topology import chains
+from fries_nb.protocol.topology import chains
+from fries_nb.simulation import Cluster
+from fries_nb.simulation.faults import Faults
 from fries_nb.workloads.video import (
     CLIP,
     GROUP,

@@ -22,17 +22,17 @@ from typing import Any
 import pyarrow as pa
 
 import fries_nb as fn
-from fries_nb.controller.metrics import WINDOW_S, Latency
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
 from fries_nb.experiments.bench.functions import LastTen
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, flow_seconds, job, payments_file, spark_session
 from fries_nb.experiments.bench.pairs import BenchReport, Side, Target, pairs, require
-from fries_nb.messages import WorkerId
 from fries_nb.operators.executors import InterruptFlag, RowExecutor
 from fries_nb.operators.instance import Instance
 from fries_nb.planning.schedulers import schedule
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.topology import channel_count
 from fries_nb.run import Run
-from fries_nb.topology.topology import channel_count
+from fries_nb.telemetry.metrics import WINDOW_S, Latency
 
 RATE = 1_000
 ROWS = 1_000_000
@@ -122,7 +122,7 @@ class HopSample(LastTen):
 
     def open(self) -> None:
         """Called on the host before the first tuple."""
-        from fries_nb.spark import host
+        from fries_nb.host import host
         from fries_nb.worker import meters
 
         if not hasattr(meters.LatencyMeter, "measured"):

@@ -18,12 +18,12 @@ from statistics import median
 
 import fries_nb as fn
 from fries_nb.changes import ChangeResult
-from fries_nb.controller.metrics import OperatorMetrics
 from fries_nb.errors import RunError
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, payments_file, spark_session
 from fries_nb.experiments.bench.pairs import BenchReport, Side, Target, pairs
 from fries_nb.experiments.measuring import until
 from fries_nb.run import Run
+from fries_nb.telemetry.metrics import OperatorMetrics
 from fries_nb.workloads.models import CUSTOMER
 from fries_nb.workloads.w1 import FraudDetector, w1_flow
 

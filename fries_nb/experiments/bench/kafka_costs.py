@@ -25,7 +25,7 @@ from fries_nb.experiments.bench.apart import kafka_loop, mock_cluster
 from fries_nb.experiments.bench.functions import LastTen
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, Job, flow_seconds, payments_file, spark_session
 from fries_nb.experiments.bench.pairs import BenchReport, PairedResult, Side, Target, pairs
-from fries_nb.messages import WorkerId
+from fries_nb.protocol.messages import WorkerId
 
 ROWS = 400_000
 PARTITIONS = 16

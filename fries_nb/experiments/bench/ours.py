@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 import fries_nb as fn
 from fries_nb.errors import RunError
 from fries_nb.experiments.bench.pairs import DIRECTORY
+from fries_nb.host.region_spec import Options
+from fries_nb.protocol.progress_locations import Watermarks, progress_of
 from fries_nb.run import BUDGET
 from fries_nb.running.handle import Run
-from fries_nb.spark.region_spec import Options
 from fries_nb.spark.session import start_or_find
-from fries_nb.topology.progress_locations import Watermarks, progress_of
 from fries_nb.transport.sockets import SILENCE_S
 from fries_nb.workloads.payments import payments_path
 

@@ -32,19 +32,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import fries_nb as fn
-from fries_nb.checkpoints import Restoration
 from fries_nb.dataflow.endpoints import Source
 from fries_nb.errors import RunError
 from fries_nb.experiments.bench.functions import LastTen
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, flow_seconds, job, spark_session, timed_seconds
 from fries_nb.experiments.bench.pairs import BenchReport, PairedResult, Side, Target, pairs
 from fries_nb.experiments.bench.w1_throughput import scored
-from fries_nb.messages import Answer, Watermark
-from fries_nb.testing.cluster import Cluster
-from fries_nb.testing.deployment import Deployment
-from fries_nb.testing.hosts import Hosts
-from fries_nb.testing.network import LaneKind
-from fries_nb.topology.progress_locations import Watermarks
+from fries_nb.protocol.checkpoints import Restoration
+from fries_nb.protocol.messages import Answer, Watermark
+from fries_nb.protocol.progress_locations import Watermarks
+from fries_nb.simulation.cluster import Cluster
+from fries_nb.simulation.deployment import Deployment
+from fries_nb.simulation.hosts import Hosts
+from fries_nb.simulation.network import LaneKind
 
 ROWS = 4_000_000
 OPERATORS = (1, 16, 256)

@@ -28,7 +28,7 @@ from fries_nb.experiments.bench.ours import (
     timed_run,
 )
 from fries_nb.experiments.bench.pairs import BenchError, BenchReport, Side, Target, pairs
-from fries_nb.topology.progress_locations import Watermarks
+from fries_nb.protocol.progress_locations import Watermarks
 
 ROWS = 100_000
 FEWER = 20_000

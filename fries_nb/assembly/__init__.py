@@ -1,1 +1,0 @@
-"""Construction of workers from a topology's wiring, for both shells."""

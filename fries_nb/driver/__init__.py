@@ -1,0 +1,1 @@
+"""The driver of a region: carries out the controller's instructions, and passes it the events of hosts and users."""

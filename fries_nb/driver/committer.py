@@ -1,0 +1,108 @@
+"""Commits of a run: checkpoints in its store, and files at its sinks' targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fries_nb.connectors.sink import Sink
+from fries_nb.controller import events as said
+from fries_nb.errors import CheckpointError, ColumnError, FriesError, PlaceHeldError, SinkError
+from fries_nb.protocol.checkpoints import Checkpoint
+from fries_nb.storage.checkpoint_store import CheckpointStore
+
+
+class Committer:
+    """Stores the checkpoints of a region, and commits the output of its sinks.
+
+    Args:
+        place: the checkpoint store.
+        sinks: sinks by name, and by the name of operators with dead letters.
+        warn: called with problems that do not affect the run.
+
+    Attributes:
+        failure: why output could not be committed; empty if none failed.
+    """
+
+    def __init__(self, place: CheckpointStore, sinks: Mapping[str, Sink], warn: Callable[[str], None]) -> None:
+        self.failure = ""
+        self._place = place
+        self._sinks = sinks
+        self._warn = warn
+        self._prepared = 0  # the last epoch whose files were validated by ``Sink.prepare``
+
+    def keep(self, record: Checkpoint) -> list[said.Event]:
+        """Store a checkpoint's record, if its output can be committed; returns the event for the controller.
+
+        Raises:
+            PlaceHeldError: another process has resumed the run.
+        """
+        for sink, files in record.sinks.items():
+            try:
+                self._sinks[sink].prepare(files)
+            except SinkError as error:
+                self.failure = f"sink {sink} could not commit epoch {record.epoch}: {error}"
+                kept = said.CheckpointKept(record.epoch, self.failure)
+                if isinstance(error, ColumnError):
+                    return [said.ColumnRefused(sink, error.column, error.before, self.failure), kept]
+                return [kept, said.StopRequested()]
+        self._prepared = record.epoch
+        try:
+            self._place.keep(record)
+        except PlaceHeldError:
+            raise
+        except CheckpointError as error:
+            return [said.CheckpointKept(record.epoch, str(error))]
+        return [said.CheckpointKept(record.epoch)]
+
+    def commit(self, epoch: int, files: Mapping[str, tuple[str, ...]]) -> list[said.Event]:
+        """Commit the files of an epoch; a failure stops the run.
+
+        Args:
+            epoch: number of the commit.
+            files: sink to names of files.
+
+        Returns:
+            The events for the controller; empty if all sinks have committed.
+        """
+        failed: list[said.Event] = []
+        for sink, names in files.items():
+            try:
+                if epoch != self._prepared:
+                    self._sinks[sink].prepare(names)
+                self._sinks[sink].commit(epoch, names)
+            except FriesError as error:
+                self.failure = f"sink {sink} could not commit epoch {epoch}: {error}"
+                failed.append(said.StopRequested())
+        return failed
+
+    def begin(self, incarnation: int) -> None:
+        """Begin a new attempt from the last checkpoint; output that could not be committed is produced again.
+
+        Raises:
+            CheckpointError: the store cannot be written, or another process has taken it over.
+        """
+        self._place.begin(incarnation)
+        self.failure = ""
+
+    def tidy(self) -> None:
+        """Delete old checkpoints; a failure is only a warning."""
+        try:
+            self._place.tidy()
+        except CheckpointError as error:
+            self._warn(str(error))
+
+    def end(self) -> None:
+        """Delete uncommitted files, unless another attempt may still commit them, and release the store.
+
+        If the release cannot be written, other processes can resume the run only after this process has ended.
+        """
+        if not self.failure and self._place.is_own:
+            for name, sink in self._sinks.items():
+                try:
+                    sink.discard(self._place.incarnation, self._place.doubtful)
+                except SinkError as error:
+                    self._warn(f"uncommitted parts of sink {name} are left behind: {error}")
+        try:
+            self._place.release()
+        except CheckpointError as error:
+            self._warn(str(error))

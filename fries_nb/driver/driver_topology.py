@@ -1,0 +1,160 @@
+"""The topology of a region as its driver carries it out: hosts are started, told of each epoch, and released.
+
+    instruction       to the members                   to new hosts
+    StartHosts        -                                Spark starts them
+    ChangeTopology    Extend                           TakePart, once a member has told the configuration in effect
+    TopologyChanged   Go                               Go
+    ReleaseHosts      HostsLeft; Leave, to those       Leave, or Spark cancels them
+
+The configuration (the changes that each operator has applied) is asked of host 0, which has the first worker of every
+operator; it does not change meanwhile, since nothing else is under way.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from msgspec import structs
+
+from fries_nb.controller.events import ChangeTopology, Recover, ReleaseHosts, StartHosts, TopologyChanged
+from fries_nb.driver.tracing import Trace
+from fries_nb.host.region_spec import RegionSpec
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.topology import Topology
+from fries_nb.transport.envelopes import Configured, ControllerMessage, Extend, Go, Hello, HostsLeft, Leave, TakePart
+
+
+class GrowingJob(Protocol):
+    """The Spark jobs of the hosts; see ``stage``."""
+
+    def grow(self, region: RegionSpec, hosts: tuple[int, ...]) -> None:
+        """Submit further hosts, with these indices."""
+
+    def let_go(self, hosts: tuple[int, ...]) -> None:
+        """Expect the end of these hosts, and cancel them if they do not run yet."""
+
+
+class DriverTopology:
+    """The topology of the current incarnation; called from the driver's thread.
+
+    Args:
+        region: the specification of the region.
+        stage: starts and cancels hosts.
+        send: sends a message to a host's connection.
+        peers: host to its connection, for all hosts that have said hello; released ones are removed.
+        hosts: the hello of each of them; released ones are removed.
+        trace: the audit trace.
+    """
+
+    def __init__(
+        self,
+        region: RegionSpec,
+        stage: GrowingJob,
+        send: Callable[[bytes, ControllerMessage], None],
+        peers: dict[int, bytes],
+        hosts: dict[int, Hello],
+        trace: Trace,
+    ) -> None:
+        self._stage = stage
+        self._send = send
+        self._peers = peers
+        self._hosts = hosts
+        self._trace = trace
+        self._begin(region)
+
+    def restarted(self, region: RegionSpec, order: Recover) -> RegionSpec:
+        """The specification of the next incarnation, which begins with its first topology."""
+        again = replace(
+            region,
+            incarnation=order.incarnation,
+            restoration=order.restoration,
+            graph=self._settled.graph,
+            sources={
+                name: replace(plan, rate=order.rates.get(name, plan.rate)) for name, plan in region.sources.items()
+            },
+            options=replace(region.options, hosts=order.hosts),
+        )
+        self._begin(again)
+        return again
+
+    def _begin(self, region: RegionSpec) -> None:
+        self._settled = self._current = region.topology
+        self._epochs = [self._current]
+        self._graph = region.graph
+        self._members = frozenset(range(region.options.hosts))
+        self._joining: tuple[Extend, ChangeTopology] | None = None
+
+    @property
+    def traced(self) -> dict[str, int]:
+        """Operator to the number of its workers in the trace: those of now, and earlier ones that have left records."""
+        workers = self._trace.workers() | self._settled.placement.keys()
+        return {name: sum(worker.operator == name for worker in workers) for name in self._graph.by_name}
+
+    def host_of(self, worker: WorkerId) -> int:
+        """The host that runs a worker, even if the topology that is being adopted lacks it."""
+        topology = self._current if worker in self._current.placement else self._settled
+        return topology.host_of(worker)
+
+    def carry_out(
+        self, instruction: StartHosts | ReleaseHosts | ChangeTopology | TopologyChanged, region: RegionSpec
+    ) -> None:
+        """Carry out an instruction.
+
+        Args:
+            instruction: the instruction.
+            region: the specification of the region now.
+        """
+        match instruction:
+            case StartHosts():
+                self._stage.grow(region, instruction.hosts)
+            case ReleaseHosts():
+                self._release(instruction.hosts, instruction.reason)
+            case ChangeTopology():
+                self._change(instruction)
+            case TopologyChanged():
+                self._changed(instruction.topology)
+
+    def _change(self, order: ChangeTopology) -> None:
+        self._current = order.topology.resized(self._graph)
+        self._epochs.append(self._current)
+        joining = self._peers.keys() - self._members
+        epochs = pickle.dumps([replace(epoch) for epoch in self._epochs])  # without what was derived from them
+        addresses = {host: hello.data_address for host, hello in sorted(self._hosts.items())}
+        extend = Extend(epochs, addresses, tuple(sorted(order.lost)))
+        asking = structs.replace(extend, asks=bool(joining))
+        for host in self._peers.keys() & self._members:
+            self._send(self._peers[host], asking if host == 0 else extend)
+        if joining:
+            self._joining = extend, order
+
+    def configured(self, answer: Configured) -> None:
+        """Let new hosts take part, with the configuration that a member has told."""
+        if self._joining is not None:
+            (extend, order), self._joining = self._joining, None
+            for host in sorted(self._peers.keys() - self._members):
+                here = {worker for worker, at in self._current.placement.items() if at == host}
+                earlier = tuple(item for item in self._trace.earlier().items() if item[0] in here)
+                part = TakePart(extend, order.decided, answer.configurations, order.issued, earlier)
+                self._send(self._peers[host], part)
+
+    def _changed(self, topology: Topology) -> None:
+        self._trace.leave(self._settled.placement.keys() - topology.placement.keys())
+        self._settled = topology.resized(self._graph)
+        self._members = frozenset(self._peers)
+        self._tell(Go(topology.epoch))
+
+    def _release(self, hosts: tuple[int, ...], reason: str) -> None:
+        for host in hosts:
+            self._hosts.pop(host, None)
+            if (peer := self._peers.pop(host, None)) is not None:
+                self._send(peer, Leave(reason, hosts))
+        self._stage.let_go(hosts)
+        self._members = self._members.difference(hosts)
+        self._tell(HostsLeft(hosts))
+
+    def _tell(self, message: ControllerMessage) -> None:
+        for peer in self._peers.values():
+            self._send(peer, message)

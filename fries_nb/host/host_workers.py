@@ -1,0 +1,349 @@
+"""Construction of a host's workers: functions are unpickled and opened, and state is restored.
+
+Both shells make workers here, and pass in what differs between them: the clock, and where waiting batches are spilled.
+
+>>> import cloudpickle
+>>> from fries_nb.dataflow.graph import Graph, Operator
+>>> from fries_nb.protocol.topology import Topology
+>>> from fries_nb.protocol.topology import wirings_of
+>>> topology = Topology.dealt(Graph("one", (Operator("A", function=dict),), ()), hosts=1)
+>>> assembly = Assembly(Restoration(None), {}, {"A": cloudpickle.dumps(dict)}, letters=(), window=1000, clock=lambda: 0)
+>>> [worker] = [assembly.worker(wiring) for wiring in wirings_of(topology, host=0)]
+>>> worker.instances[0].worker, worker.instances[0].function
+(WorkerId(operator='A', index=0), <class 'dict'>)
+
+Assembly of the workers of one host: wired, with open functions, restored state, open sinks and readers.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import msgspec
+
+from fries_nb.connectors.sink import OpenSinks
+from fries_nb.connectors.source import restored_positions
+from fries_nb.connectors.worker_reader import WorkerReader, open_reader
+from fries_nb.dataflow.graph import Operator
+from fries_nb.errors import CheckpointError, FriesError, OperatorError, exception_text
+from fries_nb.host.hosted_worker import HostedWorker
+from fries_nb.host.region_spec import RegionSpec
+from fries_nb.operators.dry_run import open_function
+from fries_nb.operators.failures import FAILURES, failure
+from fries_nb.operators.instance import Instance
+from fries_nb.operators.state import Definitions, Recipe, gathered
+from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.protocol.checkpoints import CommittedChange, Configuration, Restoration, Snapshot
+from fries_nb.protocol.messages import Failed, WorkerId
+from fries_nb.protocol.progress_locations import Watermarks
+from fries_nb.protocol.topology import Topology, Wiring, wirings_of
+from fries_nb.protocol.trace import EarlierRecords
+from fries_nb.storage.snapshot_files import read_snapshots, spilled
+from fries_nb.transport.envelopes import TakePart
+from fries_nb.worker.events import Instruction
+from fries_nb.worker.loop_head import HeadWorker
+from fries_nb.worker.snapshot import restore, restore_ended
+from fries_nb.worker.versions import Spill
+from fries_nb.worker.worker import Worker
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Makes the workers of one host in one incarnation.
+
+    Attributes:
+        restoration: the state from which the incarnation starts.
+        snapshots: operator worker to its snapshot; ``None`` for a worker that had ended.
+        payloads: operator to its pickled function, for operators that have one.
+        letters: the operators that write dead letters.
+        window: maximum number of bytes in transit to a worker on each channel.
+        clock: returns nanoseconds since the Unix epoch.
+        audit: whether every data operation is recorded.
+        spill: moves batches that wait for a tagged change out of memory.
+        earlier: worker to the records that the trace holds of earlier workers of its index, if there were any.
+        progress: the dataflow as progress sees it; or how watermarks are made, if times travel in-band; ``None`` if
+            progress is not tracked.
+    """
+
+    restoration: Restoration
+    snapshots: Mapping[WorkerId, Snapshot | None]
+    payloads: Mapping[str, bytes]
+    letters: Collection[str]
+    window: int
+    clock: Callable[[], int]
+    audit: bool = False
+    spill: Spill = list
+    progress: ProgressGraph | Watermarks | None = None
+    earlier: Mapping[WorkerId, EarlierRecords] = field(default_factory=dict)
+
+    def worker(self, wiring: Wiring) -> Worker:
+        """Make a worker, restored from its snapshots.
+
+        Raises:
+            OperatorError: the user's code failed: a function cannot be unpickled or opened, a state cannot be restored.
+        """
+        instances = [self._instance(operator, wiring.index) for operator in wiring.chain]
+        for instance in instances:
+            self._restore(instance)
+        return self._connected(wiring, instances, self.snapshots.get(instances[-1].worker), 0)
+
+    def newcomer(
+        self,
+        wiring: Wiring,
+        running: Mapping[str, Configuration],
+        decided: Sequence[CommittedChange],
+        issued: int,
+    ) -> Worker:
+        """Make an idle worker that is added to a running dataflow: without state, with the current functions.
+
+        Args:
+            wiring: the new worker's wiring.
+            running: operator to the configuration of its other workers.
+            decided: all changes in effect, in order.
+            issued: id of the last marker that was issued.
+
+        Raises:
+            OperatorError: see ``worker``.
+        """
+        instances = [self._instance(operator, wiring.index) for operator in wiring.chain]
+        for instance in instances:
+            name = instance.worker.operator
+            snapshot = Snapshot(name, wiring.index, 0, running[name].applied, version=running[name].version)
+            restore(instance, self._continued(instance, snapshot), decided)
+            self._agree(instance)
+            self._log_switches(instance, running[name].applied, decided)
+        return self._connected(wiring, instances, snapshot, issued)
+
+    def _connected(
+        self, wiring: Wiring, instances: Sequence[Instance], snapshot: Snapshot | None, issued: int
+    ) -> Worker:
+        made = HeadWorker if wiring.feedback else Worker
+        worker = made(wiring, instances, self.window, self.clock, snapshot, self.spill, issued, self.progress)
+        if wiring.id.operator in self.restoration.closed:
+            worker.close(self.restoration.closed)
+        return worker
+
+    def _instance(self, operator: Operator, index: int) -> Instance:
+        instance = Instance(WorkerId(operator.name, index), operator, None, self.audit)
+        if (payload := self.payloads.get(operator.name)) is not None:
+            try:
+                with gathered() as definitions:
+                    instance.function = pickle.loads(payload)
+                instance.recreate = Recipe(partial(pickle.loads, payload), definitions)
+                open_function(instance.function)
+            except FAILURES as error:
+                told = failure(instance, error)
+                message = f"{operator.name} failed in open(): {exception_text(error)}"
+                raise OperatorError(message, operator.name, told.details) from error
+        instance.has_dead_letters = operator.name in self.letters
+        return instance
+
+    def _restore(self, instance: Instance) -> None:
+        snapshot, checkpoint = self.snapshots.get(instance.worker), self.restoration.checkpoint
+        if snapshot is None and checkpoint is not None:
+            restore_ended(instance, checkpoint)
+        else:
+            deferred = self.restoration.deferred if instance.worker.operator in self.restoration.closed else ()
+            restore(instance, self._continued(instance, snapshot), self.restoration.decided, deferred)
+            if snapshot is not None and not any(snapshot.traced):  # it has the bins of others, and no records
+                self._log_switches(instance, snapshot.applied, self.restoration.decided)
+        self._agree(instance)
+
+    def _log_switches(
+        self, instance: Instance, applied: Collection[str], decided: Sequence[CommittedChange]
+    ) -> None:
+        """Log that a worker without records has switched to those of the applied changes that are its operator's."""
+        if self.audit:
+            instance.log.began_with(_switches(instance.worker.operator, applied, decided))
+
+    def _continued(self, instance: Instance, snapshot: Snapshot | None) -> Snapshot | None:
+        """The snapshot, with the record counts at which the instance continues the records of earlier workers."""
+        if (earlier := self.earlier.get(instance.worker)) is None:
+            return snapshot
+        instance.log.known = frozenset(earlier.updated)
+        return msgspec.structs.replace(snapshot or Snapshot(*instance.worker, processed=0), traced=earlier.counts)
+
+    def _agree(self, instance: Instance) -> None:
+        if columns := self.restoration.columns.get(instance.worker.operator):
+            instance.agree(columns)
+
+
+def _switches(operator: str, applied: Collection[str], decided: Sequence[CommittedChange]) -> list[str]:
+    """Those of the applied changes that have replaced the function of an operator, in order.
+
+    Decisions that no restart needs are forgotten; what a worker has applied of them, it has switched to.
+    """
+    replaced = {change.change for change in decided if operator in change.targets}
+    replaced |= {change.change for change in decided if change.undoes in replaced}
+    others = {change.change for change in decided} - replaced
+    return [change for change in applied if change not in others]
+
+
+def configuration_of(worker: Worker) -> dict[str, Configuration]:
+    """Operator to its configuration, for all operators of a worker; no change is under way."""
+    return {one.worker.operator: Configuration(one.applied, worker.version) for one in worker.instances}
+
+
+SMALLEST_WINDOW = 64 * 1024
+"""Minimum credit window of a channel in bytes, even if all windows together then exceed the host's budget."""
+
+
+@dataclass
+class HostWorkers:
+    """The workers of one host.
+
+    Attributes:
+        topology: the topology, with the host's own copies of functions.
+        workers: operator's worker to the worker that runs it; those of a chain are one.
+        failures: the workers that could not be made, for the controller.
+        definitions: see ``RegionSpec.definitions``; found by name as long as this refers to them.
+    """
+
+    topology: Topology
+    workers: dict[WorkerId, HostedWorker] = field(default_factory=dict)
+    failures: list[Failed] = field(default_factory=list)
+    definitions: Definitions = field(default_factory=dict)
+
+
+def build_workers(region: RegionSpec, host: int, carry_out: Callable[[Instruction], None]) -> HostWorkers:
+    """Make all workers of a host, without running them.
+
+    Args:
+        region: the specification of the region.
+        host: index of the host.
+        carry_out: carries out instructions of workers that concern neither readers nor sinks.
+    """
+    try:
+        graph = region.with_functions(f"host {host} ({socket.gethostname()})")
+        definitions = region.definitions()
+    except OperatorError as error:
+        return HostWorkers(region.topology, failures=[Failed(WorkerId(error.operator, 0), str(error))])
+    built = HostWorkers(region.topology.with_graph(graph), definitions=definitions)
+    wirings = list(wirings_of(built.topology, host))
+    window = _window(region, wirings)
+    try:
+        snapshots = _snapshots(region, [worker for wiring in wirings for worker in wiring.workers])
+    except CheckpointError as error:
+        return HostWorkers(built.topology, failures=[Failed(wirings[0].id, str(error))])
+    assembly = _assembly(region, window, snapshots)
+    _host(built, region, built.topology, wirings, assembly.worker, _reader, carry_out)
+    return built
+
+
+def add_workers(
+    built: HostWorkers,
+    region: RegionSpec,
+    topology: Topology,
+    host: int,
+    order: TakePart,
+    carry_out: Callable[[Instruction], None],
+) -> None:
+    """Make the workers of a host that joins a running dataflow, idle, without running them.
+
+    Args:
+        built: receives them.
+        region: the specification of the region, as it began.
+        topology: the topology in which the host takes part, with the host's own copies of functions.
+        host: index of the host.
+        order: the configuration of the running dataflow.
+        carry_out: see ``build_workers``.
+    """
+    wirings = list(wirings_of(topology, host))
+    assembly = replace(_assembly(region, _window(region, wirings), {}), earlier=dict(order.earlier))
+
+    def newcomer(wiring: Wiring) -> Worker:
+        return assembly.newcomer(wiring, order.configurations, order.decided, order.issued)
+
+    _host(built, region, topology, wirings, newcomer, _idle_reader, carry_out)
+
+
+def _window(region: RegionSpec, wirings: Sequence[Wiring]) -> int:
+    """The credit window of a channel: each may buffer so much at both ends, in the receiver's inbox and its outbox."""
+    windows = max(1, sum(len(wiring.incoming) + _out_channels(wiring) for wiring in wirings))
+    return max(SMALLEST_WINDOW, region.options.budget // windows)
+
+
+def _host(
+    built: HostWorkers,
+    region: RegionSpec,
+    topology: Topology,
+    wirings: Sequence[Wiring],
+    make: Callable[[Wiring], Worker],
+    read: Callable[[RegionSpec, Worker], WorkerReader],
+    carry_out: Callable[[Instruction], None],
+) -> None:
+    """Make the workers of these wirings, with their readers and sinks."""
+    for wiring in wirings:
+        try:
+            worker = make(wiring)
+            reader = read(region, worker) if wiring.chain[0].traits.is_source else None
+            hosted = HostedWorker(worker, carry_out, _sinks(region, worker, topology), reader)
+        except FriesError as error:
+            operator = error.operator if isinstance(error, OperatorError) else ""
+            details = error.details if isinstance(error, OperatorError) else ""
+            failed = WorkerId(operator or wiring.id.operator, wiring.index)
+            built.failures.append(Failed(failed, str(error), details))
+            continue
+        built.workers.update({instance.worker: hosted for instance in hosted.worker.instances})
+
+
+def _out_channels(wiring: Wiring) -> int:
+    return sum(len(edge.channels) for edge in wiring.edges)
+
+
+def _snapshots(region: RegionSpec, workers: Sequence[WorkerId]) -> dict[WorkerId, Snapshot | None]:
+    """Worker to the snapshot from which it is restored; ``None`` without one.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged.
+    """
+    redistribution = region.redistribution
+    needed = dict.fromkeys(each for worker in workers for each in redistribution.read_from(worker))
+    held = read_snapshots(region.snapshots, region.restoration.checkpoint, needed)
+    return {worker: redistribution.snapshot(worker, held) for worker in workers}
+
+
+def _assembly(region: RegionSpec, window: int, snapshots: Mapping[WorkerId, Snapshot | None]) -> Assembly:
+    return Assembly(
+        restoration=region.restoration,
+        snapshots=snapshots,
+        payloads=region.functions,
+        letters=region.sinks.keys() - set(region.graph.sinks),
+        window=window,
+        clock=time.time_ns,
+        audit=region.options.audit,
+        spill=spilled,
+        progress=region.progress,
+        earlier=region.earlier,
+    )
+
+
+def _sinks(region: RegionSpec, worker: Worker, topology: Topology) -> OpenSinks:
+    """The open sinks of a worker thread: that of a sink operator, and those of dead letters."""
+    sinks = region.sinks
+    writing = [instance.worker for instance in worker.instances if instance.worker.operator in sinks]
+    epochs = {one: topology.added.get(one, 1) for one in writing}
+    return OpenSinks({one: sinks[one.operator].open(one, region.incarnation, epochs[one]) for one in writing})
+
+
+def _reader(region: RegionSpec, worker: Worker) -> WorkerReader:
+    """The reader of a source's worker, at the positions of the checkpoint."""
+    [instance] = worker.instances
+    id_, workers, redistribution = instance.worker, instance.operator.workers, region.redistribution
+    plan, ended = region.sources[id_.operator], redistribution.ended(id_.operator)
+    known, then = instance.positions, redistribution.readers_then(id_.operator)
+    instance.positions = restored_positions(plan.splits, id_.index, workers, known, ended, then)
+    number = region.graph.sources.index(id_.operator)
+    return open_reader(plan, id_, workers, number, region.options.audit, instance.positions, instance.bounds)
+
+
+def _idle_reader(region: RegionSpec, worker: Worker) -> WorkerReader:
+    """The reader of a source's worker that joins a running dataflow, and has no splits yet."""
+    id_ = worker.wiring.id
+    number = region.graph.sources.index(id_.operator)
+    return open_reader(region.sources[id_.operator], id_, 0, number, region.options.audit)

@@ -1,0 +1,307 @@
+"""A worker of a host, with its mailbox, its reader if it is a source, and its sinks.
+
+Any thread may ``post`` an event. Only the thread that holds ``owner`` runs the worker: it processes the events of the
+mailbox, supplies a source with tuples that are due, processes one slice, and carries out the instructions. A turn is
+short, so that a loop can run many workers (see ``host_loop``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from fries_nb.connectors.sink import OpenSinks
+from fries_nb.connectors.worker_reader import WorkerReader
+from fries_nb.dataflow.traits import Execution
+from fries_nb.errors import FriesError, exception_text
+from fries_nb.operators.failures import dead_letter
+from fries_nb.progress.change_batch import CountChanges
+from fries_nb.protocol.checkpoints import Reading
+from fries_nb.protocol.messages import AdoptSplits, Data, Drain, Failed, SetRate, SplitsRead
+from fries_nb.worker.events import (
+    Arrived,
+    ClosePart,
+    Event,
+    GiveUpSplits,
+    Instruction,
+    Supplied,
+    TellController,
+    ToReader,
+    WorkerTick,
+    Write,
+)
+from fries_nb.worker.rota import AHEAD_BYTES
+from fries_nb.worker.worker import Worker
+
+READ_LIMIT = 16_384
+"""Maximum number of tuples that a source takes from its reader at a time."""
+READ_AHEAD_LIMIT = 512
+"""The same for a source that must not read far ahead of the sinks: it is held back between two batches."""
+NO_ROWS = pa.RecordBatch.from_pylist([])
+DUE = 0
+"""A time that has passed: the source is to be read at once."""
+
+
+class HostedWorker:
+    """One worker of a host.
+
+    Args:
+        worker: the worker.
+        carry_out: carries out instructions that concern neither reader nor sinks; called by the owner.
+        sinks: writers of the worker's sink, and of its operators with dead letters.
+        reader: the reader of a source.
+
+    Attributes:
+        owner: held by the thread that runs the worker.
+        awake: whether the worker is to be run; set by posting threads, cleared before a turn.
+        failed: whether an internal error has ended the worker.
+        turns: number of its turns beside other workers.
+        rerouted: passes an event on, if another worker runs its operator by now; set once the chain has changed.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        carry_out: Callable[[Instruction], None],
+        sinks: OpenSinks,
+        reader: WorkerReader | None = None,
+    ) -> None:
+        self.worker = worker
+        self.owner = threading.Lock()
+        self.awake = False
+        self.failed = False
+        self.turns = 0
+        self.rerouted: Callable[[HostedWorker, Event], bool] | None = None
+        self._carry_out = carry_out
+        self._sinks = sinks
+        self._reader = reader
+        self._due_ns: int | None = DUE
+        self._last_reading: Reading | None = None
+        self._events: deque[Event] = deque()
+        self._asked = False  # to report, and it has not yet
+        self._reporting = threading.Lock()
+        self._draining = self._has_read = False
+
+    @property
+    def name(self) -> str:
+        """Name for threads and reports."""
+        return f"fries-{self.worker.wiring.id}"
+
+    @property
+    def execution(self) -> Execution:
+        """How its first operator is executed: a reader, a writer, or functions of the user."""
+        return self.worker.instances[0].operator.traits.execution
+
+    @property
+    def buffers(self) -> bool:
+        """Whether tuples wait in its output buffers for a flush."""
+        return self.worker.outbox.buffered
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether frames wait for credit; to be read by any thread, after it has posted the credit."""
+        return self.worker.outbox.blocked
+
+    @property
+    def awaits_credit(self) -> bool:
+        """Whether credit that was posted to it has to wake it.
+
+        That is so if frames wait for it, or if another worker may run its operators by now: a thread that found this
+        one before its chain changed may post to it later.
+        """
+        return self.is_blocked or self.rerouted is not None
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether its receivers have much to process, so that they should be served first; see ``rota``."""
+        return self.worker.outbox.outstanding > AHEAD_BYTES
+
+    @property
+    def due_ns(self) -> int | None:
+        """Time at which a source is to be read, in nanoseconds since the Unix epoch; ``None`` if not by itself."""
+        return self._due_ns if self._reader is not None and self.worker.wants_input else None
+
+    def post(self, event: Event) -> None:
+        """Append an event to the mailbox, from any thread."""
+        self._events.append(event)
+
+    def ask_report(self) -> bool:
+        """Ask for a report, from any thread; returns whether the worker is to be woken for it.
+
+        A worker that has not answered the last request is inside a call, or waits for its turn: what is known from
+        outside is reported in its place. Its own report follows, so it cannot be overtaken by an older one.
+        """
+        with self._reporting:
+            if not self._asked:
+                self._asked = True
+                self.post(WorkerTick())
+                return True
+            arrived = [one.frame for one in list(self._events) if isinstance(one, Arrived)]
+            for report in self.worker.reports_inside([frame for frame in arrived if isinstance(frame, Data)]):
+                self._carry_out(TellController(report))
+            return False
+
+    def introduce(self) -> CountChanges:
+        """Begin to count progress; returns the first counts. Called once, before the worker runs."""
+        reader = self._reader
+        return self.worker.introduce({}) if reader is None else self.worker.introduce(reader.bounds, reader.ahead_ticks)
+
+    # ---- called by the owner
+
+    def merge(self, other: HostedWorker) -> None:
+        """Take over the sinks of a worker whose operators this one runs from now on."""
+        self._sinks.merge(other._sinks)
+
+    def split_off(self, rest: Worker) -> HostedWorker:
+        """The host's worker for the last operators of this one's chain, which takes over their sinks."""
+        return HostedWorker(rest, self._carry_out, self._sinks.part(rest.wiring.workers))
+
+    def process(self) -> None:
+        """Process the events of the mailbox, and carry out what follows."""
+        self._guarded(self._process_events)
+
+    def turn(self) -> bool:
+        """Process the events of the mailbox and one slice of tuples; returns whether there may be more to do."""
+        return self._guarded(self._turn)
+
+    def flush(self) -> int:
+        """Send what is buffered; returns the number of frames."""
+        flushed = self.worker.outbox.flush()
+        self._guarded(self._settle)
+        return flushed
+
+    def finish(self) -> None:
+        """Report the rest of the measurements and of the trace, and release what the reader holds; the last call."""
+        self.post(WorkerTick())
+        self.process()
+        self._close_reader()
+
+    def fail(self, error: BaseException) -> None:
+        """Report an internal error, or one of the user's code, which fails the run; the worker is not run again."""
+        self.failed = True
+        worker = self.worker.wiring.id
+        if isinstance(error, FriesError):
+            self._carry_out(TellController(Failed(worker, str(error))))
+        else:
+            details = "".join(traceback.format_exception(error))
+            told = f"{worker.operator} failed: {exception_text(error)}"
+            self._carry_out(TellController(Failed(worker, told, details)))
+
+    def _close_reader(self) -> None:
+        """Read no more; an error of the user's own reader fails the run, though it has read all that it should."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            self._last_reading = reader.reading(time.time_ns()) if reader.exhausted else None
+            try:
+                reader.close()
+            except BaseException as error:  # noqa: BLE001 - so must a user's sys.exit()
+                self.fail(error)
+
+    def _guarded(self, step: Callable[[], bool | None]) -> bool:
+        if self.failed:
+            self._events.clear()
+            return False
+        try:
+            return bool(step())
+        except BaseException as error:  # noqa: BLE001 - so must a user's sys.exit()
+            self.fail(error)
+            return False
+
+    def _turn(self) -> bool:
+        self._process_events()  # the answer to a fast control message does not wait for the next tuple
+        self._feed()
+        busy = self.worker.run()
+        self._settle()
+        return busy or self.due_ns == DUE
+
+    def _process_events(self) -> None:
+        while self._events:
+            self._handle(self._events.popleft())
+        self._settle()
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, WorkerTick):
+            reader = self._reader
+            event = WorkerTick(self._last_reading if reader is None else reader.reading(time.time_ns()))
+            with self._reporting:
+                self._asked = False
+                self._pass(event)
+        else:
+            self._pass(event)
+
+    def _pass(self, event: Event) -> None:
+        if self.rerouted is None or not self.rerouted(self, event):
+            self.worker.handle(event)
+
+    def _settle(self) -> None:
+        """Carry out the instructions; if frames wait, also process credit that was posted before they did.
+
+        Such credit did not wake the worker. It is seen here, since events are looked at after the frames began to wait.
+        """
+        self._carry_out_all()
+        while self._events and self.is_blocked:
+            self._handle(self._events.popleft())
+            self._carry_out_all()
+
+    def _carry_out_all(self) -> None:
+        while instructions := self.worker.take():
+            for instruction in instructions:
+                if isinstance(instruction, ToReader):
+                    self._control_reader(instruction.control)
+                elif isinstance(instruction, Write | ClosePart):
+                    self._write(instruction)
+                else:
+                    self._carry_out(instruction)
+
+    def _write(self, instruction: Write | ClosePart) -> None:
+        for effect in self._sinks.carry_out(instruction):
+            if isinstance(effect, TellController):
+                self._carry_out(effect)
+            else:
+                self.worker.handle(effect)
+
+    def _control_reader(self, control: SetRate | Drain | GiveUpSplits | AdoptSplits) -> None:
+        self._due_ns, now = DUE, time.time_ns()
+        if isinstance(control, Drain):
+            self._draining = True
+        elif self._reader is None:
+            return
+        elif isinstance(control, SetRate):
+            self._reader.set_rate(control.rate, now)
+        elif isinstance(control, GiveUpSplits):
+            self._reader.give_up(control.splits, now)
+        else:
+            self._has_read = False
+            if control.rate is not None:
+                self._reader.set_rate(control.rate, now)
+            self._reader.adopt(control.positions, now)
+
+    def _feed(self) -> None:
+        """Supply a source's worker with tuples that are due, if it wants input."""
+        if self._reader is None or not self.worker.wants_input:
+            return
+        if self._draining:
+            self._close_reader()
+            self.worker.handle(Supplied(None))
+            return
+        if self._reader.exhausted:
+            self._due_ns = None
+            if not self._has_read:
+                self._has_read = True
+                self._carry_out(TellController(SplitsRead(self.worker.wiring.id)))
+            return
+        limit = READ_AHEAD_LIMIT if self._reader.is_limited else READ_LIMIT
+        batch, self._due_ns = self._reader.read(time.time_ns(), limit)
+        self.worker.limit_ahead(self._reader.ahead_ticks)  # known with the first row, if not before
+        me, undecoded = self.worker.wiring.id, self._reader.take_undecoded()
+        letters = tuple(Write(me, dead_letter(me, one.error, "", one.row)) for one in undecoded)
+        if batch is not None or letters:
+            reader, rows = self._reader, NO_ROWS if batch is None else batch
+            self.worker.handle(Supplied(rows, reader.moved, reader.bounds, reader.least, letters))
+        if self._due_ns is None and (batch is not None or self._reader.exhausted):
+            self._due_ns = DUE

@@ -1,0 +1,1 @@
+"""What the two sides of the protocol and all environments share: messages, frames, topology, trace, checkpoints."""

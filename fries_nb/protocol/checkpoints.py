@@ -1,0 +1,364 @@
+"""The persistent values of a run: snapshots of workers, checkpoint records, decided changes.
+
+A checkpoint is taken by a marker that passes through the whole dataflow, aligned at every worker (Carbone et al.;
+Fries, section 7.3). Each worker saves its ``Snapshot`` when it applies the marker. When all snapshots are stored, one
+``Checkpoint`` record lists them. The record is the commit point: without it the snapshots have no effect; with it the
+rows that sinks had written before the marker are output, even after a failure.
+
+A decided change is in effect even if no checkpoint follows: its ``CommittedChange`` is stored before the first fast
+control message is sent, so a worker restored from an older checkpoint switches before its first tuple.
+
+>>> import msgspec
+>>> record = Checkpoint(run="a1", epoch=3, incarnation=1, snapshots={"FM[0]": "3/FM-0"}, ended=("payments[0]",),
+...                     sinks={"scored": ("part-1",)}, decided=("u1",), workers={"FM": 1, "payments": 1})
+>>> msgspec.json.decode(msgspec.json.encode(record), type=Checkpoint) == record
+True
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from fries_nb.progress.tokens import SavedTokens
+
+EVERY_BIN = -1
+"""Stands for all bins of a worker in ``Snapshot.fired``."""
+
+
+class Position(msgspec.Struct, frozen=True):
+    """A position in a source's split.
+
+    Attributes:
+        row: number of rows of the split before it, which is the number of the next row.
+        at: what the source needs to find that row, if the number is not enough: an offset, or the name of a file; any
+            value that msgpack can encode.
+    """
+
+    row: int = 0
+    at: Any = None
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """How far one worker of a source has read.
+
+    Attributes:
+        places: where the next rows of its splits are, as text; splits that were read to their end have none.
+        behind: number of rows that are due, or known to be there, and have not been read; ``None`` if unknown.
+        behind_ns: time in nanoseconds for which the oldest of them has waited; ``None`` if unknown.
+        skipped: number of lines that it has left out, since they are no rows.
+        last_skipped: the last of them, and why it is none.
+        ended: whether it has read everything.
+    """
+
+    places: tuple[str, ...] = ()
+    behind: int | None = None
+    behind_ns: int | None = None
+    skipped: int = 0
+    last_skipped: str = ""
+    ended: bool = False
+
+
+class FeedbackCounts(msgspec.Struct, frozen=True):
+    """The feedback of a loop, as a worker of its head has counted it since it was started.
+
+    Attributes:
+        round: the largest round that a row has begun.
+        frames: number of frames that have come back.
+        rows: number of rows that have come back.
+        waiting: number of these rows that wait for the head.
+        spilled: number of their bytes that were moved to disk so far.
+    """
+
+    round: int = 0
+    frames: int = 0
+    rows: int = 0
+    waiting: int = 0
+    spilled: int = 0
+
+
+class LoggedFrame(msgspec.Struct, frozen=True):
+    """A frame that was on a loop's feedback channel at a checkpoint's marker; the restored head takes it first.
+
+    Attributes:
+        sender: the operator that sent it.
+        rows: its batch, as an Arrow IPC stream.
+        timestamp: see ``frames.Data``.
+        version: see ``frames.Data``.
+    """
+
+    sender: str
+    rows: bytes
+    timestamp: tuple[int, ...] = ()
+    version: int = 0
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The state of one worker of one operator at a checkpoint's marker, independent of chaining.
+
+    Attributes:
+        operator: name of the operator.
+        index: index of the parallel instance.
+        processed: number of tuples that it has processed since the beginning of the run.
+        applied: the changes that it has switched to, in order.
+        bins: bin number to the pickled dict from key to state, in the form of the last applied change.
+        traced: under audit, the record counts so far (``fries_nb.protocol.trace.Counts``).
+        positions: for a source, split number to position; ``None`` for a split that was read completely. Splits that
+            have not been started are omitted.
+        bounds: for a source whose rows have times, split number to the lower bound of the times of its unread rows.
+        round_robin_positions: for each rebalancing out-edge, by receiver, the index of the next worker.
+        version: number of tagged changes that have been applied (see ``messages.Data``).
+        agenda: for a timed operator, bin number to the pickled entries of its keys.
+        tokens: for a timed operator, bin number to its tokens.
+        fired: for a timed operator, the bin, or ``EVERY_BIN``, to how far entries have fired: ``(t, *rounds)``.
+        came: for a timed operator, the serialized Arrow schema of its input; empty if nothing came.
+        feedback: for a loop's head, the frames on its feedback channels, in order of each.
+        needs: the user's definitions that ``bins`` need to be unpickled: module and qualified name of each.
+    """
+
+    operator: str
+    index: int
+    processed: int
+    applied: tuple[str, ...] = ()
+    bins: dict[int, bytes] = {}
+    traced: tuple[int, int, int] = (0, 0, 0)
+    positions: dict[int, Position | None] = {}
+    bounds: dict[int, int] = {}
+    round_robin_positions: dict[str, int] = {}
+    version: int = 0
+    agenda: dict[int, bytes] = {}
+    tokens: dict[int, SavedTokens] = {}
+    fired: dict[int, tuple[tuple[int, ...], ...]] = {}
+    came: bytes = b""
+    feedback: tuple[LoggedFrame, ...] = ()
+    needs: tuple[tuple[str, str], ...] = ()
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """The configuration of an operator in a running dataflow, for a worker that is added.
+
+    Attributes:
+        applied: the changes that its workers have switched to, in order.
+        version: number of tagged changes that they have applied.
+    """
+
+    applied: tuple[str, ...] = ()
+    version: int = 0
+
+
+class CommittedChange(msgspec.Struct, frozen=True):
+    """A decided change, which is carried out even after failures.
+
+    A second entry of a change, without payloads, revokes it: all of its workers ended before it reached them, so it had
+    no effect, and must have none after a restart.
+
+    Attributes:
+        change: id of the change.
+        scheduler: the scheduler that planned it.
+        components: the operators of each component of its covering.
+        payloads: target operator to the cloudpickled ``fries_nb.Update``.
+        incarnation: the incarnation in which it was decided.
+        before: id of an earlier change that is ordered after this one; empty if this one is the last so far.
+        undoes: id of an earlier change that this one rolls back: its targets run their previous functions again, and no
+            payload is sent. Empty if it is no automatic rollback.
+        aside: whether it went to the workers of its operator only, as the fix of a paused operator.
+        superseded: the targets whose payloads are kept no more; see ``without_superseded``.
+        number: its place among the decisions of the run, from 1; 0 before it has one.
+    """
+
+    change: str
+    scheduler: str
+    components: tuple[tuple[str, ...], ...]
+    payloads: dict[str, bytes]
+    incarnation: int = 1
+    before: str = ""
+    undoes: str = ""
+    aside: bool = False
+    superseded: tuple[str, ...] = ()
+    number: int = 0
+
+    @property
+    def targets(self) -> frozenset[str]:
+        """The operators whose function it has replaced; none for a rollback, which has those of what it undoes."""
+        return frozenset((*self.payloads, *self.superseded))
+
+
+def in_effect(decided: Iterable[CommittedChange], since: Checkpoint | None = None) -> tuple[CommittedChange, ...]:
+    """The changes that were decided and not revoked, in the order in which they take effect.
+
+    Args:
+        decided: the decisions, in the order in which they were made.
+        since: the checkpoint to start from; changes that were forgotten before it are left out.
+
+    >>> first = CommittedChange("u1", "fries", (), {"FM": b"code"})
+    >>> second = CommittedChange("u2", "fries", (), {"FC": b"code"})
+    >>> [change.change for change in in_effect((first, second, CommittedChange("u1", "fries", (), {})))]
+    ['u2']
+    >>> fix = CommittedChange("u3", "fries", (), {"FC": b"code"}, before="u2")
+    >>> [change.change for change in in_effect((first, second, fix))]
+    ['u1', 'u3', 'u2']
+    """
+    entries = tuple(one for one in decided if since is None or not since.has_forgotten(one.change, one.number))
+    taken_back = {entry.change for entry in entries if not (entry.targets or entry.undoes)}
+    ordered: list[CommittedChange] = []
+    for entry in entries:
+        if entry.change not in taken_back:
+            insert_decided(ordered, entry)
+    return tuple(ordered)
+
+
+def insert_decided(ordered: list[CommittedChange], entry: CommittedChange) -> None:
+    """Insert a decision before the change named in its ``before``, or append it."""
+    behind = [place for place, other in enumerate(ordered) if other.change == entry.before]
+    ordered.insert(behind[0] if behind else len(ordered), entry)
+
+
+def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[str]) -> list[CommittedChange]:
+    """Remove the payloads that no worker will load after a restart, and forget changes without effect on one.
+
+    A restarted worker runs the last function of its operator, and applies to its state the changes that are not
+    ``applied`` in the checkpoint; and a guard may restore the function before the last change. So payloads are kept of
+    the last two changes in effect of each operator, and of all changes that are not applied. A change that keeps none
+    is forgotten, and so is the rollback of one; except the one with the largest number in its id, since ids are not
+    reused, and the last rollback of an operator, by whose name its function is known.
+
+    Args:
+        ordered: the decisions, in the order in which they take effect.
+        applied: ids of the changes that the last checkpoint includes.
+
+    >>> changes = [CommittedChange(f"u{number}", "fries", (), {"FM": b"code"}) for number in range(4)]
+    >>> [(change.change, len(change.payloads)) for change in without_superseded(changes, {"u0", "u1", "u2", "u3"})]
+    [('u2', 1), ('u3', 1)]
+    >>> undone = [changes[1], CommittedChange("u1.back", "fries", (), {}, undoes="u1")]
+    >>> other = CommittedChange("u2", "fries", (), {"FC": b"code"})
+    >>> [change.change for change in without_superseded([*undone, other], {"u1", "u1.back", "u2"})]
+    ['u1', 'u1.back', 'u2']
+    """
+    stacks: defaultdict[str, list[str]] = defaultdict(list)
+    needed: set[str] = set()
+    for entry in ordered:
+        if entry.change not in applied:
+            needed |= {entry.change, entry.undoes}
+        for operator in entry.payloads:
+            stacks[operator].append(entry.change)
+        for stack in stacks.values():
+            if entry.undoes in stack:  # a rollback also removes fixes after the change, and restores what ran before it
+                del stack[stack.index(entry.undoes) :]
+    kept: list[CommittedChange] = []
+    for entry in ordered:
+        payloads = {
+            operator: payload
+            for operator, payload in entry.payloads.items()
+            if entry.change in needed or entry.change in stacks[operator][-2:]
+        }
+        gone = entry.payloads.keys() - payloads.keys()
+        kept.append(replace(entry, payloads=payloads, superseded=(*entry.superseded, *sorted(gone))) if gone else entry)
+    last = max((number_of(entry.change) for entry in kept), default=0)
+    known = {
+        entry.change
+        for entry in kept
+        if not entry.undoes and (entry.payloads or entry.change not in applied or number_of(entry.change) == last)
+    }
+    known |= {undone for entry in _last_of_each(kept) if (undone := entry.undoes)}
+    known |= {entry.change for entry in kept if entry.undoes and (entry.undoes in known or entry.change not in applied)}
+    return [entry for entry in kept if entry.change in known]
+
+
+def _last_of_each(ordered: Sequence[CommittedChange]) -> list[CommittedChange]:
+    """The last change of each operator; a rollback changes the operators of the change that it undoes."""
+    targets: dict[str, frozenset[str]] = {}
+    last: dict[str, CommittedChange] = {}
+    for entry in ordered:
+        targets[entry.change] = entry.targets | targets.get(entry.undoes, frozenset())
+        last |= dict.fromkeys(targets[entry.change], entry)
+    return list(last.values())
+
+
+def number_of(change: str) -> int:
+    """The number in a change's id: that of ``u7``, and of ``u7.back``, its rollback by a guard; 0 if it has none.
+
+    >>> number_of("u7"), number_of("u7.back"), number_of("first")
+    (7, 7, 0)
+    """
+    digits = change.removeprefix("u").partition(".")[0]
+    return int(digits) if digits.isdigit() else 0
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """The record of a complete checkpoint: a consistent cut of the whole run.
+
+    Attributes:
+        run: the run's id, unchanged when it is resumed.
+        epoch: number of the checkpoint, and of the sinks' commit.
+        incarnation: the incarnation that took it.
+        snapshots: worker (``FM[0]``) to the name of the file that holds its snapshot.
+        ended: workers that had ended before the marker, and need no state.
+        sinks: sink (or operator with dead letters) to the files of this commit.
+        decided: the changes applied by then, in order, without those that were forgotten; see ``without_superseded``.
+        decisions: number of the last decision by then.
+        workers: operator to its number of workers; the run may be resumed with another one.
+        tables: keyed operator to the owner of each bin (see ``protocol.partitioning``), if its bins were not dealt
+            evenly to all of its workers.
+        readers: source to the number of its workers to which its splits were dealt, the first ones, if not to all.
+        logged: the heads of loops whose snapshots hold frames of feedback channels.
+        needs: operator to the user's definitions that its state needs: module and qualified name of each.
+    """
+
+    run: str
+    epoch: int
+    incarnation: int
+    snapshots: dict[str, str]
+    ended: tuple[str, ...] = ()
+    sinks: dict[str, tuple[str, ...]] = {}
+    decided: tuple[str, ...] = ()
+    workers: dict[str, int] = {}
+    tables: dict[str, bytes] = {}
+    readers: dict[str, int] = {}
+    logged: tuple[str, ...] = ()
+    decisions: int = 0
+    needs: dict[str, tuple[tuple[str, str], ...]] = {}
+
+    def has_forgotten(self, change: str, number: int) -> bool:
+        """Whether a change, by the number of its decision, was forgotten by then, so that a restart ignores it."""
+        return number <= self.decisions and change not in self.decided
+
+    def had_ended(self, operator: str, index: int, workers: int) -> bool:
+        """Whether a worker is restored as ended: it had, or all workers of its operator had if they were more or fewer.
+
+        Args:
+            operator: its operator.
+            index: its index.
+            workers: the number of workers of the operator that are restored.
+        """
+        then = self.workers.get(operator, workers)
+        alike = [index] if then == workers else range(then)
+        return all(f"{operator}[{each}]" in self.ended for each in alike)
+
+
+class Restoration(msgspec.Struct, frozen=True):
+    """The state from which a new incarnation starts: a checkpoint (or ``None``), and all decided changes.
+
+    A worker loads its snapshot, then applies, in order, the changes that the snapshot has not ``applied``, before it
+    processes its first tuple. Workers of ``closed`` operators start without the ``deferred`` ones.
+
+    Attributes:
+        checkpoint: the checkpoint; ``None`` for the initial state.
+        decided: the decided changes, in order.
+        columns: operator to the column types that its workers must write, as a serialized Arrow schema.
+        last_epoch: highest number of a checkpoint record, even a damaged one; it is not reused.
+        tables: keyed operator to the owner of each bin from now on, if its bins are not dealt evenly.
+        deferred: the decided changes that closed operators apply when no row is left in them, in order.
+        closed: the operators that no row enters before that; see ``BlockEntries``.
+    """
+
+    checkpoint: Checkpoint | None
+    decided: tuple[CommittedChange, ...] = ()
+    columns: dict[str, bytes] = {}
+    last_epoch: int = 0
+    tables: dict[str, bytes] = {}
+    deferred: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()

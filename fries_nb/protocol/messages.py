@@ -1,0 +1,393 @@
+"""The messages between controller and workers, as typed values.
+
+*Control* messages, from controller to worker, are never blocked by data; an ``Fcm`` is the paper's fast control message
+(Fries, definition 4.1). *Answers* go from workers to the controller. The names of ``frames`` can be imported from here.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fries_nb.protocol.checkpoints import FeedbackCounts, Position, Reading
+from fries_nb.protocol.frames import (
+    Action,
+    ApplyDeferred,
+    Attempt,
+    BlockEntries,
+    ChannelId,
+    Commit,
+    Data,
+    End,
+    Frame,
+    Hold,
+    Marker,
+    Move,
+    MovedBins,
+    MovedTimes,
+    MoveSplits,
+    Reconfigure,
+    Release,
+    Tag,
+    Watermark,
+    WorkerId,
+)  # fmt: skip
+
+__all__ = [
+    "Action", "ApplyDeferred", "Attempt", "BlockEntries", "ChannelId", "Commit", "Data", "End", "FeedbackCounts",
+    "Frame", "Hold", "Marker", "Move", "MoveSplits", "MovedBins", "MovedTimes", "Reconfigure", "Release", "Tag",
+    "Watermark", "WorkerId",
+]  # fmt: skip
+
+# ---- control, controller to worker
+
+
+class Prepare(msgspec.Struct, frozen=True, tag=True):
+    """Prepare a new function while the old one processes tuples.
+
+    Attributes:
+        change: id of the change.
+        payload: a cloudpickled ``fries_nb.Update``.
+        rehearse: whether to return recent tuples for the rehearsal of the change.
+        tagged: whether it is a multi-version change; the new function processes tuples of the next version, even before
+            the marker.
+        before: id of a change in flight that is ordered after this one; empty for none.
+        guard: id of the rollback for which the worker keeps its current configuration after its switch; empty for none.
+    """
+
+    change: str
+    payload: bytes
+    rehearse: bool = True
+    tagged: bool = False
+    before: str = ""
+    guard: str = ""
+
+
+class Rehearse(msgspec.Struct, frozen=True, tag=True):
+    """To a worker's host: run copies of a change's targets and of all operators downstream of them on recent tuples.
+
+    ``samples`` maps targets without another target upstream to their recent tuples, as returned by ``Prepared``. With
+    ``compares`` the result is compared with that of the current functions, if it gives reason to.
+    """
+
+    change: str
+    samples: dict[str, tuple[bytes, ...]]
+    compares: bool = True
+
+
+class Abort(msgspec.Struct, frozen=True, tag=True):
+    """Discard what was prepared for this change."""
+
+    change: str
+
+
+class Fcm(msgspec.Struct, frozen=True, tag=True):
+    """Fast control message: apply this marker between two tuples, as a head of its scope."""
+
+    marker: Marker
+
+
+class AdoptTopology(msgspec.Struct, frozen=True, tag=True):
+    """Switch to the channels of this epoch of the topology, which the host knows; answer with ``TopologyAdopted``."""
+
+    epoch: int
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """Discard this marker, and drop it if it arrives later."""
+
+    marker: int
+
+
+class Unguard(msgspec.Struct, frozen=True, tag=True):
+    """The guard of this change has ended: the operator's error policy applies, also to the current tuple.
+
+    If ``keeps`` is set, the worker keeps its earlier configuration, for a possible rollback.
+    """
+
+    change: str
+    keeps: bool = False
+
+
+class SetRate(msgspec.Struct, frozen=True, tag=True):
+    """To a source worker: the source's rate in tuples per second from now on; 0 pauses it.
+
+    The worker has the share of its splits.
+    """
+
+    rate: float
+
+
+class AdoptSplits(msgspec.Struct, frozen=True, tag=True):
+    """To a source worker: read these splits as well; answer with ``Installed``.
+
+    Attributes:
+        marker: id of the marker with which their earlier readers have given them up.
+        positions: split to the position to continue from; ``None`` if it was read completely.
+        rate: the source's rate in tuples per second, if it was set while the dataflow runs.
+    """
+
+    marker: int
+    positions: dict[int, Position | None]
+    rate: float | None = None
+
+
+class Drain(msgspec.Struct, frozen=True, tag=True):
+    """To a source worker: stop reading, and end the stream, since no split is left or the source is to end."""
+
+
+class EndLoop(msgspec.Struct, frozen=True, tag=True):
+    """To a worker of a loop's head, which has no forward input any more: the loop is empty, so end its body."""
+
+
+class OpenEntries(msgspec.Struct, frozen=True, tag=True):
+    """Rows may enter the worker's operator again; see ``BlockEntries``."""
+
+
+class SetChain(msgspec.Struct, frozen=True, tag=True):
+    """To an operator's worker: from it on, run these operators as one chain. Answered with ``Chained``."""
+
+    operators: tuple[str, ...]
+
+
+Control = (
+    Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain | EndLoop | OpenEntries
+    | AdoptTopology | SetChain | AdoptSplits
+)  # fmt: skip
+
+
+# ---- answers, worker to controller
+
+
+class Prepared(msgspec.Struct, frozen=True, tag=True):
+    """The worker is ready to switch, or its preparation failed.
+
+    Attributes:
+        change: id of the change.
+        worker: the worker.
+        error: why it cannot switch, in one sentence; empty if it can.
+        details: the traceback of the error from the user's first frame on.
+        samples: recent input tuples, if ``Prepare`` requested them; they can be decoded on a host only.
+    """
+
+    change: str
+    worker: WorkerId
+    error: str = ""
+    details: str = ""
+    samples: tuple[bytes, ...] = ()
+
+
+class Rehearsed(msgspec.Struct, frozen=True, tag=True):
+    """The result of a change's rehearsal on the host of this worker.
+
+    Attributes:
+        change: id of the change.
+        worker: the worker.
+        error: why the change must not be made, in one sentence; empty if it may.
+        details: the traceback of the error from the user's first frame on.
+        doubt: why the change should not be made unless it is forced, in one sentence; empty if there is no reason.
+        tuples: number of recent tuples that counted: those that the current configuration processes without an error.
+        tried: operators whose copies ran.
+        spared: costly operators that did not run, since the types of their input are unchanged.
+        unreached: operators and sinks downstream of the targets that no tuple of the rehearsal reached.
+        writes: operator to the columns that its copy wrote and their Arrow type names.
+        arriving: sink to the distinct Arrow schemas (serialized) in which rows arrived.
+        taken: sink to the schema that its worker on this host has accepted so far.
+    """
+
+    change: str
+    worker: WorkerId
+    error: str = ""
+    details: str = ""
+    doubt: str = ""
+    tuples: int = 0
+    tried: frozenset[str] = frozenset()
+    spared: frozenset[str] = frozenset()
+    unreached: frozenset[str] = frozenset()
+    writes: dict[str, dict[str, str]] = {}
+    arriving: dict[str, tuple[bytes, ...]] = {}
+    taken: dict[str, bytes] = {}
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """The worker has applied the marker and sent it on its channels in scope; to a loop's head it has come back.
+
+    Attributes:
+        marker: id of the marker.
+        worker: the worker.
+        ended: whether the worker had ended before, so that the marker had no effect on it.
+        switched: whether it was a target and now runs the new function.
+        old_tuples: number of tuples that it processed with the old function since the change was prepared.
+        files: parts that a sink closed at a commit marker.
+        read: number of tuples that a source has read before a commit marker.
+        busy: whether it held tuples when it applied an attempt's marker; ``Settled`` follows, unless it ends.
+        observed: number of frames that a loop's head took from feedback channels until the marker came back on them.
+        positions: splits that a source's worker has given up, with the positions to continue from.
+    """
+
+    marker: int
+    worker: WorkerId
+    ended: bool = False
+    switched: bool = False
+    old_tuples: int = 0
+    files: tuple[str, ...] = ()
+    read: int = 0
+    busy: bool = False
+    observed: int = 0
+    positions: dict[int, Position | None] = {}
+
+
+class SplitsRead(msgspec.Struct, frozen=True, tag=True):
+    """The source worker has read its splits completely; it ends on ``Drain``, since it may get others until then."""
+
+    worker: WorkerId
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """The worker has processed its last tuple and ended its output channels; ``files`` are a sink's remaining parts."""
+
+    worker: WorkerId
+    files: tuple[str, ...] = ()
+
+
+class InputEnded(msgspec.Struct, frozen=True, tag=True):
+    """The worker, of a loop's head, has taken the end of every forward channel; more rows come from the body alone."""
+
+    worker: WorkerId
+
+
+class Settled(msgspec.Struct, frozen=True, tag=True):
+    """The worker, which was busy when it applied the marker of an attempt, holds no tuples now."""
+
+    worker: WorkerId
+    marker: int
+
+
+class TopologyAdopted(msgspec.Struct, frozen=True, tag=True):
+    """The worker has switched to the channels of this epoch of the topology."""
+
+    epoch: int
+    worker: WorkerId
+
+
+class Installed(msgspec.Struct, frozen=True, tag=True):
+    """The worker has all that a marker moves to it: splits, or ``size`` bytes of state, (un)pickled in ``took_ns``."""
+
+    marker: int
+    worker: WorkerId
+    size: int = 0
+    took_ns: int = 0
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The worker has stopped because its operator failed.
+
+    Attributes:
+        worker: the worker.
+        error: the error in one sentence.
+        details: its traceback from the user's first frame on.
+        column: name of a column that arrived at a sink in an incompatible type, if that is the cause; empty otherwise.
+        columns: the schema that the sink had accepted before, as a serialized Arrow schema.
+    """
+
+    worker: WorkerId
+    error: str
+    details: str = ""
+    column: str = ""
+    columns: bytes = b""
+
+
+class Saved(msgspec.Struct, frozen=True, tag=True):
+    """The worker's snapshot for a checkpoint is stored, or could not be written.
+
+    Attributes:
+        epoch: number of the checkpoint.
+        worker: the worker.
+        name: name of the file; workers of one chain may share a file.
+        size: size of the file in bytes, reported by the first worker of a chain; 0 for the others.
+        error: why it could not be written; empty if it is stored.
+        needs: see ``checkpoints.Snapshot``.
+    """
+
+    epoch: int
+    worker: WorkerId
+    name: str = ""
+    size: int = 0
+    error: str = ""
+    needs: tuple[tuple[str, str], ...] = ()
+
+
+class Paused(msgspec.Struct, frozen=True, tag=True):
+    """The worker is paused on a tuple on which its operator failed, and retries it after the next fix.
+
+    Attributes:
+        worker: the worker.
+        error: the error in one sentence.
+        details: its traceback from the user's first frame on.
+        row: the tuple as JSON; values without a JSON type as text.
+        change: id of the guarded change whose configuration failed, if the worker waits for its rollback; else empty.
+        chain: the operators that retry the tuple together, in order: those of the worker's chain.
+    """
+
+    worker: WorkerId
+    error: str
+    details: str = ""
+    row: str = ""
+    change: str = ""
+    chain: tuple[str, ...] = ()
+
+
+class Resumed(msgspec.Struct, frozen=True, tag=True):
+    """A paused worker has processed its tuple."""
+
+    worker: WorkerId
+
+
+class Report(msgspec.Struct, frozen=True, tag=True):
+    """A worker's measurements since its last report.
+
+    Attributes:
+        worker: the worker.
+        processed: number of tuples taken from the inbox since the start.
+        queued, queued_tuples: bytes, and number of tuples, in its inbox.
+        reads: input columns that its function has read so far.
+        writes: columns of its output and their Arrow type names, as last seen.
+        latency: end-to-end latencies at a sink since the last report: (milliseconds, count) pairs.
+        held: maximum number of bytes of new-tagged tuples that were set aside since then.
+        columns: the columns that a sink has written, as a serialized Arrow schema, if new ones were added since then.
+        feedback: the feedback of a loop, at its head.
+        useful_ns, busy_ns: processor time of a chain, at its first operator; duration of its turns while it is slow.
+        reading: how far a source's worker has read; ``None`` for others, and when all has been read.
+        turn_ns: duration of the worker's turns since the last report, of one that has not ended as well; operators of a
+            chain share a worker.
+        blocked_ns: time since the last report in which the worker took no tuple, since its output waited for credit.
+    """
+
+    worker: WorkerId
+    processed: int
+    queued: int
+    queued_tuples: int = 0
+    reads: tuple[str, ...] = ()
+    writes: dict[str, str] = {}
+    latency: tuple[tuple[float, int], ...] = ()
+    held: int = 0
+    columns: bytes = b""
+    feedback: FeedbackCounts | None = None
+    useful_ns: int = 0
+    busy_ns: int = 0
+    reading: Reading | None = None
+    turn_ns: int = 0
+    blocked_ns: int = 0
+
+
+class Chained(msgspec.Struct, frozen=True, tag=True):
+    """The chain of this worker, empty if its host does not run it; ``error`` says why it is not the requested one."""
+
+    worker: WorkerId
+    operators: tuple[str, ...]
+    error: str = ""
+
+
+Answer = (
+    Prepared | Rehearsed | Done | Ended | InputEnded | Settled | TopologyAdopted | Failed | Saved | Paused | Resumed
+    | Report | Chained | Installed | SplitsRead
+)  # fmt: skip

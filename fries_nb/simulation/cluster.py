@@ -1,0 +1,399 @@
+"""The runtime in one thread, with every interleaving drawn from a seed.
+
+Workers and controller are the ones that run on Spark. Each step draws one of the possible events: a frame, a grant, a
+control message or an answer arrives, a reader reads, a worker processes a few tuples, a rehearsal finishes, a snapshot
+is written, a clock ticks, a host says hello. So every order of events that a real network may cause can occur, and a
+failure is replayed from its seed.
+
+Hosts and the driver may be killed at any step (``faults``). The ``store`` survives; messages in flight arrive late, as
+messages of an older incarnation, or never.
+
+>>> import fries_nb as fn
+>>> flow = fn.Dataflow("double")
+>>> numbers = flow.source("numbers", fn.rate(None, count=4))
+>>> numbers.map("FD", lambda row: row | {"version": 1}).sink("out", fn.memory())
+Stream('out')
+>>> rows = {"numbers": [{"value": v} for v in range(40)]}
+>>> cluster = Cluster(flow.graph(workers=2), rows, seed=7, checkpoints=True, commit_interval_ns=5_000_000)
+>>> change = cluster.request({"FD": lambda row: row | {"version": 2}}, "fries")
+>>> cluster.until(lambda: bool(cluster.journal))  # decided, and on disk
+>>> cluster.kill(0)
+>>> cluster.run()
+>>> cluster.outcomes[change].outcome, cluster.state, len(cluster.rows("out")), len(cluster.recoveries)
+('done', 'finished', 40, 1)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from fries_nb.controller import events as said
+from fries_nb.controller.controller import Controller, EventQueue
+from fries_nb.controller.known_changes import with_deferred
+from fries_nb.dataflow.arguments import Limit
+from fries_nb.dataflow.graph import Graph
+from fries_nb.operators.instance import Instance
+from fries_nb.protocol.checkpoints import CommittedChange, Restoration
+from fries_nb.protocol.messages import Chained, WorkerId
+from fries_nb.protocol.progress_locations import Watermarks
+from fries_nb.protocol.trace import Record, flow_of
+from fries_nb.simulation.clock import ManualClock
+from fries_nb.simulation.deployment import Deployment
+from fries_nb.simulation.faults import DriverKilled, Fate, Faults
+from fries_nb.simulation.hosts import Hosts
+from fries_nb.simulation.network import SeededNetwork
+from fries_nb.simulation.ports import ListPort
+from fries_nb.simulation.readers import Rows, Supply
+from fries_nb.simulation.seeded_changes import SeededChanges
+from fries_nb.simulation.store import Store
+from fries_nb.worker.worker import Worker
+
+TICK = 0.02
+"""Probability of a tick at a step at which another event is possible."""
+NEWS = 0.1
+"""Probability at a step that a start or loss of a host is noticed, if there is any."""
+MOST_STEPS = 100_000  # after so many a run is taken to have no end; drawn ones have some thousands
+PAUSES_NS = (1_000, 50_000, 3_000_000)
+"""Possible time from one step to the next in nanoseconds."""
+
+FAULTLESS = Faults()
+
+
+class Cluster:
+    """A seeded run of a graph over rows given for each source.
+
+    Args:
+        graph: the dataflow; its functions are copied by pickling, as on Spark.
+        inputs: the rows of each source.
+        hosts: number of hosts among which the workers are distributed.
+        seed: determines the interleaving.
+        window: bytes of credit of a channel; small windows make data wait.
+        chaining: whether operators are chained where possible.
+        commit_interval_ns: interval of commit markers; ``None`` for one commit at the end.
+        audit: whether a trace is kept.
+        checkpoints, faults: whether each commit is a checkpoint, to recover lost hosts from; the faults to inject.
+        notifications: how watermarks are made, if times travel in-band; ``None`` for tokens.
+
+    Attributes:
+        outcomes: change id to outcome.
+        guards: change id to how its guard ended.
+        orphans: changes without an outcome whose driver died.
+        state: ``running``, then the final state; ``error`` and ``details`` say why it failed.
+        store: the storage that survives failures.
+        hosts: the current incarnation.
+        recoveries: the reason of each restart of the hosts.
+        deferred: changes that a restart has deferred.
+        ended: checkpoints that are complete or aborted, in order.
+        paused, chained: paused operators; the answers to requests for chains, in order.
+        asked: requests for checkpoints to the reason why they were aborted (empty: complete), ``None`` while open.
+        random: the source of all randomness.
+    """
+
+    hosts_of: type[Hosts] = Hosts
+
+    def __init__(
+        self, graph: Graph, inputs: Mapping[str, Rows], *,
+        hosts: int = 1, seed: int = 0, window: int = 2_000, chaining: bool = True, audit: bool = True,
+        commit_interval_ns: int | None = None, checkpoints: bool = False, faults: Faults = FAULTLESS,
+        notifications: Watermarks | None = None,
+    ) -> None:  # fmt: skip
+        self.graph = graph
+        self.random = random.Random(seed)
+        self.clock = ManualClock()
+        self.changes = SeededChanges(graph, chaining)
+        self.outcomes, self.guards = self.changes.outcomes, self.changes.guards
+        self.orphans, self.paused = self.changes.orphans, self.changes.paused
+        self.state, self.error, self.details = "running", "", ""
+        self.recoveries, self.deferred, self.ended = list[str](), set[str](), list[said.CheckpointEnded]()
+        self.chained = list[Chained]()
+        self.asked: dict[str, str | None] = {}
+        self.store = Store()
+        self._fate = Fate(faults, hosts, self.random)
+        self._plan = Deployment(
+            graph, inputs, hosts, window, chaining, audit, self.clock, self.clock(), self.random, self.store,
+            self._fate, notifications,
+        )  # fmt: skip
+        self._interval_ns, self._checkpoints = commit_interval_ns, checkpoints
+        self._held = set[WorkerId]()
+        self._draining = False
+        self._doom: int | None = None
+        self._news: list[said.Event] = []
+        self._lead(1, None)
+        self.hosts = self.hosts_of(self._plan, 1, Restoration(None))
+        for host in range(hosts):
+            self._say(said.HostJoined(host, f"host-{host}", 1))
+
+    def _lead(self, incarnation: int, restored: Restoration | None) -> None:
+        """Start a driver, with its own controller."""
+        self.controller = Controller(
+            self.graph, self._plan.hosts, incarnation, self._interval_ns, splits=self._plan.splits(),
+            checkpoints=self._checkpoints, restored=restored, run="r", chaining=self._plan.chaining,
+        )  # fmt: skip
+        self._events = EventQueue(self.controller.handle, self.clock, self._carry_out)
+
+    # ---- actions of the user
+
+    def request(
+        self, change: Mapping[str, Any], scheduler: str = "fries", *, pruning: bool = True, rehearse: bool = False,
+        guard: Limit | None = None, force: bool = False,
+    ) -> str:  # fmt: skip
+        """Request a change; returns its id, a key of ``outcomes`` once it has ended.
+
+        ``guard`` is the duration of the change's guard, in seconds of the cluster's clock or in tuples. ``rehearse``
+        rehearses the new functions of the most upstream targets on recent tuples, as a run on Spark does; ``force``
+        makes the change even if these give reason to doubt it.
+        """
+        name = self.changes.request(change, scheduler, pruning, rehearse, guard, force)
+        self.post()
+        return name
+
+    def roll_back(self) -> str:
+        """Request a rollback of the newest change in effect; returns its id."""
+        name = self.changes.roll_back()
+        self.post()
+        return name
+
+    @property
+    def open(self) -> set[str]:
+        """The changes without an outcome."""
+        return self.changes.open
+
+    def checkpoint(self) -> str:
+        """Request a checkpoint; returns the id of the request, a key of ``asked``."""
+        request = f"c{len(self.asked) + 1}"
+        self.asked[request] = None
+        self._say(said.CheckpointRequested(request))
+        return request
+
+    def stop(self, drain: bool = False) -> None:
+        """Stop the run, at once or after it is drained."""
+        self._draining |= drain
+        self._say(said.DrainRequested() if drain else said.StopRequested())
+
+    def hold(self, sources: Iterable[WorkerId]) -> None:
+        """Keep these source workers from reading their last rows and from ending, until they are released."""
+        self._held.update(sources)
+        self.supply.held.update(self._held)
+
+    def release(self) -> None:
+        """Let all source workers read to their end."""
+        self._held.clear()
+        for source in sorted(self.supply.held):
+            self.supply.held.discard(source)
+            self.hosts.wake(source)
+
+    # ---- state
+
+    @property
+    def supply(self) -> Supply:
+        """The input that the sources have not read yet."""
+        return self.hosts.supply
+
+    @property
+    def network(self) -> SeededNetwork:
+        """The lanes between workers and controller."""
+        return self.hosts.network
+
+    @property
+    def workers(self) -> dict[WorkerId, Worker]:
+        """All workers, by their first operator."""
+        return self.hosts.workers
+
+    @property
+    def ports(self) -> dict[WorkerId, ListPort]:
+        """The ports of the current incarnation."""
+        return self.hosts.ports
+
+    @property
+    def journal(self) -> list[CommittedChange]:
+        """The decided changes in the store, in order."""
+        return self.store.decided
+
+    @property
+    def epochs(self) -> list[dict[str, tuple[str, ...]]]:
+        """The commits in order: parts by sink."""
+        return [files for _, files in self.store.committed]
+
+    def rows(self, sink: str) -> list[dict[str, Any]]:
+        """Committed rows of a sink, hidden columns included, in the order of commits; or an operator's dead letters."""
+        return [row for epoch in self.epochs for row in self.store.rows_of(sink, epoch.get(sink, ()))]
+
+    def worker(self, operator: str, index: int = 0) -> Worker:
+        """The worker that runs this operator at this index."""
+        return self.hosts.worker_of(WorkerId(operator, index))
+
+    def instances(self, operator: str) -> list[Instance]:
+        """The operator's instances, one for each worker."""
+        found = (one for worker in self.workers.values() for one in worker.instances)
+        return [one for one in found if one.worker.operator == operator]
+
+    def records(self) -> list[Record]:
+        """The trace so far, with records that workers have not reported yet; each worker's records are in order."""
+        self.hosts.trace()
+        return [flow_of(self.graph, finished=self.state == "finished"), *self.store.traced()]
+
+    # ---- steps
+
+    def run(self, steps: int = MOST_STEPS) -> None:
+        """Take steps until the run has ended.
+
+        Raises:
+            AssertionError: no event is possible although the run has not ended, or it takes too many steps.
+        """
+        self.until(lambda: self.state != "running", steps)
+
+    def until(self, reached: Callable[[], bool], steps: int = MOST_STEPS) -> None:
+        """Take steps until a condition holds, or the run has ended; raises as ``run`` does."""
+        for _ in range(steps):
+            if reached() or self.state != "running":
+                return
+            if not self.step():
+                raise AssertionError(f"the run is stuck: {self.describe()}")
+        raise AssertionError(f"it has not come to it after {steps} steps: {self.describe()}")
+
+    def steps(self, count: int) -> None:
+        """Take at most ``count`` steps."""
+        for _ in range(count):
+            if self.state != "running" or not self.step():
+                return
+
+    def settle(self) -> None:
+        """After the end: deliver all messages in flight."""
+        self.hosts.chains.drop()
+        while self._news or len(self.hosts.draws):
+            self._happen()
+
+    def step(self) -> bool:
+        """Carry out one possible event; returns whether there was any."""
+        self.clock.advance(PAUSES_NS[int(self.random.random() * len(PAUSES_NS))])
+        dying = self._fate.next_kill(bool(self.controller.on_the_way))
+        if dying:
+            self.kill(*dying)
+        elif dying is not None:
+            self._doom = self._fate.last_words()
+        if not self._news and not len(self.hosts.draws):
+            if self._doom is not None:
+                self.kill_driver()
+                return True
+            self.clock.advance(self._interval_ns or 0)
+            self._say(said.Tick())
+            return bool(self._news or len(self.hosts.draws)) or self.state != "running"
+        if self.random.random() < TICK:
+            self.tick()
+        else:
+            self._happen()
+        return True
+
+    def tick(self) -> None:
+        """Advance the controller's clock and one worker's, which reports."""
+        self._say(said.Tick())
+        self.hosts.tick()
+
+    def _happen(self) -> None:
+        if self._news and (not len(self.hosts.draws) or self.random.random() < NEWS):
+            self._say(self._news.pop(self.random.randrange(len(self._news))))
+        elif (answer := self.hosts.happen()) is not None:
+            self.chained += [answer] if isinstance(answer, Chained) else []
+            self._say(said.Answered(answer, self.hosts.incarnation))
+
+    # ---- faults
+
+    def kill(self, *hosts: int) -> None:
+        """Kill these hosts; the controller is notified some time later."""
+        self.hosts.kill(hosts)
+        self._news += [said.HostLost(host, "it was killed", self.hosts.incarnation) for host in hosts]
+
+    def kill_driver(self) -> None:
+        """Kill the driver with all hosts; the run is resumed from the store."""
+        self._doom = None
+        self._plan = self._plan.reshaped()
+        self.graph = self._plan.graph
+        self.asked = {request: answer for request, answer in self.asked.items() if answer is not None}
+        self.store.complete()
+        incarnation = self.controller.incarnation + 1
+        restoration = with_deferred(self.graph, self.store.restoration())
+        self._lead(incarnation, restoration)
+        self._start_again(incarnation, restoration, "the driver was killed")
+        self.store.resume()
+        self.changes.restart(restoration.decided, self.graph, self._plan.chaining)
+        if self._draining:
+            self._say(said.DrainRequested())
+
+    def _start_again(self, incarnation: int, restoration: Restoration, reason: str) -> None:
+        """Replace the hosts by new ones; messages of the old ones arrive late or never."""
+        self.recoveries.append(reason)
+        self.deferred.update(restoration.deferred)
+        old, self._news = self.hosts, []
+        late = [answer for answer in old.unsaid() if self.random.random() < 0.5]
+        self.store.cut()
+        self.hosts = self.hosts_of(self._plan, incarnation, restoration)
+        held = {held.operator for held in self._held}
+        self.supply.held.update(source for source in self.supply.sources if source.operator in held)
+        self._news = [said.Answered(answer, old.incarnation) for answer in late]
+        self._news += [said.HostLost(0, "late", old.incarnation), said.HostJoined(0, "late", old.incarnation)]
+        self._news += [said.HostJoined(host, f"host-{host}", incarnation) for host in range(self._plan.hosts)]
+
+    # ---- instructions of the controller
+
+    def _say(self, event: said.Event) -> None:
+        try:
+            self._events.take(event)
+        except DriverKilled:
+            self.kill_driver()
+
+    def _carry_out(self, instruction: said.Instruction) -> Iterable[said.Event]:
+        if self._doom is not None and self.state == "running":
+            if not self._doom:
+                raise DriverKilled
+            self._doom -= 1
+        return [*self._obey(instruction), *self.changes.posted()]
+
+    def post(self) -> None:
+        """Pass the controller the requests that the queue of changes has started."""
+        for request in self.changes.posted():
+            self._say(request)
+
+    def _obey(self, instruction: said.Instruction) -> Iterable[said.Event]:
+        match instruction:
+            case said.Tell():
+                self.hosts.tell(instruction.worker, instruction.control)
+            case said.Admit():
+                self.hosts.start()
+                self.hosts.begin_progress()
+            case said.Resolved() | said.GuardFired() | said.GuardEnded() | said.OperatorPaused():
+                self.changes.take(instruction)
+            case said.CommitFiles():
+                self.store.commit(instruction.epoch, instruction.files)
+            case said.Journal():
+                self.store.decided.append(instruction.decided)
+                return [said.Journaled(instruction.decided.change, self.clock())]
+            case said.KeepCheckpoint():
+                return self._keep(instruction)
+            case said.CheckpointEnded():
+                self.ended.append(instruction)
+                self.asked |= dict.fromkeys(instruction.requests, instruction.reason)
+            case said.Recover():
+                self._start_again(instruction.incarnation, instruction.restoration, instruction.reason)
+            case said.RunEnded():
+                self.state, self.error, self.details = instruction.state, instruction.error, instruction.details
+        return ()
+
+    def _keep(self, instruction: said.KeepCheckpoint) -> list[said.Event]:
+        """Write the record, or fail; the controller is notified at once, or a little later."""
+        reason = "no space left on device" if self._fate.disk_is_full() else ""
+        if not reason:
+            self.store.keep(instruction.record)
+        kept = said.CheckpointKept(instruction.record.epoch, reason)
+        if self.random.random() < 0.5:
+            return [kept]
+        self._news.append(kept)
+        return []
+
+    def describe(self) -> str:
+        """The state of workers and lanes, for the message of a failed run."""
+        waiting = ", ".join(f"{kind.value} {place}: {count}" for (kind, place), count in self.network.waiting())
+        going = ", ".join(str(id_) for id_, worker in self.workers.items() if not worker.ended)
+        controller = f"{self.controller.state}, markers {self.controller.on_the_way}, {self.controller.changes}"
+        return f"{controller}; not ended: {going or 'none'}; under way: {waiting or 'nothing'}; {self.paused}"

@@ -1,0 +1,398 @@
+"""The hosts of one incarnation in one thread: their workers, the lanes between them, and the possible events.
+
+Workers are made as on Spark: wired, their functions copied by pickling and opened, their state restored. Their
+instructions are carried out here; their answers wait on the lane of their host until they are drawn.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+from fries_nb.connectors.sink import OpenSinks
+from fries_nb.connectors.worker_reader import Positions
+from fries_nb.errors import OperatorError
+from fries_nb.host.host_workers import configuration_of
+from fries_nb.operators.dry_run import DryRun
+from fries_nb.operators.instance import Instance
+from fries_nb.protocol.checkpoints import Restoration, Snapshot
+from fries_nb.protocol.frames import deliveries
+from fries_nb.protocol.messages import (
+    AdoptTopology,
+    Answer,
+    ChannelId,
+    Control,
+    Failed,
+    Rehearse,
+    Saved,
+    SetChain,
+    WorkerId,
+)  # fmt: skip
+from fries_nb.protocol.partitioning import RoutingTable
+from fries_nb.protocol.topology import Topology, wire, wirings_of
+from fries_nb.simulation import network
+from fries_nb.simulation.deployment import Deployment
+from fries_nb.simulation.draws import Draws
+from fries_nb.simulation.network import SeededNetwork
+from fries_nb.simulation.ports import ListPort
+from fries_nb.simulation.readers import Supply, plans_of, positions_of
+from fries_nb.simulation.seeded_chains import SeededChains
+from fries_nb.simulation.seeded_progress import Admits, SeededProgress
+from fries_nb.simulation.seeded_trials import SeededTrials
+from fries_nb.worker import events as heard
+from fries_nb.worker.chaining import Fused, SplitOff
+from fries_nb.worker.outbox import SendFrame
+from fries_nb.worker.snapshot import Redistribution
+from fries_nb.worker.worker import Worker
+
+
+class Hosts:
+    """One incarnation of all hosts.
+
+    Attributes:
+        workers: all workers, by their first operator.
+        ports: the open ports of sinks and of dead letters, by the operator's worker.
+        supply: the input that the sources have not read yet.
+        dead, warnings: hosts that were killed; the warnings of workers, in order.
+        spent: workers that had ended before the marker of the incarnation's checkpoint.
+        trials, chains: the dry runs and rehearsals that were requested; the chains that were, while it runs.
+        started: whether the controller has admitted them.
+    """
+
+    def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
+        self.incarnation = incarnation
+        self.workers, self.ports = dict[WorkerId, Worker](), dict[WorkerId, ListPort]()
+        self.dead, self.warnings = set[int](), list[heard.Warned]()
+        self.started = False
+        self._plan = plan
+        self._random = plan.random
+        tables = {name: RoutingTable(packed) for name, packed in restoration.tables.items()}
+        self.topology = Topology.dealt(plan.graph, plan.hosts, plan.chaining, tables)
+        self._placement = dict(self.topology.placement)  # includes removed workers
+        self._redistribution = Redistribution(restoration.checkpoint, plan.graph, restoration.tables)
+        self._failures: list[Failed] = []
+        self.trials = SeededTrials(self, plan)
+        self._saves: list[tuple[Worker, int, tuple[Snapshot, ...]]] = []
+        self._of, self._sinks = dict[WorkerId, Worker](), dict[WorkerId, OpenSinks]()
+        self._resting: list[Worker] = []
+        self.draws = Draws(plan.random, lambda one: plan.fate.slow is not None and self._home(one) == plan.fate.slow)
+        self.network = SeededNetwork(self.draws)
+        self.chains = SeededChains(self, plan.clock)
+        self.progress = SeededProgress(plan, self)
+        self.spent = {worker for worker in self.topology.workers if self._redistribution.had_ended(worker)}
+        assembly = plan.assembly(self.topology, restoration, self._redistribution)
+        self._assembly = replace(assembly, earlier=plan.store.earlier(self.topology.workers))
+        for host in range(plan.hosts):
+            for wiring in wirings_of(self.topology, host):
+                try:
+                    self._put(self._assembly.worker(wiring))
+                except OperatorError as error:  # the user's code failed on the host, which reports it, as on Spark
+                    name = error.operator or wiring.id.operator
+                    self._failures.append(Failed(WorkerId(name, wiring.index), str(error), error.details))
+        self.supply = self._supply()
+        self._all = list(self.workers.values())
+
+    # ---- construction
+
+    def _supply(self) -> Supply:
+        plan = self._plan
+        plans = plans_of(plan.graph, plan.inputs, plan.store.cut_by(plan.graph))
+        positions: dict[WorkerId, Positions | None] = dict.fromkeys(one for one in self._of if one.operator in plans)
+        for one in positions.keys() - self.spent:
+            positions[one] = positions_of(self.instance(one), plans[one.operator], self._redistribution)
+        return Supply(plan.graph, plan.inputs, plan.random, plan.due_ns, positions, plans)
+
+    def _put(self, worker: Worker) -> None:
+        writing = [one.worker for one in worker.instances if one.operator.traits.is_sink or one.has_dead_letters]
+        self._add(worker, OpenSinks({one: self._open_port(one) for one in writing}))
+
+    def _add(self, worker: Worker, sinks: OpenSinks) -> None:
+        self._sinks[worker.wiring.id] = sinks
+        self.workers[worker.wiring.id] = worker
+        self._of.update((instance.worker, worker) for instance in worker.instances)
+
+    def _open_port(self, worker: WorkerId) -> ListPort:
+        self.ports[worker] = self._plan.store.open_port(worker, self.incarnation, self.topology.added.get(worker, 1))
+        return self.ports[worker]
+
+    def host_of(self, worker: WorkerId) -> int:
+        """The host that runs a worker, or has run it."""
+        return self._placement[worker]
+
+    def instance(self, worker: WorkerId) -> Instance:
+        """The operator's instance at one worker."""
+        return next(instance for instance in self._of[worker].instances if instance.worker == worker)
+
+    def running(self, worker: WorkerId) -> Worker | None:
+        """The worker that runs an operator, if it has started and its host is alive."""
+        found = self._of.get(worker)
+        return None if found is None or found in self._resting or not self._lives(worker) else found
+
+    def replace(self, change: Fused | SplitOff) -> None:
+        """Run the workers of a changed chain."""
+        worker, id_ = change.worker, change.worker.wiring.id
+        if isinstance(change, Fused):
+            gone = change.gone.wiring.id
+            self._all.remove(self.workers.pop(gone))
+            self.draws.discard(("work", gone))
+            self._sinks[id_].merge(self._sinks.pop(gone))
+            self._of.update((instance.worker, worker) for instance in worker.instances)
+        else:
+            self._add(change.rest, self._sinks[id_].part(change.rest.wiring.workers))
+            self._begin(change.rest)
+        self.draws.add(("work", id_))
+        self._carry_out(worker)
+
+    def _begin(self, worker: Worker) -> None:
+        self._all.append(worker)
+        self.draws.add(("work", worker.wiring.id))
+        self._carry_out(worker)
+
+    def worker_of(self, worker: WorkerId) -> Worker:
+        """The worker that runs an operator."""
+        return self._of[worker]
+
+    def extend(self, topology: Topology, issued: int) -> None:
+        """Make the added workers, which start with ``settle``; ``issued`` is the id of the last issued marker."""
+        self.topology = topology
+        self._placement.update(topology.placement)
+        self.progress.extend(topology)
+        running = dict(pair for at, one in self._of.items() if not at.index for pair in configuration_of(one).items())
+        assembly = replace(self._assembly, earlier=self._plan.store.earlier(topology.workers))
+        alive = sorted({*topology.placement.values()} - self.dead)
+        for wiring in [one for host in alive for one in wirings_of(topology, host) if one.id not in self._of]:
+            worker = assembly.newcomer(wiring, running, self._plan.store.kept(), issued)
+            self._put(worker)
+            self.supply.join(wiring.id)
+            self._resting.append(worker)
+
+    def settle(self, topology: Topology) -> None:
+        """Start the added workers and drop the removed ones, since all workers have adopted the topology."""
+        resting, self._resting = self._resting, []
+        for worker in [one for one in resting if self._lives(one.wiring.id)]:
+            self._begin(worker)
+            self.progress.greet(worker.wiring.id)
+        self._plan.store.leave(removed := sorted(self._of.keys() - set(topology.workers)))
+        for id_ in removed:
+            gone = self._of.pop(id_)
+            if self.workers.pop(id_, None) is gone and gone in self._all:
+                self._all.remove(gone)
+                self.draws.discard(("work", id_))
+
+    # ---- steps
+
+    def start(self) -> None:
+        """Start the workers, since all hosts have joined."""
+        self.started = not self._failures
+        for failure in self._failures:
+            self.network.put((network.LaneKind.ANSWERS, self.host_of(failure.worker)), failure)
+        for id_, worker in self.workers.items():
+            if self.started and self._lives(id_):
+                self.draws.add(("work", id_))
+                self._wake_reader(worker)
+
+    def begin_progress(self) -> None:
+        """Exchange the first counts, after ``start``."""
+        if self.started:
+            self.progress.begin(self.workers, self.supply)
+
+    def happen(self) -> Answer | None:
+        """Carry out one of the possible events (there must be one); returns an answer to the controller, if any."""
+        thing: Any = self.draws.draw()
+        kind, place = thing
+        if kind == "work":
+            self._work(place)
+        elif kind == "feed":
+            self._feed(place)
+        elif kind == "try":
+            self.trials.happen()
+        elif kind == "save":
+            self._save()
+        elif kind == "chain":
+            self.chains.step()
+        else:
+            return self._arrive(kind, place, self.network.take(thing))
+        return None
+
+    def _arrive(self, kind: network.LaneKind, place: Any, what: Any) -> Answer | None:
+        if kind is network.LaneKind.ANSWERS:
+            return cast("Answer", what)
+        if isinstance(place, ChannelId) and self.topology.is_former(place):
+            return None
+        if kind is network.LaneKind.FRAMES:
+            self.give(place.receiver, heard.Arrived(place, what))
+        elif kind is network.LaneKind.GRANTS:
+            self.give(place.sender, heard.Granted(place, what))
+        elif kind is network.LaneKind.STATE:
+            self.give(what.to, heard.BinsArrived(what))
+        elif kind is network.LaneKind.PROGRESS:
+            self.progress.receive(place[1], what)
+        else:
+            worker, control = what
+            if isinstance(control, Rehearse):
+                self.trials.add((worker, control))
+            elif isinstance(control, SetChain):
+                self.chains.request(worker, control)
+            elif isinstance(control, Admits):
+                self.progress.admit(worker, control)
+            elif isinstance(control, AdoptTopology):
+                chain = tuple(operator.name for operator in self._of[worker].wiring.chain)
+                self.give(worker, heard.Rewired(control.epoch, wire(self.topology, chain, worker.index), worker))
+            else:
+                self.give(worker, heard.Directed(worker, control))
+        return None
+
+    def _save(self) -> None:
+        worker, epoch, snapshots = self._saves.pop(self._random.randrange(len(self._saves)))
+        if not self._saves:
+            self.draws.discard(("save", None))
+        if not self._lives(worker.wiring.id):
+            return
+        if self._plan.fate.disk_is_full():
+            self._answer(worker, Saved(epoch, worker.wiring.id, error="no space left on device"))
+            return
+        for saved in self._written(epoch, snapshots):
+            self._answer(worker, saved)
+
+    def _written(self, epoch: int, snapshots: tuple[Snapshot, ...]) -> Iterator[Saved]:
+        name = self._plan.store.save(epoch, self.incarnation, snapshots)
+        for snapshot in snapshots:
+            yield Saved(epoch, WorkerId(snapshot.operator, snapshot.index), name)
+
+    def _work(self, id_: WorkerId) -> None:
+        worker = self.workers[id_]
+        busy = worker.run(self._random.randint(1, 4))
+        if not busy:
+            self.draws.discard(("work", id_))
+        if not busy or self._random.random() < 0.5:  # or a deadline has passed, as on a host that does not wait
+            worker.outbox.flush()
+        self._carry_out(worker)
+        self._wake_reader(worker)
+
+    def _feed(self, source: WorkerId) -> None:
+        self.draws.discard(("feed", source))
+        worker = self._of[source]
+        supplied = self.supply.next(source) if worker.wants_input else None
+        if isinstance(supplied, heard.Supplied):
+            self.give(source, supplied)
+        elif supplied is not None:
+            self._answer(worker, supplied)
+
+    def tick(self) -> None:
+        """Advance one worker's clock, so that it reports."""
+        worker = self._random.choice(self._all)
+        if self.started and self._lives(worker.wiring.id):
+            worker.handle(heard.WorkerTick())
+            self._carry_out(worker)
+
+    def give(self, id_: WorkerId, event: heard.Event) -> None:
+        """Deliver an event to a worker, if it has started and is alive."""
+        if not self.started or not self._lives(id_) or id_ not in self._of:
+            return
+        worker = self._of[id_]
+        worker.handle(event)
+        if worker in self._resting:
+            return
+        self.draws.add(("work", worker.wiring.id))
+        self._carry_out(worker)
+        self._wake_reader(worker)
+
+    def tell(self, worker: WorkerId, control: Control) -> None:
+        """Deliver a control message to a worker."""
+        self.network.put((network.LaneKind.CONTROL, self.host_of(worker)), (worker, control))
+
+    def wake(self, source: WorkerId) -> None:
+        """Let a source worker continue to read."""
+        if (worker := self.running(source)) is not None and self.started:
+            self._wake_reader(worker)
+
+    def _wake_reader(self, worker: Worker) -> None:
+        if worker.wiring.chain[0].traits.is_source and self.supply.has_more(worker.wiring.id):
+            self.draws.add(("feed", worker.wiring.id))
+
+    # ---- instructions of the workers
+
+    def _carry_out(self, worker: Worker) -> None:
+        for instruction in itertools.chain.from_iterable(iter(worker.take, [])):
+            if isinstance(instruction, SendFrame):
+                self.network.put_all(network.LaneKind.FRAMES, deliveries(instruction.channels, instruction.frame))
+            elif isinstance(instruction, heard.Ship):
+                place = worker.wiring.id, instruction.bins.to
+                self.network.put((network.LaneKind.STATE, place), instruction.bins)
+            elif isinstance(instruction, heard.Grant):
+                self.network.put_all(network.LaneKind.GRANTS, instruction.sizes.items())
+            elif isinstance(instruction, heard.TellController):
+                self._answer(worker, instruction.answer)
+            elif isinstance(instruction, DryRun):
+                self.trials.add(instruction)
+            elif isinstance(instruction, heard.Save):
+                self._plan.store.note(instruction.epoch, [instance.worker for instance in worker.instances])
+                self._saves.append((worker, instruction.epoch, instruction.snapshots))
+                self.draws.add(("save", None))
+            elif isinstance(instruction, heard.Write | heard.ClosePart):
+                self._write(worker, instruction)
+            elif isinstance(instruction, heard.Traced):
+                self._plan.store.trace(instruction.records)
+            elif isinstance(instruction, heard.Warned):
+                self.warnings.append(instruction)
+            elif isinstance(instruction, heard.Counted):
+                self.progress.record(worker, instruction.changes)
+            elif isinstance(instruction, heard.ToReader):
+                self.supply.obey(worker.wiring.id, instruction.control)
+
+    def _write(self, worker: Worker, instruction: heard.Write | heard.ClosePart) -> None:
+        for effect in self._sinks[worker.wiring.id].carry_out(instruction):
+            if isinstance(effect, heard.TellController):
+                self._answer(worker, effect.answer)
+            else:
+                worker.handle(effect)
+
+    def answer(self, worker: WorkerId, answer: Answer) -> None:
+        """Send an answer from a worker's host, if it is alive."""
+        if self._lives(worker):
+            self._answer(self._of[worker], answer)
+
+    def _answer(self, worker: Worker, answer: Answer) -> None:
+        self.network.put((network.LaneKind.ANSWERS, self.host_of(worker.wiring.id)), answer)
+
+    def trace(self) -> None:
+        """Report the trace records that workers have not reported yet."""
+        for worker in self.workers.values():
+            for instance in worker.instances:
+                self._plan.store.trace(instance.records())
+
+    # ---- failures
+
+    def kill(self, hosts: Iterable[int]) -> None:
+        """Kill hosts; of their messages in flight a random prefix of each lane still arrives."""
+        self.dead.update(hosts)
+        for id_ in itertools.filterfalse(self._lives, self.workers):
+            self.draws.discard(("work", id_))
+            self.draws.discard(("feed", id_))
+        for lane, count in list(self.network.waiting()):
+            if self._home(lane) in self.dead - self.progress.left:
+                self.network.lose(lane, self._plan.fate.prefix(count))
+
+    def unsaid(self) -> Iterator[Answer]:
+        """The messages to the controller that have not arrived; they are lost, or arrive late."""
+        for lane, count in list(self.network.waiting()):
+            if lane[0] is network.LaneKind.ANSWERS:
+                yield from (self.network.take(lane) for _ in range(count))
+        for _, epoch, snapshots in self._saves:
+            yield from self._written(epoch, snapshots)
+
+    def _lives(self, worker: WorkerId) -> bool:
+        return self.host_of(worker) not in self.dead
+
+    def _home(self, thing: Any) -> int | None:
+        """The host of an event: its location, or the sender's; for control, the receiver's."""
+        kind, place = thing
+        if isinstance(place, ChannelId):
+            place = place.receiver if kind is network.LaneKind.GRANTS else place.sender
+        elif kind in (network.LaneKind.PROGRESS, network.LaneKind.STATE):
+            place = place[0]
+        if isinstance(place, WorkerId):
+            return self.host_of(place)
+        return place if isinstance(place, int) else getattr(place, "host", None)

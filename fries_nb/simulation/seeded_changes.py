@@ -1,0 +1,166 @@
+"""The changes of a seeded run, managed by the same ``ChangeQueue`` as those of a run on Spark.
+
+>>> from fries_nb.dataflow.graph import Edge, Operator
+>>> pair = Graph("pair", (Operator("src"), Operator("FM", function=len)), (Edge("src", "FM"),))
+>>> changes = SeededChanges(pair, chaining=True)
+>>> changes.request({"FM": repr}), changes.request({"FM": str})
+('u1', 'u2')
+>>> [event.change for event in changes.posted()], sorted(changes.open)
+(['u1'], ['u1', 'u2'])
+>>> changes.take(said.Resolved(said.Outcome("u1", "fries", "done")))
+>>> [event.change for event in changes.posted()], sorted(changes.open)
+(['u2'], ['u2'])
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+
+from fries_nb.changes import Change
+from fries_nb.controller import events as said
+from fries_nb.dataflow.arguments import Limit
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.regions import Region
+from fries_nb.dataflow.updates import Update, as_updates
+from fries_nb.protocol.checkpoints import CommittedChange
+from fries_nb.running.change_queue import ChangeQueue
+from fries_nb.running.queue_interfaces import ChangeListener
+
+
+class SeededChanges:
+    """The requested changes of a seeded run, and their outcomes; runs the queue.
+
+    Args:
+        graph: the dataflow, which runs as one region.
+        chaining: whether operators are chained.
+
+    Attributes:
+        outcomes: change id to outcome, in order of arrival.
+        guards: change id to the end of its guard, in order of arrival.
+        fired: the changes whose guards have started a rollback, in order.
+        orphans: changes without an outcome when their driver died.
+        paused: the paused operators.
+        listeners: receive the queue's callbacks on changes as well.
+    """
+
+    recovers = True
+    """True even without checkpoints, so that the queue does not refuse guards and controllers are tested with them."""
+
+    def __init__(self, graph: Graph, chaining: bool) -> None:
+        self.chaining = chaining
+        self.outcomes: dict[str, said.Outcome] = {}
+        self.guards: dict[str, said.GuardEnded] = {}
+        self.fired: list[str] = []
+        self.orphans, self.paused = set[str](), set[str]()
+        self.listeners: list[ChangeListener] = []
+        self._graph = graph
+        self._requested: list[str] = []
+        self._posted: deque[said.ChangeRequested | said.ChangeCancelled] = deque()
+        self._queue = self._new(())
+
+    def _new(self, before: Sequence[CommittedChange]) -> ChangeQueue:
+        """Make the queue of a new driver; times are not measured.
+
+        Args:
+            before: the changes that were decided before.
+        """
+        last = len(self._requested)
+        regions = (Region(self._graph),)
+        queue = ChangeQueue(self._graph, regions, self, self, before=before, last_number=last, clock=lambda: 0.0)
+        queue.started(0, queue.starting(0))
+        queue.flows(0)
+        return queue
+
+    # ---- requests
+
+    @property
+    def queue(self) -> ChangeQueue:
+        """The queue of the current driver; ``Cluster.post`` passes on what is requested there."""
+        return self._queue
+
+    def request(
+        self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, rehearse: bool = False,
+        guard: Limit | None = None, force: bool = False,
+    ) -> str:  # fmt: skip
+        """Request a change; returns its id. See ``Cluster.request``; ``posted`` returns the controller's events."""
+        asked = self._queue.request(as_updates(change), scheduler, pruning, limit=guard, rehearse=rehearse, force=force)
+        return asked.id
+
+    def roll_back(self) -> str:
+        """Request a rollback of the newest change in effect; returns its id."""
+        return self._queue.roll_back().id
+
+    @property
+    def open(self) -> set[str]:
+        """The changes without an outcome."""
+        return set(self._requested) - self.outcomes.keys() - self.orphans
+
+    # ---- the controller
+
+    def posted(self) -> Iterator[said.ChangeRequested | said.ChangeCancelled]:
+        """Take the events for the controller: requests that the queue has started or cancelled; a generator."""
+        while self._posted:
+            yield self._posted.popleft()
+
+    def take(self, instruction: said.Instruction) -> None:
+        """Process the controller's instructions on changes; others are ignored."""
+        match instruction:
+            case said.Resolved(outcome):
+                if outcome.change in self.outcomes:
+                    raise AssertionError(f"change {outcome.change} was resolved twice")
+                self.outcomes[outcome.change] = outcome
+                self._queue.resolved(0, outcome)
+            case said.GuardFired():
+                self.fired.append(instruction.change)
+                self._queue.guard_fired(0, instruction)
+            case said.GuardEnded():
+                if instruction.change in self.guards:
+                    raise AssertionError(f"the guard of {instruction.change} ended twice")
+                self.guards[instruction.change] = instruction
+                self._queue.guard_ended(0, instruction)
+            case said.OperatorPaused():
+                (self.paused.add if instruction.paused else self.paused.discard)(instruction.operator)
+                self._queue.pause(0, instruction.operator, bool(instruction.paused))
+
+    def restart(self, before: Sequence[CommittedChange], graph: Graph, chaining: bool) -> None:
+        """Replace the queue after the death of the driver.
+
+        Args:
+            before: the decided changes, from which the new driver continues.
+            graph: the graph with which the run is resumed.
+            chaining: whether operators are chained.
+        """
+        self._graph, self.chaining = graph, chaining
+        self.orphans |= self.open
+        self.paused.clear()
+        self._posted.clear()
+        self._queue = self._new(before)
+
+    # ---- the queue's protocols
+
+    def refuse_if_over(self, why: str) -> None:
+        """Does nothing: the controller refuses changes after the end of the run."""
+
+    def ship(self, updates: Mapping[str, Update]) -> dict[str, bytes]:
+        """Pickle the updates, as on Spark."""
+        return {name: cloudpickle.dumps(update) for name, update in updates.items()}
+
+    def carry_out(self, region: int, event: said.ChangeRequested | said.ChangeCancelled) -> None:
+        """Queue the event for the controller; see ``posted``."""
+        self._posted.append(event)
+
+    def requested(self, change: Change) -> None:
+        """Record that a change was requested."""
+        self._requested.append(change.id)
+        for listener in self.listeners:
+            listener.requested(change)
+
+    def ended(self, change: Change, outcome: said.Outcome) -> None:
+        """Record the outcome of a change that did not reach the controller; others were recorded by ``take``."""
+        self.outcomes.setdefault(change.id, outcome)
+        for listener in self.listeners:
+            listener.ended(change, outcome)

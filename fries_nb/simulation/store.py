@@ -1,0 +1,171 @@
+"""The storage of the seeded cluster, which survives kills: snapshots, records, decisions, closed parts, and output.
+
+It holds what a real run keeps in its checkpoint directory and its sinks' directories, with the guarantees of a disk:
+writes are atomic and durable. It also holds the trace, as an external observer would.
+
+>>> store = Store()
+>>> store.restoration().checkpoint is None
+True
+>>> name = store.save(3, 1, (Snapshot("FM", 0, processed=7),))
+>>> store.snapshot(name, WorkerId("FM", 0)).processed
+7
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from fries_nb.dataflow.graph import Graph
+from fries_nb.protocol.checkpoints import (
+    Checkpoint,
+    CommittedChange,
+    Restoration,
+    Snapshot,
+    in_effect,
+    without_superseded,
+)
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.trace import EarlierRecords, WorkerRecord, earlier_records, last_word
+from fries_nb.simulation.ports import ListPort, ListSink
+
+Place = tuple[str, int]
+
+
+class Store:
+    """The durable state.
+
+    Attributes:
+        records: complete checkpoints, in order.
+        decided: decisions, in order.
+        committed: (commit number, parts by sink), in order.
+        sinks: sinks, and dead letters, by operator.
+        before: the changes that the checkpoint includes from which the last driver has resumed the run.
+    """
+
+    def __init__(self) -> None:
+        self.records: list[Checkpoint] = []
+        self.decided: list[CommittedChange] = []
+        self.committed: list[tuple[int, dict[str, tuple[str, ...]]]] = []
+        self.sinks: defaultdict[str, ListSink] = defaultdict(ListSink)
+        self._begun: dict[str, int] = {}
+        self._files: dict[str, bytes] = {}
+        self._trace: defaultdict[Place, list[WorkerRecord]] = defaultdict(list)
+        self._noted: defaultdict[int, dict[Place, int]] = defaultdict(dict)
+        self.before: tuple[str, ...] = ()
+        self._resumed: dict[Place, int] = {}
+        self._left: set[WorkerId] = set()
+
+    # ---- checkpoints
+
+    def save(self, epoch: int, incarnation: int, snapshots: tuple[Snapshot, ...]) -> str:
+        """Write the snapshots of a chain's operators as one file; returns its name."""
+        name = f"{epoch}-{incarnation}/{snapshots[0].operator}-{snapshots[0].index}"
+        self._files[name] = msgspec.msgpack.encode(snapshots)
+        return name
+
+    def snapshot(self, name: str, worker: WorkerId) -> Snapshot:
+        """Read a worker's snapshot from a file."""
+        held = msgspec.msgpack.decode(self._files[name], type=tuple[Snapshot, ...])
+        return next(snapshot for snapshot in held if worker == (snapshot.operator, snapshot.index))
+
+    def keep(self, record: Checkpoint) -> None:
+        """Write the record of a checkpoint. The trace of workers that had ended is complete then."""
+        self.records.append(record)
+        for place, records in self._trace.items():
+            if self._had_ended(place, record):
+                self._noted[record.epoch][place] = len(records)
+
+    def restoration(self) -> Restoration:
+        """The state from which a new incarnation starts."""
+        last = self.records[-1] if self.records else None
+        return Restoration(last, in_effect(self.decided, last))
+
+    def kept(self) -> list[CommittedChange]:
+        """The changes in effect, with the payloads that a driver keeps."""
+        last = self.records[-1] if self.records else None
+        return without_superseded(in_effect(self.decided, last), last.decided if last is not None else ())
+
+    def cut_by(self, graph: Graph) -> Mapping[str, int]:
+        """Source to its number of workers at the beginning of the run, which determined its splits."""
+        for name in graph.sources:
+            self._begun.setdefault(name, graph.operator(name).workers)
+        return self._begun
+
+    # ---- sinks
+
+    def open_port(self, worker: WorkerId, incarnation: int, epoch: int) -> ListPort:
+        """Open a port for a worker that was added in this epoch of an incarnation; its parts have unique names."""
+        return self.sinks[worker.operator].open(worker, incarnation, epoch)
+
+    def commit(self, epoch: int, files: dict[str, tuple[str, ...]]) -> None:
+        """Make these parts output.
+
+        Raises:
+            SinkError: a part is missing or of an older incarnation, or other parts were committed with this number.
+        """
+        for sink, parts in files.items():
+            self.sinks[sink].commit(epoch, parts)
+        self.committed.append((epoch, files))
+
+    def complete(self) -> None:
+        """Commit the parts of the last record, if the driver died before it did."""
+        if self.records and (record := self.records[-1]).sinks and record.epoch not in dict(self.committed):
+            self.commit(record.epoch, record.sinks)
+
+    def rows_of(self, sink: str, parts: Iterable[str]) -> list[dict[str, Any]]:
+        """The rows of closed parts."""
+        return self.sinks[sink].rows_of(tuple(parts))
+
+    # ---- the trace
+
+    def trace(self, records: Iterable[WorkerRecord]) -> None:
+        """Append records of workers to the trace."""
+        for record in records:
+            self._trace[record.operator, record.worker].append(record)
+
+    def note(self, epoch: int, workers: Iterable[WorkerId]) -> None:
+        """Mark the current length of these workers' traces as the position of this checkpoint's marker."""
+        if epoch not in self._noted:
+            self._noted[epoch] = {worker: len(self._trace[worker]) for worker in self._left}
+        for worker in workers:
+            self._noted[epoch][worker] = len(self._trace[worker])
+
+    def leave(self, workers: Iterable[WorkerId]) -> None:
+        """Record that workers were removed, so that checkpoints from now on include all they did."""
+        self._left.update(workers)
+
+    def earlier(self, workers: Iterable[WorkerId]) -> dict[WorkerId, EarlierRecords]:
+        """For those of these workers that were removed before: what the trace holds of them."""
+        return {worker: earlier_records(self._trace[worker]) for worker in workers if worker in self._left}
+
+    def cut(self) -> None:
+        """Remove the trace after the last record, since a recovery processes these tuples again.
+
+        What an earlier driver left stays: its run may have had workers that this one does not have.
+        """
+        noted = self._noted[self.records[-1].epoch] if self.records else {}
+        for place, records in self._trace.items():
+            del records[max(noted.get(place, 0), self._resumed.get(place, 0)) :]
+            if records and WorkerId(*place) in self._left:
+                records.append(last_word(*place, records))
+
+    def traced(self) -> list[WorkerRecord]:
+        """The trace, with each worker's records in order."""
+        return [record for records in self._trace.values() for record in records]
+
+    def resume(self) -> None:
+        """Continue with another driver, which does not have the trace that the killed one kept in memory."""
+        self._resumed = {place: len(records) for place, records in self._trace.items()}
+        checkpoint = self.restoration().checkpoint
+        self.before = () if checkpoint is None else checkpoint.decided
+
+    def resumed(self) -> list[WorkerRecord]:
+        """The trace that the current driver has."""
+        return [record for place, records in self._trace.items() for record in records[self._resumed.get(place, 0) :]]
+
+    def _had_ended(self, place: Place, record: Checkpoint) -> bool:
+        return str(WorkerId(*place)) in record.ended

@@ -1,0 +1,233 @@
+"""The measurements of a run, aggregated from its workers' reports.
+
+>>> metrics = Metrics()
+>>> metrics.add(Report(WorkerId("scored", 0), processed=3, queued=0, latency=((2.0, 2), (9.0, 1))), now_s=1.0)
+>>> snapshot = metrics.snapshot()
+>>> snapshot.operators["scored"].processed, round(snapshot.latency.p50_ms), snapshot.latency.count
+(3, 2, 3)
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ddsketch import DDSketch
+
+from fries_nb.protocol.messages import Report, WorkerId
+
+WINDOW_S = 3.0
+"""Length of the sliding window for latency quantiles and rates, in seconds."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    """End-to-end latencies at the sinks, in milliseconds from the time at which the source tuple was due.
+
+    Attributes:
+        count: number of tuples.
+        p50_ms: the median.
+        p99_ms: the 99th percentile.
+    """
+
+    count: int = 0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class OperatorMetrics:
+    """Measurements of one operator over all of its workers.
+
+    Attributes:
+        processed: number of tuples processed since the start.
+        rate: tuples per second, over the last three seconds.
+        queued: number of tuples in its input queues.
+        queued_bytes: size of these tuples in bytes.
+        held_bytes: bytes of tuples that a multi-version change sets aside until older tuples are processed, as last
+            reported.
+        held_peak: maximum of ``held_bytes`` of each worker, summed over the workers.
+        busy: share of time, 0 to 1, in which its workers were in their turns over the last three seconds, the mean over
+            its workers; a turn includes what its function waits for, also before the call returns.
+        blocked: share of time in which they took no tuple, since their output waited for credit of its receivers
+            (Flink's back-pressure). Operators that run as a chain (``Run.chains``) are measured as a whole: each has
+            the shares of the chain.
+    """
+
+    processed: int = 0
+    rate: float = 0.0
+    queued: int = 0
+    queued_bytes: int = 0
+    held_bytes: int = 0
+    held_peak: int = 0
+    busy: float = 0.0
+    blocked: float = 0.0
+
+
+@dataclass(frozen=True)
+class MetricsSnapshot:
+    """All measurements at one moment.
+
+    Attributes:
+        operators: operator to its measurements.
+        latency: latencies of the last three seconds.
+        total: latencies of the whole run.
+        frontier: operator to the least time that can still arrive at it, ``None`` if nothing can: a ``datetime`` if the
+            times are timestamps (to the microsecond), otherwise an integer. Empty if rows have no times, and until the
+            first row was read.
+    """
+
+    operators: dict[str, OperatorMetrics] = field(default_factory=dict)
+    latency: Latency = Latency()
+    total: Latency = Latency()
+    frontier: dict[str, Any] = field(default_factory=dict)
+
+    def to_pandas(self) -> Any:
+        """The measurements of operators.
+
+        >>> MetricsSnapshot({"FM": OperatorMetrics(processed=9, queued=2)}).to_pandas()[["processed", "queued"]]
+                  processed  queued
+        operator
+        FM                9       2
+
+        Returns:
+            A pandas DataFrame with a row for each operator and the columns of ``OperatorMetrics``, and ``frontier``
+            where rows have times.
+        """
+        from pandas import DataFrame, Index  # takes longer to import than all of fries_nb's own modules
+
+        names = Index(self.operators, name="operator")
+        rows = [vars(one) | ({"frontier": self.frontier[name]} if name in self.frontier else {})
+                for name, one in self.operators.items()]  # fmt: skip
+        return DataFrame(rows, index=names)
+
+
+class _Seen(NamedTuple):
+    """What a worker had reported by this time, in seconds of a monotonic clock."""
+
+    at_s: float
+    processed: int
+    turn_s: float = 0.0
+    blocked_s: float = 0.0
+
+
+_Rates = tuple[float, float, float]
+"""Tuples per second, and the busy and blocked shares of time as ``OperatorMetrics`` has them."""
+
+
+class Metrics:
+    """Collects reports on these operators; quantiles come from mergeable sketches (DDSketch, one percent error)."""
+
+    def __init__(self, operators: Iterable[str] = ()) -> None:
+        self._operators = tuple(operators)
+        self._last: dict[WorkerId, Report] = {}
+        self._seen: dict[WorkerId, deque[_Seen]] = {}
+        self._held: dict[WorkerId, int] = {}
+        self._gone: set[WorkerId] = set()
+        self._processed_by_gone: Counter[str] = Counter()
+        self._total = DDSketch()
+        self._recent: deque[tuple[float, DDSketch]] = deque()
+
+    def add(self, report: Report, now_s: float) -> None:
+        """Add a report that arrived at this time, in seconds of a monotonic clock."""
+        if report.worker in self._gone:
+            return  # its last report, which came late
+        self._last[report.worker] = report
+        self._held[report.worker] = max(report.held, self._held.get(report.worker, 0))
+        seen = self._seen.setdefault(report.worker, deque())
+        if seen and report.processed < seen[-1].processed:
+            seen.clear()  # the worker was restored, with the count of a checkpoint
+        before = seen[-1] if seen else _Seen(now_s, 0)
+        times = before.turn_s + report.turn_ns / 1e9, before.blocked_s + report.blocked_ns / 1e9
+        seen.append(_Seen(now_s, report.processed, *times))
+        while len(seen) > 2 and seen[0].at_s < now_s - WINDOW_S:  # two remain of a worker that reports less often
+            seen.popleft()
+        if report.latency:
+            sketch = DDSketch()
+            for milliseconds, count in report.latency:
+                sketch.add(milliseconds, float(count))
+            self._total.merge(sketch)
+            self._recent.append((now_s, sketch))
+        while self._recent and self._recent[0][0] < now_s - WINDOW_S:
+            self._recent.popleft()
+
+    def rest(self, operators: Iterable[str]) -> None:
+        """Set the rates of these operators to 0, since they send no more reports."""
+        for worker in [worker for worker in list(self._seen) if worker.operator in set(operators)]:
+            self._seen[worker] = deque([self._seen[worker][-1]])
+
+    def depart(self, workers: Iterable[WorkerId]) -> None:
+        """Record that workers have left: their tuples count, their rates do not. Late reports of them are ignored."""
+        for worker in workers:
+            if (last := self._last.pop(worker, None)) is not None:
+                self._gone.add(worker)
+                del self._seen[worker], self._held[worker]
+                self._processed_by_gone[worker.operator] += last.processed
+
+    def expect_all(self) -> None:
+        """Record that workers with the indices of those that have left may report from now on."""
+        self._gone.clear()
+
+    def worker_rates(self) -> dict[WorkerId, float]:
+        """Worker to the tuples per second that it takes in, over the last three seconds."""
+        return {worker: self._rates(worker)[0] for worker in list(self._last)}
+
+    @property
+    def reports(self) -> tuple[Report, ...]:
+        """The last report of each worker."""
+        return tuple(self._last.values())
+
+    def reads(self, operator: str) -> tuple[str, ...]:
+        """The input columns that the operator's workers have read so far."""
+        reports = [report for worker, report in list(self._last.items()) if worker.operator == operator]
+        return tuple(dict.fromkeys(name for report in reports for name in report.reads))
+
+    def snapshot(self) -> MetricsSnapshot:
+        """The current measurements."""
+        recent = DDSketch()
+        for _, sketch in list(self._recent):
+            recent.merge(sketch)
+        return MetricsSnapshot(self.operators(), _latency(recent), _latency(self._total))
+
+    def operators(self) -> dict[str, OperatorMetrics]:
+        """Operator to its current measurements."""
+        of = {name: list[WorkerId]() for name in [*self._operators, *self._processed_by_gone]}
+        for worker in self._last:
+            of.setdefault(worker.operator, []).append(worker)
+        return {name: self._operator(name, workers) for name, workers in of.items()}
+
+    def _operator(self, name: str, workers: list[WorkerId]) -> OperatorMetrics:
+        processed, queued, queued_bytes, held, peak = self._processed_by_gone[name], 0, 0, 0, 0
+        rate = busy = blocked = 0.0
+        for worker in workers:  # one loop, since a dashboard of 200 operators asks for this four times a second
+            report, (its_rate, its_busy, its_blocked) = self._last[worker], self._rates(worker)
+            processed += report.processed
+            queued += report.queued_tuples
+            queued_bytes += report.queued
+            held += report.held
+            peak += self._held[worker]
+            rate += its_rate
+            busy += its_busy
+            blocked += its_blocked
+        count = max(1, len(workers))
+        return OperatorMetrics(processed, rate, queued, queued_bytes, held, peak, busy / count, blocked / count)
+
+    def _rates(self, worker: WorkerId) -> _Rates:
+        """The rates of a worker over the window; reports may arrive late."""
+        seen = self._seen[worker]
+        (began_s, before, turns_s, blocked_s), (at_s, processed, turns, blocked) = seen[0], seen[-1]
+        passed_s = at_s - began_s
+        if passed_s <= 0:
+            return 0.0, 0.0, 0.0
+        busy, held = (turns - turns_s) / passed_s, (blocked - blocked_s) / passed_s
+        return (processed - before) / passed_s, min(1.0, busy), min(1.0, held)
+
+
+def _latency(sketch: DDSketch) -> Latency:
+    if not sketch.count:
+        return Latency()
+    return Latency(
+        int(sketch.count), float(sketch.get_quantile_value(0.5) or 0.0), float(sketch.get_quantile_value(0.99) or 0.0)
+    )

@@ -1,1 +1,0 @@
-"""Topology: the workers of a dataflow, their hosts, and the channels and chains between them."""

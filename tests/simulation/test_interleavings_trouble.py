@@ -1,0 +1,135 @@
+"""Random runs in which things go wrong, changed by any scheduler: the promises hold in all of them.
+
+Hosts are killed at any step, one or all; the driver is, and the run resumed from its checkpoints; disks are full, a
+host is slow, rows are poison. What comes out is what comes out of a run without all that: every tuple once, by
+operators of one version, every change whole or absent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+from interleaving_checks import SOAK, lacking, try_focused, try_pausing, try_seed, try_troubled
+
+from fries_nb.dataflow.builder import DataflowBuilder
+from fries_nb.dataflow.endpoints import memory
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.simulation import Cluster, stamp_functions
+from fries_nb.simulation.drawn_flows import source_rows
+from fries_nb.simulation.growing import draw_reshaped
+from fries_nb.simulation.hosts import Hosts
+
+RUNS = 60
+CHUNKS = 20
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_every_promise_holds_whatever_is_killed(chunk):
+    """The same laws as without faults, and those of recovery."""
+    size = RUNS * SOAK // CHUNKS
+    for seed in range(chunk * size, (chunk + 1) * size):
+        _met(seed)
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS // 2))
+def test_every_promise_holds_of_state_changed_in_mid_stream(chunk):
+    """Two keyed operators and two changes at a time at which both versions are on their way."""
+    size = RUNS * SOAK // CHUNKS
+    for seed in range(chunk * size, (chunk + 1) * size):
+        try_focused(seed)
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS // 2))
+def test_every_promise_holds_of_a_run_resumed_in_another_shape(chunk):
+    """With chains or without them, at other numbers of workers: the state of a key is where its rows go."""
+    size = RUNS * SOAK // CHUNKS
+    for seed in range(chunk * size, (chunk + 1) * size):
+        _shape(seed)
+
+
+@cache
+def _shape(seed):
+    """What a seed has met, with all laws checked; once, for both tests that ask for it."""
+    met, played = Counter[str](), try_seed(seed, draw_reshaped)
+    records, workers = played.cluster.store.records, played.cluster.workers.values()
+    met["workers"] += any(one.snapshots and one.workers != records[-1].workers for one in records)
+    chained = any(len(worker.instances) > 1 for worker in workers)
+    met["chains"] += chained and not played.scenario.cluster["chaining"]
+    return met
+
+
+def test_resumed_runs_take_other_shapes():
+    """From a checkpoint with state, and to other chains."""
+    met: Counter[str] = Counter()
+    assert lacking(120, ("workers", "chains"), lambda seed: met.update(_shape(seed)), met, least=3) == {}
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_a_tuple_that_pauses_its_operator_within_a_change_of_several_ends_no_run(chunk):
+    """Its operator is fixed in the version that took the tuple; the change goes on behind it."""
+    for seed in range(chunk * 15 * SOAK, (chunk + 1) * 15 * SOAK):
+        played = try_pausing(seed)
+        assert played.cluster.state == "finished", f"seed {seed}: {played.cluster.error}"
+
+
+def test_a_source_that_had_ended_is_read_no_more(monkeypatch):
+    """Not even from a checkpoint taken before it says again that it has ended: it has no position to go on from."""
+    rows = {name: source_rows(name, 12) for name in ("S0", "S1")}
+    spent, dumb = WorkerId("S0", 0), set()
+    feed = Hosts._feed
+    monkeypatch.setattr(Hosts, "_feed", lambda hosts, source: source in dumb or feed(hosts, source))
+    for seed in range(10 * SOAK):
+        flow = DataflowBuilder("two sources")
+        both = stamp_functions.source(flow).union("U", stamp_functions.source(flow, "S1"))
+        stamp_functions.mark(both, "X").sink("out", memory())
+        cluster = Cluster(flow.graph(workers=1), rows, seed=seed, hosts=1, checkpoints=True, commit_interval_ns=10**6)
+        cluster.hold([WorkerId("S1", 0)])
+        cluster.until(lambda cluster=cluster: _kept(cluster) and str(spent) in _kept(cluster)[-1].ended)
+        dumb.add(spent)
+        cluster.kill(0)
+        kept = len(_kept(cluster))
+        cluster.until(lambda cluster=cluster, kept=kept: cluster.recoveries and len(_kept(cluster)) > kept)
+        dumb.clear()
+        cluster.kill(0)
+        cluster.release()
+        cluster.run()
+        found = sorted(row["id"] for row in cluster.rows("out"))
+        assert found == sorted(row["id"] for given in rows.values() for row in given), f"seed {seed}"
+
+
+def _kept(cluster):
+    return cluster.store.records
+
+
+def test_troubled_runs_meet_what_they_are_for():
+    """A count over some of them: no law is kept for want of a case."""
+    met: Counter[str] = Counter()
+    schedulers = ("fries", "epoch", "multiversion", "minibatch", "restart")
+    wanted = (*(f"{name} done" for name in schedulers), "host killed", "driver killed", "starts the run again",
+              "decided, then lost", "decided, then orphaned", "records", "mended", "dead letters",
+              "full disk")  # fmt: skip
+    assert lacking(200, wanted, lambda seed: met.update(_met(seed)), met) == {}
+
+
+@cache
+def _met(seed):
+    """What a seed has met, with all laws checked; once, for both tests that ask for it."""
+    met, played = Counter[str](), try_troubled(seed)
+    cluster = played.cluster
+    for outcome in cluster.outcomes.values():
+        met[f"{outcome.scheduler} {outcome.outcome}"] += 1
+    for reason in cluster.recoveries:
+        met["host killed"] += "was lost" in reason
+        met["driver killed"] += "driver" in reason
+        met["starts the run again"] += "starts the run again" in reason
+    last = cluster.controller.incarnation
+    for decided in cluster.journal:
+        met["decided, then lost"] += decided.incarnation < last and decided.change in cluster.outcomes
+        met["decided, then orphaned"] += decided.change in cluster.orphans
+    met["records"] += len(cluster.store.records)
+    met["mended"] += sum(not wish.at for wish in played.changes.values())
+    met["dead letters"] += any(cluster.rows(name) for name in played.scenario.letters)
+    met["full disk"] += any("no space" in ended.reason for ended in cluster.ended)
+    return met

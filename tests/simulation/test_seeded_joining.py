@@ -1,0 +1,136 @@
+"""Seeded runs whose hosts join and leave at random, with moves of bins, changes, checkpoints and kills of any host."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from itertools import pairwise
+
+import pytest
+from interleaving_checks import LAWS, SOAK, caught, keeps_order, lacking
+from key_order import keeps_the_order_of_keys
+from soak import first_tried
+
+from fries_nb.controller.membership import Rewiring
+from fries_nb.errors import FriesError
+from fries_nb.protocol.messages import ChannelId
+from fries_nb.protocol.topology import Topology
+from fries_nb.simulation.drawn_rescales import draw_rescaled
+from fries_nb.simulation.joining_cluster import JoiningCluster
+from fries_nb.simulation.scenarios import play
+from fries_nb.simulation.store import Store
+
+RUNS = 48
+CHUNKS = 4
+
+
+def answers_each_request(played):
+    """A rescale that is done has led to the requested number of hosts; the others say why not."""
+    cluster = played.cluster
+    for end in cluster.rescaled:
+        assert end.error if end.outcome != "done" else end.hosts == cluster.requested[end.request], end
+    assert len({end.request for end in cluster.rescaled}) == len(cluster.rescaled) == len(cluster.requested)
+
+
+def ends_with_its_bins_dealt(played):
+    """Each bin is owned by a worker that gets rows."""
+    status = played.cluster.controller.topology
+    for name, table in status.tables.items():
+        assert table.width <= status.routed[name], f"bins of {name} are at idle workers"
+
+
+JOINED = (
+    *(law for law in LAWS if law is not keeps_order), keeps_the_order_of_keys, answers_each_request,
+    ends_with_its_bins_dealt,
+)  # fmt: skip
+
+
+def try_joined(seed):
+    """Play the scenario of a seed, with hosts that join and leave, and check it."""
+    try:
+        played = play(draw_rescaled(seed), JoiningCluster)
+        for law in JOINED:
+            law(played)
+    except (AssertionError, FriesError) as error:
+        raise AssertionError(f"seed {seed}: {error}\n(replay: try_joined({seed}))") from error
+    return played
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_every_promise_holds_while_hosts_join_and_leave(chunk):
+    """The same laws as without, among them the audit."""
+    size = RUNS * SOAK // CHUNKS
+    for seed in range(chunk * size, (chunk + 1) * size):
+        _met(seed)
+
+
+def played_hosts(seed):
+    """The number of hosts at the beginning."""
+    return draw_rescaled(seed).cluster["hosts"]
+
+
+@cache
+def _met(seed):
+    """What a seed has met, with all laws checked; once, for both tests that ask for it."""
+    met, cluster = Counter[str](), try_joined(seed).cluster
+    before = played_hosts(seed)
+    for end in cluster.rescaled:
+        met[end.outcome] += 1
+        met["lost early"] += "before it took part" in end.error
+        met["cancelled"] += "cancelled" in end.error
+        met["grown"] += end.outcome == "done" and end.hosts > before
+        met["shrunk"] += end.outcome == "done" and end.hosts < before
+        before = end.hosts
+    numbers = [topology.epoch for topology in cluster.adopted if topology.added]
+    readers = [topology.graph.operator("S0").workers for topology in cluster.adopted]
+    met["readers came"] += sum(after > before for before, after in pairwise(readers))
+    met["joined again"] += len(numbers) > 2
+    met["recovered"] += any("was lost" in reason for reason in cluster.recoveries) and bool(cluster.adopted)
+    met["changed"] += any(one.outcome == "done" for one in cluster.outcomes.values())
+    return met
+
+
+def test_hosts_do_join_and_leave():
+    """No law is kept for want of a case."""
+    met: Counter[str] = Counter()
+    wanted = (
+        "grown", "shrunk", "aborted", "lost early", "cancelled", "joined again", "recovered", "changed", "readers came",
+    )  # fmt: skip
+    assert lacking(80, wanted, lambda seed: met.update(_met(seed)), met, least=2) == {}
+
+
+def _clear_nothing(topology, leaving=()):
+    return {}
+
+
+def _one_epoch(topology, sender, receiver):
+    return ChannelId(sender, receiver, 1)
+
+
+def _remember_nothing(store, workers):
+    return {}
+
+
+BROKEN = {
+    "the loss of new hosts leaves their answers awaited": [(Rewiring, "give_up", lambda rewiring: None)],
+    "workers leave with their bins": [
+        (Topology, "even_tables", _clear_nothing),
+        (Topology, "_is_keyed", lambda topology, name: False),
+    ],
+    "channels are those of earlier workers": [(Topology, "channel", _one_epoch)],
+    "records of earlier workers are not continued": [(Store, "earlier", _remember_nothing)],
+}  # fmt: skip
+
+
+SHOWN = {
+    "records of earlier workers are not continued": 138,
+    "the loss of new hosts leaves their answers awaited": 119,
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_rescale_is_caught(monkeypatch, name):
+    """Without this rule, some run breaks a promise, or comes to no end."""
+    for rule in BROKEN[name]:
+        monkeypatch.setattr(*rule)
+    assert caught(first_tried(SHOWN.get(name, 0), 400), try_joined) is not None

@@ -1,0 +1,69 @@
+"""Rehearsals let time pass: a function that fails only when a window is closed is refused before the switch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kind_examples import ROWS, Counted
+
+import fries_nb as fn
+from fries_nb.dataflow import DataflowBuilder, Update, memory, rate
+from fries_nb.simulation.cluster import Cluster
+
+
+class Failing(Counted):
+    """Fails when it is closed."""
+
+    def close(self, key: int, time: int, state: Any) -> Any:
+        """Fail."""
+        raise ValueError("cannot close")
+
+
+class Renamed(Counted):
+    """Does not emit what the operator below reads."""
+
+    def close(self, key: int, time: int, state: Any) -> Any:
+        """Another column."""
+        return {"k": key, "m": 1}
+
+
+def changed(update: Any) -> Any:
+    """The result of a change of a window while rows flow."""
+    flow = DataflowBuilder("rehearsed")
+    pay = flow.source("S", rate(None, count=1), time="x").window("X", Counted(), fn.tumbling(20), key="k")
+    pay.map("D", lambda row: row | {"twice": row["n"] * 2}).sink("Z", memory())
+    cluster = Cluster(flow.graph(2), {"S": ROWS * 10}, seed=1, hosts=2)
+    cluster.until(lambda: any(instance.processed for instance in cluster.instances("X")))
+    change = cluster.request({"X": update}, rehearse=True)
+    cluster.run()
+    assert cluster.state == "finished"
+    return cluster.outcomes[change]
+
+
+def test_a_close_that_fails_is_found_in_the_rehearsal() -> None:
+    """And what it makes is tried downstream; the running dataflow is undisturbed."""
+    assert "cannot close" in changed(Update(Failing())).error
+    refused = changed(Update(Renamed()))
+    assert "D" in refused.error
+    assert "'n'" in refused.error
+    assert changed(Update(Counted(), windows=fn.tumbling(10))).outcome == "done"
+
+
+def test_what_is_chained_behind_a_window_is_rehearsed() -> None:
+    """On what the window has made, though no row comes to it any more when time brings that out."""
+    flow = DataflowBuilder("behind")
+    rows = flow.source("S", rate(None, count=1), time="x").window("X", Counted(), fn.tumbling(2), key="k")
+    made = rows.map("D", lambda row: row | {"twice": row["n"] * 2})
+    made.map("E", lambda row: row["twice"] and row).sink("Z", memory())
+    for function, words in (
+        (lambda row: row | {"twice": row["absent"]}, "new D failed in a rehearsal on a recent tuple"),
+        (lambda row: {"n": row["n"]}, "E, which stays as it is, failed in a rehearsal on a recent tuple as new D"),
+        (lambda row: row | {"twice": 2}, ""),
+    ):
+        cluster = Cluster(flow.graph(1), {"S": ROWS * 10}, seed=1)
+        cluster.until(lambda cluster=cluster: bool(cluster.instances("D")[0].processed))
+        change = cluster.request({"D": function}, rehearse=True)
+        cluster.run()
+        assert (cluster.state, cluster.error) == ("finished", "")
+        assert cluster.outcomes[change].error.startswith(words)
+        assert cluster.outcomes[change].outcome == ("aborted" if words else "done")

@@ -7,15 +7,22 @@ the credit that a worker returns once for all of its senders there.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from fries_nb.host.host_loop import HostLoop
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.protocol.frames import Bundle, deliveries
 from fries_nb.protocol.messages import ChannelId, Frame, MovedBins, WorkerId
-from fries_nb.transport.links import HostLinks
 from fries_nb.transport.wire import Credit
 from fries_nb.worker.events import Arrived, BinsArrived, Event, Granted
 from fries_nb.worker.outbox import SendFrame
+
+
+class HostLink(Protocol):
+    """Sends frames to other hosts; what is posted to one host arrives in order."""
+
+    def post(self, host: int, frame: Frame | Bundle | Credit | MovedBins, channels: tuple[ChannelId, ...]) -> None:
+        """Send a frame to channels of another host; from any thread."""
 
 
 class FrameRouter:
@@ -29,7 +36,7 @@ class FrameRouter:
 
     def __init__(
         self,
-        links: HostLinks,
+        links: HostLink,
         host_of: Mapping[WorkerId, int],
         loop_of: Mapping[WorkerId, tuple[HostLoop, HostedWorker]],
     ) -> None:

@@ -10,11 +10,9 @@ are not for its own operators. Control messages are posted by the control thread
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 
+from fries_nb.host.environment import Environment, Steps
 from fries_nb.host.host_loop import HostLoop
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.operators.dry_run import DryRunResult
@@ -22,6 +20,7 @@ from fries_nb.protocol.messages import Chained, SetChain, WorkerId
 from fries_nb.protocol.topology import Topology
 from fries_nb.worker.chaining import ChainRequest, Fused, SplitOff
 from fries_nb.worker.events import Arrived, Directed, Event, Expected, Granted, Stalled
+from fries_nb.worker.turns import Lock
 from fries_nb.worker.worker import Worker
 
 
@@ -29,6 +28,7 @@ class HostChains:
     """The requested chains of one host, and the ones that were made.
 
     Args:
+        environment: the host's locks and clocks.
         topology: the topology, with the functions of the operators.
         hosted: operator's worker to the worker that runs it; updated.
         loop_of: the same, with the loop of that worker; updated.
@@ -41,12 +41,14 @@ class HostChains:
 
     def __init__(
         self,
+        environment: Environment,
         topology: Topology,
         hosted: dict[WorkerId, HostedWorker],
         loop_of: dict[WorkerId, tuple[HostLoop, HostedWorker]],
         tell: Callable[[Chained], None],
     ) -> None:
-        self.kept = threading.Lock()
+        self.kept = environment.lock()
+        self._now_ns = environment.now_ns
         self.topology = topology
         self._hosted = hosted
         self._loop_of = loop_of
@@ -66,16 +68,16 @@ class HostChains:
             expected = "expected a worker of the host to which the request is sent"
             self._tell(Chained(worker, (), f"this host does not run {worker}; {expected}"))
             return
-        self._requests.append(ChainRequest(worker, control.operators, time.monotonic_ns()))
+        self._requests.append(ChainRequest(worker, control.operators, self._now_ns()))
 
-    def advance(self) -> None:
+    def advance(self) -> Steps[None]:
         """Take all steps that are possible now; called by the control thread, after each of its polls."""
         for worker, operators in list(self._fused.items()):
             if worker.worker.slowness.is_slow:  # the others need not have a thread with it
                 self.request(worker.worker.wiring.id, SetChain(operators))
                 del self._fused[worker]
         for request in self._requests.copy():
-            while isinstance(made := self._step(request), Fused | SplitOff):
+            while isinstance(made := (yield from self._step(request)), Fused | SplitOff):
                 pass
             if made is not None:
                 self._requests.remove(request)
@@ -84,44 +86,38 @@ class HostChains:
             elif request not in self._stalled:
                 self._stall(request)
 
-    def _step(self, request: ChainRequest) -> Fused | SplitOff | Chained | None:
+    def _step(self, request: ChainRequest) -> Steps[Fused | SplitOff | Chained | None]:
+        """Take the next step of a request, if no other thread owns its workers; they are woken behind it.
+
+        A loop that finds a worker owned leaves it to its owner.
+        """
         members = request.members(self._running)
         hosted = [self._hosted[worker.wiring.id] for worker in members]
-        with self._owned(hosted) as owned:
-            if not owned:
-                return request.overdue(members[0], f"{members[0].wiring.id} was busy", time.monotonic_ns())
+        held: list[Lock] = []
+        try:
+            for lock in (self.kept, *(worker.owner for worker in hosted)):
+                if not lock.acquire(blocking=False):
+                    return request.overdue(members[0], f"{members[0].wiring.id} was busy", self._now_ns())
+                held.append(lock)
+                yield
             for one in (*hosted, hosted[0]):  # the first one sends, the second one returns credit
                 one.process()
-            made = request.step(members, self.topology, time.monotonic_ns())
+            made = request.step(members, self.topology, self._now_ns())
             if isinstance(made, Fused):
                 self._fuse(*hosted)
             elif isinstance(made, SplitOff):
                 self._split(hosted[0], made.rest)
             return made
+        finally:
+            for lock in held:
+                lock.release()
+            for worker in hosted:
+                loop, _ = self._loop_of[worker.worker.wiring.id]
+                loop.wake(worker)
 
     def _running(self, worker: WorkerId) -> Worker | None:
         hosted = self._hosted.get(worker)
         return None if hosted is None else hosted.worker
-
-    @contextmanager
-    def _owned(self, workers: Sequence[HostedWorker]) -> Iterator[bool]:
-        """Own the workers, if no other thread does, and chains may change; they are woken behind it.
-
-        A loop that finds a worker owned leaves it to its owner.
-        """
-        held = []
-        for lock in (self.kept, *(worker.owner for worker in workers)):
-            if not lock.acquire(blocking=False):
-                break
-            held.append(lock)
-        try:
-            yield len(held) > len(workers)
-        finally:
-            for lock in held:
-                lock.release()
-            for worker in workers:
-                loop, _ = self._loop_of[worker.worker.wiring.id]
-                loop.wake(worker)
 
     def _stall(self, request: ChainRequest) -> None:
         loop, self._stalled[request] = self._loop_of[request.worker]

@@ -31,6 +31,7 @@ from fries_nb.connectors.source import restored_positions
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader
 from fries_nb.dataflow.graph import Operator
 from fries_nb.errors import CheckpointError, FriesError, OperatorError, exception_text
+from fries_nb.host.environment import Environment
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.host.region_spec import RegionSpec
 from fries_nb.operators.dry_run import open_function
@@ -210,12 +211,15 @@ class HostWorkers:
     definitions: Definitions = field(default_factory=dict)
 
 
-def build_workers(region: RegionSpec, host: int, carry_out: Callable[[Instruction], None]) -> HostWorkers:
+def build_workers(
+    region: RegionSpec, host: int, environment: Environment, carry_out: Callable[[Instruction], None]
+) -> HostWorkers:
     """Make all workers of a host, without running them.
 
     Args:
         region: the specification of the region.
         host: index of the host.
+        environment: the locks and clocks of the workers.
         carry_out: carries out instructions of workers that concern neither readers nor sinks.
     """
     try:
@@ -231,7 +235,8 @@ def build_workers(region: RegionSpec, host: int, carry_out: Callable[[Instructio
     except CheckpointError as error:
         return HostWorkers(built.topology, failures=[Failed(wirings[0].id, str(error))])
     assembly = _assembly(region, window, snapshots)
-    _host(built, region, built.topology, wirings, assembly.worker, _reader, carry_out)
+    hosted_by = partial(HostedWorker, environment=environment, carry_out=carry_out)
+    _host(built, region, built.topology, wirings, assembly.worker, _reader, hosted_by)
     return built
 
 
@@ -241,6 +246,7 @@ def add_workers(
     topology: Topology,
     host: int,
     order: TakePart,
+    environment: Environment,
     carry_out: Callable[[Instruction], None],
 ) -> None:
     """Make the workers of a host that joins a running dataflow, idle, without running them.
@@ -251,6 +257,7 @@ def add_workers(
         topology: the topology in which the host takes part, with the host's own copies of functions.
         host: index of the host.
         order: the configuration of the running dataflow.
+        environment: see ``build_workers``.
         carry_out: see ``build_workers``.
     """
     wirings = list(wirings_of(topology, host))
@@ -259,7 +266,8 @@ def add_workers(
     def newcomer(wiring: Wiring) -> Worker:
         return assembly.newcomer(wiring, order.configurations, order.decided, order.issued)
 
-    _host(built, region, topology, wirings, newcomer, _idle_reader, carry_out)
+    hosted_by = partial(HostedWorker, environment=environment, carry_out=carry_out)
+    _host(built, region, topology, wirings, newcomer, _idle_reader, hosted_by)
 
 
 def _window(region: RegionSpec, wirings: Sequence[Wiring]) -> int:
@@ -275,14 +283,14 @@ def _host(
     wirings: Sequence[Wiring],
     make: Callable[[Wiring], Worker],
     read: Callable[[RegionSpec, Worker], WorkerReader],
-    carry_out: Callable[[Instruction], None],
+    hosted_by: Callable[..., HostedWorker],
 ) -> None:
     """Make the workers of these wirings, with their readers and sinks."""
     for wiring in wirings:
         try:
             worker = make(wiring)
             reader = read(region, worker) if wiring.chain[0].traits.is_source else None
-            hosted = HostedWorker(worker, carry_out, _sinks(region, worker, topology), reader)
+            hosted = hosted_by(worker, sinks=_sinks(region, worker, topology), reader=reader)
         except FriesError as error:
             operator = error.operator if isinstance(error, OperatorError) else ""
             details = error.details if isinstance(error, OperatorError) else ""

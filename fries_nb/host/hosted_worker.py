@@ -7,18 +7,19 @@ short, so that a loop can run many workers (see ``host_loop``).
 
 from __future__ import annotations
 
-import threading
-import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 
 from fries_nb.connectors.sink import OpenSinks
-from fries_nb.connectors.worker_reader import WorkerReader
+from fries_nb.connectors.source import Undecoded
+from fries_nb.connectors.worker_reader import Positions
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError, exception_text
+from fries_nb.host.environment import Environment, Steps
 from fries_nb.operators.failures import dead_letter
 from fries_nb.progress.change_batch import CountChanges
 from fries_nb.protocol.checkpoints import Reading
@@ -47,11 +48,61 @@ DUE = 0
 """A time that has passed: the source is to be read at once."""
 
 
+class Reader(Protocol):
+    """What a source's worker reads from: a ``connectors.worker_reader.WorkerReader``, or the rows of a seeded run."""
+
+    @property
+    def moved(self) -> Positions:
+        """The splits whose positions the last call has changed, with these."""
+
+    @property
+    def bounds(self) -> Mapping[int, int]:
+        """Each split that has not ended, with a time that none of its rows not read yet is earlier than."""
+
+    @property
+    def least(self) -> int | None:
+        """The least time of the last rows, if the bounds before them do not tell it."""
+
+    @property
+    def ahead_ticks(self) -> int | None:
+        """How far it may read ahead of the sinks, in the unit of its times."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all rows have been read."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it must not read further ahead of the sinks than ``ahead_ticks``."""
+
+    def read(self, now_ns: int, limit: int) -> tuple[pa.RecordBatch | None, int | None]:
+        """Read rows that are due; returns also the time of the next call, if it has one."""
+
+    def reading(self, now_ns: int) -> Reading | None:
+        """How far it has read."""
+
+    def take_undecoded(self) -> Sequence[Undecoded]:
+        """What was read since the last call and is no row."""
+
+    def set_rate(self, rate: float, now_ns: int) -> None:
+        """Change the source's rate."""
+
+    def give_up(self, splits: Iterable[int], now_ns: int) -> None:
+        """Read these splits no more."""
+
+    def adopt(self, positions: Positions, now_ns: int) -> None:
+        """Read further splits, of which other workers have read a part."""
+
+    def close(self) -> None:
+        """Release what it holds; the last call."""
+
+
 class HostedWorker:
     """One worker of a host.
 
     Args:
         worker: the worker.
+        environment: its locks and clocks.
         carry_out: carries out instructions that concern neither reader nor sinks; called by the owner.
         sinks: writers of the worker's sink, and of its operators with dead letters.
         reader: the reader of a source.
@@ -67,24 +118,26 @@ class HostedWorker:
     def __init__(
         self,
         worker: Worker,
+        environment: Environment,
         carry_out: Callable[[Instruction], None],
         sinks: OpenSinks,
-        reader: WorkerReader | None = None,
+        reader: Reader | None = None,
     ) -> None:
         self.worker = worker
-        self.owner = threading.Lock()
+        self.owner = environment.lock()
         self.awake = False
         self.failed = False
         self.turns = 0
         self.rerouted: Callable[[HostedWorker, Event], bool] | None = None
+        self._environment = environment
         self._carry_out = carry_out
         self._sinks = sinks
         self._reader = reader
         self._due_ns: int | None = DUE
         self._last_reading: Reading | None = None
-        self._events: deque[Event] = deque()
+        self.mailbox: deque[Event] = deque()
         self._asked = False  # to report, and it has not yet
-        self._reporting = threading.Lock()
+        self._reporting = environment.lock()
         self._draining = self._has_read = False
 
     @property
@@ -128,7 +181,7 @@ class HostedWorker:
 
     def post(self, event: Event) -> None:
         """Append an event to the mailbox, from any thread."""
-        self._events.append(event)
+        self.mailbox.append(event)
 
     def ask_report(self) -> bool:
         """Ask for a report, from any thread; returns whether the worker is to be woken for it.
@@ -141,7 +194,7 @@ class HostedWorker:
                 self._asked = True
                 self.post(WorkerTick())
                 return True
-            arrived = [one.frame for one in list(self._events) if isinstance(one, Arrived)]
+            arrived = [one.frame for one in list(self.mailbox) if isinstance(one, Arrived)]
             for report in self.worker.reports_inside([frame for frame in arrived if isinstance(frame, Data)]):
                 self._carry_out(TellController(report))
             return False
@@ -159,15 +212,29 @@ class HostedWorker:
 
     def split_off(self, rest: Worker) -> HostedWorker:
         """The host's worker for the last operators of this one's chain, which takes over their sinks."""
-        return HostedWorker(rest, self._carry_out, self._sinks.part(rest.wiring.workers))
+        return type(self)(rest, self._environment, self._carry_out, self._sinks.part(rest.wiring.workers))
 
     def process(self) -> None:
         """Process the events of the mailbox, and carry out what follows."""
         self._guarded(self._process_events)
 
-    def turn(self) -> bool:
+    def turn(self) -> Steps[bool]:
         """Process the events of the mailbox and one slice of tuples; returns whether there may be more to do."""
-        return self._guarded(self._turn)
+        if self.failed:
+            self.mailbox.clear()
+            return False
+        try:
+            self._process_events()  # the answer to a fast control message does not wait for the next tuple
+            yield
+            self._feed()
+            busy = yield from self._environment.slice(self.worker, self)
+            self._settle()
+        except GeneratorExit:  # its host was killed
+            raise
+        except BaseException as error:  # noqa: BLE001 - so must a user's sys.exit()
+            self.fail(error)
+            return False
+        return busy or self.due_ns == DUE
 
     def flush(self) -> int:
         """Send what is buffered; returns the number of frames."""
@@ -196,38 +263,30 @@ class HostedWorker:
         """Read no more; an error of the user's own reader fails the run, though it has read all that it should."""
         reader, self._reader = self._reader, None
         if reader is not None:
-            self._last_reading = reader.reading(time.time_ns()) if reader.exhausted else None
+            self._last_reading = reader.reading(self._environment.wall_ns()) if reader.exhausted else None
             try:
                 reader.close()
             except BaseException as error:  # noqa: BLE001 - so must a user's sys.exit()
                 self.fail(error)
 
-    def _guarded(self, step: Callable[[], bool | None]) -> bool:
+    def _guarded(self, step: Callable[[], None]) -> None:
         if self.failed:
-            self._events.clear()
-            return False
+            self.mailbox.clear()
+            return
         try:
-            return bool(step())
+            step()
         except BaseException as error:  # noqa: BLE001 - so must a user's sys.exit()
             self.fail(error)
-            return False
-
-    def _turn(self) -> bool:
-        self._process_events()  # the answer to a fast control message does not wait for the next tuple
-        self._feed()
-        busy = self.worker.run()
-        self._settle()
-        return busy or self.due_ns == DUE
 
     def _process_events(self) -> None:
-        while self._events:
-            self._handle(self._events.popleft())
+        while self.mailbox:
+            self._handle(self.mailbox.popleft())
         self._settle()
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, WorkerTick):
             reader = self._reader
-            event = WorkerTick(self._last_reading if reader is None else reader.reading(time.time_ns()))
+            event = WorkerTick(self._last_reading if reader is None else reader.reading(self._environment.wall_ns()))
             with self._reporting:
                 self._asked = False
                 self._pass(event)
@@ -244,8 +303,8 @@ class HostedWorker:
         Such credit did not wake the worker. It is seen here, since events are looked at after the frames began to wait.
         """
         self._carry_out_all()
-        while self._events and self.is_blocked:
-            self._handle(self._events.popleft())
+        while self.mailbox and self.is_blocked:
+            self._handle(self.mailbox.popleft())
             self._carry_out_all()
 
     def _carry_out_all(self) -> None:
@@ -266,7 +325,7 @@ class HostedWorker:
                 self.worker.handle(effect)
 
     def _control_reader(self, control: SetRate | Drain | GiveUpSplits | AdoptSplits) -> None:
-        self._due_ns, now = DUE, time.time_ns()
+        self._due_ns, now = DUE, self._environment.wall_ns()
         if isinstance(control, Drain):
             self._draining = True
         elif self._reader is None:
@@ -296,7 +355,7 @@ class HostedWorker:
                 self._carry_out(TellController(SplitsRead(self.worker.wiring.id)))
             return
         limit = READ_AHEAD_LIMIT if self._reader.is_limited else READ_LIMIT
-        batch, self._due_ns = self._reader.read(time.time_ns(), limit)
+        batch, self._due_ns = self._reader.read(self._environment.wall_ns(), limit)
         self.worker.limit_ahead(self._reader.ahead_ticks)  # known with the first row, if not before
         me, undecoded = self.worker.wiring.id, self._reader.take_undecoded()
         letters = tuple(Write(me, dead_letter(me, one.error, "", one.row)) for one in undecoded)

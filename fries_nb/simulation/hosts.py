@@ -74,7 +74,7 @@ class Hosts:
         self._redistribution = Redistribution(restoration.checkpoint, plan.graph, restoration.tables)
         self._failures: list[Failed] = []
         self.trials = SeededTrials(self, plan)
-        self._saves: list[tuple[Worker, int, tuple[Snapshot, ...]]] = []
+        self._saves: list[tuple[int, int, tuple[Snapshot, ...]]] = []
         self._of, self._sinks = dict[WorkerId, Worker](), dict[WorkerId, OpenSinks]()
         self._resting: list[Worker] = []
         self.draws = Draws(plan.random, lambda one: plan.fate.slow is not None and self._home(one) == plan.fate.slow)
@@ -245,16 +245,17 @@ class Hosts:
         return None
 
     def _save(self) -> None:
-        worker, epoch, snapshots = self._saves.pop(self._random.randrange(len(self._saves)))
+        host, epoch, snapshots = self._saves.pop(self._random.randrange(len(self._saves)))
         if not self._saves:
             self.draws.discard(("save", None))
-        if not self._lives(worker.wiring.id):
+        if host in self.dead:
             return
         if self._plan.fate.disk_is_full():
-            self._answer(worker, Saved(epoch, worker.wiring.id, error="no space left on device"))
+            first = WorkerId(snapshots[0].operator, snapshots[0].index)
+            self._answer(host, Saved(epoch, first, error="no space left on device"))
             return
         for saved in self._written(epoch, snapshots):
-            self._answer(worker, saved)
+            self._answer(host, saved)
 
     def _written(self, epoch: int, snapshots: tuple[Snapshot, ...]) -> Iterator[Saved]:
         name = self._plan.store.save(epoch, self.incarnation, snapshots)
@@ -278,7 +279,7 @@ class Hosts:
         if isinstance(supplied, heard.Supplied):
             self.give(source, supplied)
         elif supplied is not None:
-            self._answer(worker, supplied)
+            self._answer(self.host_of(source), supplied)
 
     def tick(self) -> None:
         """Advance one worker's clock, so that it reports."""
@@ -315,6 +316,7 @@ class Hosts:
     # ---- instructions of the workers
 
     def _carry_out(self, worker: Worker) -> None:
+        host = self.host_of(worker.wiring.id)
         for instruction in itertools.chain.from_iterable(iter(worker.take, [])):
             if isinstance(instruction, SendFrame):
                 self.network.put_all(network.LaneKind.FRAMES, deliveries(instruction.channels, instruction.frame))
@@ -323,39 +325,45 @@ class Hosts:
                 self.network.put((network.LaneKind.STATE, place), instruction.bins)
             elif isinstance(instruction, heard.Grant):
                 self.network.put_all(network.LaneKind.GRANTS, instruction.sizes.items())
-            elif isinstance(instruction, heard.TellController):
-                self._answer(worker, instruction.answer)
             elif isinstance(instruction, DryRun):
                 self.trials.add(instruction)
-            elif isinstance(instruction, heard.Save):
-                self._plan.store.note(instruction.epoch, [instance.worker for instance in worker.instances])
-                self._saves.append((worker, instruction.epoch, instruction.snapshots))
-                self.draws.add(("save", None))
             elif isinstance(instruction, heard.Write | heard.ClosePart):
                 self._write(worker, instruction)
-            elif isinstance(instruction, heard.Traced):
-                self._plan.store.trace(instruction.records)
-            elif isinstance(instruction, heard.Warned):
-                self.warnings.append(instruction)
-            elif isinstance(instruction, heard.Counted):
-                self.progress.record(worker, instruction.changes)
             elif isinstance(instruction, heard.ToReader):
                 self.supply.obey(worker.wiring.id, instruction.control)
+            else:
+                self._follow(host, instruction)
+
+    def _follow(self, host: int, instruction: heard.Instruction) -> None:
+        """Carry out what a worker of this host causes outside of it."""
+        if isinstance(instruction, heard.TellController):
+            self._answer(host, instruction.answer)
+        elif isinstance(instruction, heard.Save):
+            snapshots = instruction.snapshots
+            self._plan.store.note(instruction.epoch, [WorkerId(one.operator, one.index) for one in snapshots])
+            self._saves.append((host, instruction.epoch, snapshots))
+            self.draws.add(("save", None))
+        elif isinstance(instruction, heard.Traced):
+            self._plan.store.trace(instruction.records)
+        elif isinstance(instruction, heard.Warned):
+            self.warnings.append(instruction)
+        elif isinstance(instruction, heard.Counted):
+            self.progress.record(host, instruction.changes)
 
     def _write(self, worker: Worker, instruction: heard.Write | heard.ClosePart) -> None:
         for effect in self._sinks[worker.wiring.id].carry_out(instruction):
             if isinstance(effect, heard.TellController):
-                self._answer(worker, effect.answer)
+                self._answer(self.host_of(worker.wiring.id), effect.answer)
             else:
                 worker.handle(effect)
 
     def answer(self, worker: WorkerId, answer: Answer) -> None:
         """Send an answer from a worker's host, if it is alive."""
         if self._lives(worker):
-            self._answer(self._of[worker], answer)
+            self._answer(self.host_of(worker), answer)
 
-    def _answer(self, worker: Worker, answer: Answer) -> None:
-        self.network.put((network.LaneKind.ANSWERS, self.host_of(worker.wiring.id)), answer)
+    def _answer(self, host: int, answer: Answer) -> None:
+        self.network.put((network.LaneKind.ANSWERS, host), answer)
 
     def trace(self) -> None:
         """Report the trace records that workers have not reported yet."""
@@ -391,7 +399,7 @@ class Hosts:
         kind, place = thing
         if isinstance(place, ChannelId):
             place = place.receiver if kind is network.LaneKind.GRANTS else place.sender
-        elif kind in (network.LaneKind.PROGRESS, network.LaneKind.STATE):
+        elif kind in (network.LaneKind.PROGRESS, network.LaneKind.STATE, network.LaneKind.LINK):
             place = place[0]
         if isinstance(place, WorkerId):
             return self.host_of(place)

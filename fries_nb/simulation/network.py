@@ -6,6 +6,7 @@
     answers    one lane for each host, from its workers to the controller
     progress   one lane for each pair of hosts, of counts of pointstamps
     state      one lane for each pair of workers, of bins that move
+    link       one lane for each pair of hosts, of all that one sends to the other, where hosts are those of Spark
 
 The links between the hosts of a run on Spark give the same guarantees.
 """
@@ -29,6 +30,7 @@ class LaneKind(Enum):
     ANSWERS = "answers"
     PROGRESS = "progress"
     STATE = "state"
+    LINK = "link"
 
     __hash__ = object.__hash__
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from fries_nb.connectors.source import (
     Position,
     Split,
     TimeColumn,
+    Undecoded,
     as_ticks,
     restored_positions,
     split_count,
@@ -35,6 +36,8 @@ FROM_THE_START: Mapping[WorkerId, Positions | None] = {}
 
 MOST_ROWS = 5
 """Maximum number of rows of a batch."""
+PAUSES_NS = (0, 0, 50_000, 2_000_000)
+"""Possible time until a reader's next tuples are due, in nanoseconds."""
 
 
 def transaction(source: int, split: int, row: int) -> int:
@@ -289,13 +292,93 @@ class Supply:
             self._drained.add(source)
             self._batches[source] = deque()
         elif isinstance(control, GiveUpSplits):
-            for split in control.splits:
-                del self._reached[source][split]
-            self._cut(source)
+            self.give_up(source, control.splits)
         elif isinstance(control, AdoptSplits):
-            self._reached[source].update(control.positions)
-            self._told.discard(source)
-            self._cut(source)
+            self.adopt(source, control.positions)
+
+    def give_up(self, source: WorkerId, splits: Iterable[int]) -> None:
+        """A worker reads these splits no more."""
+        for split in splits:
+            del self._reached[source][split]
+        self._cut(source)
+
+    def adopt(self, source: WorkerId, positions: Positions) -> None:
+        """A worker reads further splits."""
+        self._reached[source].update(positions)
+        self._told.discard(source)
+        self._cut(source)
+
+    def is_exhausted(self, source: WorkerId) -> bool:
+        """Whether a worker has read all rows of its splits."""
+        return not self._batches[source] and not self._is_held(source)
+
+    def close(self, source: WorkerId) -> None:
+        """A worker reads no more, whatever is left, even if it is held."""
+        self.held.discard(source)
+        self._batches[source], self.bounds[source] = None, {}
+
+
+class SuppliedReader:
+    """The reader of a source's worker whose rows a ``Supply`` has; see ``host.hosted_worker.Reader``.
+
+    Args:
+        supply: has the rows.
+        source: the worker.
+        chance: draws the time until the next rows are due.
+    """
+
+    is_limited = False
+
+    def __init__(self, supply: Supply, source: WorkerId, chance: random.Random) -> None:
+        self.moved: Positions = {}
+        self.least: int | None = None
+        self._supply, self._source, self._chance = supply, source, chance
+
+    @property
+    def bounds(self) -> Mapping[int, int]:
+        """Lower bounds of the times of each split's rows."""
+        return self._supply.bounds[self._source]
+
+    @property
+    def ahead_ticks(self) -> int | None:
+        """How far it may read ahead of the sinks."""
+        return self._supply.ahead_ticks.get(self._source)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all rows have been read, and the worker is not held."""
+        return self._supply.is_exhausted(self._source)
+
+    def read(self, now_ns: int, limit: int) -> tuple[pa.RecordBatch | None, int | None]:
+        """The next rows, if the worker is not held before them."""
+        supplied = self._supply.next(self._source)
+        if not isinstance(supplied, Supplied):
+            return None, None
+        self.moved, self.least = supplied.positions, supplied.least
+        pause_ns = self._chance.choice(PAUSES_NS)
+        return supplied.batch, now_ns + pause_ns if pause_ns else None
+
+    def reading(self, now_ns: int) -> None:
+        """Nothing is told of it."""
+
+    def take_undecoded(self) -> Sequence[Undecoded]:
+        """Every row is one."""
+        return ()
+
+    def set_rate(self, rate: float, now_ns: int) -> None:
+        """Its pace is drawn."""
+
+    def give_up(self, splits: Iterable[int], now_ns: int) -> None:
+        """Read these splits no more."""
+        self._supply.give_up(self._source, splits)
+
+    def adopt(self, positions: Positions, now_ns: int) -> None:
+        """Read further splits."""
+        self._supply.adopt(self._source, positions)
+
+    def close(self) -> None:
+        """Read no more."""
+        self._supply.close(self._source)
 
 
 def positions_of(instance: Instance, plan: SourcePlan, redistribution: Redistribution) -> Positions:

@@ -81,9 +81,8 @@ class SeededProgress:
             self._lanes.begin(host, each)
             self._announce(host)
 
-    def record(self, worker: Worker, changes: CountChanges) -> None:
-        """A worker hands over a step."""
-        host = self._hosts.host_of(worker.wiring.id)
+    def record(self, host: int, changes: CountChanges) -> None:
+        """A worker of a host hands over a step."""
         if host in self.hosts:
             self._lanes.record(host, changes)
             self._announce(host)

@@ -1,6 +1,7 @@
-"""Hosts of a seeded run whose workers are run by virtual threads, as ``worker.turns`` decides.
+"""Hosts of a seeded run as they run on Spark (``host.host_core``), by virtual threads.
 
-Each host has a control thread, a thread that delivers frames and credit, a thread for each loop and each slow worker.
+Each host has its loops, a thread that tries new functions, a control thread, and one that delivers what others send.
+Whatever another thread may do between two steps of one of them, it does for some seed.
 
 >>> from fries_nb.simulation.scenarios import draw_focused, play
 >>> cluster = play(draw_focused(3), ThreadedCluster).cluster
@@ -11,20 +12,25 @@ Each host has a control thread, a thread that delivers frames and credit, a thre
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+from fries_nb.connectors.sink import OpenSinks
+from fries_nb.host.environment import Steps
+from fries_nb.host.host_core import HostCore
+from fries_nb.host.host_loop import HostLoop
+from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.protocol.checkpoints import Restoration
-from fries_nb.protocol.messages import Answer, Chained, Control, Fcm, Prepare, Rehearse, SetChain, WorkerId
+from fries_nb.protocol.messages import Answer, ChannelId, Control, Fcm, Prepare, SetRate, WorkerId
 from fries_nb.simulation.deployment import Deployment
 from fries_nb.simulation.hosts import Hosts
 from fries_nb.simulation.network import LaneKind
+from fries_nb.simulation.readers import SuppliedReader
 from fries_nb.simulation.rechaining import RechainingCluster
-from fries_nb.simulation.seeded_loop import SeededLoop, loops_of
-from fries_nb.simulation.seeded_member import SeededMember
-from fries_nb.simulation.virtual_threads import Steps, VirtualThreads, Wait
+from fries_nb.simulation.virtual_threads import OwnerMark, VirtualEnvironment, VirtualThreads, Wait
 from fries_nb.worker import events as heard
-from fries_nb.worker.chaining import ChainRequest, Fused, SplitOff
 from fries_nb.worker.turns import HANDOFF_NS
 from fries_nb.worker.worker import Worker
 
@@ -37,17 +43,75 @@ class Errands:
 
     def __init__(self) -> None:
         self.left: deque[Steps[None]] = deque()
-        self.is_idle = True
 
     def thread(self) -> Steps[None]:
         """The body of the thread."""
         while True:
-            self.is_idle = not self.left
-            if self.is_idle:
+            if not self.left:
                 yield Wait(lambda: bool(self.left))
-            self.is_idle = False
             yield from self.left.popleft()
-            yield None
+            yield
+
+
+class ObservedWorker(HostedWorker):
+    """A worker of a seeded host: no two threads run it, and none that does not own it.
+
+    Attributes:
+        inside: whether a thread runs it.
+        urgent: number of fast control messages and new functions that it was told of.
+    """
+
+    inside = False
+    urgent = 0
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Note that the current thread, which must be the owner, runs the worker."""
+        assert isinstance(self.owner, OwnerMark), "the locks of a seeded run are its own"
+        assert self.owner.is_held, f"{self.name} is run by a thread that does not own it"
+        assert self.owner.is_mine, f"{self.name} is owned by another thread"
+        assert not self.inside, f"two threads run {self.name}"
+        self.inside = True
+        try:
+            yield
+        finally:
+            self.inside = False
+
+    def process(self) -> None:
+        """Process the mailbox; see ``HostedWorker``."""
+        with self.entered():
+            super().process()
+
+    def flush(self) -> int:
+        """Send what is buffered; see ``HostedWorker``."""
+        with self.entered():
+            return super().flush()
+
+    def turn(self) -> Steps[bool]:
+        """Process the mailbox and some tuples; see ``HostedWorker``."""
+        with self.entered():
+            return (yield from super().turn())
+
+    def fail(self, error: BaseException) -> None:
+        """An internal error is one of the run; see ``HostedWorker``."""
+        raise error
+
+    def post(self, event: heard.Event) -> None:
+        """Post an event; see ``HostedWorker``."""
+        self.urgent += isinstance(event, heard.Directed) and isinstance(event.control, Fcm | Prepare)
+        super().post(event)
+
+
+class SeededLink:
+    """The link of a seeded host to the others: a lane to each of them."""
+
+    def __init__(self, hosts: ThreadedHosts, host: int) -> None:
+        self._hosts = hosts
+        self._host = host
+
+    def post(self, host: int, frame: Any, channels: Iterable[ChannelId]) -> None:
+        """Send a frame; see ``HostLink``."""
+        self._hosts.network.put((LaneKind.LINK, (self._host, host)), (tuple(channels), frame))
 
 
 class ThreadedHosts(Hosts):
@@ -55,68 +119,64 @@ class ThreadedHosts(Hosts):
 
     Attributes:
         threads: the threads of all hosts.
-        loops: the loops of all hosts.
-        noted: what happened in the loops, in order, with its worker.
-        chance: the source of all randomness.
+        environment: the environment of all hosts.
+        cores: index of each host to its core.
     """
 
     def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
         super().__init__(plan, incarnation, restoration)
         self.threads = VirtualThreads(self.draws, plan.clock)
-        self.loops: list[SeededLoop] = []
-        self.noted: list[tuple[str, SeededMember]] = []
-        self.chance = plan.random
-        self._members: dict[Worker, SeededMember] = {}
-        self._loop_of: dict[SeededMember, SeededLoop] = {}
+        self.environment = VirtualEnvironment(self.threads, plan.clock, plan.random)
+        self.cores = {
+            host: HostCore(
+                self.environment, host, self.topology, SeededLink(self, host), partial(self._outside, host),
+                partial(self._chained, host),
+            )
+            for host in range(plan.hosts)
+        }  # fmt: skip
         self._control = [Errands() for _ in range(plan.hosts)]
         self._delivery = [Errands() for _ in range(plan.hosts)]
-        self._requests: list[ChainRequest] = []
-        self._stalled: dict[ChainRequest, SeededMember] = {}
 
     # ---- state
 
-    def members(self) -> list[SeededMember]:
-        """The workers that run, of hosts that are alive."""
-        return [member for member in self._members.values() if self._lives(member.worker.wiring.id)]
+    @property
+    def loops(self) -> list[HostLoop]:
+        """The loops of all hosts."""
+        return [loop for core in self.cores.values() for loop in core.loops]
 
-    def member_of(self, worker: WorkerId) -> SeededMember | None:
-        """The worker that runs an operator."""
-        found = self._of.get(worker)
-        return None if found is None else self._members.get(found)
+    def members(self) -> list[tuple[HostLoop, ObservedWorker]]:
+        """The workers that run, of hosts that are alive, with their loops."""
+        alive = [core for host, core in self.cores.items() if host not in self.dead]
+        found = dict.fromkeys(pair for core in alive for pair in core.loop_of.values())
+        return [(loop, worker) for loop, worker in found if isinstance(worker, ObservedWorker)]
 
-    def loop_of(self, member: SeededMember) -> SeededLoop:
-        """The loop of a worker."""
-        return self._loop_of[member]
-
-    def has_gone(self, member: SeededMember) -> bool:
-        """Whether another worker runs the operators of this one."""
-        return self.workers.get(member.worker.wiring.id) is not member.worker
-
-    def reads(self, worker: Worker) -> bool:
-        """Whether a worker is a source's, and has not read its end."""
-        return worker.wiring.chain[0].traits.is_source and self.supply.has_more(worker.wiring.id)
-
-    def has_errands(self, host: int) -> bool:
-        """Whether the control thread of a host, or the one that delivers, has something to do."""
-        return any(one.left or not one.is_idle for one in (self._control[host], self._delivery[host]))
+    def _know(self) -> None:
+        """Know which workers run which operators, as chains may have changed."""
+        hosted = {name: one.worker for core in self.cores.values() for name, one in core.hosted.items()}
+        self._of = hosted
+        self.workers = {worker.wiring.id: worker for worker in hosted.values()}
 
     # ---- threads
 
     def start(self) -> None:
         """Start the workers, since all hosts have joined."""
         super().start()
-        self._members = {worker: SeededMember(worker, self, self._plan.clock) for worker in self._all}
-        if not self.started:
-            return
-        for host in range(self._plan.hosts):
-            here = [one for one in self.members() if self.host_of(one.worker.wiring.id) == host]
-            for loop in loops_of(host, here, self.threads, self._plan.clock):
-                self.loops.append(loop)
-                self._loop_of.update(dict.fromkeys(loop.turns.members, loop))
-                loop.start()
-            if host not in self.dead:
+        for worker in self._all:
+            id_ = worker.wiring.id
+            if self.started and self._lives(id_):
+                self._host(self.cores[self.host_of(id_)], worker, self._sinks[id_])
+        for host, core in self.cores.items():
+            if self.started and host not in self.dead:
+                core.deal(tickets=1)
+                core.start()
                 self.threads.start(host, self._control[host].thread())
                 self.threads.start(host, self._delivery[host].thread())
+
+    def _host(self, core: HostCore, worker: Worker, sinks: OpenSinks) -> None:
+        is_source = worker.wiring.chain[0].traits.is_source and self.supply.has_more(worker.wiring.id)
+        reader = SuppliedReader(self.supply, worker.wiring.id, self._random) if is_source else None
+        hosted = ObservedWorker(worker, self.environment, core.carry_out, sinks, reader)
+        core.admit(self.topology, dict.fromkeys((one.worker for one in worker.instances), hosted))
 
     def happen(self) -> Answer | None:
         """Carry out one of the possible events; returns an answer to the controller, if any."""
@@ -126,32 +186,24 @@ class ThreadedHosts(Hosts):
         answer = None
         if thing[0] == "thread":
             self.threads.step(thing[1])
+            self._know()
         elif thing[0] in ("work", "feed"):  # the threads see to it
             self.draws.discard(thing)
+        elif thing[0] == "save":
+            self._save()
         else:
-            self.draws.add(thing)
-            answer = self._occur(thing)
+            kind, place = thing
+            answer = self._arrive(kind, place, self.network.take(thing))
         self.threads.look()
         return answer
 
-    def _occur(self, thing: Any) -> Answer | None:
-        kind, place = thing
-        if kind == "try":
-            self.trials.happen()
-        elif kind == "save":
-            self._save()
-        else:
-            return self._arrive(kind, place, self.network.take(thing))
-        return None
-
     def look_after(self) -> None:
         """Look after the loops of all hosts, as their control threads do."""
-        for loop in self.loops:
-            if loop.host not in self.dead:
-                loop.check()
-        for host, control in enumerate(self._control):
-            if any(self.host_of(one.worker) == host for one in self._requests) and not control.left:
-                control.left.append(self._advance_chains(host))
+        for host, core in self.cores.items():
+            if self.started and host not in self.dead:
+                core.look_after()
+                if core.chains.is_waiting and not self._control[host].left:
+                    self._control[host].left.append(core.chains.advance())
 
     def pass_time(self) -> bool:
         """Let time pass until a thread can go on, since nothing else can happen; returns whether one can."""
@@ -169,22 +221,18 @@ class ThreadedHosts(Hosts):
         return True
 
     def leave(self) -> None:
-        """Have the loops' threads end at the next tuple boundary, and give up the chains that are asked for."""
-        for stalled in self._stalled.values():
-            self.post(stalled, heard.Stalled(False))
-        self._stalled.clear()
-        self._requests.clear()
-        for loop in self.loops:
-            if loop.host not in self.dead:
-                loop.turns.leave()
+        """Have all threads end at the next tuple boundary."""
+        for host, core in self.cores.items():
+            if core.is_started and host not in self.dead:
+                core.leave()
         self.threads.look()
 
     def finish(self) -> None:
-        """Have each worker process the rest, since all threads of the loops have ended."""
-        for member in self.members():
-            assert member.owner.acquire(), f"{member.worker.wiring.id} is still owned"
-            member.process()
-            member.owner.release()
+        """Have each worker report the rest, since all threads of the loops have ended."""
+        for _, worker in self.members():
+            assert worker.owner.acquire(), f"{worker.name} is still owned"
+            worker.finish()
+            worker.owner.release()
 
     # ---- what arrives
 
@@ -194,68 +242,43 @@ class ThreadedHosts(Hosts):
             return answer
         if not self.started:
             return None
-        if kind is LaneKind.FRAMES:
-            self._deliver(place.receiver, heard.Arrived(place, what))
-        elif kind is LaneKind.GRANTS:
-            self._deliver(place.sender, heard.Granted(place, what))
+        if kind is LaneKind.LINK:
+            if place[1] not in self.dead:
+                self._delivery[place[1]].left.append(self._delivered(self.cores[place[1]], *what))
         elif kind is LaneKind.PROGRESS:
             self.progress.receive(place[1], what)
         else:
             host = self.host_of(what[0])
-            self._control[host].left.append(self._hear(*what))
+            if host not in self.dead:
+                self._control[host].left.append(self._directed(self.cores[host], *what))
         return None
 
-    def _deliver(self, to: WorkerId, event: heard.Event) -> None:
-        if self._lives(to):
-            self._delivery[self.host_of(to)].left.append(self._delivered(to, event))
+    def _delivered(self, core: HostCore, channels: tuple[ChannelId, ...], frame: Any) -> Steps[None]:
+        yield
+        core.router.receive(channels, frame)
 
-    def _delivered(self, to: WorkerId, event: heard.Event) -> Steps[None]:
-        member = self.member_of(to)
-        if member is None:
-            return
-        loop = self.loop_of(member)
-        yield None
-        if isinstance(event, heard.Granted):
-            loop.post_credit(member, event)
-        else:
-            loop.post(member, event)
-
-    def _hear(self, worker: WorkerId, control: Control) -> Steps[None]:
-        if isinstance(control, Rehearse):
-            self.trials.add((worker, control))
-        elif isinstance(control, SetChain):
-            self._requests.append(ChainRequest(worker, control.operators, self._plan.clock()))
-        elif (member := self.member_of(worker)) is not None:
-            loop = self.loop_of(member)
-            yield None
-            if isinstance(control, Fcm):
-                yield from loop.switch(member, heard.Directed(worker, control))
-            else:
-                loop.post(member, heard.Directed(worker, control), urgent=isinstance(control, Prepare))
+    def _directed(self, core: HostCore, worker: WorkerId, control: Control) -> Steps[None]:
+        if core.is_started:
+            yield from core.direct(worker, control)
 
     def give(self, id_: WorkerId, event: heard.Event) -> None:
         """Post an event to a worker, if it has started and is alive."""
-        member = self.member_of(id_)
-        if self.started and self._lives(id_) and member is not None:
-            self.post(member, event)
-
-    def post(self, member: SeededMember, event: heard.Event) -> None:
-        """Post an event to a worker."""
-        self.loop_of(member).post(member, event)
-
-    def carry_out(self, worker: Worker) -> None:
-        """Carry out a worker's instructions."""
-        self._carry_out(worker)
+        core = self.cores[self.host_of(id_)]
+        if core.is_started and self._lives(id_):
+            core.router.post(id_, event)
 
     def tick(self) -> None:
         """Let one worker report."""
         if self.started and (members := self.members()):
-            self.post(self._random.choice(members), heard.WorkerTick())
+            loop, worker = self._random.choice(members)
+            loop.report(worker)
+
+    def wake(self, source: WorkerId) -> None:
+        """Let a source worker continue to read."""
+        self.give(source, heard.Directed(source, SetRate(1.0)))
 
     def _wake_reader(self, worker: Worker) -> None:
-        if (member := self._members.get(worker)) is not None:
-            member.may_read()
-            self.loop_of(member).turns.posted(member)
+        """Its host's loop sees to it."""
 
     def kill(self, hosts: Iterable[int]) -> None:
         """Kill hosts with their threads."""
@@ -264,57 +287,15 @@ class ThreadedHosts(Hosts):
         for host in killed:
             self.threads.drop(host)
 
-    # ---- chains
+    # ---- instructions
 
-    def _advance_chains(self, host: int) -> Steps[None]:
-        for request in [one for one in self._requests if self.host_of(one.worker) == host]:
-            made: object = Fused
-            while isinstance(made, Fused | SplitOff) or made is Fused:
-                made = yield from self._step_chain(request)
-            if isinstance(made, Chained):
-                self._requests.remove(request)
-                if (stalled := self._stalled.pop(request, None)) is not None:
-                    self.post(stalled, heard.Stalled(False))
-                self.answer(request.worker, made)
-            elif request not in self._stalled and (first := self.member_of(request.worker)) is not None:
-                self._stalled[request] = first
-                self.post(first, heard.Stalled(True))
+    def _outside(self, host: int, instruction: heard.Instruction) -> None:
+        """Carry out what concerns neither other workers nor trials, unless its host was killed meanwhile."""
+        if host not in self.dead:
+            self._follow(host, instruction)
 
-    def _step_chain(self, request: ChainRequest) -> Steps[Fused | SplitOff | Chained | None]:
-        members = request.members(self.running)
-        owned = [self._members[worker] for worker in members]
-        held: list[SeededMember] = []
-        try:
-            while len(held) < len(owned) and self._loop_of[owned[len(held)]].turns.claim(owned[len(held)]):
-                held.append(owned[len(held)])
-                yield None
-            if len(held) < len(owned):
-                return request.overdue(members[0], f"{members[0].wiring.id} was busy", self._plan.clock())
-            for one in (*owned, owned[0]):
-                one.process()
-                yield None
-            for one in (*owned, owned[0]):  # what came meanwhile
-                one.process()
-            made = request.step(members, self.topology, self._plan.clock())
-            if isinstance(made, Fused | SplitOff):
-                self._rearranged(owned, made)
-            return made
-        finally:
-            for one in held:
-                one.owner.release()
-            for one in owned:
-                self.loop_of(one).turns.posted(one)
-
-    def _rearranged(self, owned: list[SeededMember], made: Fused | SplitOff) -> None:
-        loop = self.loop_of(owned[0])
-        if isinstance(made, Fused):
-            self.replace(made)
-            loop.drop(owned[1])
-        else:
-            member = SeededMember(made.rest, self, self._plan.clock)
-            self._members[made.rest], self._loop_of[member] = member, loop
-            self.replace(made)
-            loop.add(member)
+    def _chained(self, host: int, answer: Answer) -> None:
+        self._outside(host, heard.TellController(answer))
 
 
 class ThreadedCluster(RechainingCluster):

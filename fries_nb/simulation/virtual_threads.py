@@ -10,7 +10,7 @@ A thread yields ``None`` where it goes on whenever it is drawn, and a ``Wait`` w
 >>> def sleeper():
 ...     yield Wait(due_ns=5)
 ...     seen.append(clock())
->>> threads.start(0, sleeper())
+>>> thread = threads.start(0, sleeper())
 >>> threads.step(draws.draw()[1])
 >>> threads.look(), len(draws), threads.next_due_ns()
 (None, 0, 5)
@@ -21,11 +21,16 @@ A thread yields ``None`` where it goes on whenever it is drawn, and a ``Wait`` w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import random
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Any
 
+from fries_nb.host.environment import Steps
 from fries_nb.simulation.draws import Draws
+from fries_nb.worker.turns import Lock, Queue
+from fries_nb.worker.worker import Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,41 +41,85 @@ class Wait:
     due_ns: int | None = None
 
 
-R = TypeVar("R")
-Steps: TypeAlias = Generator[Wait | None, None, R]
-
-
 class VirtualThread:
-    """One thread of a host; compared by identity."""
+    """One thread of a host; compared by identity. ``taken`` counts its steps."""
 
-    def __init__(self, host: int, steps: Steps[None]) -> None:
+    def __init__(self, host: int, steps: Steps[None], threads: VirtualThreads) -> None:
         self.host = host
         self.steps = steps
+        self.taken = 0
+        self._threads = threads
+
+    def join(self, timeout: float | None = None) -> None:
+        """No thread of a run waits for another one's end; see ``Body``."""
+
+    def is_alive(self) -> bool:
+        """Whether it has steps left."""
+        return self in self._threads.alive
 
 
 class OwnerMark:
-    """An owner lock that knows its holder.
+    """A lock, of one ticket or several, that knows its last holder.
 
     Args:
         threads: the threads that may hold it.
+        tickets: number of threads that may hold it at a time.
     """
 
-    def __init__(self, threads: VirtualThreads) -> None:
+    def __init__(self, threads: VirtualThreads, tickets: int = 1) -> None:
         self._threads = threads
-        self.is_held = False
+        self._tickets = tickets
         self.holder: VirtualThread | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether no ticket is left."""
+        return not self._tickets
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether the current thread is its last holder."""
+        return self.holder is self._threads.current
 
     def acquire(self, blocking: bool = True) -> bool:
         """Take it; returns whether it was free. A thread that waits for it yields ``Wait`` instead of blocking."""
         if self.is_held:
             return False
-        self.is_held, self.holder = True, self._threads.current
+        self._tickets -= 1
+        self.holder = self._threads.current
         return True
 
     def release(self) -> None:
         """Let it go."""
-        assert self.is_held, "a lock is released that no thread holds"
-        self.is_held, self.holder = False, None
+        self._tickets += 1
+        self.holder = None
+
+    def __enter__(self) -> bool:
+        """Take it; what is done with it takes one step, so it is free."""
+        assert self.acquire(), "a lock that is held for a step only is held already"
+        return True
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+class ListQueue:
+    """A queue, of which a thread that waits for an item yields."""
+
+    def __init__(self) -> None:
+        self._items: deque[Any] = deque()
+
+    def put(self, item: Any) -> None:
+        """Append an item; see ``turns.Queue``."""
+        self._items.append(item)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """Remove the first one, of which there is one."""
+        return self._items.popleft()
+
+    def empty(self) -> bool:
+        """Whether there is none."""
+        return not self._items
 
 
 class VirtualThreads:
@@ -82,24 +131,31 @@ class VirtualThreads:
 
     Attributes:
         current: the thread whose step is being taken; ``None`` outside of all.
+        alive: the threads that have steps left.
     """
 
     def __init__(self, draws: Draws, clock: Callable[[], int]) -> None:
         self.current: VirtualThread | None = None
+        self.alive: set[VirtualThread] = set()
         self._draws = draws
         self._clock = clock
         self._waiting: dict[VirtualThread, Wait] = {}
 
-    def start(self, host: int, steps: Steps[None]) -> None:
+    def start(self, host: int, steps: Steps[None]) -> VirtualThread:
         """Start a thread of a host."""
-        self._draws.add(("thread", VirtualThread(host, steps)))
+        thread = VirtualThread(host, steps, self)
+        self.alive.add(thread)
+        self._draws.add(("thread", thread))
+        return thread
 
     def step(self, thread: VirtualThread) -> None:
         """Let a thread go on until it yields."""
         before, self.current = self.current, thread
         try:
+            thread.taken += 1
             wait = next(thread.steps)
         except StopIteration:
+            self.alive.discard(thread)
             self._draws.discard(("thread", thread))
             return
         finally:
@@ -122,8 +178,127 @@ class VirtualThreads:
 
     def drop(self, host: int) -> None:
         """Drop the threads of a host that was killed."""
+        self.alive = {thread for thread in self.alive if thread.host != host}
         for thread in [thread for thread in self._waiting if thread.host == host]:
             del self._waiting[thread]
         for thing in self._draws.of_kind("thread"):
             if thing.host == host:
                 self._draws.discard(("thread", thing))
+
+
+class SharedDict(dict[Any, Any]):
+    """A dict whose values threads look up, and act on a moment later: what has changed meanwhile they do not see.
+
+    A thread between two steps may have looked one value up already. So in its next step it may get one as it was.
+
+    Args:
+        threads: the threads that read it.
+        chance: draws whether a thread is late.
+    """
+
+    def __init__(self, threads: VirtualThreads, chance: random.Random) -> None:
+        super().__init__()
+        self._threads, self._chance = threads, chance
+        self._before: dict[Any, tuple[Any, dict[VirtualThread, int]]] = {}
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if key in self:
+            late = {thread: thread.taken + 1 for thread in self._threads.alive if thread is not self._threads.current}
+            self._before[key] = super().__getitem__(key), late
+        super().__setitem__(key, value)
+
+    def __getitem__(self, key: Any) -> Any:
+        thread = self._threads.current
+        if thread is not None and key in self._before:
+            before, late = self._before[key]
+            if late.pop(thread, None) == thread.taken and self._chance.random() < 0.5:
+                return before
+        return super().__getitem__(key)
+
+
+class VirtualEnvironment:
+    """The environment of seeded hosts; see ``host.environment``.
+
+    Their tuples take the virtual time that functions name in an attribute ``takes_ns``, and none by default. While a
+    thread is inside such a tuple, the others go on; it uses the processor if that is an odd number of milliseconds.
+
+    Args:
+        threads: the threads.
+        clock: returns nanoseconds.
+        chance: draws how many tuples a slice has.
+
+    Attributes:
+        inside: number of tuples that took time.
+    """
+
+    def __init__(self, threads: VirtualThreads, clock: Callable[[], int], chance: random.Random) -> None:
+        self.inside = 0
+        self._threads = threads
+        self._clock = clock
+        self._chance = chance
+        self._used_ns = defaultdict[VirtualThread | None, int](int)
+
+    def now_ns(self) -> int:
+        """The time; see ``Environment``."""
+        return self._clock()
+
+    def wall_ns(self) -> int:
+        """The time; see ``Environment``."""
+        return self._clock()
+
+    def processor_ns(self) -> int:
+        """What the tuples of the current thread have used."""
+        return self._used_ns[self._threads.current]
+
+    def lock(self) -> Lock:
+        """A lock that is free."""
+        return OwnerMark(self._threads)
+
+    def tickets(self, number: int) -> Lock:
+        """A lock that so many threads may hold."""
+        return OwnerMark(self._threads, number)
+
+    def shared(self) -> SharedDict:
+        """A dict that threads read without a lock."""
+        return SharedDict(self._threads, self._chance)
+
+    def queue(self) -> Queue[Any]:
+        """An empty queue."""
+        return ListQueue()
+
+    def start(
+        self, host: int, name: str, steps: Steps[None], failed: Callable[[Exception], None]
+    ) -> VirtualThread:
+        """Start a thread; its errors are the run's."""
+        return self._threads.start(host, steps)
+
+    def received(self, items: Queue[Any], due_ns: int | None) -> Steps[Any]:
+        """Let others go on until an item is queued."""
+        if items.empty():
+            yield Wait(lambda: not items.empty(), due_ns)
+        return None if items.empty() else items.get()
+
+    def acquired(self, lock: Lock) -> Steps[None]:
+        """Let others go on until the lock is free."""
+        assert isinstance(lock, OwnerMark), "the locks of a seeded run are its own"
+        while not lock.acquire():
+            yield Wait(lambda: not lock.is_held)
+
+    def slice(self, worker: Worker, member: Hashable) -> Steps[bool]:
+        """Process a few tuples; after each, or inside it if it takes long, other threads go on."""
+        left = self._chance.randint(1, 4)
+        while True:
+            takes_ns = sum(getattr(instance.function, "takes_ns", 0) for instance in worker.instances)
+            limit = 1 if takes_ns else self._chance.randint(1, left)
+            before = worker.instances[0].processed
+            busy = worker.run(limit)
+            left -= limit
+            if takes_ns and worker.instances[0].processed > before:
+                self.inside += 1
+                self._used_ns[self._threads.current] += takes_ns if takes_ns // 1_000_000 % 2 else 0
+                yield Wait(due_ns=self._clock() + takes_ns)
+                worker.slowness.learn(takes_ns, 1)
+            else:
+                yield
+            if not (busy and left) or worker.interrupt.raised:
+                return busy

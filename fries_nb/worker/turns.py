@@ -51,7 +51,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Hashable
 from enum import Enum
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from fries_nb.worker.rota import FlushDeadline, Rota
 from fries_nb.worker.worker import Worker
@@ -62,13 +62,19 @@ PROCESSOR_SHARE = 0.5
 """Share of processor time in a slow worker's turn from which on it holds a ticket."""
 
 
-class OwnerLock(Protocol):
-    """A lock that is held by the thread that runs a worker."""
+class Lock(Protocol):
+    """A lock of the environment that runs the workers."""
 
     def acquire(self, blocking: bool = True) -> bool:
         """Take it; returns whether it was free."""
 
     def release(self) -> None:
+        """Let it go."""
+
+    def __enter__(self) -> Any:
+        """Take it, as soon as it is free."""
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> Any:
         """Let it go."""
 
 
@@ -84,7 +90,7 @@ class Member(Hashable, Protocol):
     awake: bool
 
     @property
-    def owner(self) -> OwnerLock:
+    def owner(self) -> Lock:
         """Held by the thread that runs it."""
 
     @property
@@ -103,17 +109,24 @@ class Member(Hashable, Protocol):
 M = TypeVar("M", bound=Member)
 
 
-class WakeUps(Protocol[M]):
-    """A queue to which any thread appends: workers to be served, and whether they have an urgent event."""
+T = TypeVar("T")
 
-    def put(self, item: tuple[M, bool] | None) -> None:
-        """Append a wake-up; ``None`` wakes the thread only."""
 
-    def get(self, block: bool = True, timeout: float | None = None) -> tuple[M, bool] | None:
+class Queue(Protocol[T]):
+    """A queue to which any thread appends."""
+
+    def put(self, item: T) -> None:
+        """Append an item."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> T:
         """Remove the first one."""
 
     def empty(self) -> bool:
         """Whether there is none."""
+
+
+WakeUp: TypeAlias = tuple[M, bool] | None
+"""A worker to be served, and whether it has an urgent event; ``None`` wakes the thread only."""
 
 
 class After(Enum):
@@ -144,12 +157,12 @@ class Turns(Generic[M]):
     def __init__(
         self,
         members: Collection[M],
-        queues: Callable[[], WakeUps[M]],
+        queues: Callable[[], Queue[WakeUp[M]]],
         clock: Callable[[], int],
         wall: Callable[[], int],
     ) -> None:
         self.woken = queues()
-        self.apart: dict[M, WakeUps[M]] = {}
+        self.apart: dict[M, Queue[WakeUp[M]]] = {}
         self.deadline = FlushDeadline(clock())
         self.generation = 0
         self.leaving = False
@@ -264,7 +277,7 @@ class Turns(Generic[M]):
                 del self._due_ns[member]
                 self._rota.ready(member, ahead=member.is_ahead)
 
-    def woke(self, wake_up: tuple[M, bool] | None) -> None:
+    def woke(self, wake_up: WakeUp[M]) -> None:
         """Add a worker to the rota whose wake-up was taken."""
         if wake_up is not None and wake_up[0] not in self.apart:
             member, urgent = wake_up

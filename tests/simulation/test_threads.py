@@ -12,7 +12,17 @@ import pytest
 from interleaving_checks import SOAK, caught
 from threads_played import try_threads
 
-from fries_nb.simulation.seeded_member import SeededMember
+from fries_nb.host.frame_router import FrameRouter
+from fries_nb.host.host_chains import HostChains
+from fries_nb.host.host_core import HostCore
+from fries_nb.host.host_loop import HostLoop
+from fries_nb.host.hosted_worker import HostedWorker
+from fries_nb.protocol.frames import Bundle, deliveries
+from fries_nb.protocol.messages import Fcm
+from fries_nb.transport.wire import Credit
+from fries_nb.worker.chaining import Fused, SplitOff
+from fries_nb.worker.events import Arrived, Directed
+from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rota import Rota
 from fries_nb.worker.turns import Turns
 
@@ -27,9 +37,9 @@ def test_every_law_holds_whatever_thread_runs_a_worker(chunk):
     for seed in range(chunk * RUNS * SOAK, (chunk + 1) * RUNS * SOAK):
         hosts = try_threads(seed).cluster.hosts
         seen["turns"] += sum(loop.begun for loop in hosts.loops)
-        seen["handoffs"] += sum(loop.handoffs for loop in hosts.loops)
-        seen["inside"] += sum(what == "inside" for what, _ in hosts.noted)
-        seen["urgent"] += sum(what == "urgent" for what, _ in hosts.noted)
+        seen["handoffs"] += sum(loop.turns.generation for loop in hosts.loops)
+        seen["inside"] += hosts.environment.inside
+        seen["urgent"] += sum(worker.urgent for _, worker in hosts.members())
     assert min(seen[what] for what in ("turns", "handoffs", "inside", "urgent"))
 
 
@@ -73,6 +83,75 @@ def _forgets_due_sources(turns, member, generation, spent_ns, busy, ended=Turns.
     return after
 
 
+def _returns_credit_to_the_wrong_channel(router, channels, frame, receive=FrameRouter.receive):
+    if isinstance(frame, Credit):
+        frame = Credit(tuple(reversed(frame.sizes)))
+    receive(router, channels, frame)
+
+
+def _delivers_a_bundle_to_its_first_receiver(router, channels, frame):
+    for channel, own in deliveries(channels, frame):
+        router.post(channels[0].receiver, Arrived(channel, own))
+
+
+def _sends_to_the_first_host_only(router, send, real=FrameRouter.send):
+    remote = [channel for channel in send.channels if channel.receiver not in router._loop_of]
+    kept = [channel for channel in send.channels if channel not in remote[1:]]
+    real(router, SendFrame(tuple(kept), send.frame) if len(remote) > 1 and not isinstance(send.frame, Bundle) else send)
+
+
+def _keeps_what_is_another_worker_s(chains, worker, event):
+    return False
+
+
+def _forgets_the_loop_of_a_chain(chains, worker, loop):
+    for name in worker.worker.wiring.workers:
+        chains._hosted[name] = worker
+
+
+def _leaves_a_worker_stalled(chains, request):
+    chains._stalled.pop(request, None)
+
+
+def _takes_a_worker_that_runs(chains, request, step=HostChains._step):
+    members = request.members(chains._running)
+    yield
+    made = request.step(members, chains.topology, chains._now_ns())
+    hosted = [chains._hosted[worker.wiring.id] for worker in members]
+    if isinstance(made, Fused):
+        chains._fuse(*hosted)
+    elif isinstance(made, SplitOff):
+        chains._split(hosted[0], made.rest)
+    return made
+
+
+def _sees_no_credit_behind_its_frames(worker):
+    worker._carry_out_all()
+
+
+def _ends_with_its_worker(loop, worker):
+    with loop._baton:
+        loop.turns.runs_on(worker)
+    yield
+
+
+def _forgets_what_is_buffered(loop, workers):
+    yield
+
+
+def _lets_functions_wait(core, worker, control, direct=HostCore.direct):
+    if isinstance(control, Fcm):
+        loop, hosted = core.loop_of[worker]
+        yield
+        loop.post(hosted, Directed(worker, control))
+    else:
+        yield from direct(core, worker, control)
+
+
+def _tells_nobody_of_a_trial(core, order):
+    core.router.post(order.worker, core._rehearsals.prepare(order))
+
+
 BROKEN = [
     (Turns, "claim", _claims_what_another_owns, FIRST),
     (Turns, "_claims_now", _claims_without_falling_asleep, FIRST),
@@ -82,8 +161,20 @@ BROKEN = [
     (Rota, "ready", _serves_urgent_events_last, range(49, 55)),
     (Turns, "rejoin", _rejoins_asleep, FIRST),
     (Turns, "ended", _forgets_due_sources, range(4, 20)),
-    (SeededMember, "awaits_credit", property(lambda member: False), range(2, 20)),
-    (SeededMember, "awaits_credit", property(lambda member: member.is_blocked), range(57, 60)),
+    (HostedWorker, "awaits_credit", property(lambda member: False), range(2, 20)),
+    (HostedWorker, "awaits_credit", property(lambda member: member.is_blocked), range(28, 31)),
+    (HostedWorker, "_settle", _sees_no_credit_behind_its_frames, FIRST),
+    (FrameRouter, "receive", _returns_credit_to_the_wrong_channel, FIRST),
+    (FrameRouter, "_deliver", _delivers_a_bundle_to_its_first_receiver, FIRST),
+    (FrameRouter, "send", _sends_to_the_first_host_only, FIRST),
+    (HostChains, "_rerouted", _keeps_what_is_another_worker_s, FIRST),
+    (HostChains, "_assign", _forgets_the_loop_of_a_chain, FIRST),
+    (HostChains, "_release", _leaves_a_worker_stalled, FIRST),
+    (HostChains, "_step", _takes_a_worker_that_runs, FIRST),
+    (HostLoop, "_keep", _ends_with_its_worker, FIRST),
+    (HostLoop, "_flush", _forgets_what_is_buffered, FIRST),
+    (HostCore, "direct", _lets_functions_wait, FIRST),
+    (HostCore, "_try", _tells_nobody_of_a_trial, FIRST),
 ]
 """Of a class, the name of what is broken, how, and the seeds one of which must catch it."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from patience import PATIENCE_S
 
+from fries_nb.host.environment import Steps
 from fries_nb.worker.meters import TurnTime
 from fries_nb.worker.rota import Slowness
 
@@ -72,7 +73,11 @@ class Stub:
                 self.note(event)
         self._inside -= 1
 
-    def turn(self) -> bool:
+    def turn(self) -> Steps[bool]:
+        yield
+        return self._turn()
+
+    def _turn(self) -> bool:
         self.process()
         if not self.tuples or self.worker.interrupt.raised:
             return bool(self.tuples)

@@ -59,15 +59,14 @@ class WatchedThreads(ThreadedCluster):
         took = super().step()
         passed_ns = self.clock() - began_ns if passes else 0
         if self.hosts.started:
-            for member in self.hosts.members():
+            for loop, member in self.hosts.members():
                 if member.mailbox or member in self.waits:
-                    self._watch(member, self.hosts.loop_of(member), passed_ns)
+                    self._watch(member, loop, passed_ns)
         return took
 
     def _watch(self, member, loop, passed_ns):
         left = [event for event in member.mailbox if not isinstance(event, Granted)]
-        dead = self.hosts.has_gone(member) or loop.host in self.hosts.dead
-        if not left or dead or member.owner.is_held or member in loop.turns.apart:
+        if not left or member.owner.is_held or member in loop.turns.apart:
             self.waits.pop(member, None)
             self.urgent.pop(member, None)
             return

@@ -10,6 +10,7 @@ from worker_bench import Bench, checkpoint, data, version
 
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.dataflow.graph import Operator
+from fries_nb.host.environment import Threads, run
 from fries_nb.host.host_loop import HostLoop
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.protocol.frames import deliveries
@@ -29,8 +30,8 @@ class Blocked:
     def __init__(self) -> None:
         self.worker: Worker = Bench(Operator("M", function=version(1)), window=1000, credit=1).worker
         self.sent: list[Data] = []
-        self.hosted = HostedWorker(self.worker, self._carry_out, OpenSinks({}))
-        self.loop = HostLoop("loop", [self.hosted])
+        self.hosted = HostedWorker(self.worker, Threads(), self._carry_out, OpenSinks({}))
+        self.loop = HostLoop(Threads(), 0, "loop", [self.hosted], tickets=1)
         [edge] = self.worker.wiring.edges
         self.channel: ChannelId = edge.channels[0]
         self.add()
@@ -45,7 +46,7 @@ class Blocked:
     def add(self) -> None:
         """Process a tuple, whose result is buffered."""
         self.worker.handle(Arrived(self.worker.wiring.incoming[0], data(1)))
-        self.hosted.turn()
+        run(self.hosted.turn())
 
     def post_credit(self) -> None:
         """Return the credit of the first frame."""
@@ -91,7 +92,7 @@ def fcm(blocked: Blocked) -> None:
 def turn(blocked: Blocked) -> None:
     """A turn, in which the fast control message is found."""
     blocked.hosted.post(Directed(WorkerId("M", 0), Fcm(checkpoint(1, scope="MZ"))))
-    blocked.hosted.turn()
+    run(blocked.hosted.turn())
 
 
 STEPS = [flush, fcm, turn]

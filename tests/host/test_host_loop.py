@@ -16,6 +16,7 @@ import pytest
 from loop_setting import QUICK, SLOW, Stub
 from patience import PATIENCE_S
 
+from fries_nb.host.environment import Threads, run
 from fries_nb.host.host_loop import HostLoop
 from fries_nb.worker import turns
 from fries_nb.worker.rota import JUDGED_NS, FlushDeadline
@@ -28,14 +29,14 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[HostLoop, list[Stub]
     monkeypatch.setattr(turns, "HANDOFF_NS", 0)
     notes: list[tuple[str, str, int]] = []
     stubs = [Stub(name, notes) for name in "ABC"]
-    loop = HostLoop("loop", stubs, tickets=1)  # type: ignore[arg-type]
+    loop = HostLoop(Threads(), 0, "loop", stubs, tickets=1)  # type: ignore[arg-type]
     loop.start()
     yield loop, stubs
     loop.leave()
     for stub in stubs:
         stub.holds = False
         stub.held.release(1000)
-    assert loop.join(time.monotonic() + PATIENCE_S) == []
+    assert loop.join(time.monotonic_ns() + int(PATIENCE_S * 1e9)) == []
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith(("loop", "A", "B", "C"))] == []
 
 
@@ -66,7 +67,7 @@ def test_a_fast_control_message_does_not_wait_for_the_tuple_of_another_worker(
     a.holds = True
     loop.post(a, 1)
     a.entered.get(timeout=PATIENCE_S)
-    loop.switch(b, "fcm")
+    run(loop.switch(b, "fcm"))
     assert b.when("fcm") == [threading.get_ident()]
     a.held.release()
 
@@ -77,7 +78,7 @@ def test_a_fast_control_message_waits_for_the_tuple_in_hand_and_no_other(made: t
     a.holds = True
     loop.post(a, 5)
     a.entered.get(timeout=PATIENCE_S)
-    loop.switch(a, "fcm")
+    run(loop.switch(a, "fcm"))
     assert a.worker.interrupt.raised
     assert a.when("fcm") == []
     a.held.release()
@@ -151,7 +152,7 @@ def test_a_worker_that_has_a_loop_to_itself_is_left_in_its_turn(monkeypatch: pyt
     monkeypatch.setattr(turns, "HANDOFF_NS", 0)
     alone = Stub("A", [])
     alone.holds = True
-    loop = HostLoop("loop", [alone])  # type: ignore[list-item]
+    loop = HostLoop(Threads(), 0, "loop", [alone], tickets=1)  # type: ignore[list-item]
     loop.post(alone, 1)
     loop.start()
     alone.entered.get(timeout=PATIENCE_S)
@@ -161,7 +162,7 @@ def test_a_worker_that_has_a_loop_to_itself_is_left_in_its_turn(monkeypatch: pyt
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("loop")] == ["loop-0"]
     alone.held.release()
     loop.leave()
-    assert loop.join(time.monotonic() + PATIENCE_S) == []
+    assert loop.join(time.monotonic_ns() + int(PATIENCE_S * 1e9)) == []
 
 
 @pytest.mark.parametrize("look", [1, 2, 3])
@@ -177,13 +178,13 @@ def test_an_event_that_comes_as_a_turn_begins_is_not_the_last_one_heard(
         take_woken(decisions)
 
     monkeypatch.setattr(Turns, "_take_woken", posting)
-    loop = HostLoop("loop", [stub])  # type: ignore[list-item]
+    loop = HostLoop(Threads(), 0, "loop", [stub], tickets=1)  # type: ignore[list-item]
     loop.start()
     stub.until("flush")
     loop.post(stub, 1)  # type: ignore[arg-type]
     stub.until("tuple", 2)
     loop.leave()
-    assert loop.join(time.monotonic() + PATIENCE_S) == []
+    assert loop.join(time.monotonic_ns() + int(PATIENCE_S * 1e9)) == []
 
 
 def test_a_worker_that_two_threads_leave_to_each_other_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,14 +214,14 @@ def test_a_worker_that_two_threads_leave_to_each_other_is_run(monkeypatch: pytes
             self.release()
 
     stub.owner, stub.holds = Owner(), True  # type: ignore[assignment]
-    loop = HostLoop("loop", [stub, other])  # type: ignore[list-item]
+    loop = HostLoop(Threads(), 0, "loop", [stub, other], tickets=1)  # type: ignore[list-item]
     loop.post(stub, 2)
     loop.start()
     stub.entered.get(timeout=PATIENCE_S)
     handed_on(loop)
     stub.until("tuple", 2)
     loop.leave()
-    assert loop.join(time.monotonic() + PATIENCE_S) == []
+    assert loop.join(time.monotonic_ns() + int(PATIENCE_S * 1e9)) == []
 
 
 def test_a_function_that_never_returns_keeps_its_worker_alone(made: tuple[HostLoop, list[Stub]]) -> None:
@@ -234,7 +235,7 @@ def test_a_function_that_never_returns_keeps_its_worker_alone(made: tuple[HostLo
         loop.post(b, 1)
         b.until("tuple", number)
         handed_on(loop)
-    loop.switch(c, "fcm")
+    run(loop.switch(c, "fcm"))
     assert c.when("fcm") == [threading.get_ident()]
     loop.leave()
     assert loop.join(time.monotonic()) == ["A"] or loop.join(time.monotonic() + PATIENCE_S / 100) == ["A"]
@@ -306,7 +307,7 @@ def test_slow_workers_that_use_the_processor_take_turns(made: tuple[HostLoop, li
         loop.post(a, 1)
         a.entered.get(timeout=PATIENCE_S)
         loop.post(b, 1)
-        loop.switch(b, "fcm")
+        run(loop.switch(b, "fcm"))
         b.until("fcm")
         assert len(b.when("tuple")) == 1
         a.holds = False
@@ -334,7 +335,7 @@ def test_no_event_is_lost_and_no_worker_has_two_owners(made: tuple[HostLoop, lis
             if kind < 3:
                 loop.post(stub, 1, urgent=kind == 2)
             elif kind == 3:
-                loop.switch(stub, "fcm")
+                run(loop.switch(stub, "fcm"))
             elif kind == 4:
                 loop.post(stub, draws.choice((SLOW, QUICK)))
             else:

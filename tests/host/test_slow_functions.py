@@ -108,9 +108,9 @@ def host_of(monkeypatch, *operators):
     instances = [Instance(WorkerId(one.name, 0), one, one.function, False) for one in operators]
     wiring = wire(Topology.dealt(graph, 1), tuple(names[1:-1]), 0)
     worker = Worker(wiring, instances, 1 << 20, lambda: gate.clock_s * 10**9)
-    hosted = HostedWorker(worker, host._carry_out, OpenSinks({}))
+    hosted = HostedWorker(worker, host._environment, host._core.carry_out, OpenSinks({}))
     host._progress = ProgressLink(region, graph, 0, lambda *_: None, lambda *_: None)
-    host._hosted = {instance.worker: hosted for instance in instances}
+    host._core.admit(host._core.topology, {instance.worker: hosted for instance in instances})
     hosted.post(Granted(ChannelId(instances[-1].worker, WorkerId("Z", 0)), 1 << 20))
     return host, hosted
 

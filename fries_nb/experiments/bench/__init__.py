@@ -7,9 +7,7 @@ returns a ``BenchReport``. No test depends on them; they are run by hand, on an 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from fries_nb.deprecations import renamed
 from fries_nb.experiments.bench.costs import latency, planning, quiet, rest, row
 from fries_nb.experiments.bench.crowd import crowd
 from fries_nb.experiments.bench.delay import delay, versions
@@ -57,10 +55,3 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "files": files,
     "kafka": kafka,
 }
-
-
-if not TYPE_CHECKING:  # a type checker is to miss what is missing
-
-    def __getattr__(name: str) -> object:
-        """Names that were renamed work for one more version."""
-        return renamed(__name__, name)

@@ -227,6 +227,7 @@ SHORT = {
     "fries_nb.spark.barrier_task": "the process of a host, which knows nothing of its protocol",
     "fries_nb.spark.daemon": "a program of its own, which Spark starts by its name",
     "fries_nb.spark.interrupt": "the handler of a signal, which belongs to the process and not to a run",
+    "fries_nb.protocol.progress_locations": "dataflow and progress meet here: neither knows the other",
     "fries_nb.simulation.clock": "a public class, which tests use without a cluster too",
     "fries_nb.simulation.seeded_trials": "the work of a host beside its workers, with a state of its own",
     "fries_nb.transitions": "the check of a move, which machines of several rooms share",

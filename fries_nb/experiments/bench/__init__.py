@@ -16,7 +16,7 @@ from fries_nb.experiments.bench.kafka_costs import kafka
 from fries_nb.experiments.bench.loop_rates import components, iteration, loop_change
 from fries_nb.experiments.bench.maps import chain, exchange
 from fries_nb.experiments.bench.pairs import BenchReport, keep
-from fries_nb.experiments.bench.progress_costs import idle, idling, times
+from fries_nb.experiments.bench.progress_costs import idle, times
 from fries_nb.experiments.bench.recovery import recovery
 from fries_nb.experiments.bench.rescale_costs import idle_bins, joining, rescale_peers, second_host
 from fries_nb.experiments.bench.w1_throughput import checkpoint, constraints, files, w1
@@ -42,7 +42,6 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "versions": versions,
     "times": times,
     "idle": idle,
-    "idling": idling,
     "windows": windows,
     "window-latency": window_latency,
     "iteration": iteration,

@@ -30,7 +30,7 @@ from fries_nb.worker.snapshot import Redistribution
 
 @dataclass(frozen=True)
 class Options:
-    """The options of ``Dataflow.run``.
+    """The options of ``Dataflow.run``, and those that only experiments set.
 
     Attributes:
         hosts: number of Spark tasks.
@@ -42,7 +42,7 @@ class Options:
         port: TCP port of the controller; 0 for any free one.
         constraints: the latency constraints of the dataflow.
         buffer_bytes: size of output buffers, which are then sent only when they are full; 0 for buffers that are sent
-            when a host would wait.
+            when a host would wait. Set by experiments only, as is the next.
         adapt: whether sizes of buffers, and chains, are adapted to keep constraints.
         fixed: the operators whose number of workers was declared, and which a rescale leaves as they are.
         recover: whether every commit is a checkpoint in the run's scratch directory, if it has no checkpoint directory;

@@ -26,7 +26,7 @@ import msgspec
 import pyarrow as pa
 
 from fries_nb.connectors.sink import RowWriter, Sink, SinkWriter, WrittenColumns, of_user
-from fries_nb.connectors.source import ClosableReader, Position, Source, Split, SplitReader
+from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Source, Split, SplitReader
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import FriesError, SinkError, SourceError, exception_text
 from fries_nb.protocol.messages import WorkerId
@@ -43,7 +43,7 @@ def _told(what: str, kind: type[SourceError | SinkError]) -> Iterator[None]:
         raise kind(f"{what} raised {exception_text(error)}") from error
 
 
-class OwnSourceCopy:
+class OwnSourceCopy(RuntimeSource):
     """A source of the user's: a copy for the driver, and one for each worker; see ``Source``.
 
     Args:
@@ -81,7 +81,7 @@ class OwnSourceCopy:
             _check_packs(what, "content", split.content)
         return list(splits)
 
-    def open(self, split: Split, position: Position) -> SplitReader:
+    def open(self, split: Split, position: Position) -> OwnReader:
         """Open a split; see ``Source``."""
         what = f"{self!r}: open() of {type(self._source).__name__}"
         with _told(what, SourceError):
@@ -97,7 +97,7 @@ class OwnSourceCopy:
         return OwnReader(f"{self!r}: read() of {type(reader).__name__}", reader)
 
 
-class OwnReader:
+class OwnReader(RuntimeReader):
     """A reader of a source of the user's; see ``SplitReader``.
 
     Args:
@@ -111,7 +111,7 @@ class OwnReader:
         self._schema: pa.Schema | None = None
 
     @property
-    def position(self) -> Position | None:
+    def position(self) -> Position | None:  # type: ignore[override]
         """The position of the next row."""
         return self._reader.position
 
@@ -135,8 +135,8 @@ class OwnReader:
 
     def close(self) -> None:
         """Close the reader, if it can be closed."""
-        if isinstance(self._reader, ClosableReader):
-            self._reader.close()
+        if callable(close := getattr(self._reader, "close", None)):
+            close()
 
     def _check_position(self, before: Position | None, after: Position | None, rows: int) -> None:
         assert before is not None, "a split is not read at its end"

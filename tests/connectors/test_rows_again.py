@@ -11,7 +11,7 @@ import pytest
 
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import ReplaySource
-from fries_nb.connectors.source import NumberedSource, TimeColumn
+from fries_nb.connectors.source import RuntimeSource, TimeColumn
 from fries_nb.connectors.worker_reader import SourcePlan, planned
 from fries_nb.protocol.trace import SourceRow
 
@@ -61,7 +61,7 @@ def test_one_that_cannot_is_told_by_its_number() -> None:
         raise RuntimeError("no")
 
     class Own(RateSource):
-        row_at = None  # type: ignore[assignment]
+        row_at = RuntimeSource.row_at
 
     for source, unread in ((RateSource(100, broken), "RuntimeError: no"), (Own(100), "")):
         found = planned(source, 1, None).row("own", 3, 2)
@@ -79,9 +79,3 @@ def test_a_file_that_is_gone_costs_no_audit(path: str) -> None:
     assert found is not None
     assert (found.number, found.values) == (5, {})
     assert "0.parquet" in found.shown
-
-
-def test_which_sources_can() -> None:
-    """Files and logs are found by a place of their own."""
-    assert isinstance(ReplaySource(), NumberedSource)
-    assert isinstance(RateSource(), NumberedSource)

@@ -17,7 +17,7 @@ fries_nb.errors.SourceError: source 'numbers': open() of Numbers gave a list; ex
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -95,6 +95,18 @@ class OwnSourceCopy(RuntimeSource):
                 "position, from which it reads on, or None at the end"
             )
         return OwnReader(f"{self!r}: read() of {type(reader).__name__}", reader)
+
+    def row_at(self, split: Split, number: int) -> Mapping[str, Any]:
+        """Read one row again, if the user's source can; see ``RuntimeSource``."""
+        read = getattr(self._source, "row_at", None)
+        if not callable(read):
+            return {}
+        what = f"{self!r}: row_at() of {type(self._source).__name__}"
+        with _told(what, SourceError):
+            row = read(split, number)
+        if not isinstance(row, Mapping):
+            raise SourceError(f"{what} gave a {type(row).__name__}; expected a dict of the row's columns")
+        return row
 
 
 class OwnReader(RuntimeReader):

@@ -65,7 +65,6 @@ def compare(
     workers: int = 2,
     chaining: bool = True,
     budget: int = BUDGET,
-    buffer_bytes: int = 0,
     spark: Any = None,
     say: Callable[[str], object] = lambda text: None,
 ) -> Comparison:
@@ -84,7 +83,6 @@ def compare(
         workers: see ``Dataflow.run``.
         chaining: see ``Dataflow.run``.
         budget: see ``Dataflow.run``; a large one lets long queues build up.
-        buffer_bytes: see ``Dataflow.run``; with large buffers more rows are on their way between operators.
         spark: see ``Dataflow.run``.
         say: called with a line of progress for each step.
 
@@ -110,7 +108,7 @@ def compare(
             show(f"[{name}] starting")
             with tempfile.TemporaryDirectory(prefix="fries-compare-") as directory:
                 run = flow.run(
-                    spark, hosts, workers, audit=True, chaining=chaining, budget=budget, buffer_bytes=buffer_bytes,
+                    spark, hosts, workers, audit=True, chaining=chaining, budget=budget,
                     checkpoint=directory if name == "restart" else "",
                 )  # fmt: skip
                 trials.append(_trial(run, change, name, load, lambda text: (show(text), say(text))))

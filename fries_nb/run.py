@@ -39,6 +39,10 @@ class Dataflow(builder.DataflowBuilder):
         DataflowError: the name is not a non-empty string.
     """
 
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._buffers: dict[str, Any] = {}
+
     def plan(
         self, change: Mapping[str, Any] | Iterable[str], scheduler: str = "fries", pruning: bool = True
     ) -> DataflowPlan:
@@ -71,8 +75,6 @@ class Dataflow(builder.DataflowBuilder):
         commit_interval_s: float | None = COMMIT_INTERVAL_S,
         port: int = 0,
         silence_s: float = SILENCE_S,
-        buffer_bytes: int = 0,
-        adapt: bool = True,
         checkpoint: str | PathLike[str] | None = "",
         key: bytes | str | None = None,
         recover: bool = False,
@@ -91,10 +93,6 @@ class Dataflow(builder.DataflowBuilder):
             port: TCP port of the controller; 0 for any free one.
             silence_s: seconds without a heartbeat on the network after which a machine or process counts as lost; 10 by
                 default. Python code that is busy for longer, on a host or in the notebook, does not cause a loss.
-            buffer_bytes: size of output buffers that are sent only when they are full, as in systems made for
-                throughput; for comparisons. 0: buffers are sent when a host would wait.
-            adapt: adapt output buffers and chains to keep latency constraints. Otherwise constraints are judged, and
-                ``on_violation`` applies after two violated windows, without an attempt of buffers and chains.
             checkpoint: directory or URI that the driver and all hosts reach. With it every commit is a checkpoint, the
                 run recovers from lost hosts, and ``resume`` continues it after the driver has ended. On a local disk
                 only the current user can read it.
@@ -119,8 +117,8 @@ class Dataflow(builder.DataflowBuilder):
         graph = self.graph(workers, on_error)
         check_runnable(graph)
         options = Options(
-            hosts, budget, audit, chaining, commit_interval_s, silence_s, port, self.constraints(), buffer_bytes, adapt,
-            self.fixed, recover=recover,
+            hosts, budget, audit, chaining, commit_interval_s, silence_s, port, self.constraints(), fixed=self.fixed,
+            recover=recover, **self._buffers,
         )  # fmt: skip
         if key is not None and not checkpoint:
             raise CheckpointError("key= signs a checkpoint; expected its place as well, as in checkpoint='a/path'")
@@ -140,8 +138,6 @@ class Dataflow(builder.DataflowBuilder):
         commit_interval_s: float | None = COMMIT_INTERVAL_S,
         port: int = 0,
         silence_s: float = SILENCE_S,
-        buffer_bytes: int = 0,
-        adapt: bool = True,
         key: bytes | str | None = None,
         on_error: str = "fail",
     ) -> Run:
@@ -169,8 +165,6 @@ class Dataflow(builder.DataflowBuilder):
             commit_interval_s: seconds between checkpoints.
             port: see ``run``.
             silence_s: see ``run``.
-            buffer_bytes: see ``run``.
-            adapt: see ``run``.
             key: the key of the earlier run, if it had one.
             on_error: see ``run``.
 
@@ -196,10 +190,26 @@ class Dataflow(builder.DataflowBuilder):
         graph = Graph(graph.name, tuple(kept), graph.edges)
         check_runnable(graph)
         options = Options(
-            hosts, budget, audit, chaining, commit_interval_s, silence_s, port, self.constraints(), buffer_bytes, adapt,
-            self.fixed,
+            hosts, budget, audit, chaining, commit_interval_s, silence_s, port, self.constraints(), fixed=self.fixed,
+            **self._buffers,
         )  # fmt: skip
         return Run(graph, spark, options, place, resumed=True, key=signing, lighters=self.lighters())
+
+
+def with_buffers(flow: Dataflow, buffer_bytes: int = 0, adapt: bool = True) -> Dataflow:
+    """Set how runs of a dataflow send output, for experiments: they compare with systems made for throughput.
+
+    Args:
+        flow: the dataflow.
+        buffer_bytes: size of output buffers that are sent only when they are full; 0: when a host would wait.
+        adapt: adapt output buffers and chains to keep latency constraints. Otherwise constraints are judged, and
+            ``on_violation`` applies after two violated windows, without an attempt of buffers and chains.
+
+    Returns:
+        The same dataflow.
+    """
+    flow._buffers = {"buffer_bytes": buffer_bytes, "adapt": adapt}
+    return flow
 
 
 def _place(path: object) -> str:

@@ -35,7 +35,7 @@ LAYERS = (
     ("protocol",),
     ("dataflow", "progress"),
     ("transitions",),
-    ("errors", "deprecations", "long_calls", "locks", "words"),
+    ("errors", "long_calls", "locks", "words"),
 )
 # The one module of the protocol that the audit knows: the judge shares no code with the accused.
 TRACE = "fries_nb.protocol.trace"
@@ -67,7 +67,7 @@ def permitted() -> dict[str, set[str]]:
         for room in layer
     }
     allowed["simulation"] -= {"spark", "report"}  # it stands in for Spark, above the queue of changes that both run
-    allowed["audit"] = {"audit", "dataflow", TRACE, "errors", "deprecations"}
+    allowed["audit"] = {"audit", "dataflow", TRACE, "errors"}
     allowed["workloads"] = {"workloads"}
     allowed["__main__"] |= {"notebook", "experiments"}  # the commands start both
     allowed["commands"] |= {"experiments"}
@@ -220,7 +220,6 @@ SHORT = {
     "fries_nb.commands": "a file for each command",
     "fries_nb.dataflow.hidden_columns": "names that all rooms share, whatever they do with batches",
     "fries_nb.words": "one form of durations for all rooms, from constraints to notebooks",
-    "fries_nb.deprecations": "renamed names of all rooms, emptied with each version",
     "fries_nb.experiments.bench.rivals.arrow_loop": "a program of its own, as short as its users write it",
     "fries_nb.experiments.bench.rivals.kafka_loop": "a program of its own, as short as its users write it",
     "fries_nb.experiments.bench.rivals.keyed_job": "a program of its own, which older versions run by its file",
@@ -228,6 +227,7 @@ SHORT = {
     "fries_nb.spark.barrier_task": "the process of a host, which knows nothing of its protocol",
     "fries_nb.spark.daemon": "a program of its own, which Spark starts by its name",
     "fries_nb.spark.interrupt": "the handler of a signal, which belongs to the process and not to a run",
+    "fries_nb.protocol.progress_locations": "dataflow and progress meet here: neither knows the other",
     "fries_nb.simulation.clock": "a public class, which tests use without a cluster too",
     "fries_nb.simulation.seeded_trials": "the work of a host beside its workers, with a state of its own",
     "fries_nb.transitions": "the check of a move, which machines of several rooms share",

@@ -5,19 +5,9 @@ It reads a trace only, and shares no code with the runtime that it judges.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fries_nb.audit.completeness import Stale, StatedCounts
 from fries_nb.audit.conservation import Astray
 from fries_nb.audit.judge import Met, Mixed, Verdict, judge
 from fries_nb.audit.trace_files import read_trace
-from fries_nb.deprecations import renamed
 
 __all__ = ["Astray", "StatedCounts", "Met", "Mixed", "Stale", "Verdict", "judge", "read_trace"]
-
-
-if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
-
-    def __getattr__(name: str) -> object:
-        """Resolve renamed names, which are deprecated for one version."""
-        return renamed(__name__, name)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import fries_nb as fn
 from fries_nb.compared_runs import compare
 from fries_nb.report import Comparison, writable
+from fries_nb.run import with_buffers
 from fries_nb.workloads.fraud import Combine, CustomerModel, MerchantModel, keep_five, pad_to_ten
 from fries_nb.workloads.payments import payments_path
 
@@ -92,9 +93,9 @@ def run(args: argparse.Namespace) -> int:
 def compared(path: str, say: Callable[[str], object]) -> Comparison:
     """The change by each scheduler in the middle of the surge; credit is large, so that queues build up."""
     return compare(
-        demo_flow(path), demo_change(), SCHEDULERS, surge={"payments": SURGE}, after={"payments": BUSY},
-        calm_s=CALM_S, surge_s=SURGE_S, settle_s=SETTLING_S, hosts=HOSTS, workers=WORKERS,
-        budget=BUDGET, buffer_bytes=BUFFER, say=say,
+        with_buffers(demo_flow(path), BUFFER), demo_change(), SCHEDULERS, surge={"payments": SURGE},
+        after={"payments": BUSY}, calm_s=CALM_S, surge_s=SURGE_S, settle_s=SETTLING_S, hosts=HOSTS, workers=WORKERS,
+        budget=BUDGET, say=say,
     )  # fmt: skip
 
 

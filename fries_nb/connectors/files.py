@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from fries_nb.connectors.file_columns import FileColumns
 from fries_nb.connectors.file_formats import FilePiece, format_of
 from fries_nb.connectors.file_listing import DirectoryContents, Entry, FileListing, KnownFiles, first_line, hashed
-from fries_nb.connectors.source import Position, Skipped, Split, Undecoded
+from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Skipped, Split, Undecoded
 from fries_nb.connectors.text_blocks import BadRow, UnreadableError
 from fries_nb.errors import SourceError
 
@@ -62,7 +62,7 @@ class OpenFile(msgspec.Struct, frozen=True, array_like=True):
         return hashed(struct.pack("<QQ", self.size, self.mtime_ns & (2**64 - 1)) + self.content)
 
 
-class FilesSource:
+class FilesSource(RuntimeSource):
     """The rows of the files of a directory.
 
     Args:
@@ -121,7 +121,7 @@ class FilesSource:
         return FilesReader(self._listing, split.number, count, columns, position, self._bad_rows)
 
 
-class FilesReader:
+class FilesReader(RuntimeReader):
     """Reads the files of one split.
 
     Args:
@@ -134,8 +134,8 @@ class FilesReader:
 
     Attributes:
         position: position of the next row; see ``SplitReader``.
-        skipped: what was left out; see ``SkippingReader``.
-        undecoded: what was left out and is to become a dead letter; see ``UndecodedReader``.
+        skipped: what was left out; see ``RuntimeReader``.
+        undecoded: what was left out and is to become a dead letter; see ``take_undecoded``.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class FilesReader:
 
     @property
     def place(self) -> str:
-        """The file and the row in it, or what is waited for, or how many files were read; see ``ObservedReader``."""
+        """The file and the row in it, or what is waited for, or how many files were read."""
         if self._current is not None:
             return f"{self._current.name}, row {self._current.row:,}"
         waiting = [(one.name, self._listing.why_incomplete(one)) for one in self._ahead if one.size]
@@ -223,7 +223,7 @@ class FilesReader:
         return f"split {self._number} waits: {len(self._known):,} files read" if len(self._known) else ""
 
     def behind(self, now_ns: int) -> tuple[int | None, int | None]:
-        """The time since the first file that is there and was not begun was last changed; see ``ObservedReader``.
+        """The time since the first file that is there and was not begun was last changed.
 
         The number of rows is not known, unless there is no file to read.
         """
@@ -231,6 +231,11 @@ class FilesReader:
             return 0, 0
         waited = max((now_ns - one.mtime_ns for one in self._ahead), default=0)
         return None, max(0, waited)
+
+    def take_undecoded(self) -> list[Undecoded]:
+        """What was left out and is to become a dead letter."""
+        taken, self.undecoded = self.undecoded, []
+        return taken
 
     def close(self) -> None:
         """Close the current file."""

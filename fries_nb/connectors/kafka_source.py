@@ -43,7 +43,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from fries_nb.connectors.kafka_client import REACH_S, KafkaCluster, is_end, package, reason
-from fries_nb.connectors.source import Position, Split, Undecoded
+from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Split, Undecoded
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import ColumnError, SourceError, exception_text
 from fries_nb.operators.conversion import NOT_ARROW, to_arrow
@@ -322,7 +322,7 @@ class KafkaTopic:
     letters: bool = False
 
 
-class KafkaSource:
+class KafkaSource(RuntimeSource):
     """The messages of a topic; see ``Source``.
 
     Args:
@@ -387,7 +387,7 @@ class PartitionSpan(NamedTuple):
     end: int
 
 
-class KafkaReader:
+class KafkaReader(RuntimeReader):
     """Reads the partitions of one split; see ``SplitReader``.
 
     Args:
@@ -423,7 +423,7 @@ class KafkaReader:
         self._parts = dict(enumerate(parts))
         self._offsets = list(offsets)
         self._turn = 0
-        self.position: Position | None = Position(position.row, list(offsets))
+        self.position = Position(position.row, list(offsets))
         for index, part in enumerate(parts):
             fetched.begin(part.partition, offsets[index])
             self._end_if_read(index)
@@ -432,18 +432,23 @@ class KafkaReader:
 
     @property
     def place(self) -> str:
-        """The partitions with their next offsets; see ``ObservedReader``."""
+        """The partitions with their next offsets."""
         return ", ".join(
             f"partition {part.partition}, offset {self._offsets[index]:,}" for index, part in self._parts.items()
         )
 
     def behind(self, now_ns: int) -> tuple[int | None, int | None]:
-        """The messages that were not read; see ``ObservedReader``."""
+        """The messages that were not read."""
         found = [
             self._fetched.behind(part.partition, self._offsets[index], now_ns) for index, part in self._parts.items()
         ]
         rows, since = [one for one, _ in found if one is not None], [one for _, one in found if one is not None]
         return sum(rows) if rows else None, max(since, default=None)
+
+    def take_undecoded(self) -> list[Undecoded]:
+        """The messages that were no rows."""
+        taken, self.undecoded = self.undecoded, []
+        return taken
 
     def close(self) -> None:
         """Fetch the partitions no more."""

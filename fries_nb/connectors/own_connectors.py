@@ -17,7 +17,7 @@ fries_nb.errors.SourceError: source 'numbers': open() of Numbers gave a list; ex
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -26,7 +26,7 @@ import msgspec
 import pyarrow as pa
 
 from fries_nb.connectors.sink import RowWriter, Sink, SinkWriter, WrittenColumns, of_user
-from fries_nb.connectors.source import ClosableReader, Position, Source, Split, SplitReader
+from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Source, Split, SplitReader
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import FriesError, SinkError, SourceError, exception_text
 from fries_nb.protocol.messages import WorkerId
@@ -43,7 +43,7 @@ def _told(what: str, kind: type[SourceError | SinkError]) -> Iterator[None]:
         raise kind(f"{what} raised {exception_text(error)}") from error
 
 
-class OwnSourceCopy:
+class OwnSourceCopy(RuntimeSource):
     """A source of the user's: a copy for the driver, and one for each worker; see ``Source``.
 
     Args:
@@ -81,7 +81,7 @@ class OwnSourceCopy:
             _check_packs(what, "content", split.content)
         return list(splits)
 
-    def open(self, split: Split, position: Position) -> SplitReader:
+    def open(self, split: Split, position: Position) -> OwnReader:
         """Open a split; see ``Source``."""
         what = f"{self!r}: open() of {type(self._source).__name__}"
         with _told(what, SourceError):
@@ -96,8 +96,20 @@ class OwnSourceCopy:
             )
         return OwnReader(f"{self!r}: read() of {type(reader).__name__}", reader)
 
+    def row_at(self, split: Split, number: int) -> Mapping[str, Any]:
+        """Read one row again, if the user's source can; see ``RuntimeSource``."""
+        read = getattr(self._source, "row_at", None)
+        if not callable(read):
+            return {}
+        what = f"{self!r}: row_at() of {type(self._source).__name__}"
+        with _told(what, SourceError):
+            row = read(split, number)
+        if not isinstance(row, Mapping):
+            raise SourceError(f"{what} gave a {type(row).__name__}; expected a dict of the row's columns")
+        return row
 
-class OwnReader:
+
+class OwnReader(RuntimeReader):
     """A reader of a source of the user's; see ``SplitReader``.
 
     Args:
@@ -111,7 +123,7 @@ class OwnReader:
         self._schema: pa.Schema | None = None
 
     @property
-    def position(self) -> Position | None:
+    def position(self) -> Position | None:  # type: ignore[override]
         """The position of the next row."""
         return self._reader.position
 
@@ -135,8 +147,8 @@ class OwnReader:
 
     def close(self) -> None:
         """Close the reader, if it can be closed."""
-        if isinstance(self._reader, ClosableReader):
-            self._reader.close()
+        if callable(close := getattr(self._reader, "close", None)):
+            close()
 
     def _check_position(self, before: Position | None, after: Position | None, rows: int) -> None:
         assert before is not None, "a split is not read at its end"

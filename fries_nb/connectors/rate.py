@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fries_nb.connectors.source import DueTimes, Position, Split
+from fries_nb.connectors.source import DueTimes, Position, RuntimeReader, RuntimeSource, Split
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import SourceError
 from fries_nb.operators.conversion import NOT_ARROW, to_arrow
 
 
-class RateSource:
+class RateSource(RuntimeSource):
     """Rows with ascending values from 0; split s of n has the values s, s + n, ...
 
     Args:
@@ -45,12 +45,12 @@ class RateSource:
         return RateReader(split.first, split.step, rows, position)
 
     def row_at(self, split: Split, number: int) -> dict[str, Any]:
-        """The row of a value, but for its due time; see ``NumberedSource``."""
+        """The row of a value, but for its due time."""
         value = split.place(number)
         return {"value": value} | (dict(_made(self._row, value)) if self._row is not None else {})
 
     def with_due_times(self, batch: pa.RecordBatch, due: DueTimes) -> pa.RecordBatch:
-        """Add the due times as ``timestamp``, then the columns of ``row``; see ``TimedSource``.
+        """Add the due times as ``timestamp``, then the columns of ``row``.
 
         Raises:
             SourceError: ``row`` returned no mapping, or a column of a reserved name, or values without a common Arrow
@@ -84,7 +84,7 @@ def _made(row: Callable[[int], Mapping[str, Any]], value: int) -> Mapping[str, A
     return columns
 
 
-class RateReader:
+class RateReader(RuntimeReader):
     """Generates the values of one split: row r is ``first + r * step``.
 
     Args:

@@ -43,7 +43,7 @@ from fries_nb.connectors.row_groups import (
     plan_replay,
     timed_row_groups,
 )
-from fries_nb.connectors.source import Position, Split, Ticks, TimeColumn, as_ticks
+from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Split, Ticks, TimeColumn, as_ticks
 from fries_nb.errors import SourceError
 from fries_nb.operators.conversion import to_python
 from fries_nb.progress.times import EARLIEST, LATEST
@@ -229,7 +229,7 @@ def _parts(spans: Iterable[Span]) -> Iterator[_Part]:
         first += part.rows
 
 
-class ReplaySource:
+class ReplaySource(RuntimeSource):
     """The rows of a Parquet file, or of all Parquet files of one schema in a directory and its subdirectories.
 
     Args:
@@ -255,7 +255,7 @@ class ReplaySource:
         return splits
 
     def splits_in_blocks(self, count: int, column: TimeColumn) -> list[Split]:
-        """Deal blocks of rows to the splits in turn; see ``ForeseeingSource``."""
+        """Deal blocks of rows to the splits in turn; see ``RuntimeSource``."""
         known = timed_row_groups(self._path, column, self._may_be_empty)
         groups = with_least_times(known, column, self._shared)
         block = block_rows(groups, count)
@@ -265,11 +265,11 @@ class ReplaySource:
         ]
 
     def foresee(self, splits: Sequence[tuple[Split, int]], column: TimeColumn) -> ReplayForesight:
-        """The times of the rows that one worker has not read yet; see ``ForeseeingSource``."""
+        """The times of the rows that one worker has not read yet; see ``RuntimeSource``."""
         return ReplayForesight([(split.number, _spans(split), row) for split, row in splits], column, self._shared)
 
     def outline(self, splits: Sequence[tuple[Split, int]]) -> ReplayOutline:
-        """Lower bounds of those times; see ``OutlinedSource``."""
+        """Lower bounds of those times; see ``RuntimeSource``."""
         return ReplayOutline((split.number, _spans(split), row) for split, row in splits)
 
     def open(self, split: Split, position: Position) -> ReplayReader:
@@ -279,12 +279,12 @@ class ReplaySource:
         return ReplayReader(_spans(split), position, self._groups)
 
     def row_at(self, split: Split, number: int) -> dict[str, Any]:
-        """Read one row; see ``NumberedSource``."""
+        """Read one row."""
         batch = self.open(split, Position(number)).read(1, 0)
         return {name: to_python(batch.column(name))[0] for name in batch.schema.names}
 
 
-class ReplayReader:
+class ReplayReader(RuntimeReader):
     """Reads spans of Parquet files, in order.
 
     Args:

@@ -33,7 +33,8 @@ A complete source over a list of rows:
 >>> source.open(first, reader.position).read(10, 0).to_pylist()
 [{'n': 2}]
 
-``tests/connectors/test_source_contract.py`` checks the contract of sources.
+A source of the user's offers no more than these. The runtime's own are a ``RuntimeSource`` and a ``RuntimeReader``,
+which have defaults for the rest. ``tests/connectors/test_source_contract.py`` checks the contract of sources.
 
 The column with the times of a source's rows, and the hidden column that is made of it.
 
@@ -50,10 +51,10 @@ fries_nb.errors.SourceError: source 'payments' has time='at', but no such column
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -141,20 +142,16 @@ __all__ = [
     "NOTHING_SKIPPED",
     "SPLITS_PER_SOURCE",
     "SPLITS_PER_WORKER",
-    "ClosableReader",
     "DueTimes",
-    "ForeseeingSource",
     "Foresight",
-    "ObservedReader",
     "Position",
-    "SkippingReader",
+    "RuntimeReader",
+    "RuntimeSource",
     "Skipped",
     "Source",
     "Split",
     "SplitReader",
-    "TimedSource",
     "Undecoded",
-    "UndecodedReader",
     "in_turn",
     "restored_positions",
     "split_count",
@@ -233,34 +230,6 @@ class SplitReader(Protocol):
         """
 
 
-@runtime_checkable
-class ObservedReader(SplitReader, Protocol):
-    """A reader that says where it is, and how much is there that it has not read: a log, a growing directory."""
-
-    @property
-    def place(self) -> str:
-        """Where the next row is, as the source's users say it: ``partition 3, offset 1,204``."""
-
-    def behind(self, now_ns: int) -> tuple[int | None, int | None]:
-        """How far it is behind what it knows to be there; called a few times a second, so it must not block.
-
-        Args:
-            now_ns: the current time in nanoseconds since the Unix epoch.
-
-        Returns:
-            The number of rows that are there and were not read, and the nanoseconds for which the oldest of them has
-            been there; ``None`` for what is not known.
-        """
-
-
-@runtime_checkable
-class ClosableReader(SplitReader, Protocol):
-    """A reader that holds a connection, a thread or a file."""
-
-    def close(self) -> None:
-        """Release them. Called once: at the end of the split, when it is given to another worker, and with the run."""
-
-
 class Undecoded(NamedTuple):
     """What a source has read and could not make a row of.
 
@@ -271,17 +240,6 @@ class Undecoded(NamedTuple):
 
     error: str
     row: dict[str, Any]
-
-
-@runtime_checkable
-class UndecodedReader(SplitReader, Protocol):
-    """A reader that sets aside what it cannot decode.
-
-    Attributes:
-        undecoded: what was set aside since the list was last emptied, by the caller.
-    """
-
-    undecoded: list[Undecoded]
 
 
 @dataclass(frozen=True)
@@ -304,15 +262,47 @@ class Skipped:
 NOTHING_SKIPPED = Skipped()
 
 
-@runtime_checkable
-class SkippingReader(SplitReader, Protocol):
-    """A reader that leaves out what is no row.
+class RuntimeReader(ABC):
+    """A ``SplitReader`` as the runtime uses it: what not every one knows or holds has a default.
 
     Attributes:
-        skipped: what it has left out.
+        position: see ``SplitReader``.
+        skipped: what it has left out, since it is no row.
     """
 
-    skipped: Skipped
+    position: Position | None
+    skipped: Skipped = NOTHING_SKIPPED
+
+    @property
+    def place(self) -> str | None:
+        """Where the next row is, as the source's users say it: ``partition 3, offset 1,204``; by default its number."""
+        return None
+
+    @abstractmethod
+    def read(self, limit: int, now_ns: int) -> pa.RecordBatch | None:
+        """See ``SplitReader``."""
+
+    def behind(self, now_ns: int) -> tuple[int | None, int | None] | None:
+        """How far it is behind what it knows to be there; called a few times a second, so it must not block.
+
+        Args:
+            now_ns: the current time in nanoseconds since the Unix epoch.
+
+        Returns:
+            The number of rows that are there and were not read, and the nanoseconds for which the oldest of them has
+            been there, each ``None`` if it is not known; ``None`` in place of both if what is there never is known.
+        """
+        return None
+
+    def take_undecoded(self) -> list[Undecoded]:
+        """What it could not decode since the last call, and has set aside."""
+        return []
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Release a connection, a thread or a file.
+
+        Called once: at the end of the split, when it is given to another worker, and with the run.
+        """
 
 
 class Source(Protocol):
@@ -371,41 +361,6 @@ class Source(Protocol):
         """
 
 
-@runtime_checkable
-class TimedSource(Source, Protocol):
-    """A source whose rows include their due times."""
-
-    def with_due_times(self, batch: pa.RecordBatch, due: DueTimes) -> pa.RecordBatch:
-        """Add columns that depend on the due times.
-
-        Args:
-            batch: rows of one or several splits.
-            due: due time of each row, in nanoseconds since the Unix epoch.
-
-        Returns:
-            The same rows with further columns.
-        """
-
-
-@runtime_checkable
-class NumberedSource(Source, Protocol):
-    """A source that can read any row again by its number, without those before it."""
-
-    def row_at(self, split: Split, number: int) -> Mapping[str, Any]:
-        """Read one row, to show it.
-
-        Args:
-            split: the split that the row is in.
-            number: its number in the split.
-
-        Returns:
-            Column to value.
-
-        Raises:
-            SourceError: it cannot be read any more.
-        """
-
-
 class Foresight(Protocol):
     """The times of the rows of some splits that were not read yet."""
 
@@ -425,12 +380,42 @@ class Foresight(Protocol):
         """
 
 
-@runtime_checkable
-class ForeseeingSource(Source, Protocol):
-    """A source that knows the times of its rows before they are read, as a data set does."""
+class RuntimeSource(Source):
+    """A source as the runtime uses it: what not every one can do has a default."""
+
+    @abstractmethod
+    def open(self, split: Split, position: Position) -> RuntimeReader:
+        """See ``Source``."""
+
+    def with_due_times(self, batch: pa.RecordBatch, due: DueTimes) -> pa.RecordBatch:
+        """Add columns that depend on the due times; by default there are none.
+
+        Args:
+            batch: rows of one or several splits.
+            due: due time of each row, in nanoseconds since the Unix epoch.
+
+        Returns:
+            The same rows with further columns.
+        """
+        return batch
+
+    def row_at(self, split: Split, number: int) -> Mapping[str, Any]:
+        """Read one row again by its number, without those before it, to show it.
+
+        Args:
+            split: the split that the row is in.
+            number: its number in the split.
+
+        Returns:
+            Column to value; empty for a source that cannot, as by default.
+
+        Raises:
+            SourceError: it cannot be read any more.
+        """
+        return {}
 
     def splits_in_blocks(self, count: int, column: TimeColumn) -> Sequence[Split]:
-        """Divide the source as ``Source.splits`` does, but into blocks that are dealt to the splits in turn.
+        """Divide the source as ``splits`` does, but into blocks that are dealt to the splits in turn, if it foresees.
 
         So all workers read about the same part of the source at a time, and no window of time stays open for long.
 
@@ -441,29 +426,33 @@ class ForeseeingSource(Source, Protocol):
         Raises:
             SourceError: the source cannot be read, or has no such times.
         """
+        return self.splits(count)
 
-    def foresee(self, splits: Sequence[tuple[Split, int]], column: TimeColumn) -> Foresight:
-        """The times of the rows that one worker has not read yet.
+    def foresee(self, splits: Sequence[tuple[Split, int]], column: TimeColumn) -> Foresight | None:
+        """The times of the rows that one worker has not read yet, which a data set knows.
 
         Args:
             splits: the splits that the worker has not read to their end, each with the number of its next row.
             column: the column with the times.
 
+        Returns:
+            They; ``None`` if the source does not know them before they are read, as by default.
+
         Raises:
             SourceError: the times cannot be read, or one is null or out of range.
         """
+        return None
 
-
-@runtime_checkable
-class OutlinedSource(ForeseeingSource, Protocol):
-    """A source whose plan has lower bounds of times, for dataflows in which no operator needs exact ones."""
-
-    def outline(self, splits: Sequence[tuple[Split, int]]) -> Foresight:
-        """Lower bounds of the times of the rows that one worker has not read yet, without reading anything.
+    def outline(self, splits: Sequence[tuple[Split, int]]) -> Foresight | None:
+        """Lower bounds of these times without reading anything, for dataflows in which no operator needs exact ones.
 
         Args:
-            splits: the splits that the worker has not read to their end, each with the number of its next row.
+            splits: as for ``foresee``.
+
+        Returns:
+            They; ``None`` if the source's plan has none, as by default.
         """
+        return None
 
 
 def split_count(workers: int) -> int:

@@ -22,11 +22,9 @@ from typing import Protocol
 import pyarrow as pa
 
 from fries_nb.connectors.source import (
-    ForeseeingSource,
     Foresight,
-    OutlinedSource,
     Position,
-    Source,
+    RuntimeSource,
     Split,
     TimeColumn,
     as_ticks,
@@ -145,18 +143,16 @@ class RowTimes:
         SourceError: the source knows the times of its rows but cannot read them.
     """
 
-    def __init__(self, source: Source, unread: Sequence[tuple[Split, int]], time: SourceTime) -> None:
+    def __init__(self, source: RuntimeSource, unread: Sequence[tuple[Split, int]], time: SourceTime) -> None:
         self._column = TimeColumn(time.source, time.time.column)
         self._ahead = time.time.ahead
         self._carried = time.time.carried
         self._read: pa.Array | None = None
         self._bounds: TimeBounds
-        if isinstance(source, ForeseeingSource):
-            rows = {split.number: row for split, row in unread}
-            if isinstance(source, OutlinedSource) and not self._carried and self._ahead is None:
-                self._bounds = ForeseenBounds(source.outline(unread), rows)
-            else:
-                self._bounds = ForeseenBounds(source.foresee(unread, self._column), rows)
+        bounds = source.outline(unread) if not self._carried and self._ahead is None else None
+        foresight = source.foresee(unread, self._column) if bounds is None else bounds
+        if foresight is not None:
+            self._bounds = ForeseenBounds(foresight, {split.number: row for split, row in unread})
         else:
             self._bounds = LatestBounds([split for split, _ in unread], time.time.late or 0, time.saved)
 

@@ -17,9 +17,9 @@ number, which identifies the row in every attempt and with any number of workers
 
 How far the reader of a source's worker is, over all of its splits, as users are told it.
 
-Two things can be behind: what the source has and was not read, if its readers know it (``ObservedReader``), and what is
-due by the source's rate. The first is of interest for a log, the second for a replay; of both the larger is told, and
-nothing if the source is known to have no more.
+Two things can be behind: what the source has and was not read, if its readers know it, and what is due by the source's
+rate. The first is of interest for a log, the second for a replay; of both the larger is told, and nothing if the source
+is known to have no more.
 
 >>> from fries_nb.protocol.checkpoints import Position
 >>> from fries_nb.connectors.rate import RateSource
@@ -66,19 +66,13 @@ from fries_nb.connectors.rate_schedule import RateSchedule, checked
 from fries_nb.connectors.source import (
     NOTHING_SKIPPED,
     SPLITS_PER_SOURCE,
-    ForeseeingSource,
-    NumberedSource,
-    ObservedReader,
     Position,
+    RuntimeReader,
+    RuntimeSource,
     Skipped,
-    SkippingReader,
-    Source,
     Split,
-    SplitReader,
     TimeColumn,
-    TimedSource,
     Undecoded,
-    UndecodedReader,
     in_turn,
     split_count,
     splits_of,
@@ -97,7 +91,7 @@ MOST_PLACES = 16
 
 
 def observed(
-    readers: Sequence[tuple[Split, SplitReader]], schedule: RateSchedule | None, now_ns: int,
+    readers: Sequence[tuple[Split, RuntimeReader]], schedule: RateSchedule | None, now_ns: int,
     skipped: Skipped = NOTHING_SKIPPED,
 ) -> Reading:  # fmt: skip
     """How far a worker has read.
@@ -108,7 +102,7 @@ def observed(
         now_ns: the current time in nanoseconds since the Unix epoch.
         skipped: what its splits have left out.
     """
-    known = [reader.behind(now_ns) for _, reader in readers if isinstance(reader, ObservedReader)]
+    known = [found for _, reader in readers if (found := reader.behind(now_ns)) is not None]
     rows, waited_ns = _total([rows for rows, _ in known]), _most([since for _, since in known])
     due, overdue_ns = schedule.overdue(now_ns) if schedule is not None else (0, 0)
     has_more = any(one != 0 for one, _ in known)
@@ -118,9 +112,9 @@ def observed(
     return Reading(tuple(islice(places, MOST_PLACES)), rows, waited_ns, skipped.count, skipped.last)
 
 
-def _place(split: Split, reader: SplitReader) -> str:
-    if isinstance(reader, ObservedReader):
-        return reader.place
+def _place(split: Split, reader: RuntimeReader) -> str:
+    if (place := reader.place) is not None:
+        return place
     row = reader.position.row if reader.position is not None else 0
     return f"row {split.place(row):,}" if split.step else f"split {split.number}, row {row:,}"
 
@@ -187,30 +181,9 @@ class OpenSplit:
     """A split that is being read; ``turn`` is the reader's count at its last read."""
 
     split: Split
-    reader: SplitReader
+    reader: RuntimeReader
     position: Position
     turn: int = 0
-
-    def __post_init__(self) -> None:
-        self._undecoded = self.reader.undecoded if isinstance(self.reader, UndecodedReader) else []
-        self._skips = isinstance(self.reader, SkippingReader)
-
-    @property
-    def skipped(self) -> Skipped:
-        """What its reader has left out."""
-        return self.reader.skipped if self._skips else NOTHING_SKIPPED  # type: ignore[attr-defined]
-
-    def close(self) -> None:
-        """Release what its reader holds."""
-        close = getattr(self.reader, "close", None)  # to ask a protocol takes a hundred times as long
-        if close is not None:
-            close()
-
-    def take_undecoded(self) -> list[Undecoded]:
-        """What its reader has set aside since the last call."""
-        taken = self._undecoded.copy()
-        self._undecoded.clear()
-        return taken
 
     @property
     def place(self) -> int:
@@ -267,7 +240,7 @@ class SourcePlan:
         time: where the rows have their times, if they have some.
     """
 
-    source: Source
+    source: RuntimeSource
     splits: tuple[Split, ...]
     rate: float | None
     time: EventTime | None = None
@@ -284,14 +257,14 @@ class SourcePlan:
         if found is None:
             return None
         try:
-            values = self.source.row_at(found, number) if isinstance(self.source, NumberedSource) else {}
+            values = self.source.row_at(found, number)
         except FAILURES as error:  # a file that is gone, or the user's function: no reason to refuse a verdict
             return SourceRow(name, found.place(number), unread=exception_text(error))
         return SourceRow(name, found.place(number), values)
 
 
 def planned(
-    source: Source, workers: int, rate: float | None, time: EventTime | None = None, name: str = ""
+    source: RuntimeSource, workers: int, rate: float | None, time: EventTime | None = None, name: str = ""
 ) -> SourcePlan:
     """Plan a source for a new run.
 
@@ -306,10 +279,8 @@ def planned(
         SourceError: the source cannot be read, has no such times, or returns more splits than the maximum.
     """
     count = split_count(workers)
-    if time is not None and isinstance(source, ForeseeingSource):
-        splits = tuple(source.splits_in_blocks(count, TimeColumn(name, time.column)))
-    else:
-        splits = tuple(source.splits(count))
+    column = None if time is None else TimeColumn(name, time.column)
+    splits = tuple(source.splits(count) if column is None else source.splits_in_blocks(count, column))
     if [split.number for split in splits] != list(range(len(splits))) or len(splits) > count:
         numbers = ", ".join(str(split.number) for split in splits[:5])
         raise SourceError(f"{source!r} gave {len(splits)} splits ({numbers}, ...); expected at most {count}, from 0 up")
@@ -369,7 +340,7 @@ class WorkerReader:
 
     def __init__(
         self,
-        source: Source,
+        source: RuntimeSource,
         splits: Iterable[Split],
         rate: float,
         number: int | None = None,
@@ -382,7 +353,6 @@ class WorkerReader:
         self._splits = {split.number: split for split in (*mine, *every)}
         self._mine = {split.number for split in mine}
         self.moved: dict[int, Position | None] = {}
-        self._timed = source if isinstance(source, TimedSource) else None
         self._total = checked(rate)
         self._schedule: RateSchedule | None = None
         self._number = number
@@ -485,7 +455,7 @@ class WorkerReader:
 
         ``None`` if it has read everything, and has left out nothing.
         """
-        skipped = sum((one.skipped for one in self._open), self._skipped)
+        skipped = sum((one.reader.skipped for one in self._open), self._skipped)
         if not self._open:
             return Reading(skipped=skipped.count, last_skipped=skipped.last, ended=True) if skipped.count else None
         return observed([(one.split, one.reader) for one in self._open], self._schedule, now_ns, skipped)
@@ -542,7 +512,7 @@ class WorkerReader:
 
     def _end(self, one: OpenSplit) -> None:
         self._open.remove(one)
-        one.close()
+        one.reader.close()
 
     def _set_share(self, now_ns: int) -> None:
         if self._schedule is not None:
@@ -563,13 +533,13 @@ class WorkerReader:
                     f"{read}, with {position} as the next position"
                 )
             if position is None:
-                self._skipped += one.skipped
+                self._skipped += one.reader.skipped
                 self._end(one)
             else:
                 one.position = position
             if position != before:
                 self.moved[one.split.number] = position
-            self._undecoded += one.take_undecoded()
+            self._undecoded += one.reader.take_undecoded()
             if batch is not None and read:
                 pieces.append(Piece(batch, one.split, before.row))
                 if not one.split.step:
@@ -579,8 +549,7 @@ class WorkerReader:
     def _stamped(self, pieces: list[Piece], due: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.RecordBatch:
         """The rows of all pieces in order, with the columns that the runtime adds."""
         batch, order = joined(pieces)
-        if self._timed is not None:
-            batch = self._timed.with_due_times(batch, due)
+        batch = self._source.with_due_times(batch, due)
         if self._times is not None:
             batch = self._times.stamped(batch, lambda index: described(pieces, order, index))
         batch = batch.append_column(DUE, pa.array(due))

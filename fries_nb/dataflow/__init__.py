@@ -1,8 +1,6 @@
 """The dataflow as immutable values: operators, edges, streams and updates. Nothing here executes."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.constraints import (
     EdgeElement,
@@ -34,7 +32,6 @@ from fries_nb.dataflow.regions import Aggregation, Ordering
 from fries_nb.dataflow.streams import Stream
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update, as_updates, check_updates, new_table
-from fries_nb.deprecations import renamed
 
 __all__ = [
     "Aggregation", "DataflowBuilder", "DeltaTable", "Edge", "EdgeElement", "Emits", "Graph", "JoinTable", "Kind",
@@ -43,10 +40,3 @@ __all__ = [
     "check_runnable", "check_updates", "constraint_of", "delta", "edge", "emits_of", "graph_from_json",
     "graph_to_json", "memory", "new_table", "parquet", "rate", "replay", "shape_of", "takes_state",
 ]
-
-
-if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
-
-    def __getattr__(name: str) -> object:
-        """Resolve renamed names, which are deprecated for one version."""
-        return renamed(__name__, name)

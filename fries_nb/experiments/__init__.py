@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from fries_nb.deprecations import renamed
 from fries_nb.errors import FriesError, close_match
 from fries_nb.experiments.delays import figure15, figure16, figure17, table4, table5, table6, table7
 from fries_nb.experiments.figure13 import figure13
@@ -78,10 +76,3 @@ def experiment(name: str, scale: str = "minute") -> Result:
     size = scale_of(scale, {"minute": one.minute, "test": one.test})
     with progress_of(f"experiment {name} at scale {scale}: {one.title}"):
         return one.measure(size)
-
-
-if not TYPE_CHECKING:  # a type checker is to miss what is missing
-
-    def __getattr__(name: str) -> object:
-        """Names that were renamed work for one more version."""
-        return renamed(__name__, name)

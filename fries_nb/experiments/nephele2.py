@@ -19,7 +19,7 @@ import pyarrow as pa
 import fries_nb as fn
 from fries_nb.experiments.measuring import HOSTS, ExperimentScale, Result, Row, pause, running, session
 from fries_nb.protocol.partitioning import bins_of_keys, routing_table
-from fries_nb.run import Run
+from fries_nb.run import Run, with_buffers
 
 MODES: Mapping[str, int] = {"flush": 0, "8 KB": 8 << 10, "64 KB": 64 << 10}
 """Mode to the size of buffers that are sent only when they are full; 0 for none."""
@@ -120,8 +120,8 @@ def rates_of(mode: str, seconds: float) -> list[int]:
 
 def _measured(spark: Any, mode: str, rates: Sequence[float], seconds: float) -> list[Row]:
     """One run through all rates, in ascending order; the marker of a commit would send what is buffered."""
-    options: dict[str, Any] = {"buffer_bytes": MODES[mode], "commit_interval_s": None} if MODES[mode] else {}
-    with running(pair_flow(rates[0]), spark, workers=HOSTS, **options) as run:
+    options: dict[str, Any] = {"commit_interval_s": None} if MODES[mode] else {}
+    with running(with_buffers(pair_flow(rates[0]), MODES[mode]), spark, workers=HOSTS, **options) as run:
         windows = [_window(run, rate, seconds) for rate in rates]
         run.stop(drain=True)
         received = [row.asDict() for row in run.output().collect()]

@@ -25,6 +25,7 @@ import fries_nb as fn
 from fries_nb.constraints.judgements import ConstraintState
 from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.experiments.measuring import HOSTS, ExperimentScale, Result, Row, pause, running, session
+from fries_nb.run import with_buffers
 from fries_nb.workloads.video import VideoFeed, video_flow
 
 BUFFER_BYTES = 32 << 10
@@ -34,7 +35,7 @@ MODES: Mapping[str, Mapping[str, Any]] = {
     "buffers": {"buffer_bytes": BUFFER_BYTES},
     "buffers and chaining": {"buffer_bytes": BUFFER_BYTES},
 }
-"""Mode to its options of ``flow.run``."""
+"""Mode to its arguments of ``with_buffers``."""
 CHAINING = "buffers and chaining"
 """The mode in which operators may be chained."""
 PAPER_MS: Mapping[str, tuple[float, float]] = {
@@ -77,8 +78,8 @@ def nephele7(scale: ExperimentScale) -> Result:
     rows: list[Row] = []
     with session() as spark:
         for mode, options in MODES.items():
-            flow = constrained_flow(window_s, chain=mode == CHAINING)
-            rows += rows_of(mode, _measured(spark, flow, options, seconds))
+            flow = with_buffers(constrained_flow(window_s, chain=mode == CHAINING), **options)
+            rows += rows_of(mode, _measured(spark, flow, seconds))
         rows.append(_outside(spark, seconds))
     parameters = {
         "hosts": HOSTS, "streams": STREAMS, "frames/s each": FRAMES_PER_S, "workers": WORKERS, "limit ms": LIMIT_MS,
@@ -101,9 +102,9 @@ def constrained_flow(window_s: float, chain: bool = True) -> fn.Dataflow:
     return flow
 
 
-def _measured(spark: Any, flow: fn.Dataflow, options: Mapping[str, Any], seconds: float) -> Measured:
+def _measured(spark: Any, flow: fn.Dataflow, seconds: float) -> Measured:
     # Without commits, since the marker of a commit sends whatever is buffered in front of it.
-    with running(flow, spark, workers=WORKERS, commit_interval_s=None, **options) as run:
+    with running(flow, spark, workers=WORKERS, commit_interval_s=None) as run:
         began_s, states = time.time(), list[tuple[float, ConstraintState]]()
         half, processed = began_s + seconds / 2, 0
         while (now_s := time.time()) < began_s + seconds:

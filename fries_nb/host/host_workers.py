@@ -41,7 +41,6 @@ from fries_nb.operators.state import Definitions, Recipe, gathered
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.protocol.checkpoints import CommittedChange, Configuration, Restoration, Snapshot
 from fries_nb.protocol.messages import Failed, WorkerId
-from fries_nb.protocol.progress_locations import Watermarks
 from fries_nb.protocol.topology import Topology, Wiring, wirings_of
 from fries_nb.protocol.trace import EarlierRecords
 from fries_nb.storage.snapshot_files import read_snapshots, spilled
@@ -67,8 +66,7 @@ class Assembly:
         audit: whether every data operation is recorded.
         spill: moves batches that wait for a tagged change out of memory.
         earlier: worker to the records that the trace holds of earlier workers of its index, if there were any.
-        progress: the dataflow as progress sees it; or how watermarks are made, if times travel in-band; ``None`` if
-            progress is not tracked.
+        progress: the dataflow as progress sees it; ``None`` if progress is not tracked.
     """
 
     restoration: Restoration
@@ -79,7 +77,7 @@ class Assembly:
     clock: Callable[[], int]
     audit: bool = False
     spill: Spill = list
-    progress: ProgressGraph | Watermarks | None = None
+    progress: ProgressGraph | None = None
     earlier: Mapping[WorkerId, EarlierRecords] = field(default_factory=dict)
 
     def worker(self, wiring: Wiring) -> Worker:

@@ -20,7 +20,7 @@ from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import RoutingTable
-from fries_nb.protocol.progress_locations import Watermarks, progress_of
+from fries_nb.protocol.progress_locations import progress_of
 from fries_nb.protocol.topology import Topology
 from fries_nb.protocol.trace import EarlierRecords
 from fries_nb.storage.snapshot_files import SnapshotStore
@@ -30,7 +30,7 @@ from fries_nb.worker.snapshot import Redistribution
 
 @dataclass(frozen=True)
 class Options:
-    """The options of ``Dataflow.run``.
+    """The options of ``Dataflow.run``, and those that only experiments set.
 
     Attributes:
         hosts: number of Spark tasks.
@@ -42,13 +42,11 @@ class Options:
         port: TCP port of the controller; 0 for any free one.
         constraints: the latency constraints of the dataflow.
         buffer_bytes: size of output buffers, which are then sent only when they are full; 0 for buffers that are sent
-            when a host would wait.
+            when a host would wait. Set by experiments only, as is the next.
         adapt: whether sizes of buffers, and chains, are adapted to keep constraints.
         fixed: the operators whose number of workers was declared, and which a rescale leaves as they are.
         recover: whether every commit is a checkpoint in the run's scratch directory, if it has no checkpoint directory;
             once one fails, the run goes on without.
-        notifications: how watermarks are made, if times travel in-band; ``None`` for tokens. Not an option of
-            ``Dataflow.run``: only comparisons have it.
 
     Raises:
         DataflowError: an option is not a number, or out of range.
@@ -65,7 +63,6 @@ class Options:
     buffer_bytes: int = 0
     adapt: bool = True
     fixed: frozenset[str] = frozenset()
-    notifications: Watermarks | None = None
     recover: bool = False
 
     def __post_init__(self) -> None:
@@ -134,9 +131,9 @@ class RegionSpec:
         return tuple(one for one in self.options.constraints if names.issuperset(one.path))
 
     @property
-    def progress(self) -> ProgressGraph | Watermarks | None:
+    def progress(self) -> ProgressGraph | None:
         """How workers learn what can still arrive; see ``progress_of``."""
-        return progress_of(self.graph, self.options.notifications)
+        return progress_of(self.graph)
 
     @property
     def redistribution(self) -> Redistribution:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fries_nb.deprecations import renamed
 from fries_nb.planning.covering import Component, Covering, cover
 from fries_nb.planning.prediction import CriticalPath, Prediction, Queue
 from fries_nb.planning.pruning import PruningDecision, Rule, minimal_covering_subdag
@@ -15,10 +12,3 @@ __all__ = [
     "channel_count",
     "channels_of", "cover", "minimal_covering_subdag", "workers_of",
 ]
-
-
-if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
-
-    def __getattr__(name: str) -> object:
-        """Resolve renamed names, which are deprecated for one version."""
-        return renamed(__name__, name)

@@ -1,4 +1,4 @@
-"""Frames between workers: data, markers with their actions, watermarks, ends; and the names of workers and channels.
+"""Frames between workers: data, markers with their actions, ends; and the names of workers and channels.
 
 Frames travel on FIFO channels. The alignment of a marker, ``(id, scope, action)``, depends on id and scope only, so it
 is the same for all actions. State that moves goes from worker to worker on no channel.
@@ -175,17 +175,11 @@ class Data:
     tag: Tag | None = None
 
 
-class Watermark(msgspec.Struct, frozen=True, tag=True):
-    """No row of an earlier time follows on this channel; sent where times travel in-band (``worker.watermarks``)."""
-
-    time: int
-
-
 class End(msgspec.Struct, frozen=True, tag=True):
     """The last frame of a channel; it counts as every later marker."""
 
 
-Frame = Data | Marker | Watermark | End
+Frame = Data | Marker | End
 
 
 # ---- bins that move

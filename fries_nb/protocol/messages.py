@@ -28,14 +28,13 @@ from fries_nb.protocol.frames import (
     Reconfigure,
     Release,
     Tag,
-    Watermark,
     WorkerId,
 )  # fmt: skip
 
 __all__ = [
     "Action", "ApplyDeferred", "Attempt", "BlockEntries", "ChannelId", "Commit", "Data", "End", "FeedbackCounts",
     "Frame", "Hold", "Marker", "Move", "MoveSplits", "MovedBins", "MovedTimes", "Reconfigure", "Release", "Tag",
-    "Watermark", "WorkerId",
+    "WorkerId",
 ]  # fmt: skip
 
 # ---- control, controller to worker

@@ -12,13 +12,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import networkx as nx
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.operators import is_timed
-from fries_nb.errors import DataflowError
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
 
 
@@ -27,37 +24,9 @@ def is_tracked(graph: Graph) -> bool:
     return any(operator.time is not None or operator.within.level for operator in graph.operators)
 
 
-@dataclass(frozen=True)
-class Watermarks:
-    """Times travel in-band instead of being tracked by tokens; only comparisons do so. See ``worker.watermarks``.
-
-    Attributes:
-        interval_ns: least time between two watermarks of a source's worker in nanoseconds; 0 for one for each batch.
-    """
-
-    interval_ns: int = 0
-
-
-def progress_of(graph: Graph, watermarks: Watermarks | None = None) -> ProgressGraph | Watermarks | None:
-    """How workers learn what can still arrive; ``None`` if nothing in the dataflow needs it.
-
-    Args:
-        graph: the dataflow.
-        watermarks: how watermarks are made, if times travel in-band.
-
-    Raises:
-        DataflowError: watermarks cannot do what the dataflow asks for.
-    """
-    if not is_tracked(graph):
-        return None
-    if watermarks is None:
-        return progress_graph(graph)
-    for operator in graph.operators:
-        if operator.within.level:
-            raise DataflowError(f"{operator.name} is in a loop, and watermarks have no rounds; expected tokens")
-        if operator.time is not None and operator.time.ahead is not None:
-            raise DataflowError(f"{operator.name} has ahead=, and watermarks do not tell it how far the sinks are")
-    return watermarks
+def progress_of(graph: Graph) -> ProgressGraph | None:
+    """How workers learn what can still arrive; ``None`` if nothing in the dataflow needs it."""
+    return progress_graph(graph) if is_tracked(graph) else None
 
 
 def progress_graph(graph: Graph) -> ProgressGraph:

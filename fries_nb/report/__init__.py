@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fries_nb.deprecations import renamed
 from fries_nb.report.audit_section import judged
 from fries_nb.report.change_rows import MOST_REPLAYS
 from fries_nb.report.comparison import SETTLED_MS, Comparison, ComparisonRow, SchedulerTrial, comparison_page
@@ -15,10 +12,3 @@ __all__ = [
     "MOST_REPLAYS", "SETTLED_MS", "Comparison", "Place", "ComparisonRow", "Story", "SchedulerTrial",
     "comparison_page", "judged", "run_page", "writable", "write_page",
 ]  # fmt: skip
-
-
-if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
-
-    def __getattr__(name: str) -> object:
-        """Resolve renamed names, which are deprecated for one version."""
-        return renamed(__name__, name)

@@ -226,12 +226,10 @@ def shares(graph: Graph, hosts: int, options: Options) -> dict[str, int]:
         options: the options of the run.
 
     Raises:
-        PlanError: the dataflow has a loop, or watermarks; or no operator can get another worker.
+        PlanError: the dataflow has a loop; or no operator can get another worker.
     """
     if looped := [one.name for one in graph.operators if one.within.level]:
         raise PlanError(f"a dataflow with a loop cannot be rescaled yet; {looped[0]} is in one")
-    if options.notifications is not None:
-        raise PlanError("a dataflow whose times travel in-band cannot be rescaled; expected tokens")
     fixed = options.fixed.union(graph.sources if is_tracked(graph) else ())  # splits do not move with times yet
     topology = Topology.dealt(graph, hosts, options.chaining)
     brought: dict[str, int] = {}

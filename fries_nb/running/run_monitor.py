@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import astuple, fields
 from os import PathLike
@@ -100,12 +99,6 @@ class RunMonitor(ChangeMonitor):
         of the operator makes it retry the tuple.
         """
         return self._telemetry.paused
-
-    @property
-    def standing(self) -> Mapping[str, tuple[Paused, ...]]:
-        """Deprecated name of ``paused``; to be removed in the next version."""
-        warnings.warn("Run.standing is now called Run.paused; it goes in the next version", FutureWarning, stacklevel=2)
-        return self.paused
 
     def holding(self, operator: str) -> tuple[TimeHolder, ...]:
         """What keeps an operator's frontier, ``metrics().frontier``, from advancing, as last reported.

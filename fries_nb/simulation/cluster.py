@@ -37,7 +37,6 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.operators.instance import Instance
 from fries_nb.protocol.checkpoints import CommittedChange, Restoration
 from fries_nb.protocol.messages import Chained, WorkerId
-from fries_nb.protocol.progress_locations import Watermarks
 from fries_nb.protocol.trace import Record, flow_of
 from fries_nb.simulation.clock import ManualClock
 from fries_nb.simulation.deployment import Deployment
@@ -74,7 +73,6 @@ class Cluster:
         commit_interval_ns: interval of commit markers; ``None`` for one commit at the end.
         audit: whether a trace is kept.
         checkpoints, faults: whether each commit is a checkpoint, to recover lost hosts from; the faults to inject.
-        notifications: how watermarks are made, if times travel in-band; ``None`` for tokens.
 
     Attributes:
         outcomes: change id to outcome.
@@ -97,7 +95,6 @@ class Cluster:
         self, graph: Graph, inputs: Mapping[str, Rows], *,
         hosts: int = 1, seed: int = 0, window: int = 2_000, chaining: bool = True, audit: bool = True,
         commit_interval_ns: int | None = None, checkpoints: bool = False, faults: Faults = FAULTLESS,
-        notifications: Watermarks | None = None,
     ) -> None:  # fmt: skip
         self.graph = graph
         self.random = random.Random(seed)
@@ -113,7 +110,7 @@ class Cluster:
         self._fate = Fate(faults, hosts, self.random)
         self._plan = Deployment(
             graph, inputs, hosts, window, chaining, audit, self.clock, self.clock(), self.random, self.store,
-            self._fate, notifications,
+            self._fate,
         )  # fmt: skip
         self._interval_ns, self._checkpoints = commit_interval_ns, checkpoints
         self._held = set[WorkerId]()

@@ -16,7 +16,7 @@ from fries_nb.host.host_workers import Assembly
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.protocol.checkpoints import Restoration, Snapshot
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.protocol.progress_locations import Watermarks, progress_of
+from fries_nb.protocol.progress_locations import progress_of
 from fries_nb.protocol.topology import Topology
 from fries_nb.simulation.faults import Fate
 from fries_nb.simulation.readers import Rows, plans_of
@@ -39,12 +39,11 @@ class Deployment:
     random: random.Random
     store: Store
     fate: Fate
-    watermarks: Watermarks | None = None
 
     @cached_property
-    def progress(self) -> ProgressGraph | Watermarks | None:
+    def progress(self) -> ProgressGraph | None:
         """How workers learn what can still arrive."""
-        return progress_of(self.graph, self.watermarks)
+        return progress_of(self.graph)
 
     def reshaped(self) -> Deployment:
         """The settings with which a dead driver's run is resumed."""

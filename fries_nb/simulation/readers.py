@@ -14,6 +14,8 @@ import pyarrow as pa
 from fries_nb.connectors.source import (
     SPLITS_PER_SOURCE,
     Position,
+    RuntimeReader,
+    RuntimeSource,
     Split,
     TimeColumn,
     Undecoded,
@@ -69,7 +71,7 @@ def transaction_of_row(source: int, workers: int, number: int) -> int:
     return transaction(source, split, row)
 
 
-class ListSource:
+class ListSource(RuntimeSource):
     """Rows in memory; split s of n has the rows s, s + n, ...
 
     Args:
@@ -84,13 +86,13 @@ class ListSource:
         return [Split(number, None, number, count) for number in range(count)]
 
     def splits_in_blocks(self, count: int, column: TimeColumn) -> list[Split]:
-        """Deal the rows to the splits in turn, one by one; see ``ForeseeingSource``."""
+        """Deal the rows to the splits in turn, one by one; see ``RuntimeSource``."""
         if self._rows.num_rows:  # without rows there are no columns
             column.type_in(self._rows.schema)
         return self.splits(count)
 
     def foresee(self, splits: Sequence[tuple[Split, int]], column: TimeColumn) -> ListForesight:
-        """The times of the rows not read yet; see ``ForeseeingSource``."""
+        """The times of the rows not read yet; see ``RuntimeSource``."""
         times = column.times(self._rows, lambda index: f"row {index}") if splits else None
         return ListForesight(times, [split for split, _ in splits])
 
@@ -120,7 +122,7 @@ class ListForesight:
         return int(self._times[split][row:].min())
 
 
-class ListReader:
+class ListReader(RuntimeReader):
     """Reads rows in memory.
 
     Args:

@@ -32,7 +32,7 @@ from fries_nb.connectors.kafka_source import KafkaSource, KafkaTopic
 from fries_nb.connectors.own_connectors import OwnSourceCopy
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import ReplaySource
-from fries_nb.connectors.source import Source, Split
+from fries_nb.connectors.source import RuntimeSource, Split
 from fries_nb.connectors.spark_columns import misread
 from fries_nb.connectors.worker_reader import SourcePlan, planned
 from fries_nb.dataflow.endpoints import CatalogTable, OwnSource, Query, Rate, Replay, rate_of
@@ -135,7 +135,9 @@ def plan_source(
         raise SourceError(f"the data of {name!r}: {str(error).removeprefix(place).strip()}") from error
 
 
-def _unstaged(description: Rate | GrowingFiles | Kafka | OwnSource, name: str, most_splits: int | None) -> Source:
+def _unstaged(
+    description: Rate | GrowingFiles | Kafka | OwnSource, name: str, most_splits: int | None
+) -> RuntimeSource:
     """The source of a description that hosts read as it is; with few splits if one without files would hold time."""
     if isinstance(description, Rate):
         return RateSource(description.count, description.row)

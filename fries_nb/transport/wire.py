@@ -34,7 +34,7 @@ from fries_nb.errors import LinkError
 from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.protocol.frames import Bundle
 from fries_nb.protocol.measurements import Measurements
-from fries_nb.protocol.messages import ChannelId, Data, End, Marker, MovedBins, Tag, Watermark
+from fries_nb.protocol.messages import ChannelId, Data, End, Marker, MovedBins, Tag
 from fries_nb.transport.envelopes import LIMIT
 from fries_nb.transport.payloads import Part
 
@@ -66,7 +66,7 @@ LatencyNotice = Measurements | ResizeBuffer | ChainOperators
 """A message from host to host about latency constraints."""
 Notice = LatencyNotice | ProgressFrame | ProgressState | MovedBins
 """A message from host to host, on no channel."""
-Payload = Data | Bundle | Marker | Watermark | End | Credit | Notice
+Payload = Data | Bundle | Marker | End | Credit | Notice
 
 
 class Arrival(NamedTuple):
@@ -107,7 +107,7 @@ class OtherFrame(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A frame without a batch."""
 
     channels: tuple[int, ...]
-    payload: Marker | Watermark | End | Credit | Notice
+    payload: Marker | End | Credit | Notice
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):

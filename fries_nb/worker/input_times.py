@@ -34,12 +34,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fries_nb.errors import ProtocolError
 from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.progress.times import EARLIEST, Time, earlier, moment, start_time
-from fries_nb.protocol.messages import ChannelId, Data, Watermark
+from fries_nb.protocol.messages import ChannelId, Data
+from fries_nb.protocol.topology import Wiring
 
 Bounds = Mapping[int, int]
 """Split number to a lower bound of the times of its unread rows; splits that have ended are missing."""
@@ -110,25 +110,6 @@ class InputTimes:
 
     def advance(self, operator: str, frontier: Antichain) -> None:
         """The frontier of this worker's first operator, or of a sink below its source, has advanced."""
-
-    def arrived(self, channel: ChannelId, watermark: Watermark) -> None:
-        """A watermark has arrived on a channel.
-
-        Raises:
-            ProtocolError: times do not travel in-band.
-        """
-        raise ProtocolError(f"{watermark} came on {channel}; expected none, for progress is tracked by tokens or not")
-
-    is_in_band = False
-    """Whether times travel in-band; see ``watermarks``."""
-
-    def risen(self) -> int | None:
-        """The worker's watermark, if times travel in-band and it has risen; asked when nothing is in hand."""
-        return None
-
-    def passed_on(self, held: Iterable[Time]) -> int | None:
-        """The watermark to pass on, if it has risen; ``held`` are the times of tokens, which it must not pass."""
-        return None
 
     is_far_ahead = False
     """Whether a source has read so far ahead of the sinks that it waits for them."""
@@ -240,3 +221,11 @@ class TrackedTimes(InputTimes):
     def is_past(self, operator: str) -> bool:
         frontier = self._frontiers.get(operator)
         return frontier is not None and not frontier
+
+
+def input_times(wiring: Wiring, progress: ProgressGraph | None, version: int) -> InputTimes:
+    """The times of a worker's input; the arguments are those of ``Worker`` and the version that it has applied."""
+    if progress is None:
+        return InputTimes()
+    first = wiring.chain[0]
+    return TrackedTimes(first.name, progress, version, first.time is not None)

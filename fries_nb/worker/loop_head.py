@@ -86,7 +86,6 @@ from fries_nb.protocol.messages import (
     Marker,
     WorkerId,
 )
-from fries_nb.protocol.progress_locations import Watermarks
 from fries_nb.protocol.topology import BODY_WINDOW, Wiring
 from fries_nb.worker.alignment import Alignment, forward_channels
 from fries_nb.worker.events import Arrived, ClosePart, Event, Grant, Instruction, Save, TellController, Traced
@@ -350,7 +349,7 @@ class HeadWorker(Worker):
         snapshot: Snapshot | None = None,
         spill: Spill = list,
         issued: int = 0,
-        progress: ProgressGraph | Watermarks | None = None,
+        progress: ProgressGraph | None = None,
     ) -> None:
         self._observations = Observations()
         self._is_empty = False

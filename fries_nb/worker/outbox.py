@@ -79,9 +79,8 @@ from fries_nb.progress.times import Time, earlier, share_frame
 from fries_nb.progress.worker_counts import WorkerCounts
 from fries_nb.protocol.frames import Bundle
 from fries_nb.protocol.measurements import BufferMeasured
-from fries_nb.protocol.messages import ChannelId, Data, End, Frame, Marker, Tag, Watermark
+from fries_nb.protocol.messages import ChannelId, Data, End, Frame, Marker, Tag
 from fries_nb.protocol.partitioning import Binning, Bins, partition
-from fries_nb.protocol.progress_locations import Watermarks
 from fries_nb.protocol.topology import OutEdge, Wiring
 from fries_nb.worker.meters import BufferMeter
 
@@ -578,10 +577,6 @@ class Outbox:
             table = self._tables[receiver] = self._tables[receiver].copy()
             table[list(bins)] = [after for _, after in bins.values()]
 
-    def broadcast(self, watermark: Watermark) -> None:
-        """Append a watermark to every channel, after the buffered tuples."""
-        self._to_all(self._edges, watermark)
-
     def end(self) -> None:
         """Append the end of the stream to every channel, after the buffered tuples."""
         self._to_all(self._edges, End())
@@ -659,9 +654,9 @@ class Outbox:
         return fits(channel in self._pending.filled for channel in channels)
 
 
-def output_of(wiring: Wiring, progress: ProgressGraph | Watermarks | None) -> Outbox:
-    """The outbox of a worker, which counts frames if progress is tracked by tokens."""
-    return Outbox(wiring.edges, WorkerCounts(progress) if isinstance(progress, ProgressGraph) else None)
+def output_of(wiring: Wiring, progress: ProgressGraph | None) -> Outbox:
+    """The outbox of a worker, which counts frames if progress is tracked."""
+    return Outbox(wiring.edges, None if progress is None else WorkerCounts(progress))
 
 
 PART_ROWS = 256

@@ -47,7 +47,7 @@ from fries_nb.errors import ProtocolError
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.state import keeps_state
-from fries_nb.protocol.messages import ChannelId, Data, Marker, Reconfigure, Watermark
+from fries_nb.protocol.messages import ChannelId, Data, Marker, Reconfigure
 from fries_nb.worker.inbox import Inbox
 
 Spill = Callable[[Sequence[pa.RecordBatch]], Sequence[pa.RecordBatch]]
@@ -88,7 +88,7 @@ class Versions:
         self._compiled = compiled
         self._next: ChainExecutor | None = None
         self._forks: list[tuple[Instance, Instance]] = []
-        self._aside: dict[ChannelId, list[Data | Watermark]] = {}
+        self._aside: dict[ChannelId, list[Data]] = {}
         self._limit = limit
         self._spill = spill
         self._in_memory: list[tuple[ChannelId, int]] = []  # channel and index of frames set aside
@@ -138,23 +138,11 @@ class Versions:
         return True
 
     def _move_out(self) -> None:
-        batches = [self._data(channel, place).batch for channel, place in self._in_memory]
+        batches = [self._aside[channel][place].batch for channel, place in self._in_memory]
         for (channel, place), batch in zip(self._in_memory, self._spill(batches), strict=True):
-            self._aside[channel][place] = replace(self._data(channel, place), batch=batch)
+            self._aside[channel][place] = replace(self._aside[channel][place], batch=batch)
         self._in_memory.clear()
         self._bytes_in_memory = 0
-
-    def _data(self, channel: ChannelId, place: int) -> Data:
-        frame = self._aside[channel][place]
-        assert isinstance(frame, Data)
-        return frame
-
-    def delays(self, channel: ChannelId, watermark: Watermark) -> bool:
-        """Set a watermark aside if tuples in front of it are; returns whether it was."""
-        frames = self._aside.get(channel)
-        if frames is not None:
-            frames.append(watermark)
-        return frames is not None
 
     @property
     def waits(self) -> bool:

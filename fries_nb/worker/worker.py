@@ -53,10 +53,8 @@ from fries_nb.protocol.messages import (
     SetRate,
     Settled,
     Unguard,
-    Watermark,
     WorkerId,
 )
-from fries_nb.protocol.progress_locations import Watermarks
 from fries_nb.protocol.topology import Wiring
 from fries_nb.worker.adoption import TopologyAdoption
 from fries_nb.worker.alignment import Alignment, effects_of, failed_answer
@@ -89,7 +87,7 @@ from fries_nb.worker.events import (
     Warned,
 )
 from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
-from fries_nb.worker.input_times import Bounds
+from fries_nb.worker.input_times import Bounds, input_times
 from fries_nb.worker.meters import TurnTime
 from fries_nb.worker.outbox import Outbox, output_of
 from fries_nb.worker.pause import PauseState
@@ -98,7 +96,6 @@ from fries_nb.worker.reports import WorkerOutput, WorkerReports
 from fries_nb.worker.rota import Slowness
 from fries_nb.worker.snapshot import kept, refuse_another
 from fries_nb.worker.versions import Spill, Versions, is_tagged
-from fries_nb.worker.watermarks import frontier_at, input_times
 
 
 class Worker:
@@ -113,8 +110,7 @@ class Worker:
         snapshot: the snapshot from which the last operator was restored, if any.
         spill: moves batches that wait for a tagged change out of memory; see ``versions``.
         issued: id of the last marker that was issued before the worker was added to a running dataflow.
-        progress: the dataflow as progress sees it; or how watermarks are made, if times travel in-band instead;
-            ``None`` if progress is not tracked.
+        progress: the dataflow as progress sees it; ``None`` if progress is not tracked.
 
     Raises:
         ProtocolError: the snapshot is of another worker.
@@ -142,7 +138,7 @@ class Worker:
         snapshot: Snapshot | None = None,
         spill: Spill = list,
         issued: int = 0,
-        progress: ProgressGraph | Watermarks | None = None,
+        progress: ProgressGraph | None = None,
     ) -> None:
         self.wiring, self.progress = wiring, progress
         for instance, needed in zip(instances, wiring.needed, strict=True):
@@ -163,7 +159,7 @@ class Worker:
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
         self._transfer: BinTransfer | None = None
         version = snapshot.version if snapshot else 0
-        self._times = input_times(wiring, progress, self._open, clock, version)
+        self._times = input_times(wiring, progress, version)
         self._compose(instances, output_of(wiring, progress), version)
         self._instructions: list[Instruction] = [*Grant.of(dict.fromkeys(wiring.incoming, wiring.window(window)))]
         self._instructions += self.reports.traced()  # the initial record counts
@@ -334,16 +330,6 @@ class Worker:
         self._adopt()
         self._finish_if_complete()
 
-    def _pass_watermark(self) -> None:
-        first = self.instances[0]
-        if (watermark := self._times.risen()) is not None:
-            self._reach(FrontierAdvanced(first.worker.operator, frontier_at(watermark)))
-        if self.ended or self._is_ripe:
-            return  # rows that time brings out come first
-        held = () if first.tokens is None else first.tokens.times.values()
-        if (watermark := self._times.passed_on(held)) is not None:
-            self.outbox.broadcast(Watermark(watermark))
-
     def _finish_if_complete(self) -> None:
         """End, if all channels have, and time can bring out no more rows."""
         if not (self._open or self.ended or self._in_hand or self._awaits_time or self._extracts):
@@ -444,8 +430,6 @@ class Worker:
             while (taken := self._inbox.take()) is not None and not self._receive(*taken, limit):
                 if self._is_stopped or self.interrupt.raised:
                     break  # a marker needs no turn of its own, but a tuple behind it is not to be taken
-        if self._times.is_in_band and not self._in_hand and not self.ended:
-            self._pass_watermark()
         return self._in_hand or self._inbox.is_supplied or self._is_ripe or self._inbox.is_ready or self._extracts
 
     @property
@@ -516,9 +500,6 @@ class Worker:
     def _process(self, channel: ChannelId, frame: Frame, limit: int, merged: int) -> bool:
         if isinstance(frame, Marker):
             self._arrived(frame, channel)
-        elif isinstance(frame, Watermark):
-            if not self._versions.delays(channel, frame):
-                self._times.arrived(channel, frame)
         elif not isinstance(frame, Data):
             self._end_of(channel)
         elif frame.version > self._versions.number and self._versions.sets_aside(channel, frame):

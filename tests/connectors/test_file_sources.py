@@ -17,7 +17,7 @@ from source_contract import NOW, SECOND, kept, reader_of
 from fries_nb.connectors.file_formats import FORMATS
 from fries_nb.connectors.file_listing import KEPT_GONE, SAY_NS, FileListing, KnownFiles, hashed
 from fries_nb.connectors.files import FilesSource
-from fries_nb.connectors.source import ObservedReader, Position
+from fries_nb.connectors.source import Position
 from fries_nb.connectors.text_blocks import BLOCK_BYTES
 from fries_nb.connectors.worker_reader import planned
 from fries_nb.dataflow import DataflowBuilder
@@ -330,7 +330,6 @@ def test_a_reader_says_where_it_is_and_how_long_files_have_waited(tmp_path: Path
     for number in range(3):
         write_rows(tmp_path / f"{number}.json", [{"n": n} for n in range(5)], NOW / 1e9 - 10 * (number + 1))
     reader = opened(tmp_path, "json")
-    assert isinstance(reader, ObservedReader)
     assert (reader.place, opened(tmp_path / "empty", "json").behind(NOW)) == ("", (0, 0))
     reader.read(3, NOW)
     assert reader.place == "0.json, row 3"

@@ -5,15 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fries_nb.connectors.own_connectors import OwnSourceCopy
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import ReplaySource
-from fries_nb.connectors.source import NumberedSource, TimeColumn
+from fries_nb.connectors.source import RuntimeSource, Split, TimeColumn
 from fries_nb.connectors.worker_reader import SourcePlan, planned
 from fries_nb.protocol.trace import SourceRow
+from fries_nb.simulation.readers import ListSource
 
 ROWS = 1_000
 
@@ -61,7 +64,7 @@ def test_one_that_cannot_is_told_by_its_number() -> None:
         raise RuntimeError("no")
 
     class Own(RateSource):
-        row_at = None  # type: ignore[assignment]
+        row_at = RuntimeSource.row_at
 
     for source, unread in ((RateSource(100, broken), "RuntimeError: no"), (Own(100), "")):
         found = planned(source, 1, None).row("own", 3, 2)
@@ -81,7 +84,22 @@ def test_a_file_that_is_gone_costs_no_audit(path: str) -> None:
     assert "0.parquet" in found.shown
 
 
-def test_which_sources_can() -> None:
-    """Files and logs are found by a place of their own."""
-    assert isinstance(ReplaySource(), NumberedSource)
-    assert isinstance(RateSource(), NumberedSource)
+def test_a_source_of_ones_own_reads_a_row_again_if_it_has_the_method() -> None:
+    """What is no row, or cannot be read, is told in its place."""
+
+    class Own(ListSource):
+        def __init__(self, values: Any) -> None:
+            super().__init__([{"n": 1}])
+            self.values = values
+
+        def row_at(self, split: Split, number: int) -> Any:
+            return self.values[split.number] | {"n": number} if self.values else 5
+
+    for values, found, unread in (
+        ([{"s": 0}, {"s": 1}], {"s": 1, "n": 7}, ""),
+        ([{"s": 0}], {}, "source 'own': row_at() of Own raised IndexError: list index out of range"),
+        ([], {}, "source 'own': row_at() of Own gave a int; expected a dict of the row's columns"),
+    ):
+        row = planned(OwnSourceCopy("own", cloudpickle.dumps(Own(values))), 1, None).row("own", 1, 7)
+        assert row is not None
+        assert (row.values, row.unread.removeprefix("SourceError: ")) == (found, unread)

@@ -22,7 +22,7 @@ from fries_nb.connectors.files import FilesSource
 from fries_nb.connectors.own_connectors import OwnSourceCopy
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import ReplaySource
-from fries_nb.connectors.source import Position, Source, Split, TimeColumn, splits_of
+from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Source, Split, TimeColumn, splits_of
 from fries_nb.connectors.worker_reader import planned
 from fries_nb.errors import SourceError
 from fries_nb.simulation.readers import ListSource
@@ -36,7 +36,7 @@ def square(value: int) -> dict[str, int]:
     return {"square": value * value}
 
 
-class PolledReader:
+class PolledReader(RuntimeReader):
     """Every second time it is asked there are no rows at hand; where it goes on is known by a name."""
 
     def __init__(self, last: int, position: Position, step: int) -> None:
@@ -58,7 +58,7 @@ class PolledReader:
         return pa.record_batch({"value": values})
 
 
-class PolledSource:
+class PolledSource(RuntimeSource):
     """As a live source is: splits without an order, rows that are not at hand yet, positions of its own."""
 
     def splits(self, count: int) -> list[Split]:
@@ -193,7 +193,7 @@ class BrokenForesight:
         return {"times too late": least + 1, "bounds taken back": -least}.get(self._spoil, least - self._calls)
 
 
-class BrokenReader:
+class BrokenReader(RuntimeReader):
     """Reads otherwise than it says."""
 
     def __init__(self, reader: Any, spoil: str, position: Position) -> None:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from fries_nb.connectors.rate import RateSource
-from fries_nb.connectors.source import Position, Split
+from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Split
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader, planned
 from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.protocol.messages import WorkerId
@@ -53,7 +53,7 @@ def test_a_split_is_read_on_where_another_worker_has_given_it_up() -> None:
     assert newcomer.exhausted
 
 
-class IdleReader:
+class IdleReader(RuntimeReader):
     """Has no row at present, and counts how often it was asked."""
 
     def __init__(self, position: Position) -> None:
@@ -65,7 +65,7 @@ class IdleReader:
         self.asked += 1
 
 
-class BusySource:
+class BusySource(RuntimeSource):
     """One split that has rows, and three that have none."""
 
     def __init__(self) -> None:

@@ -212,7 +212,7 @@ def one_by_one(source: Any, split: Split) -> tuple[list[int], list[dict[str, Any
     reader = source.open(split, Position())
     for _ in range(20):
         batch = reader.read(1, NOW)
-        letters += [one.row for one in reader.undecoded]
+        letters += [one.row for one in reader.take_undecoded()]
         assert reader.position is not None
         if batch is not None:
             read += batch["n"].to_pylist()

@@ -15,7 +15,7 @@ from source_contract import NOW, reader_of
 import fries_nb as fn
 from fries_nb.connectors import time_bounds
 from fries_nb.connectors.rate import RateSource
-from fries_nb.connectors.source import Position, Split
+from fries_nb.connectors.source import Position, RuntimeSource, Split
 from fries_nb.connectors.worker_reader import WorkerReader, planned
 from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.dataflow.windowing import EventTime
@@ -26,7 +26,7 @@ from fries_nb.simulation.readers import ListReader, ListSource, Supply
 from fries_nb.worker.events import Supplied
 
 
-class Live:
+class Live(RuntimeSource):
     """A source of the user's own: four splits, in an order or not, and it knows no row before it is read."""
 
     def __init__(self, times: list[Any], step: int, kind: pa.DataType | None = None) -> None:

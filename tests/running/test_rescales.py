@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,6 @@ from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.regions import regions
 from fries_nb.errors import PlanError
 from fries_nb.host.region_spec import Options
-from fries_nb.protocol.progress_locations import Watermarks
 from fries_nb.protocol.topology import Topology
 from fries_nb.running.rescales import Rescales, shares
 from fries_nb.telemetry.telemetry import Telemetry
@@ -60,12 +58,10 @@ def test_what_cannot_grow_is_refused_by_name(declared: dict[str, Any], workers: 
 
 
 def test_dataflows_by_time_can_grow_and_those_with_loops_cannot() -> None:
-    """Nor those whose times travel in-band, which only comparisons have."""
+    """The times of rows do not matter, rounds do."""
     flow = fn.Dataflow("timed")
     flow.source("S", fn.rate(10), time="value").map("A", dict).sink("Z", fn.memory())
     assert shares(flow.graph(2), 2, options(flow)) == {"A": 1, "Z": 1}
-    with pytest.raises(PlanError, match="whose times travel in-band cannot be rescaled; expected tokens"):
-        shares(flow.graph(2), 2, replace(options(flow), notifications=Watermarks()))
     looped = fn.Dataflow("looped")
     body = lambda rows: rows.map("B", dict).split("SP", lambda row: row["value"] % 2)  # noqa: E731
     looped.source("S", fn.rate(10)).iterate("L", body).sink("Z", fn.memory())

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import fries_nb as fn
-from fries_nb.connectors.source import Split
+from fries_nb.connectors.source import RuntimeReader, RuntimeSource, Split
 from fries_nb.connectors.worker_reader import open_reader, planned
 from fries_nb.protocol.checkpoints import Position, Reading
 from fries_nb.protocol.messages import Report, WorkerId
@@ -17,7 +17,7 @@ from fries_nb.telemetry.source_states import Explanation, lag, source_states
 MS = 1_000_000
 
 
-class LogReader:
+class LogReader(RuntimeReader):
     """Has five rows, of which the first came two seconds ago."""
 
     def __init__(self, number: int) -> None:
@@ -38,7 +38,7 @@ class LogReader:
         return 5, None if self.number else 2_000 * MS
 
 
-class Log:
+class Log(RuntimeSource):
     """Two partitions."""
 
     def splits(self, count: int) -> list[Split]:

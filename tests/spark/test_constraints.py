@@ -11,6 +11,7 @@ from run_setting import ended_runs, until
 import fries_nb as fn
 from fries_nb.constraints.judgements import ConstraintState
 from fries_nb.errors import DataflowError, RunError
+from fries_nb.run import with_buffers
 
 RATE, BUFFER = 400, 4_096
 """Rows per second, and a size of buffers that a channel fills in about a second."""
@@ -48,7 +49,7 @@ def test_buffers_shrink_until_the_constraint_is_met_and_no_row_is_lost(spark: An
     """Full buffers would keep rows for most of a second; it is violated at first."""
     flow = counting_flow()
     flow.constrain(["S", "A", "B", "Z"], latency_ms=100, window_s=1)
-    run = flow.run(spark=spark, hosts=2, workers=2, buffer_bytes=BUFFER, commit_interval_s=None)
+    run = with_buffers(flow, BUFFER).run(spark=spark, hosts=2, workers=2, commit_interval_s=None)
     runs.append(run)
     seen: list[ConstraintState] = []
 

@@ -12,6 +12,7 @@ from run_setting import ended_runs, until
 
 import fries_nb as fn
 from fries_nb.constraints import remedy
+from fries_nb.run import with_buffers
 
 RATE, WORKERS = 300, 2
 SLOW_S = 0.01
@@ -68,7 +69,8 @@ def test_a_slow_model_is_replaced_by_itself_and_returns_when_the_load_is_low(
         "MC": label("lighter"),
     }
     flow.constrain(["S", "FM", "MC"], latency_ms=100, window_s=0.5, on_violation="apply", lighter=fn.lighter(light))
-    run = flow.run(spark=spark, hosts=2, workers=WORKERS, audit=True, commit_interval_s=None, adapt=adapt)
+    with_buffers(flow, adapt=adapt)
+    run = flow.run(spark=spark, hosts=2, workers=WORKERS, audit=True, commit_interval_s=None)
     runs.append(run)
     until(lambda: len(run.changes) == 1 and run.changes[0].done, run)
     change = run.changes[0]

@@ -11,7 +11,7 @@ from patience import until
 
 from fries_nb.connectors.kafka_client import KafkaCluster
 from fries_nb.connectors.kafka_source import KafkaReader, KafkaSource, KafkaTopic
-from fries_nb.connectors.source import Position, Split
+from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Split, Undecoded
 
 QUICK = {"fetch.wait.max.ms": 5, "metadata.request.timeout.ms": 5_000}
 """So that a partition is fetched soon after it was assigned."""
@@ -22,12 +22,11 @@ def topic_of(broker: Broker, name: str, **more: Any) -> KafkaTopic:
     return KafkaTopic(KafkaCluster(broker.servers, QUICK), name, **more)
 
 
-class PatientReader:
+class PatientReader(RuntimeReader):
     """Returns nothing only when its reader has made its way without a row."""
 
     def __init__(self, reader: KafkaReader) -> None:
         self._reader = reader
-        self.undecoded = reader.undecoded
 
     @property
     def position(self) -> Position | None:
@@ -44,11 +43,14 @@ class PatientReader:
         until(has_read, "a message")
         return found[-1]
 
+    def take_undecoded(self) -> list[Undecoded]:
+        return self._reader.take_undecoded()
+
     def close(self) -> None:
         self._reader.close()
 
 
-class PatientSource:
+class PatientSource(RuntimeSource):
     """A Kafka source with such readers."""
 
     def __init__(self, topic: KafkaTopic) -> None:

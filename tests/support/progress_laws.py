@@ -15,12 +15,11 @@ import networkx as nx
 import pyarrow as pa
 
 from fries_nb.progress.antichain import Antichain
-from fries_nb.progress.times import EARLIEST, LATEST
+from fries_nb.progress.times import LATEST
 from fries_nb.protocol.frames import Bundle
 from fries_nb.protocol.messages import Data, MovedBins, MovedTimes, WorkerId
 from fries_nb.simulation.cluster import Cluster
 from fries_nb.simulation.network import LaneKind
-from fries_nb.worker.watermarks import frontier_at
 from fries_nb.worker.worker import Worker
 
 Place = tuple[WorkerId, bool, int]
@@ -193,55 +192,3 @@ class FrontierLaw:
         for host, progress in self.cluster.hosts.progress.hosts.items():
             left = () if host in self.cluster.hosts.dead else progress.state().counts
             assert not left, f"host {host} ended with {left}"
-
-
-class WatermarkLaw(FrontierLaw):
-    """The same for the watermark of each worker, which bounds the rows that can reach this one of the operator's."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster)
-        self._begin()
-
-    def _begin(self) -> None:
-        """Begin with the hosts of an incarnation."""
-        self._hosts = self.cluster.hosts
-        self._before: dict[WorkerId, int] = {}
-        self._below_each = self._reachable()
-
-    def check(self) -> None:
-        """No watermark has passed a row, and none went back."""
-        hosts = self.cluster.hosts
-        if hosts is not self._hosts:
-            self._begin()
-        rows, below = self._outstanding.rows().items(), self._below_each
-        for id_, worker in self.cluster.workers.items():
-            reached = getattr(worker._times, "reached", EARLIEST)
-            assert reached >= self._before.get(id_, EARLIEST), f"the watermark of {id_} went back to {reached}"
-            self._before[id_] = reached
-            if reached == EARLIEST or hosts.host_of(id_) in hosts.dead:
-                continue
-            self.checked += 1
-            frontier = frontier_at(reached)
-            for (place, in_front, version), time in rows:
-                if not has_passed(frontier, version, time):
-                    continue
-                at = hosts.worker_of(place).wiring.id
-                can_reach = id_ in below[at] and (in_front or id_ != at)
-                if can_reach:
-                    where = f"{'in front of' if in_front else 'behind'} {at}"
-                    raise AssertionError(f"the watermark of {id_} is {reached}; {(version, time)} is {where}")
-
-    def _reachable(self) -> dict[WorkerId, set[WorkerId]]:
-        graph = nx.DiGraph()
-        for id_, worker in self.cluster.workers.items():
-            graph.add_node(id_)
-            graph.add_edges_from(
-                (self.cluster.hosts.worker_of(channel.sender).wiring.id, id_) for channel in worker.wiring.incoming
-            )
-        return {id_: {id_} | nx.descendants(graph, id_) for id_ in graph}
-
-    def check_end(self) -> None:
-        """After the end all watermarks have passed everything, since all channels have ended."""
-        self.cluster.settle()
-        self.check()
-        assert not self._outstanding.rows()

@@ -26,6 +26,7 @@ from fries_nb.dataflow.updates import as_updates
 from fries_nb.host.region_spec import Options
 from fries_nb.planning.schedulers import schedule
 from fries_nb.progress.change_batch import CountChanges
+from fries_nb.protocol.messages import Report
 from fries_nb.protocol.trace import flow_of
 from fries_nb.spark.catalog import output
 from fries_nb.spark.launch import Launched, launch
@@ -115,7 +116,7 @@ class Watch:
         self._note("closed", None)
 
     def answered(self, event: said.Answered) -> None:
-        if isinstance(event.answer, fn.messages.Report):
+        if isinstance(event.answer, Report):
             self.processed[str(event.answer.worker)] = event.answer.processed
             self._note("report", event.answer)
 

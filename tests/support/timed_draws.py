@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from progress_laws import FrontierLaw, WatermarkLaw
+from progress_laws import FrontierLaw
 
 import fries_nb as fn
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.windowing import Windowing
-from fries_nb.protocol.progress_locations import Watermarks
 from fries_nb.simulation.cluster import Cluster
 from fries_nb.simulation.faults import Faults
 
@@ -112,16 +111,11 @@ class DrawnTimes:
         return sorted({(row["k"], row["at"] + 10) for row in self._timed})
 
 
-def draw_flow(chance: random.Random, waits: bool = True) -> DrawnTimes:
-    """A dataflow of maps, one of which multiplies, and a window, with one or two sources; and the rows of these.
-
-    Args:
-        chance: draws it.
-        waits: whether sources may wait for the sinks.
-    """
+def draw_flow(chance: random.Random) -> DrawnTimes:
+    """A dataflow of maps, one of which multiplies, and a window, with one or two sources; and the rows of these."""
     flow, rows = fn.Dataflow("timed"), {"S": draw_rows(chance)}
     workers, keys = lambda: chance.choice((1, 2, 3)), lambda: chance.choice((None, "k"))
-    ahead = chance.choice((None, None, 0, 3, 10)) if waits else None
+    ahead = chance.choice((None, None, 0, 3, 10))
     source = flow.source("S", fn.rate(None), time="at", workers=workers(), ahead=ahead)
     first = source.map("A", marked(0), key=keys(), workers=workers())
     if chance.random() < 0.4:
@@ -142,34 +136,28 @@ def draw_flow(chance: random.Random, waits: bool = True) -> DrawnTimes:
     return DrawnTimes(flow.graph(workers=2), rows, windowing)
 
 
-def draw_cluster(
-    seed: int, notifications: Watermarks | None = None, made: type[Cluster] = Cluster
-) -> tuple[DrawnTimes, Cluster, random.Random]:
+def draw_cluster(seed: int, made: type[Cluster] = Cluster) -> tuple[DrawnTimes, Cluster, random.Random]:
     """A random dataflow, a cluster that runs it, and what draws the changes.
 
     Args:
         seed: determines them.
-        notifications: how watermarks are made, if times travel in-band.
         made: the class of the cluster.
     """
     chance = random.Random(seed)
-    drawn = draw_flow(chance, waits=notifications is None)
+    drawn = draw_flow(chance)
     faults = Faults(hazard=0.004, host_kills=2, driver_kills=1) if chance.random() < 0.4 else Faults()
     cluster = made(
         drawn.graph, drawn.rows, seed=seed, hosts=chance.choice((1, 2, 3)), window=chance.choice((1, 200, 2_000)),
         audit=chance.random() < 0.5, chaining=chance.random() < 0.5, checkpoints=faults.hazard > 0,
         commit_interval_ns=chance.choice((300_000, 2_000_000) if faults.hazard else (None, 2_000_000)), faults=faults,
-        notifications=notifications,
     )  # fmt: skip
     return drawn, cluster, chance
 
 
-def play_timed(
-    seed: int, notifications: Watermarks | None = None, made: type[Cluster] = Cluster
-) -> FrontierLaw:
+def play_timed(seed: int, made: type[Cluster] = Cluster) -> FrontierLaw:
     """Play a seed to its end, check the law of frontiers on the way and the results of windows; returns the law."""
-    drawn, cluster, chance = draw_cluster(seed, notifications, made)
-    law = FrontierLaw(cluster) if notifications is None else WatermarkLaw(cluster)
+    drawn, cluster, chance = draw_cluster(seed, made)
+    law = FrontierLaw(cluster)
     for version in range(1, chance.choice((0, 1, 3)) + 1):
         read = chance.random()
         law.run_until(lambda read=read: cluster.supply.read >= read * cluster.supply.total)

@@ -7,9 +7,7 @@ returns a ``BenchReport``. No test depends on them; they are run by hand, on an 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from fries_nb.deprecations import renamed
 from fries_nb.experiments.bench.costs import latency, planning, quiet, rest, row
 from fries_nb.experiments.bench.crowd import crowd
 from fries_nb.experiments.bench.delay import delay, versions
@@ -18,7 +16,7 @@ from fries_nb.experiments.bench.kafka_costs import kafka
 from fries_nb.experiments.bench.loop_rates import components, iteration, loop_change
 from fries_nb.experiments.bench.maps import chain, exchange
 from fries_nb.experiments.bench.pairs import BenchReport, keep
-from fries_nb.experiments.bench.progress_costs import idle, idling, times
+from fries_nb.experiments.bench.progress_costs import idle, times
 from fries_nb.experiments.bench.recovery import recovery
 from fries_nb.experiments.bench.rescale_costs import idle_bins, joining, rescale_peers, second_host
 from fries_nb.experiments.bench.w1_throughput import checkpoint, constraints, files, w1
@@ -44,7 +42,6 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "versions": versions,
     "times": times,
     "idle": idle,
-    "idling": idling,
     "windows": windows,
     "window-latency": window_latency,
     "iteration": iteration,
@@ -57,10 +54,3 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "files": files,
     "kafka": kafka,
 }
-
-
-if not TYPE_CHECKING:  # a type checker is to miss what is missing
-
-    def __getattr__(name: str) -> object:
-        """Names that were renamed work for one more version."""
-        return renamed(__name__, name)

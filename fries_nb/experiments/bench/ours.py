@@ -22,12 +22,8 @@ import pyarrow.parquet as pq
 import fries_nb as fn
 from fries_nb.errors import RunError
 from fries_nb.experiments.bench.pairs import DIRECTORY
-from fries_nb.host.region_spec import Options
-from fries_nb.protocol.progress_locations import Watermarks, progress_of
 from fries_nb.run import BUDGET
-from fries_nb.running.handle import Run
 from fries_nb.spark.session import start_or_find
-from fries_nb.transport.sockets import SILENCE_S
 from fries_nb.workloads.payments import payments_path
 
 CREDIT_BYTES = BUDGET
@@ -120,38 +116,3 @@ def flow_seconds(
         return time.perf_counter() - started
     finally:
         shutil.rmtree(target)
-
-
-def timed_run(
-    flow: fn.Dataflow, spark: Any, watermarks: Watermarks | None, hosts: int = HOSTS, commits_s: float | None = None
-) -> Run:
-    """Start a flow whose times are tracked by tokens, or travel in-band; one worker of each operator for each host.
-
-    Args:
-        flow: the flow.
-        spark: the session.
-        watermarks: how watermarks are made; ``None`` for tokens, as in every other run.
-        hosts: number of hosts.
-        commits_s: interval of commits in seconds; ``None`` for one commit at the end.
-
-    Raises:
-        DataflowError: the flow needs what watermarks cannot do.
-    """
-    graph = flow.graph(hosts)
-    progress_of(graph, watermarks)
-    options = Options(hosts, BUDGET, False, True, commits_s, SILENCE_S, 0, notifications=watermarks)
-    return Run(graph, spark, options)
-
-
-def timed_seconds(flow: fn.Dataflow, spark: Any, watermarks: Watermarks | None) -> float:
-    """Seconds from the start of such a flow to its end.
-
-    Raises:
-        RunError: the flow did not finish; includes the reason.
-    """
-    started = time.perf_counter()
-    run = timed_run(flow, spark, watermarks)
-    state = run.wait(_PATIENCE_S)
-    if state != "finished":
-        raise RunError(f"the flow of a benchmark has {state}: {run.error}")
-    return time.perf_counter() - started

@@ -28,6 +28,7 @@ from fries_nb.experiments.bench.ours import (
     spark_session,
 )
 from fries_nb.experiments.bench.pairs import BenchReport, Side, Target, pairs
+from fries_nb.run import with_buffers
 
 ROWS = 1_000_000
 LEAN = "TRANSACTION_ID", "CUSTOMER_ID", "TX_AMOUNT"
@@ -110,6 +111,11 @@ def constrained(source: Path, target: str) -> fn.Dataflow:
     return flow
 
 
+def judged(source: Path, target: str) -> fn.Dataflow:
+    """The same under a constraint that is measured only."""
+    return with_buffers(constrained(source, target), adapt=False)
+
+
 def constraints(scale: float, runs: int) -> BenchReport:
     """Compare W1 under a constraint that is measured only, and under one that is kept, with W1 without any.
 
@@ -119,7 +125,7 @@ def constraints(scale: float, runs: int) -> BenchReport:
     rows = int(CONSTRAINED_ROWS * scale)
     with spark_session() as spark:
         bare = job(lambda source: flow_seconds(scored, spark, source), rows)
-        measured = job(lambda source: flow_seconds(constrained, spark, source, adapt=False), rows)
+        measured = job(lambda source: flow_seconds(judged, spark, source), rows)
         kept = job(lambda source: flow_seconds(constrained, spark, source), rows)
         none = Side("none", bare.flowing_rate)
         results = tuple(

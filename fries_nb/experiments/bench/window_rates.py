@@ -1,4 +1,4 @@
-"""Windows: rows per second beside bytewax, and the latency of a result by tokens, by watermarks, and in Spark.
+"""Windows: rows per second beside bytewax, and the latency of a result, ours and in Spark.
 
 ``windows`` counts the payments of each terminal and minute, most of which are alone in theirs: so most rows open a
 window and have it closed. ``window_latency`` takes windows of a second of a source that keeps its rate. A result can
@@ -25,10 +25,8 @@ from fries_nb.experiments.bench.ours import (
     job,
     payments_file,
     spark_session,
-    timed_run,
 )
 from fries_nb.experiments.bench.pairs import BenchError, BenchReport, Side, Target, pairs
-from fries_nb.protocol.progress_locations import Watermarks
 
 ROWS = 100_000
 FEWER = 20_000
@@ -119,13 +117,13 @@ def seconds_flow() -> fn.Dataflow:
     return flow
 
 
-def p99_ms(spark: Any, watermarks: Watermarks | None) -> float:
+def p99_ms(spark: Any) -> float:
     """The 99th percentile of a run's latencies, without those of the start and of the end.
 
     Raises:
         BenchError: the run has failed, or rows were late.
     """
-    run = timed_run(seconds_flow(), spark, watermarks)
+    run = seconds_flow().run(spark=spark, hosts=HOSTS, workers=HOSTS, checkpoint="", commit_interval_s=None)
     state = run.wait(60 + SETTLE_S + MEASURED_S)
     if state != "finished":
         raise BenchError(f"the flow of a benchmark has {state}: {run.error}")
@@ -134,17 +132,13 @@ def p99_ms(spark: Any, watermarks: Watermarks | None) -> float:
 
 
 def window_latency(scale: float, runs: int) -> BenchReport:
-    """Compare the latencies of results by tokens with those by watermarks, and with Structured Streaming."""
+    """Compare the latencies of results with those of Structured Streaming."""
     with spark_session(HOSTS) as spark:
-        tokens = Side("tokens", lambda: p99_ms(spark, None))
-        own = pairs(tokens, Side("watermarks", lambda: p99_ms(spark, Watermarks())), runs, unit="ms, p99")
-        peers = pairs(tokens, Side("Structured Streaming", _of_spark(spark)), max(1, runs // 3), unit="ms, p99")
-    targets = (
-        Target("p99 of a result, tokens over watermarks", own.ratio_median, 1.2, False, "times"),
-        Target("p99 of a result, of that in Structured Streaming", peers.ratio_median, 0.1, False, "times"),
-    )
+        ours = Side("fries_nb", lambda: p99_ms(spark))
+        peers = pairs(ours, Side("Structured Streaming", _of_spark(spark)), max(1, runs // 3), unit="ms, p99")
+    targets = (Target("p99 of a result, of that in Structured Streaming", peers.ratio_median, 0.1, False, "times"),)
     facts = {"rows/s": RATE, "results/s": KEYS, "hosts": HOSTS}
-    return BenchReport("window-latency", scale, (own, peers), targets, facts, CREDIT_BYTES)
+    return BenchReport("window-latency", scale, (peers,), targets, facts, CREDIT_BYTES)
 
 
 def _of_spark(spark: Any) -> Callable[[], float]:

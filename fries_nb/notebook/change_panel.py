@@ -21,10 +21,11 @@ from fries_nb.notebook.panels import DagPanel, TableView, clock_time
 from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.statuses import in_the_way, progress_text
 from fries_nb.notebook.widgets import DagView, answer_in_subshell, said
-from fries_nb.report.change_replay import ChangeReplay, ReplayStep
 from fries_nb.report.change_rows import function_parts, time_parts
-from fries_nb.report.markup import Html, joined, milliseconds
+from fries_nb.report.markup import Html, joined
 from fries_nb.run import Run
+from fries_nb.running.change_replay import ChangeReplay, ReplayStep
+from fries_nb.words import milliseconds
 
 COLUMNS = (
     "change", "operators", "scheduler", "requested", "outcome", "#delay", "#plan", "#prepare", "#commit", "by"

@@ -26,13 +26,12 @@ from fries_nb.report.host_rows import (
     loop_row,
     phrase_of,
 )
-from fries_nb.report.markup import milliseconds
-from fries_nb.report.runs import RunVerdict
 from fries_nb.run import Run
+from fries_nb.running.results import RunVerdict
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder, time_text
 from fries_nb.telemetry.metrics import MetricsSnapshot
 from fries_nb.telemetry.source_states import lag
-from fries_nb.words import counted
+from fries_nb.words import counted, milliseconds
 
 _COLUMNS = ("dataflow", "state", "tuples/s", "p50", "p99", "changes")
 _HOST_COLUMNS = ("host", "workers", "tuples/s")

@@ -22,9 +22,10 @@ from fries_nb.protocol.topology import workers_of
 from fries_nb.report.audit_section import example_lines
 from fries_nb.report.change_rows import parts_ms
 from fries_nb.report.dag import dag_svg
-from fries_nb.report.markup import inline, milliseconds, tag
+from fries_nb.report.markup import inline, tag
 from fries_nb.report.plan_section import foretold, plan_drawing, plan_parts
 from fries_nb.running.run_end import UncommittedCheck
+from fries_nb.words import milliseconds
 
 _OF_THE_COMMAND = " (all of them: --json)"
 _LINES = 10

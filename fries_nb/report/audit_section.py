@@ -31,17 +31,17 @@ So t1 precedes the change at FM, and the change precedes t1 at MC: no serial ord
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import groupby
 
 from fries_nb.audit import Verdict
 from fries_nb.dataflow.graph import Graph
-from fries_nb.errors import TraceError
 from fries_nb.planning.counter_example import CounterExample, ExampleStep, StepKind, counter_example
 from fries_nb.protocol.trace import place_of
 from fries_nb.report.cycle_picture import COPIES, CycleNode, cycle_svg, example_met_svg, example_svg, met_svg
 from fries_nb.report.markup import Column, Html, figure, inline, joined, table, tag
 from fries_nb.report.page import stepper
+from fries_nb.running.results import MOST_EXAMPLES
 from fries_nb.words import counted
 
 _STYLE = re.compile("<style>.*?</style>", re.DOTALL)
@@ -123,7 +123,6 @@ def _words(example: CounterExample, steps: list[ExampleStep]) -> str:
             return f"{last.operator} processes {COPIES[last.copy]} with its {kind} function."
 
 
-SHOWN = 12
 _COLUMNS = (
     Column("Change"),
     Column("Old version at"),
@@ -131,14 +130,6 @@ _COLUMNS = (
     Column("Source tuples", number=True),
     Column("One of them"),
 )
-
-
-def judged(audit: Callable[[], Verdict]) -> Verdict | TraceError:
-    """The verdict, or the error why there is none."""
-    try:
-        return audit()
-    except TraceError as error:
-        return error
 
 
 def verdict_parts(
@@ -159,13 +150,13 @@ def verdict_parts(
     groups = grouped(verdict)
     rows = [
         (f"{change}: {labels[change]}" if change in labels else change, old, new, f"{count:,}", example)
-        for change, old, new, count, example in groups[:SHOWN]
+        for change, old, new, count, example in groups[:MOST_EXAMPLES]
     ]
     parts = [said]
     if rows:
         parts.append(table("Source tuples that met both versions, by where they met them", _COLUMNS, rows))
-    if len(groups) > SHOWN:
-        parts.append(tag("p", f"... and {len(groups) - SHOWN:,} more such places.", class_="note"))
+    if len(groups) > MOST_EXAMPLES:
+        parts.append(tag("p", f"... and {len(groups) - MOST_EXAMPLES:,} more such places.", class_="note"))
     if found := others(verdict):
         parts.append(tag("ul", joined([tag("li", line) for line in found])))
     if not verdict.cycle:
@@ -233,9 +224,9 @@ def others(verdict: Verdict) -> list[str]:
     ]
     found += [
         f"{described(one.transaction, verdict)}: {one.account}"
-        for one in (*verdict.lost, *verdict.doubled)[:SHOWN]
+        for one in (*verdict.lost, *verdict.doubled)[:MOST_EXAMPLES]
     ]
-    return found[:SHOWN]
+    return found[:MOST_EXAMPLES]
 
 
 def grouped(verdict: Verdict) -> list[tuple[str, str, str, int, str]]:
@@ -256,21 +247,6 @@ def cycle(verdict: Verdict) -> str:
     steps = zip(verdict.cycle, verdict.cycle_at, strict=True)
     through = "".join(f"{described(name, verdict)} → (at {at}) " for name, at in steps)
     return through + named(verdict.cycle[0], verdict)
-
-
-def mentioned(verdict: Verdict) -> list[int]:
-    """The identities of the source tuples that these texts name.
-
-    >>> from fries_nb.audit import Mixed
-    >>> mentioned(Verdict(False, (Mixed(9, "u1", ("FM",), ("MC",)),), ("7", "u1"), ("FM", "MC"), 9, 1))
-    [7, 9]
-    """
-    groups: dict[tuple[object, ...], str | int] = {}
-    for entry in verdict.mixed:
-        groups.setdefault((entry.update, entry.old, entry.new), entry.transaction)
-    astray = [one.transaction for one in (*verdict.lost, *verdict.doubled)[:SHOWN]]
-    names = map(str, (*verdict.cycle, *groups.values(), *astray))
-    return list(dict.fromkeys(int(name) for name in names if name.isdigit()))
 
 
 def named(transaction: str | int, verdict: Verdict) -> str:

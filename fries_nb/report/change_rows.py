@@ -39,20 +39,24 @@ import linecache
 import re
 import reprlib
 import tokenize
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 from fries_nb.changes import Change, ChangeResult
+from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.operators import BatchFunction
 from fries_nb.dataflow.windowing import WindowFunction
 from fries_nb.errors import exception_text
 from fries_nb.report import theme
-from fries_nb.report.change_replay import ChangeReplay
-from fries_nb.report.markup import Html, figure, joined, milliseconds, tag
+from fries_nb.report.dag import STATES, draw
+from fries_nb.report.layout import layout
+from fries_nb.report.markup import Html, figure, inline, joined, tag
+from fries_nb.report.page import stepper
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, SKY, escaped, number, themed
-from fries_nb.words import counted
+from fries_nb.running.change_replay import ChangeReplay, ReplayStep
+from fries_nb.words import counted, milliseconds
 
 MOST_LINES = 1_000
 """Lines of a function that are compared; comparing takes time that grows faster than their number."""
@@ -227,8 +231,6 @@ _REPR.maxstring = _REPR.maxother = 80
 _REPR.maxdict = _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = 12
 
 
-MOST_REPLAYS = 8
-"""Number of changes, the newest ones, of which a report shows more than a row."""
 WIDTH = 640.0
 """Width of the bar in a report, in pixels."""
 _PARTS = (
@@ -315,7 +317,7 @@ def time_parts(result: ChangeResult) -> Html:
 
 def step_parts(replay: ChangeReplay) -> Html:
     """The steps of a change, to step through."""
-    return joined([tag("p", "Step by step:"), replay._repr_html_()])
+    return joined([tag("p", "Step by step:"), tag("div", replay_frames(replay))])
 
 
 def function_parts(change: Change, order: Sequence[str]) -> Iterator[Html]:
@@ -355,3 +357,42 @@ def _key(said: Mapping[str, str], width: float) -> tuple[str, float]:
         )
         x += room
     return drawn, y + 10
+
+
+MOST_BOXES = 2_000
+"""Boxes of operators over all pictures of a replay; one with more is shown in words."""
+_WHOLE = 30
+"""Operators up to which the whole dataflow is drawn, and not only the part in which something happens."""
+_REPLAY_WIDTH = 900.0
+_STYLE = re.compile("<style>.*?</style>", re.DOTALL)
+
+
+def replay_frames(replay: ChangeReplay) -> Html:
+    """The steps as frames to step through: the dataflow with the versions that targets run, and the marker's way."""
+    graph, steps = replay.graph, replay.steps
+    is_whole = len(graph.operators) <= _WHOLE or graph.heads  # loops are drawn as a whole
+    part = graph if is_whole else _part(graph, steps)
+    words = [tag("p", step.words) for step in steps]
+    if len(part.operators) * len(steps) > MOST_BOXES:
+        return tag("ol", *(tag("li", step.words) for step in steps))
+    pictures = [step_svg(part, step) for step in steps]
+    pictures[1:] = [_STYLE.sub("", drawing) for drawing in pictures[1:]]  # the style of the first one applies to all
+    frames = [joined([inline(drawing), said]) for drawing, said in zip(pictures, words, strict=True)]
+    return stepper(f"Steps of change {replay.change}", frames)
+
+
+def step_svg(graph: Graph, step: ReplayStep) -> str:
+    """The dataflow in one step as SVG: its targets with their versions, a ring where it happens, the marker's edges."""
+    states = {name: words for name, words in step.states.items() if name in graph}
+    found = {word for words in states.values() for word in words.split()}
+    legend = {state: words for state, words in STATES.items() if state in found}
+    labels = dict.fromkeys(step.edges, "marker")
+    placed = layout(graph, _REPLAY_WIDTH, labelled=True)
+    return draw(graph, placed, states, labels, {}, step.travelled, legend, {}, step.versions)
+
+
+def _part(graph: Graph, steps: Iterable[ReplayStep]) -> Graph:
+    """The operators at which something happens, and the edges between them."""
+    names = {name for step in steps for name in [*step.states, *(end for ends in step.edges for end in ends)]}
+    operators = tuple(one for one in graph.operators if one.name in names)
+    return Graph(graph.name, operators, tuple(edge for edge in graph.edges if {edge.source, edge.to} <= names))

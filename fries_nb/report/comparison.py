@@ -31,15 +31,16 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.schedulers import Plan
 from fries_nb.report import theme
 from fries_nb.report.audit_section import verdict_parts
-from fries_nb.report.change_replay import ChangeReplay
 from fries_nb.report.change_rows import step_parts, time_parts
 from fries_nb.report.latency import Scale, grid, latency_svg, thinned, time_axis
-from fries_nb.report.markup import Column, Html, figure, joined, milliseconds, section, table, tag
-from fries_nb.report.page import JUDGE, Place, page, schedulers, terms, write_page
+from fries_nb.report.markup import Column, Html, figure, joined, section, table, tag
+from fries_nb.report.page import JUDGE, page, schedulers, setting_words, terms, write_page
 from fries_nb.report.plan_section import dag_parts
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
+from fries_nb.running.change_replay import ChangeReplay
+from fries_nb.running.results import Place
 from fries_nb.telemetry.history import PlotMark, Point
-from fries_nb.words import duration
+from fries_nb.words import duration, milliseconds
 
 _LEFT, _RIGHT, _TOP, _UPPER, _BELOW = 64.0, 18.0, 52.0, 230.0, 42.0
 _MOST_POINTS = 300
@@ -274,7 +275,7 @@ def comparison_page(comparison: Comparison) -> str:
     return page(
         comparison.title,
         [
-            tag("p", comparison.place.in_words(), class_="place"),
+            tag("p", setting_words(comparison.place), class_="place"),
             tag("p", in_short(trials), class_="lead"),
             section("What was done", tag("p", comparison.setting), schedulers(names)),
             section("The schedulers side by side", _overlay(trials), _table(trials)),

@@ -41,8 +41,9 @@ from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.protocol.running_chains import ChainChange
 from fries_nb.report import theme
 from fries_nb.report.latency import Scale
-from fries_nb.report.markup import all_fitted, fitted, milliseconds, text_width
+from fries_nb.report.markup import all_fitted, fitted, text_width
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
+from fries_nb.words import milliseconds
 
 CAUSES = {"task": "task", "buffer": "output buffer", "transport": "transport and queue"}
 """The causes of latency in words, by the class of their bars."""

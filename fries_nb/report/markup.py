@@ -2,8 +2,6 @@ r"""Markup from values; all text is escaped.
 
 >>> tag("p", "a < b, ", tag("b", "bold"), class_="note")
 '<p class="note">a &lt; b, <b>bold</b></p>'
->>> milliseconds(3.14159), milliseconds(4213.2), milliseconds(None)
-('3.1 ms', '4.2 s', '-')
 >>> both = stacked('<svg width="20" height="5"/>', '<svg width="7" height="4.5"/>')
 >>> print(both.replace("><", ">\n<"))
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 9.5" width="20" height="9.5">
@@ -32,9 +30,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
 
-from fries_nb.words import duration
-
-NONE = "-"
 _SIZE = re.compile(r'<svg\b[^>]*?\swidth="([\d.]+)" height="([\d.]+)"')
 
 
@@ -114,11 +109,6 @@ def stacked(*drawings: str) -> str:
         width, height = max(width, float(size[1])), height + float(size[2])
     extent = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {extent}>{"".join(parts)}</svg>'
-
-
-def milliseconds(value: float | None) -> str:
-    """A duration that is known in milliseconds, or a dash."""
-    return NONE if value is None else duration(value / 1_000)
 
 
 def _kind(column: Column) -> str:

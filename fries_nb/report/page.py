@@ -22,7 +22,6 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import version
@@ -31,6 +30,7 @@ from pathlib import Path
 
 from fries_nb.errors import RunError
 from fries_nb.report.markup import Html, defined, joined, listed, tag
+from fries_nb.running.results import Place
 from fries_nb.words import counted
 
 STYLE = """\
@@ -106,27 +106,13 @@ TERMS = {
 }
 
 
-@dataclass(frozen=True)
-class Place:
-    """The setting of a run: start time, size and software.
-
-    Attributes:
-        began_s: start time in seconds since the Unix epoch.
-        hosts: number of Spark tasks.
-        budget: bytes of credit of each host.
-    """
-
-    began_s: float
-    hosts: int
-    budget: int
-
-    def in_words(self) -> str:
-        """The setting in one line, with the versions of the software."""
-        software = f"Python {platform.python_version()}, PySpark {version('pyspark')}, fries_nb {version('fries_nb')}"
-        machine = f"{platform.system()} {platform.machine()} with {counted(os.cpu_count() or 1, 'core')}"
-        credit = f"{self.budget / (1 << 20):,.3g} MiB of credit a host"
-        began = f"Begun {datetime.fromtimestamp(self.began_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        return f"{began} · {counted(self.hosts, 'host')}, {credit} · {software} · {machine}"
+def setting_words(place: Place) -> str:
+    """The setting in one line, with the versions of the software."""
+    software = f"Python {platform.python_version()}, PySpark {version('pyspark')}, fries_nb {version('fries_nb')}"
+    machine = f"{platform.system()} {platform.machine()} with {counted(os.cpu_count() or 1, 'core')}"
+    credit = f"{place.budget / (1 << 20):,.3g} MiB of credit a host"
+    began = f"Begun {datetime.fromtimestamp(place.began_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{began} · {counted(place.hosts, 'host')}, {credit} · {software} · {machine}"
 
 
 def page(title: str, contents: Iterable[str]) -> str:

@@ -1,48 +1,31 @@
 """The report of one run, written by ``Run.report``.
 
-Results of the API that notebooks show in words and pictures: the plan of a change, and the verdict on a run.
-
-Both are the plain values, with the dataflow that pictures need. IPython calls ``_repr_mimebundle_``; nothing here
-depends on it.
-
->>> from fries_nb.dataflow.graph import Edge, Operator
->>> from fries_nb.planning.schedulers import schedule
->>> graph = Graph("f", tuple(map(Operator, ("S", "FM", "MC"))), (Edge("S", "FM"), Edge("FM", "MC")))
->>> shown = DataflowPlan.of(graph, schedule("fries", graph, ["FM", "MC"]))._repr_mimebundle_()
->>> list(shown), shown["text/plain"].splitlines()[0]
-(['text/plain', 'text/html', 'image/svg+xml'],
- 'FM, MC change together: the message goes to the head FM, and a marker travels from there along FM → MC.')
+Plans, verdicts and replays as a notebook shows them, in words and pictures; see ``fries_nb.displays``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import singledispatch
+from os import PathLike
 
-from fries_nb.audit import Verdict
 from fries_nb.changes import Change, ChangeResult
-from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState, LatencyParts
-from fries_nb.controller.topology_status import TopologyStatus
+from fries_nb.constraints.judgements import ConstraintState, LatencyParts
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import TraceError
 from fries_nb.planning.counter_example import counter_example
-from fries_nb.planning.schedulers import Plan
-from fries_nb.protocol.running_chains import ChainChange
-from fries_nb.protocol.trace import SourceRow
-from fries_nb.report.audit_section import cycle, example_lines, mentioned, sentence, verdict_parts, verdict_svgs
-from fries_nb.report.change_replay import ChangeReplay
-from fries_nb.report.change_rows import change_parts
+from fries_nb.report.audit_section import cycle, example_lines, sentence, verdict_parts, verdict_svgs
+from fries_nb.report.change_rows import change_parts, replay_frames
 from fries_nb.report.constraint_bars import CAUSES, buffers_svg, bytes_text, constraint_svg, latency_text
 from fries_nb.report.host_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, before_now, frontier_row, hosts_svg, loop_row
 from fries_nb.report.latency import bands_of, latency_svg
-from fries_nb.report.markup import NONE, Column, Html, figure, joined, milliseconds, section, stacked, table, tag
-from fries_nb.report.page import JUDGE, Place, page, schedulers, terms
+from fries_nb.report.markup import Column, Html, figure, joined, section, stacked, table, tag
+from fries_nb.report.page import JUDGE, page, schedulers, setting_words, terms, write_page
 from fries_nb.report.plan_section import dag_parts, in_words, plan_drawing, plan_parts
-from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier
-from fries_nb.telemetry.history import PlotMark, Point
+from fries_nb.running.change_replay import ChangeReplay
+from fries_nb.running.results import DataflowPlan, RunVerdict, Story, naive_targets
 from fries_nb.telemetry.metrics import MetricsSnapshot
-from fries_nb.words import counted
+from fries_nb.words import NONE, counted, milliseconds
 
 _CHANGE_COLUMNS = (
     Column("Change"),
@@ -90,44 +73,13 @@ _BINS = "Hosts and their workers, and the owner of each of the 1,024 bins of the
 _BEFORE = "The strips above are those before the first rescale, and after each one."
 
 
-@dataclass(frozen=True)
-class Story:
-    """The data of a run so far. ``verdict`` is ``None`` without a trace, and an error if the trace cannot be judged.
-
-    ``constraints`` are the latency constraints as last judged, ``judged`` their states over time; ``sizes`` are those
-    of output buffers over time, ``chains`` the changes of chains; ``frontiers`` and ``loops`` as last reported;
-    ``topology`` has the hosts, ``topologies`` those before the first rescale and after each one; ``replays`` those of
-    the newest changes that have ended.
-    """
-
-    graph: Graph
-    place: Place
-    state: str
-    error: str
-    details: str
-    points: Sequence[Point]
-    marks: Sequence[PlotMark]
-    changes: Sequence[Change]
-    snapshot: MetricsSnapshot
-    verdict: Verdict | TraceError | None
-    constraints: Sequence[ConstraintState] = ()
-    judged: Sequence[ConstraintPoint] = ()
-    sizes: Sequence[BufferSize] = ()
-    chains: Sequence[ChainChange] = ()
-    frontiers: Sequence[OperatorFrontier] = ()
-    loops: Sequence[LoopState] = ()
-    topology: TopologyStatus | None = None
-    topologies: Sequence[tuple[float, TopologyStatus]] = ()
-    replays: Sequence[ChangeReplay] = ()
-
-
 def run_page(story: Story) -> str:
     """The report as an HTML document."""
     last = story.changes[-1].plan if story.changes else None
     return page(
         f"Dataflow {story.graph.name}: a run",
         [
-            tag("p", story.place.in_words(), class_="place"),
+            tag("p", setting_words(story.place), class_="place"),
             _outcome(story),
             section("The dataflow", dag_parts(story.graph, last)),
             section("Latency", _latency(story)),
@@ -139,6 +91,15 @@ def run_page(story: Story) -> str:
             section("Audit", _audit(story)),
         ],
     )
+
+
+def write_run(path: str | PathLike[str], story: Story) -> str:
+    """Write the report to a file and return its path.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
+    return write_page(path, run_page(story))
 
 
 def _outcome(story: Story) -> Html:
@@ -271,72 +232,34 @@ def _traceback(details: str) -> list[Html]:
     return [tag("details", tag("summary", "Traceback"), tag("pre", details))] if details else []
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataflowPlan(Plan):
-    """A plan with its dataflow. A notebook shows it as words and picture.
-
-    Attributes:
-        graph: the dataflow.
-    """
-
-    graph: Graph = field(repr=False, compare=False)
-
-    @staticmethod
-    def of(graph: Graph, plan: Plan) -> DataflowPlan:
-        """The plan with its dataflow."""
-        return DataflowPlan(**_values(plan, Plan), graph=graph)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        example = counter_example(self.graph, self.targets)
-        steps = [] if example is None else example_lines(example)
-        return {
-            "text/plain": "\n".join([*in_words(self.graph, self), *steps]),
-            "text/html": tag("div", plan_parts(self.graph, self)),
-            "image/svg+xml": plan_drawing(self.graph, self),
-        }
+@singledispatch
+def display(value: object) -> dict[str, str]:
+    """What a notebook shows of a value that a run answers, by media type."""
+    raise TypeError(f"nothing shows a {type(value).__name__}; expected a plan, a replay or a verdict")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunVerdict(Verdict):
-    """The verdict on a run, with its dataflow. A notebook shows what a mixed source tuple met, and the cycle.
-
-    Attributes:
-        graph: the dataflow.
-        labels: change id to a description of the change.
-        naive: the changes that were made by naive FCM, with their targets.
-    """
-
-    graph: Graph = field(repr=False, compare=False)
-    labels: Mapping[str, str] = field(repr=False, compare=False)
-    naive: Mapping[str, Collection[str]] = field(repr=False, compare=False)
-
-    @staticmethod
-    def of(
-        verdict: Verdict, graph: Graph, changes: Iterable[Change], row_of: Callable[[int], SourceRow | None]
-    ) -> RunVerdict:
-        """The verdict on a run of a dataflow with these changes; ``row_of`` finds the row of a source tuple."""
-        asked = list(changes)
-        labels = {change.id: change.label for change in asked}
-        found = {identity: row_of(identity) for identity in mentioned(verdict)}
-        rows = {identity: row for identity, row in found.items() if row is not None}
-        known = _values(replace(verdict, rows=rows), Verdict)
-        return RunVerdict(**known, graph=graph, labels=labels, naive=naive_targets(asked))
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        words = [sentence(self), *([f"Cycle: {cycle(self)}"] if self.cycle else [])]
-        parts = tag("div", verdict_parts(self, self.labels, self.graph, self.naive))
-        bundle: dict[str, str] = {"text/plain": "\n".join(words), "text/html": parts}
-        if self.cycle:
-            drawings = [drawing for drawing, _ in verdict_svgs(self, self.labels, self.graph)]
-            bundle["image/svg+xml"] = stacked(*drawings)
-        return bundle
+@display.register
+def _(plan: DataflowPlan) -> dict[str, str]:
+    example = counter_example(plan.graph, plan.targets)
+    steps = [] if example is None else example_lines(example)
+    return {
+        "text/plain": "\n".join([*in_words(plan.graph, plan), *steps]),
+        "text/html": tag("div", plan_parts(plan.graph, plan)),
+        "image/svg+xml": plan_drawing(plan.graph, plan),
+    }
 
 
-def naive_targets(changes: Iterable[Change]) -> dict[str, frozenset[str]]:
-    """The changes that were made by naive FCM, with their targets."""
-    return {change.id: change.plan.targets for change in changes if change.plan.scheduler == "naive"}
+@display.register
+def _(verdict: RunVerdict) -> dict[str, str]:
+    words = [sentence(verdict), *([f"Cycle: {cycle(verdict)}"] if verdict.cycle else [])]
+    parts = tag("div", verdict_parts(verdict, verdict.labels, verdict.graph, verdict.naive))
+    bundle: dict[str, str] = {"text/plain": "\n".join(words), "text/html": parts}
+    if verdict.cycle:
+        drawings = verdict_svgs(verdict, verdict.labels, verdict.graph)
+        bundle["image/svg+xml"] = stacked(*(drawing for drawing, _ in drawings))
+    return bundle
 
 
-def _values(given: Any, kind: type) -> dict[str, Any]:
-    """The fields of a dataclass, of a value that may have more."""
-    return {one.name: getattr(given, one.name) for one in fields(kind)}
+@display.register
+def _(replay: ChangeReplay) -> dict[str, str]:
+    return {"text/plain": repr(replay), "text/html": tag("div", replay_frames(replay))}

@@ -1,7 +1,4 @@
-"""The replay of a change as a value that notebooks and reports show: pictures of its steps, one at a time.
-
-A picture has the targets with the version that they run, the operators where the step happens in a ring, and as wide
-lines the edges that the marker has travelled; those of this step are labelled.
+"""The replay of a change as a value, which notebooks and reports draw: its steps, one at a time.
 
 >>> from fries_nb.controller.events import WorkerOutcome
 >>> from fries_nb.dataflow.graph import Edge, Operator
@@ -43,26 +40,21 @@ Done 2.1 ms after the request.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
 
 from fries_nb.changes import ChangeResult
 from fries_nb.controller.events import WorkerOutcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.loops import loops_in
+from fries_nb.displays import Displayed
 from fries_nb.planning.marker_steps import Ends, MarkerStep, MarkerStepKind, marker_steps
 from fries_nb.planning.schedulers import Plan, Stage, StageAction
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.trace import Ran, RanMany, Record, Updated
-from fries_nb.report.dag import STATES, draw
-from fries_nb.report.layout import layout
-from fries_nb.report.markup import Html, inline, joined, milliseconds, tag
-from fries_nb.report.page import stepper
-from fries_nb.words import counted
+from fries_nb.words import counted, milliseconds
 
 Counts = Mapping[str, tuple[int, int]]
 """Operator to the number of its data operations in the trace before and after its switch."""
@@ -355,16 +347,8 @@ def _names(names: Iterable[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-MOST_BOXES = 2_000
-"""Boxes of operators over all pictures of a replay; one with more is shown in words."""
-_WHOLE = 30
-"""Operators up to which the whole dataflow is drawn, and not only the part in which something happens."""
-_WIDTH = 900.0
-_STYLE = re.compile("<style>.*?</style>", re.DOTALL)
-
-
 @dataclass(frozen=True, repr=False)
-class ChangeReplay:
+class ChangeReplay(Displayed):
     """The replay of a change. A notebook shows it as pictures to step through.
 
     Attributes:
@@ -384,56 +368,6 @@ class ChangeReplay:
 
     def __repr__(self) -> str:
         return "\n".join(f"{number}. {step.words}" for number, step in enumerate(self.steps, start=1))
-
-    def _repr_html_(self) -> Html:
-        return tag("div", frames_html(self.graph, f"Steps of change {self.change}", self.steps))
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/html": self._repr_html_()}
-
-
-def frames_html(graph: Graph, name: str, steps: Sequence[ReplayStep]) -> Html:
-    """The steps as frames to step through.
-
-    Args:
-        graph: the dataflow.
-        name: name of the frames, for screen readers.
-        steps: the steps.
-    """
-    is_whole = len(graph.operators) <= _WHOLE or graph.heads  # loops are drawn as a whole
-    part = graph if is_whole else _part(graph, steps)
-    words = [tag("p", step.words) for step in steps]
-    if len(part.operators) * len(steps) > MOST_BOXES:
-        return tag("ol", *(tag("li", step.words) for step in steps))
-    pictures = [step_svg(part, step) for step in steps]
-    pictures[1:] = [_STYLE.sub("", drawing) for drawing in pictures[1:]]  # the style of the first one applies to all
-    frames = [joined([inline(drawing), said]) for drawing, said in zip(pictures, words, strict=True)]
-    return stepper(name, frames)
-
-
-def step_svg(graph: Graph, step: ReplayStep) -> str:
-    """The dataflow in one step.
-
-    Args:
-        graph: the dataflow, or the part of it in which something happens.
-        step: the step.
-
-    Returns:
-        An ``<svg>`` element.
-    """
-    states = {name: words for name, words in step.states.items() if name in graph}
-    found = {word for words in states.values() for word in words.split()}
-    legend = {state: words for state, words in STATES.items() if state in found}
-    labels = dict.fromkeys(step.edges, "marker")
-    placed = layout(graph, _WIDTH, labelled=True)
-    return draw(graph, placed, states, labels, {}, step.travelled, legend, {}, step.versions)
-
-
-def _part(graph: Graph, steps: Iterable[ReplayStep]) -> Graph:
-    """The operators at which something happens, and the edges between them."""
-    names = {name for step in steps for name in [*step.states, *(end for ends in step.edges for end in ends)]}
-    operators = tuple(one for one in graph.operators if one.name in names)
-    return Graph(graph.name, operators, tuple(edge for edge in graph.edges if {edge.source, edge.to} <= names))
 
 
 def operations_around(records: Iterable[Record], change: str) -> Counts:

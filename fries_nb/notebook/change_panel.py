@@ -22,7 +22,6 @@ from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.statuses import in_the_way, progress_text
 from fries_nb.notebook.widgets import DagView, answer_in_subshell, said
 from fries_nb.report.change_rows import function_parts, time_parts
-from fries_nb.report.markup import Html, joined
 from fries_nb.run import Run
 from fries_nb.running.change_replay import ChangeReplay, ReplayStep
 from fries_nb.words import milliseconds
@@ -216,7 +215,7 @@ class ChangePanel(ipywidgets.VBox):
         """Where the time of a change went, or why it had no effect; and the differences of its functions."""
         result = change.result(0)
         head = time_parts(result) if result.outcome == "done" else said(result.error, failed=True)
-        return joined([Html(head), *function_parts(change, self._run.graph.order)])
+        return f"{head}{function_parts(change, self._run.graph.order)}"
 
     def _button(self, words: str, tooltip: str, clicked: Callable[[Change], None]) -> ipywidgets.Button:
         button = ipywidgets.Button(description=words, tooltip=tooltip, disabled=True)

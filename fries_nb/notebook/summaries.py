@@ -22,7 +22,7 @@ from fries_nb.protocol.topology import workers_of
 from fries_nb.report.audit_section import example_lines
 from fries_nb.report.change_rows import parts_ms
 from fries_nb.report.dag import dag_svg
-from fries_nb.report.markup import inline, tag
+from fries_nb.report.page import part
 from fries_nb.report.plan_section import foretold, plan_drawing, plan_parts
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.words import milliseconds
@@ -68,7 +68,7 @@ def of_definition(graph: Graph, replaced: str) -> Summary:
     text = f"{head}: {lines[0]}" if len(lines) == 1 else f"{head}:\n" + textwrap.indent("\n".join(lines), "  ")
     text, then, picture = f"{text}\n{facts}", f"%fries_run {quoted(graph.name)} --hosts 2 --workers 2", dag_svg(graph)
     # Words and picture are one output, since JupyterLab shows only the richest of several.
-    shown = tag("div", inline(picture), tag("pre", text), tag("p", "Next: ", tag("code", then)))
+    shown = part("definition", picture, text, then)
     return Summary(text, then, {"text/html": shown, "image/svg+xml": picture})
 
 
@@ -132,13 +132,11 @@ def of_plan(graph: Graph, plan: Plan) -> Summary:
     then = f"%fries_reconfigure {assignments}{scheduler}" if assignments else ""
     sends, example = messages(graph, plan), counter_example(graph, plan.targets)
     steps = [] if example is None else example_lines(example)
-    parts = [plan_parts(graph, plan, [sends]), tag("details", tag("summary", "Details"), tag("pre", words))]
-    if then:
-        parts.append(tag("p", "Next: ", tag("code", then)))
+    shown = part("planned", plan_parts(graph, plan, [sends]), words, then)
     return Summary(
         "\n".join([words, *steps, sends, *foretold(plan)]),
         then,
-        {"text/html": tag("div", *parts, style="overflow-wrap: anywhere"), "image/svg+xml": plan_drawing(graph, plan)},
+        {"text/html": shown, "image/svg+xml": plan_drawing(graph, plan)},
     )
 
 

@@ -30,34 +30,31 @@ So t1 precedes the change at FM, and the change precedes t1 at MC: no serial ord
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from itertools import groupby
+
+from markupsafe import Markup
 
 from fries_nb.audit import Verdict
 from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.counter_example import CounterExample, ExampleStep, StepKind, counter_example
 from fries_nb.protocol.trace import place_of
 from fries_nb.report.cycle_picture import COPIES, CycleNode, cycle_svg, example_met_svg, example_svg, met_svg
-from fries_nb.report.markup import Column, Html, figure, inline, joined, table, tag
-from fries_nb.report.page import stepper
+from fries_nb.report.markup import in_one_style
+from fries_nb.report.page import part
+from fries_nb.report.row_picture import TextColumn
 from fries_nb.running.results import MOST_EXAMPLES
 from fries_nb.words import counted
 
-_STYLE = re.compile("<style>.*?</style>", re.DOTALL)
 
-
-def example_parts(graph: Graph, example: CounterExample) -> Html:
+def example_parts(graph: Graph, example: CounterExample) -> Markup:
     """The counter-example as frames: one for each event, and one with what the tuple met and the precedence cycle."""
     moments = _moments(example)
     met, cycle = end_svgs(graph, example)
-    pictures = [*(example_svg(graph, example, number) for number, _ in moments), met]
-    pictures[1:] = [_STYLE.sub("", drawing) for drawing in pictures[1:]]  # the style of the first one applies to all
+    pictures = in_one_style([*(example_svg(graph, example, number) for number, _ in moments), met])
     lines = [*(words for _, words in moments), conclusion(example)]
-    frames = [joined([inline(drawing), tag("p", words)]) for drawing, words in zip(pictures, lines, strict=True)]
-    frames[-1] = joined([frames[-1], inline(cycle)])
-    lead = tag("p", "A counter-example to naive FCM, step by step:")
-    return joined([lead, stepper("Steps of the counter-example", frames)])
+    more = [*[""] * len(moments), cycle]
+    return part("example", [part("frame", *each) for each in zip(pictures, lines, more, strict=True)])
 
 
 def end_svgs(graph: Graph, example: CounterExample) -> tuple[str, str]:
@@ -124,17 +121,14 @@ def _words(example: CounterExample, steps: list[ExampleStep]) -> str:
 
 
 _COLUMNS = (
-    Column("Change"),
-    Column("Old version at"),
-    Column("New version at"),
-    Column("Source tuples", number=True),
-    Column("One of them"),
-)
+    *map(TextColumn, ("Change", "Old version at", "New version at")), TextColumn("Source tuples", number=True),
+    TextColumn("One of them"),
+)  # fmt: skip
 
 
 def verdict_parts(
     verdict: Verdict, labels: Mapping[str, str], graph: Graph, naive: Mapping[str, Collection[str]] = {}
-) -> Html:
+) -> Markup:
     """The verdict and its proof as markup.
 
     Args:
@@ -144,31 +138,20 @@ def verdict_parts(
         naive: the changes that were made by naive FCM, with their targets; if one of them is in the cycle, the plan's
             counter-example is shown as well.
     """
-    said = tag("p", sentence(verdict), class_="good" if verdict.serializable else "bad")
-    if verdict.serializable:
-        return joined([said, tag("p", "Each of them, with all that was made of it, met one configuration only.")])
-    groups = grouped(verdict)
+    groups = [] if verdict.serializable else grouped(verdict)
     rows = [
         (f"{change}: {labels[change]}" if change in labels else change, old, new, f"{count:,}", example)
         for change, old, new, count, example in groups[:MOST_EXAMPLES]
     ]
-    parts = [said]
-    if rows:
-        parts.append(table("Source tuples that met both versions, by where they met them", _COLUMNS, rows))
-    if len(groups) > MOST_EXAMPLES:
-        parts.append(tag("p", f"... and {len(groups) - MOST_EXAMPLES:,} more such places.", class_="note"))
-    if found := others(verdict):
-        parts.append(tag("ul", joined([tag("li", line) for line in found])))
-    if not verdict.cycle:
-        return joined(parts)
-    proof = "Proof: each of these must precede the next, and they form a cycle, so no serial order of whole tuples and "
-    parts.append(tag("p", proof, "whole changes is equivalent. ", tag("code", cycle(verdict))))
-    parts += [figure(drawing, caption) for drawing, caption in verdict_svgs(verdict, labels, graph)]
+    astray = [] if verdict.serializable else others(verdict)
+    proof = cycle(verdict) if verdict.cycle else ""
+    drawings = verdict_svgs(verdict, labels, graph) if verdict.cycle else []
     guilty = next((name for name in verdict.cycle if name in naive), None)
-    example = None if guilty is None else counter_example(graph, naive[guilty])
-    if example is not None:
-        parts += [tag("p", f"The plan of {guilty} shows that naive FCM may do this."), example_parts(graph, example)]
-    return joined(parts)
+    found = None if guilty is None else counter_example(graph, naive[guilty])
+    example = "" if found is None else example_parts(graph, found)
+    more = len(groups) - MOST_EXAMPLES
+    words = sentence(verdict)
+    return part("verdict", words, verdict.serializable, _COLUMNS, rows, more, astray, proof, drawings, guilty, example)
 
 
 def verdict_svgs(verdict: Verdict, labels: Mapping[str, str], graph: Graph) -> list[tuple[str, str]]:

@@ -23,9 +23,9 @@ there by its methods, since Python looks classes up in files only, and a noteboo
 limit: 5 -> 10
 >>> print(function_diff(Threshold(5), len) or "nothing to tell")
 nothing to tell
->>> text = function_diff(joined, counted)
->>> text.splitlines()[:2], "-def joined(children: Iterable[str]) -> Html:" in text
-(['--- joined', '+++ counted'], True)
+>>> text = function_diff(milliseconds, counted)
+>>> text.splitlines()[:2], "-def milliseconds(value: float | None) -> str:" in text
+(['--- milliseconds', '+++ counted'], True)
 >>> diff_html("limit: 5 -> 10\n-old\n+new").count('<span class="')
 2
 """
@@ -44,6 +44,8 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from markupsafe import Markup
+
 from fries_nb.changes import Change, ChangeResult
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.operators import BatchFunction
@@ -52,8 +54,8 @@ from fries_nb.errors import exception_text
 from fries_nb.report import theme
 from fries_nb.report.dag import STATES, draw
 from fries_nb.report.layout import layout
-from fries_nb.report.markup import Html, figure, inline, joined, tag
-from fries_nb.report.page import stepper
+from fries_nb.report.markup import in_one_style
+from fries_nb.report.page import part
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, SKY, escaped, number, themed
 from fries_nb.running.change_replay import ChangeReplay, ReplayStep
 from fries_nb.words import counted, milliseconds
@@ -113,18 +115,9 @@ def function_diff(before: Any, after: Any) -> str:
     return "\n".join(line if len(line) <= MOST_CHARS else f"{line[: MOST_CHARS - 3]}..." for line in lines)
 
 
-def diff_html(text: str) -> Html:
-    """A difference as markup. Colour only repeats what the letters ``+`` and ``-`` say.
-
-    Args:
-        text: what ``function_diff`` returns.
-    """
-    rows = [
-        tag("span", line or " ", class_=kind) if (kind := _CLASSES.get(line[:1], "")) else joined([line])
-        for line in text.split("\n")
-    ]
-    shown = [joined([row, "\n"]) for row in rows]
-    return joined([Html(f"<style>{_DIFF_CSS}</style>"), tag("pre", *shown, class_="fries-diff", tabindex="0")])
+def diff_html(text: str) -> Markup:
+    """A difference, as ``function_diff`` returns it, as markup."""
+    return part("difference", _DIFF_CSS, [(_CLASSES.get(line[:1], ""), line) for line in text.split("\n")])
 
 
 def _inner(value: Any) -> Any:
@@ -296,41 +289,19 @@ def delay_svg(result: ChangeResult, width: float) -> str:
     )
 
 
-def change_parts(change: Change, replay: ChangeReplay, is_open: bool) -> Html:
-    """The details of a change that has ended: where its time went, its functions, and its steps.
-
-    Args:
-        change: the change.
-        replay: its replay.
-        is_open: whether the details are open at first.
-    """
-    heading = tag("summary", tag("b", change.id), f": {change.label}, in detail")
-    times, steps = time_parts(change.result(0)), step_parts(replay)
-    functions = function_parts(change, replay.graph.order)
-    return tag("details", heading, times, *functions, steps, **({"open": "open"} if is_open else {}))
-
-
-def time_parts(result: ChangeResult) -> Html:
+def time_parts(result: ChangeResult) -> Markup:
     """Where the time of a change went, as a figure."""
-    return figure(delay_svg(result, WIDTH), _PARTS)
+    return part("figure", delay_svg(result, WIDTH), _PARTS)
 
 
-def step_parts(replay: ChangeReplay) -> Html:
-    """The steps of a change, to step through."""
-    return joined([tag("p", "Step by step:"), tag("div", replay_frames(replay))])
-
-
-def function_parts(change: Change, order: Sequence[str]) -> Iterator[Html]:
+def function_parts(change: Change, order: Sequence[str]) -> Markup:
     """The differences of the functions of a change, where there is something to tell, in this order of operators."""
     try:
         found = change.functions()
     except Exception as error:  # noqa: BLE001 (superseded functions are unpickled, which runs the user's code)
-        why = exception_text(error)
-        yield tag("p", f"The functions cannot be read from disk any more: {why}", class_="note")
-        return
-    for name in (name for name in order if name in found):
-        if text := function_diff(*found[name]):
-            yield joined([tag("p", "The function of ", tag("b", name), ", before (-) and after (+):"), diff_html(text)])
+        return part("functions", [], exception_text(error))
+    texts = {name: function_diff(*found[name]) for name in order if name in found}
+    return part("functions", [(name, diff_html(text)) for name, text in texts.items() if text], "")
 
 
 def _bar(parts: Mapping[str, float], said: Mapping[str, str], width: float) -> str:
@@ -364,21 +335,19 @@ MOST_BOXES = 2_000
 _WHOLE = 30
 """Operators up to which the whole dataflow is drawn, and not only the part in which something happens."""
 _REPLAY_WIDTH = 900.0
-_STYLE = re.compile("<style>.*?</style>", re.DOTALL)
 
 
-def replay_frames(replay: ChangeReplay) -> Html:
+def replay_frames(replay: ChangeReplay) -> Markup:
     """The steps as frames to step through: the dataflow with the versions that targets run, and the marker's way."""
     graph, steps = replay.graph, replay.steps
     is_whole = len(graph.operators) <= _WHOLE or graph.heads  # loops are drawn as a whole
-    part = graph if is_whole else _part(graph, steps)
-    words = [tag("p", step.words) for step in steps]
-    if len(part.operators) * len(steps) > MOST_BOXES:
-        return tag("ol", *(tag("li", step.words) for step in steps))
-    pictures = [step_svg(part, step) for step in steps]
-    pictures[1:] = [_STYLE.sub("", drawing) for drawing in pictures[1:]]  # the style of the first one applies to all
-    frames = [joined([inline(drawing), said]) for drawing, said in zip(pictures, words, strict=True)]
-    return stepper(f"Steps of change {replay.change}", frames)
+    drawn = graph if is_whole else _part(graph, steps)
+    words = [step.words for step in steps]
+    if len(drawn.operators) * len(steps) > MOST_BOXES:
+        return part("sentences", words)
+    pictures = in_one_style(step_svg(drawn, step) for step in steps)
+    frames = [part("frame", *each) for each in zip(pictures, words, strict=True)]
+    return part("stepper", f"Steps of change {replay.change}", frames)
 
 
 def step_svg(graph: Graph, step: ReplayStep) -> str:

@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from markupsafe import Markup
+
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.loops import loops_in
 from fries_nb.planning import CriticalPath
@@ -27,7 +29,8 @@ from fries_nb.planning.schedulers import Plan
 from fries_nb.planning.tuple_ways import witnesses
 from fries_nb.report.audit_section import end_svgs, example_parts, summary
 from fries_nb.report.dag import Ends, dag_svg, explained, state_words
-from fries_nb.report.markup import Html, figure, inline, joined, listed, stacked
+from fries_nb.report.markup import stacked
+from fries_nb.report.page import part
 from fries_nb.words import counted, duration
 
 _SHOWN = 12
@@ -104,27 +107,21 @@ def roles(plan: Plan) -> dict[str, str]:
     return {name: " ".join(word for word, names in members.items() if name in names) for name in taking_part}
 
 
-def dag_parts(graph: Graph, plan: Plan | None) -> Html:
+def dag_parts(graph: Graph, plan: Plan | None) -> Markup:
     """The dataflow's picture, with the plan if there is one."""
+    words = f"The dataflow {graph.name}; data flows along the arrows."
     if plan is None:
-        return figure(dag_svg(graph), f"The dataflow {graph.name}; data flows along the arrows.")
-    names = _names(graph, plan.targets)
-    marked = f"Highlighted: the part that {plan.scheduler.capitalize()} synchronises to change {names}."
-    shown = figure(plan_svg(graph, plan), f"The dataflow {graph.name}; data flows along the arrows. {marked}")
-    return joined([shown, listed(in_words(graph, plan))])
+        return part("figure", dag_svg(graph), words)
+    changing = _names(graph, plan.targets)
+    marked = f"Highlighted: the part that {plan.scheduler.capitalize()} synchronises to change {changing}."
+    return part("figure", plan_svg(graph, plan), f"{words} {marked}") + part("bullets", in_words(graph, plan))
 
 
-def plan_parts(graph: Graph, plan: Plan, more: Iterable[str] = ()) -> Html:
-    """A plan in one piece: its picture, its words and, if naive FCM is not consistent, a counter-example.
-
-    Args:
-        graph: the dataflow.
-        plan: the plan.
-        more: further lines.
-    """
+def plan_parts(graph: Graph, plan: Plan, more: Iterable[str] = ()) -> Markup:
+    """A plan in one piece: picture, words, ``more`` lines, and a counter-example if naive FCM is not consistent."""
     example = counter_example(graph, plan.targets)
-    steps = [] if example is None else [example_parts(graph, example)]
-    return joined([inline(plan_svg(graph, plan)), listed([*in_words(graph, plan), *more]), *steps])
+    steps = "" if example is None else example_parts(graph, example)
+    return part("plan", plan_svg(graph, plan), [*in_words(graph, plan), *more], steps)
 
 
 def plan_drawing(graph: Graph, plan: Plan) -> str:

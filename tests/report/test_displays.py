@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import pytest
+from markupsafe import Markup
 from planning_graphs import W3, W5
 from report_page import NASTY, Page, stands_alone
 
@@ -21,7 +22,7 @@ from fries_nb.planning.schedulers import schedule
 from fries_nb.protocol.trace import Ran, Updated
 from fries_nb.report import display
 from fries_nb.report.cycle_picture import CycleNode, cycle_svg
-from fries_nb.report.page import page
+from fries_nb.report.page import rendered
 from fries_nb.report.plan_section import in_words
 from fries_nb.running.results import RunVerdict
 
@@ -36,7 +37,7 @@ def shown(verdict: Verdict, graph: Graph, changes: Mapping[str, tuple[str, Colle
     """The page, the SVG and the text of a verdict on a run with these changes, each by a scheduler, of operators."""
     made = [Change(id_, schedule(by, graph, names), {}, plan_ms=1.0) for id_, (by, names) in changes.items()]
     bundle = RunVerdict.of(verdict, graph, made, lambda identity: None)._repr_mimebundle_()
-    html = page("verdict", [bundle["text/html"]])
+    html = rendered("page.jinja", title="verdict", contents=Markup(bundle["text/html"]))
     return stands_alone(html), bundle.get("image/svg+xml", ""), bundle["text/plain"]
 
 

@@ -45,15 +45,7 @@ def change_row(change: Change) -> Sequence[str]:
 
 
 def why_waits(moment: RunMoment, change: Change) -> str:
-    """Why a change has not taken effect yet.
-
-    Args:
-        moment: the run.
-        change: a change that is under way.
-
-    Returns:
-        The first reason that is known, in words.
-    """
+    """Why a change that is under way has not taken effect yet: the first reason that is known, in words."""
     run, targets = moment.run, sorted(change.plan.targets)
     if run.state != "running":
         return f"the run is {run.state}"
@@ -82,12 +74,7 @@ STEP_MS = 1_500
 
 
 class ReplayBar(ipywidgets.VBox):
-    """Controls of a replay: play and pause, a slider over its steps, and what happens in the step. Empty without one.
-
-    Args:
-        view: the picture.
-        ended: called when the user has closed the replay.
-    """
+    """Controls of a replay: play and pause, a slider over its steps, and words on the step. Empty without one."""
 
     def __init__(self, view: DagView, ended: Callable[[], None]) -> None:
         self._view = view
@@ -144,15 +131,11 @@ class ReplayBar(ipywidgets.VBox):
 EMPTY = "No change was requested yet: select an operator in the picture, or use %fries_reconfigure."
 
 class ChangePanel(ipywidgets.VBox):
-    """The changes of a run, the newest first, and the selected one.
+    """The changes of a run, the newest first, and the selected one. A change is selected when it is requested.
 
-    Its parts are the attributes ``table``, ``details``, ``revert``, ``cancel``, ``replay`` and ``result``, and
-    ``bar``, which controls a replay and belongs beside the picture. A change is selected when it is requested.
-
-    Args:
-        run: the run.
-        pictures: the panel of the dataflow, in which a change is replayed.
-        changes: whether the page may change an operator; it reverts and cancels no change of others.
+    Its parts are the attributes ``table``, ``details``, ``revert``, ``cancel``, ``replay`` and ``result``, and ``bar``,
+    which controls a replay and belongs beside the picture. It reverts and cancels no change of an operator that the
+    page may not change, by ``changes``.
     """
 
     def __init__(

@@ -44,14 +44,7 @@ class ConstraintPanel(DrawnPanel):
         chains: Sequence[ChainChange] = (),
         judged: Sequence[ConstraintPoint] = (),
     ) -> None:
-        """Show constraints; may be called from any thread.
-
-        Args:
-            states: the states of all constraints of the run.
-            sizes: the sizes of output buffers over time.
-            chains: the changes of chains.
-            judged: the constraints over time, which give the drawing of buffers its time axis.
-        """
+        """Show constraints, whose history gives the drawing of buffers its time axis; from any thread."""
         self.draw(states, lambda width: _drawn(states, sizes, chains, judged, width))
 
     def update(self, moment: RunMoment) -> None:
@@ -79,9 +72,6 @@ class ProposalList(ipywidgets.VBox):
 
     An open one has the buttons ``Plan`` and ``Accept``, or ``Go back`` if the original functions would return. An
     accepted one says what became of it.
-
-    Args:
-        show_plan: called with the plan of a proposal when the user wants to see it.
     """
 
     def __init__(self, show_plan: Callable[[Plan], None]) -> None:
@@ -93,11 +83,7 @@ class ProposalList(ipywidgets.VBox):
         super().__init__([self._rows, self.result])
 
     def show(self, proposals: Sequence[Proposal]) -> None:
-        """Show proposals; may be called from any thread.
-
-        Args:
-            proposals: the proposals, as ``Run.proposals`` returns them.
-        """
+        """Show proposals; may be called from any thread."""
         # One that is proposed again after it was withdrawn is another one, though it may be equal.
         shown = [(id(one), one.outcome) for one in proposals]
         if shown != self._shown:

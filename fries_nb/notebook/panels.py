@@ -58,14 +58,8 @@ _HERE = Path(__file__).parent
 class PanelFrame(ipywidgets.VBox):
     """A panel and, below it, the error of its last update if there was one.
 
-    The error is logged with its traceback, once, until the panel can be updated again.
-
-    Args:
-        name: name of the panel, for messages and as the title of its tab.
-        panel: the widget.
-        update: shows a moment of the run in it; called by one thread at a time.
-        flex: its share of a row, as in CSS.
-        while_hidden: whether it is updated while it is in a tab that is not shown.
+    The error is logged with its traceback, once, until the panel can be updated again. ``update`` is called by one
+    thread at a time; ``flex`` is the share of a row, as in CSS.
 
     Attributes:
         error: the error, as shown; empty without one.
@@ -124,12 +118,7 @@ class DrawnPanel(anywidget.AnyWidget):
         self.layout.width = "100%"
 
     def draw(self, facts: Any, drawn: Callable[[float], list[str]]) -> None:
-        """Draw anew, if the facts have changed; may be called from any thread.
-
-        Args:
-            facts: what is drawn, to compare.
-            drawn: makes the drawings for a width.
-        """
+        """Draw anew for each width, if the facts have changed; may be called from any thread."""
         with self._one_at_a_time:
             if facts != self._facts:
                 self._facts, self._draw = facts, drawn
@@ -168,16 +157,10 @@ class ProgressPanel(DrawnPanel):
 
 
 class TableView(anywidget.AnyWidget):
-    """A table.
+    """A table, or the text ``empty``; a heading that begins with ``#`` is of numbers, which are aligned to the right.
 
     ``selected`` is the key of the selected row, empty without one. Rows can be selected by click, Enter or the space
     bar if ``selectable``. All methods may be called from any thread.
-
-    Args:
-        caption: what the table holds, for screen readers.
-        columns: the headings; one that begins with ``#`` is of numbers, which are aligned to the right.
-        selectable: whether a row can be selected.
-        empty: text in place of a table without rows.
     """
 
     _esm = (_HERE / "table.js").read_text("utf8")
@@ -202,11 +185,7 @@ class TableView(anywidget.AnyWidget):
                 self.selected = key
 
     def fill(self, rows: Mapping[str, Sequence[str]]) -> None:
-        """Show rows.
-
-        Args:
-            rows: key to the texts of the cells, in order.
-        """
+        """Show rows: the texts of their cells by key, in order."""
         self.rows = json.dumps([[key, *cells] for key, cells in rows.items()], ensure_ascii=False)
 
     def __repr__(self) -> str:
@@ -218,11 +197,7 @@ BUSY_SHARE = 0.9
 
 
 class DagPanel:
-    """Shows moments of a run in the picture of its dataflow.
-
-    Args:
-        run: the run.
-    """
+    """Shows moments of a run in the picture of its dataflow."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -397,11 +372,7 @@ _TYPES = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "svg":
 
 
 class SavePanel(anywidget.AnyWidget):
-    """Buttons that save the data of a run as CSV and Parquet, and its pictures as SVG and PNG.
-
-    Args:
-        run: the run.
-    """
+    """Buttons that save the data of a run as CSV and Parquet, and its pictures as SVG and PNG."""
 
     _esm = (_HERE / "save.js").read_text("utf8")
     _css = (_HERE / "save.css").read_text("utf8")
@@ -431,12 +402,7 @@ class SavePanel(anywidget.AnyWidget):
 
 
 def file_of(run: Run, what: str, kind: str) -> bytes:
-    """The content of a file.
-
-    Args:
-        run: the run.
-        what: a key of ``FRAMES`` or ``PICTURES``.
-        kind: ``csv`` or ``parquet`` for data, ``svg`` or ``png`` for a picture, which is SVG in both cases.
+    """The content of a file of a key of ``FRAMES`` or ``PICTURES``; a picture is SVG, of ``kind`` svg and png.
 
     Raises:
         KeyError: there is no such file.

@@ -270,12 +270,6 @@ def spaced(line: str) -> str:
 def elements_of(tokens: Sequence[str]) -> list[Element]:
     """The elements of a sequence: names next to an arrow are ends of an edge, others are operators.
 
-    Args:
-        tokens: names and arrows.
-
-    Returns:
-        The elements in order.
-
     Raises:
         UsageError: an arrow is not between two names.
     """
@@ -305,12 +299,7 @@ _RATE = "SOURCE=RATE"
 
 @magics_class
 class FriesComparing(Magics):
-    """``%%fries_compare``.
-
-    Args:
-        shell: the shell.
-        known: the notebook's flows and runs.
-    """
+    """``%%fries_compare``."""
 
     shell: InteractiveShell
 

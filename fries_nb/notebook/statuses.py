@@ -79,25 +79,13 @@ def of_report(flow: str, path: str) -> Summary:
 
 
 def of_constraint(constraint: LatencyConstraint, flow: str, then: str) -> Summary:
-    """The summary of a constraint that was declared.
-
-    Args:
-        constraint: the constraint.
-        flow: name of the dataflow on which it was declared; empty for a run.
-        then: the next step.
-    """
+    """The summary of a constraint that was declared, on a dataflow or, if ``flow`` is empty, on a run."""
     since = f"in each run of {flow!r} from now on" if flow else "in this run"
     return Summary(f"{constraint}, {since}; if it cannot be kept: {constraint.on_violation}", then)
 
 
 def of_constraints(flow: str, states: Sequence[ConstraintState], then: str) -> Summary:
-    """The table of all constraints of a dataflow, and drawings of those that were measured.
-
-    Args:
-        flow: name of the dataflow.
-        states: the states of its constraints.
-        then: the next step.
-    """
+    """The table of all constraints of a dataflow, and drawings of those that were measured."""
     if not states:
         return Summary(f"{flow!r} has no latency constraints", "%fries_constrain OPERATOR OPERATOR --latency MS")
     rows = [_constraint_row(state) for state in states]
@@ -117,12 +105,7 @@ def _constraint_row(state: ConstraintState) -> tuple[str, ...]:
 
 
 def of_frontiers(graph: Graph, frontiers: Sequence[OperatorFrontier]) -> Summary:
-    """The table of frontiers.
-
-    Args:
-        graph: the dataflow.
-        frontiers: the frontiers; none without times, or before the first row.
-    """
+    """The table of frontiers; there are none without times, or before the first row."""
     if not frontiers:
         timed = any(operator.time is not None for operator in graph.operators)
         why = "no row was read yet" if timed else "its sources have no time=<column>"
@@ -133,13 +116,7 @@ def of_frontiers(graph: Graph, frontiers: Sequence[OperatorFrontier]) -> Summary
 
 
 def of_holders(operator: str, holders: Sequence[TimeHolder], then: str) -> Summary:
-    """What keeps an operator's frontier from advancing.
-
-    Args:
-        operator: the operator.
-        holders: what does.
-        then: the next step.
-    """
+    """What keeps an operator's frontier from advancing."""
     if not holders:
         return Summary(f"nothing can arrive at {operator} any more")
     columns = ("held back by", "on its way to", "count", "time", "rounds")
@@ -151,13 +128,7 @@ def of_holders(operator: str, holders: Sequence[TimeHolder], then: str) -> Summa
 
 
 def of_loops(flow: str, loops: Sequence[LoopState], then: str) -> Summary:
-    """The table of loops.
-
-    Args:
-        flow: name of the dataflow.
-        loops: the states of its loops.
-        then: the next step.
-    """
+    """The table of loops."""
     if not loops:
         return Summary(f"{flow!r} has no loops", "a stream's iterate(NAME, BODY) declares one")
     columns = [column.name for column in LOOP_COLUMNS]
@@ -165,12 +136,7 @@ def of_loops(flow: str, loops: Sequence[LoopState], then: str) -> Summary:
 
 
 def of_hosts(run: Run, then: str) -> Summary:
-    """The table of a run's hosts and of the shares of bins, and their drawing.
-
-    Args:
-        run: the run.
-        then: the next step.
-    """
+    """The table of a run's hosts and of the shares of bins, and their drawing."""
     status, rates = run.topology(), run.host_rates()
     rows = [_host_row(status, host, rates) for host in status.hosts_now]
     shares = [_bins_line(status, name) for name in status.tables]
@@ -237,15 +203,7 @@ def troubles(run: Run) -> list[str]:
 
 
 def in_the_way(run: Run, change: Collection[str]) -> dict[str, str]:
-    """Paused operators that block a change, each with its error and its fix.
-
-    Args:
-        run: the run.
-        change: the targets of the change.
-
-    Returns:
-        Operator to text; empty if the change is itself the fix of a paused operator, which is never blocked.
-    """
+    """The paused operators that block a change, with error and fix; none if it is itself the fix of one of them."""
     paused = run.paused
     mends = len(change) == 1 and set(change) <= set(paused)
     return {} if mends else {name: _paused(name, workers) for name, workers in paused.items()}
@@ -304,12 +262,7 @@ def _then(known: Registry) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]], right: Collection[int]) -> Iterable[str]:
-    """A table as lines of text.
-
-    Args:
-        rows: the cells, headings first.
-        right: indices of the columns that are aligned to the right.
-    """
+    """A table, headings first, as lines of text; columns of the indices ``right`` are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [

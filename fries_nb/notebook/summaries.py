@@ -53,12 +53,7 @@ class Summary:
 
 
 def of_definition(graph: Graph, replaced: str) -> Summary:
-    """The summary of a declared dataflow.
-
-    Args:
-        graph: the dataflow.
-        replaced: what happened to its earlier run; empty if there was none.
-    """
+    """The summary of a declared dataflow; ``replaced`` says what happened to its earlier run, if there was one."""
     keyed = [f"{operator.name} by {', '.join(operator.key)}" for operator in graph.operators if operator.key]
     facts = f"{len(graph.operators)} operators" + (f"; keyed: {'; '.join(keyed)}" if keyed else "")
     head = f"Dataflow {graph.name!r}" + (f" ({replaced})" if replaced else "")
@@ -75,17 +70,7 @@ def of_definition(graph: Graph, replaced: str) -> Summary:
 def of_start(
     graph: Graph, hosts: int, workers: int | None, audit: bool, variable: str, replaced: str = "", defaults: str = ""
 ) -> Summary:
-    """The summary of a run that was started.
-
-    Args:
-        graph: the dataflow.
-        hosts: number of Spark tasks.
-        workers: workers of each operator; ``None`` if the run is resumed with as many as before.
-        audit: whether operations are recorded.
-        variable: the variable that holds the run.
-        replaced: what happened to the earlier run; empty if there was none.
-        defaults: what a run in a notebook has by default; see ``of_defaults``.
-    """
+    """The summary of a run that was started; ``workers`` is ``None`` if it is resumed with as many as before."""
     parallel = "workers as before" if workers is None else f"{workers} {_plural('worker', workers)} an operator"
     size = f"{hosts} {_plural('host', hosts)}, {parallel}"
     names = changeable(graph)
@@ -100,10 +85,6 @@ def of_start(
 
 def of_defaults(recovers: bool, on_error: str) -> str:
     """The defaults of a run in a notebook, in one line, with what turns them off; empty if all are off.
-
-    Args:
-        recovers: whether it keeps checkpoints that are deleted with it.
-        on_error: the policy of operators that were declared without one.
 
     >>> of_defaults(True, "pause")
     'by default: checkpoints until the run ends (--no-checkpoint: none), operators pause on failure (--on-error fail)'
@@ -176,13 +157,7 @@ def of_change_under_way(change: Change, waited_s: float, variable: str) -> Summa
 
 
 def of_change_that_waits(change: Change, blocked_by: Mapping[str, str], variable: str) -> Summary:
-    """The summary of a change that is blocked by paused operators.
-
-    Args:
-        change: the change.
-        blocked_by: the paused operators and their errors, as text.
-        variable: the variable that holds the change.
-    """
+    """The summary of a change that is blocked by paused operators, with their errors."""
     first, why = next(iter(blocked_by.items()))
     text = f"{', '.join(sorted(change.plan.targets))}: waits, since {why}"
     return Summary(text, f"%fries_reconfigure {quoted(first)}=new_function -o fix, {variable}.result(timeout=60)")

@@ -129,15 +129,7 @@ _COLUMNS = (
 def verdict_parts(
     verdict: Verdict, labels: Mapping[str, str], graph: Graph, naive: Mapping[str, Collection[str]] = {}
 ) -> Markup:
-    """The verdict and its proof as markup.
-
-    Args:
-        verdict: the verdict.
-        labels: change id to a description of the change.
-        graph: the dataflow.
-        naive: the changes that were made by naive FCM, with their targets; if one of them is in the cycle, the plan's
-            counter-example is shown as well.
-    """
+    """The verdict and its proof; ``naive`` has the targets of changes by naive FCM, for a counter-example."""
     groups = [] if verdict.serializable else grouped(verdict)
     rows = [
         (f"{change}: {labels[change]}" if change in labels else change, old, new, f"{count:,}", example)
@@ -155,13 +147,7 @@ def verdict_parts(
 
 
 def verdict_svgs(verdict: Verdict, labels: Mapping[str, str], graph: Graph) -> list[tuple[str, str]]:
-    """The pictures of the proof with captions: what each source tuple of the cycle met, and the cycle.
-
-    Args:
-        verdict: a verdict with a cycle.
-        labels: change id to a description of the change.
-        graph: the dataflow.
-    """
+    """The pictures of the proof with captions: what each source tuple of the cycle met, and the cycle."""
     steps = list(zip(verdict.cycle, verdict.cycle_met, strict=True))
     changes = {name for name, met in steps if not met}
     found = [
@@ -213,11 +199,7 @@ def others(verdict: Verdict) -> list[str]:
 
 
 def grouped(verdict: Verdict) -> list[tuple[str, str, str, int, str]]:
-    """Mixed transactions, grouped by change and by the operators at which they met the old and the new version.
-
-    Returns:
-        For each group its size and first transaction, largest group first.
-    """
+    """Mixed transactions by change and by where they met old and new: their number and one of them, most first."""
     groups: dict[tuple[str, str, str], list[str | int]] = {}
     for entry in verdict.mixed:
         groups.setdefault((str(entry.update), ", ".join(entry.old), ", ".join(entry.new)), []).append(entry.transaction)

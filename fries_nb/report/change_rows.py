@@ -266,15 +266,7 @@ def parts_ms(result: ChangeResult) -> dict[str, float]:
 
 
 def delay_svg(result: ChangeResult, width: float) -> str:
-    """Draw where the time of a change went.
-
-    Args:
-        result: the result of the change.
-        width: width in pixels, at least 200.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """Draw where the time of a change went, ``width`` (at least 200) pixels wide."""
     parts = parts_ms(result)
     said = {name: f"{name} {milliseconds(value)}" for name, value in parts.items()}
     end = "to the last switch" if result.outcome == "done" else f"until it was {result.outcome.replace('_', ' ')}"

@@ -97,12 +97,7 @@ class OverlaidCurve:
 
 
 def overlay_svg(curves: Sequence[OverlaidCurve], width: float = 760.0) -> str:
-    """Draw the curves as an SVG element; the latency axis is logarithmic if the values span a wide range.
-
-    Args:
-        curves: the curves, at most six.
-        width: width in pixels.
-    """
+    """Draw at most six curves; the latency axis is logarithmic if the values span a wide range."""
     times = [at_s for curve in curves for at_s, _ in curve.points] + [0.0]
     across = Scale.of_time(min(times), max(times), _LEFT, width - _RIGHT)
     bottom = _TOP + _UPPER

@@ -115,12 +115,7 @@ class BarColumns:
 
     @staticmethod
     def of(state: ConstraintState, width: float) -> BarColumns:
-        """The columns for a state.
-
-        Args:
-            state: the state.
-            width: width of the drawing in pixels.
-        """
+        """The columns for a state in a drawing of this width."""
         names = [one.element for one in state.elements] + ["sequence"]
         labels = min(_LABELS, width * 0.3, max(text_width(name, _SIZE, bold=True) for name in names) + 22)
         latencies = [sum(part.mean_ms for part in state.parts), state.worst_ms or 0.0]
@@ -137,15 +132,7 @@ class BarColumns:
 
 
 def constraint_svg(state: ConstraintState, width: float = 760.0) -> str:
-    """Draw a constraint and the latency of its sequence by element and cause.
-
-    Args:
-        state: the state of the constraint; without measurements only words are drawn.
-        width: width in pixels.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """Draw a constraint and the latency of its sequence by element and cause; words if nothing was measured."""
     head, top = _head(state, width)
     bars, height = _bars(state, BarColumns.of(state, width), top) if state.elements else ("", top)
     size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
@@ -396,12 +383,7 @@ def bytes_text(smallest: int, largest: int) -> str:
 
 
 def lines_of(sizes: Sequence[BufferSize], ended_s: float) -> tuple[SizeLine, ...]:
-    """The lines of a drawing, in order of the first report.
-
-    Args:
-        sizes: the sizes of any number of edges, in order of time; several constraints may have an edge in common.
-        ended_s: the time at which the lines end.
-    """
+    """The lines of a drawing until ``ended_s``, in order of the first report; constraints may share an edge."""
     found: dict[str, tuple[str, list[Step]]] = {}
     for size in sizes:
         sequence, steps = found.setdefault(size.edge, (size.sequence, []))
@@ -418,18 +400,7 @@ def lines_of(sizes: Sequence[BufferSize], ended_s: float) -> tuple[SizeLine, ...
 def buffers_svg(
     sizes: Sequence[BufferSize], chains: Sequence[ChainChange], began_s: float, ended_s: float, width: float = 760.0
 ) -> str:
-    """Draw the sizes of output buffers, and when chains were made or split.
-
-    Args:
-        sizes: the sizes, in order of time; at least one.
-        chains: the changes of chains, in order of time.
-        began_s: time of the left end of the axis, in seconds since the Unix epoch.
-        ended_s: time of its right end.
-        width: width in pixels.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """Draw the sizes of output buffers, in order of time and at least one, and when chains were made or split."""
     lines = lines_of(sizes, ended_s)
     key, top = _step_key([line.label for line in lines], width)
     across = Scale.of_time(0.0, ended_s - began_s, _LEFT, width - 20)

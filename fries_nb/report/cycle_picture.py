@@ -40,16 +40,7 @@ _WIDTH = 900.0
 
 
 def met_svg(graph: Graph, met: Iterable[Met], changes: Collection[str]) -> str:
-    """The dataflow with the versions of operators that a transaction met.
-
-    Args:
-        graph: the dataflow.
-        met: the operators that processed tuples of the transaction, with their versions.
-        changes: the changes to consider.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """The dataflow with the versions, of these changes, of operators that a transaction met."""
     passed: dict[str, dict[str, list[str]]] = {}
     for one in met:
         versions = passed.setdefault(one.operator, {})
@@ -159,15 +150,7 @@ class CycleNode:
 
 
 def cycle_svg(nodes: Sequence[CycleNode], at: Sequence[str]) -> str:
-    """Draw a cycle.
-
-    Args:
-        nodes: the source tuples and changes, each of which must precede the next, and the last one the first.
-        at: for each of them, the operator at which it precedes the next.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """Draw a cycle: each node must precede the next, the last one the first, each at an operator of ``at``."""
     labels = [f"at {shortened(name)}" for name in at]
     box = max(max(_LETTER * len(one.name), _SMALL * len(_note(one))) for one in nodes) + 32
     beside = max(map(len, labels)) * _LETTER

@@ -151,19 +151,10 @@ def dag_svg(
     width: float = 900.0,
     rounds: Mapping[str, str] = {},
 ) -> str:
-    """The graph as a self-contained SVG element.
+    """The graph as a self-contained SVG element, whose layout runs to the right if it fits, else downward.
 
-    Args:
-        graph: the dataflow.
-        states: operator to its states, keys of ``STATES``; a legend explains those that occur.
-        labels: edge to a label of one or two short lines.
-        titles: operator to tooltip text, appended to that of the declaration.
-        marked: edges on which markers travel; by default those between operators with a state other than ``pruned``.
-        width: available width in pixels; the layout runs to the right if it fits, else downward.
-        rounds: loop to a text on its rounds, for the title of its box.
-
-    Returns:
-        An ``<svg>`` element.
+    A legend explains the ``states`` (keys of ``STATES``) that occur; ``titles`` are appended to tooltips of operators.
+    By default the edges between operators with a state other than ``pruned`` are ``marked``.
 
     Raises:
         DataflowError: an operator, edge or state does not exist.
@@ -246,22 +237,7 @@ def draw(
     rounds: Mapping[str, str] = {},
     facts: Mapping[str, str] = {},
 ) -> str:
-    """Draw a graph that has been laid out.
-
-    Args:
-        graph: the dataflow.
-        placed: its layout.
-        states: operator to its states.
-        labels: edge to its label.
-        titles: operator to tooltip text.
-        marked: edges on which markers travel.
-        legend: states to explain, with their meaning.
-        rounds: loop to a text on its rounds.
-        facts: operator to the short line below its name; by default its kind and number of workers.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """Draw a graph that has been laid out; ``facts`` replace the kind and the number of workers below a name."""
     width = placed.width + 2 * _MARGIN
     height = placed.height + 2 * _MARGIN
     key, key_width, key_height = _legend(legend, width, height) if legend else ("", 0.0, 0.0)

@@ -134,16 +134,9 @@ def hosts_svg(
     before: Sequence[tuple[str, TopologyStatus]] = (),
     width: float = 760.0,
 ) -> str:
-    """Draw the hosts and the owners of bins.
+    """Draw the hosts and the owners of bins, below those of earlier topologies, oldest first, with their labels.
 
-    Args:
-        status: the topology.
-        rates: host to the tuples per second that its workers take in; empty if nothing flows.
-        before: earlier topologies with their labels, oldest first; their strips are drawn above the current ones.
-        width: width in pixels.
-
-    Returns:
-        An ``<svg>`` element.
+    ``rates`` has the tuples per second that the workers of a host take in; it is empty if nothing flows.
     """
     shown = [*before[-4:], ("now", status)] if before else [("", status)]
     columns = HostColumns.of(width, [label for label, _ in shown])
@@ -174,11 +167,7 @@ def hosts_svg(
 
 
 def before_now(topologies: Sequence[tuple[float, TopologyStatus]]) -> list[tuple[str, TopologyStatus]]:
-    """The topologies before the current one, with the numbers of hosts as labels.
-
-    Args:
-        topologies: times, and the topology from then on, the current one last.
-    """
+    """The topologies before the current one, which is the last, with the numbers of hosts as labels."""
     return [(counted(len(status.hosts), "host"), status) for _, status in topologies[:-1]]
 
 
@@ -293,15 +282,7 @@ def loop_row(loop: LoopState) -> tuple[str, ...]:
 
 
 def frontiers_svg(frontiers: Sequence[OperatorFrontier], width: float = 760.0) -> str:
-    """Draw the frontiers of operators.
-
-    Args:
-        frontiers: the frontiers.
-        width: width in pixels.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """Draw the frontiers of operators."""
     rows = [frontier_row(one) for one in frontiers[:_MOST_TIMES]]
     if (more := len(frontiers) - _MOST_TIMES) > 0:
         rows.append((f"{more:,} more", "", "%fries_frontier shows all"))
@@ -309,28 +290,14 @@ def frontiers_svg(frontiers: Sequence[OperatorFrontier], width: float = 760.0) -
 
 
 def loops_svg(loops: Sequence[LoopState], width: float = 760.0) -> str:
-    """Draw the states of loops.
-
-    Args:
-        loops: the loops.
-        width: width in pixels.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """Draw the states of loops."""
     return rows_svg(LOOP_TITLE, LOOP_COLUMNS, [loop_row(one) for one in loops], width)
 
 
 def progress_svgs(
     frontiers: Sequence[OperatorFrontier], loops: Sequence[LoopState], width: float = 760.0
 ) -> list[str]:
-    """The drawings of frontiers and loops; none of what there is not.
-
-    Args:
-        frontiers: the frontiers.
-        loops: the loops.
-        width: width in pixels.
-    """
+    """The drawings of frontiers and loops; none of what there is not."""
     drawn = [frontiers_svg(frontiers, width)] if frontiers else []
     return drawn + ([loops_svg(loops, width)] if loops else [])
 

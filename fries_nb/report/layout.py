@@ -131,15 +131,7 @@ _ARROW = 8.0
 def in_layers(
     sizes: Sequence[float], height: float, edges: Sequence[tuple[int, int]], rightward: bool, label: float = 0.0
 ) -> Placed:
-    """Place boxes on layers; the edges must be acyclic.
-
-    Args:
-        sizes: width of each box in pixels.
-        height: height of all boxes in pixels.
-        edges: pairs of indices of boxes.
-        rightward: whether layers follow each other to the right, or else downward.
-        label: width in pixels that is reserved for labels on edges; 0 for none.
-    """
+    """Place boxes on layers, with ``label`` pixels for labels on edges, which must be acyclic."""
     depth = _depths(len(sizes), edges)
     chains = _chains(depth, edges)
     links = [link for chain in chains for link in pairwise(chain)]
@@ -283,13 +275,7 @@ def loop_boxes(graph: Graph) -> tuple[LoopBox, ...]:
 
 
 def clusters(groups: Sequence[LoopBox], titles: Sequence[str], around: tuple[str, ...] = ()) -> str:
-    """DOT source of loops as nested clusters of nodes ``n<number>``.
-
-    Args:
-        groups: all loops.
-        titles: their titles, quoted for DOT.
-        around: only loops that are directly inside of these.
-    """
+    """DOT source of loops directly inside of ``around``, as nested clusters of nodes ``n<number>``."""
     source = ""
     for place, group in enumerate(groups):
         if group.around == around:
@@ -304,14 +290,7 @@ def clusters(groups: Sequence[LoopBox], titles: Sequence[str], around: tuple[str
 def arcs(
     feedback: Iterable[Ends], boxes: Sequence[Box], groups: Sequence[LoopBox], rightward: bool
 ) -> dict[Ends, EdgePath]:
-    """Feedback edges as arcs beyond the operators of their loops: below them, or else on their right.
-
-    Args:
-        feedback: the edges, by numbers of operators.
-        boxes: the operators' boxes.
-        groups: the loops.
-        rightward: whether streams flow to the right, or else downward.
-    """
+    """Feedback edges as arcs beyond the operators of their loops: below them, or else on their right."""
     found = {}
     for tail, head in feedback:
         group = min((one for one in groups if {tail, head} <= {*one.members}), key=lambda one: len(one.members))
@@ -328,13 +307,7 @@ def arcs(
 
 
 def boxes_around(groups: Sequence[LoopBox], boxes: Sequence[Box], ways: Iterable[EdgePath]) -> tuple[Box, ...]:
-    """The box of each loop, around its operators, inner loops, and those of these paths that begin in it.
-
-    Args:
-        groups: the loops.
-        boxes: the operators' boxes.
-        ways: the paths of feedback edges.
-    """
+    """The box of each loop, around its operators, inner loops, and those of these paths that begin in it."""
     arrows = list(ways)
     found: dict[str, Box] = {}
     for group in reversed(groups):
@@ -351,14 +324,7 @@ def boxes_around(groups: Sequence[LoopBox], boxes: Sequence[Box], ways: Iterable
 
 
 def with_loops(placed: Placed, feedback: Sequence[Ends], groups: Sequence[LoopBox], rightward: bool) -> Placed:
-    """A layout in layers with arcs for feedback edges, after its other edges, and boxes for loops; moved to fit.
-
-    Args:
-        placed: the layout without feedback edges.
-        feedback: the feedback edges.
-        groups: the loops.
-        rightward: whether streams flow to the right, or else downward.
-    """
+    """A layout in layers with arcs for feedback edges, after its other edges, and boxes for loops; moved to fit."""
     back = arcs(feedback, placed.boxes, groups, rightward)
     around = boxes_around(groups, placed.boxes, back.values())
     left, top = min([0.0, *(box.x for box in around)]), min([0.0, *(box.y for box in around)])
@@ -456,12 +422,9 @@ class _Drawing:
 
 
 def layout(graph: Graph, width: float = 900.0, labelled: bool = False) -> Layout:
-    """The layout of a graph; cached.
+    """The layout of a graph; cached. Streams flow to the right if that fits, else downward if that is narrower.
 
-    Args:
-        graph: the dataflow.
-        width: available width in pixels. Streams flow to the right if that fits, else downward if that is narrower.
-        labelled: whether to reserve space for labels of two short lines on the edges.
+    ``labelled`` reserves space for labels of two short lines on the edges.
     """
     sizes = tuple(map(node_width, graph.operators))
     number = {operator.name: index for index, operator in enumerate(graph.operators)}
@@ -555,12 +518,7 @@ def engines() -> list[tuple[str, Asked]]:
 
 
 def drawn(source: str, form: str) -> bytes | None:
-    """The output of the first Graphviz engine that succeeds; ``None`` if none does. Cached.
-
-    Args:
-        source: DOT source text.
-        form: Graphviz's name of the output format.
-    """
+    """The output of the first Graphviz engine that succeeds; ``None`` if none does. Cached."""
     with _IN_TURN:
         return _drawn(source, form, tuple(engines()))
 

@@ -72,25 +72,12 @@ _FIRST_EMOJI = "\U0001f000"
 
 
 def text_width(text: str, size: float, bold: bool = False) -> float:
-    """The width of a line in pixels, at most.
-
-    Args:
-        text: the line.
-        size: font size in pixels.
-        bold: whether it is bold.
-    """
+    """The width of a line in pixels, at most."""
     return sum(map(_em, text)) * size * (1.0 if bold else _REGULAR)
 
 
 def fitted(text: str, width: float, size: float, bold: bool = False) -> str:
-    """The text, cut to a width; an ellipsis stands for what is missing.
-
-    Args:
-        text: the line.
-        width: available width in pixels.
-        size: font size in pixels.
-        bold: whether it is bold.
-    """
+    """The text, cut to a width; an ellipsis stands for what is missing."""
     if text_width(text, size, bold) <= width:
         return text
     left = width - text_width(ELLIPSIS, size, bold)

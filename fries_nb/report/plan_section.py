@@ -76,17 +76,7 @@ def plan_svg(
     labels: Mapping[Ends, str] = {},
     width: float = 900.0,
 ) -> str:
-    """The dataflow with the roles of a plan, as SVG.
-
-    Args:
-        graph: the dataflow.
-        plan: the plan.
-        labels: edge to a label of one or two short lines.
-        width: available width in pixels.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """The dataflow with the roles of a plan, and labels of one or two short lines on edges."""
     shown = Shown.of(graph, plan)
     return dag_svg(graph, shown.states, labels, shown.titles, shown.marked, width)
 

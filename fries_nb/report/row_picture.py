@@ -51,17 +51,7 @@ class TextColumn:
 
 
 def rows_svg(title: str, columns: Sequence[TextColumn], rows: Sequence[Cells], width: float = 760.0) -> str:
-    """Draw a table.
-
-    Args:
-        title: its heading.
-        columns: its columns; the first one has the names of rows.
-        rows: the cells of each row.
-        width: width in pixels.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """Draw a table; its first column has the names of rows."""
     body, height = _beside(columns, rows, width) or _below(columns, rows, width)
     size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
     heading = f'<text class="title" x="{number(_PAD)}" y="{number(_TITLE - 8)}">{escaped(title)}</text>'

@@ -29,13 +29,7 @@ _ILLEGAL = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def themed(scope: str, light: Mapping[str, str], dark: Mapping[str, str]) -> str:
-    """CSS rules below the selector ``scope``.
-
-    Args:
-        scope: selector of the picture.
-        light: selector to declarations.
-        dark: the same for dark pages; overrides some of ``light``.
-    """
+    """CSS rules below a selector: from selectors to declarations, of which dark pages override some."""
 
     def rules(where: str, declared: Mapping[str, str]) -> str:
         return " ".join(f"{_within(where, selector)} {{ {said} }}" for selector, said in declared.items())

@@ -47,9 +47,9 @@ def _bundle(value: Any) -> dict[str, str]:
 
 
 def _report(path: str | PathLike[str], story: Any) -> str:
-    from fries_nb.report import write_run
+    from fries_nb.report import run_page, write_page
 
-    return write_run(path, story)
+    return write_page(path, run_page(story))
 
 
 use(Displays(_bundle, _report))

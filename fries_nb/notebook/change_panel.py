@@ -40,7 +40,7 @@ def change_row(change: Change) -> Sequence[str]:
     result = change.result(0)
     parts = (result.plan_ms, result.prepare_ms, result.commit_ms)
     # A change that did not take effect has no delay.
-    times = [milliseconds(one) if result.outcome == "done" else "" for one in (result.delay_ms, *parts)]
+    times = [milliseconds(ms) if result.outcome == "done" else "" for ms in (result.delay_ms, *parts)]
     return (*head, result.outcome.replace("_", " "), *times, change.origin)
 
 
@@ -64,7 +64,7 @@ def why_waits(moment: RunMoment, change: Change) -> str:
             return f"it waits for change {earlier.id} of {', '.join(sorted(earlier.plan.targets))}, which is under way"
     if not moment.topology.is_idle:
         return "it waits for the rescale that is under way"
-    if not any(one.processed for one in moment.last.operators.values()):
+    if not any(operator.processed for operator in moment.last.operators.values()):
         return "it waits for the first tuples, on which it is rehearsed"
     return "it is about to be prepared"
 

@@ -53,7 +53,8 @@ class ConstraintPanel(DrawnPanel):
         self.show(run.constraints(), run.buffer_history(), run.chain_history(), run.constraint_history())
 
     def __repr__(self) -> str:
-        return f"ConstraintPanel({'; '.join(f'{one.constraint.sequence} {in_figures(one)}' for one in self._facts)})"
+        states = (f"{state.constraint.sequence} {in_figures(state)}" for state in self._facts)
+        return f"ConstraintPanel({'; '.join(states)})"
 
 
 def _drawn(
@@ -61,7 +62,7 @@ def _drawn(
     judged: Sequence[ConstraintPoint], width: float,
 ) -> list[str]:  # fmt: skip
     """The drawings of the constraints and, if any was measured, that of output buffers over time."""
-    drawings = [constraint_svg(one, width) for one in states]
+    drawings = [constraint_svg(state, width) for state in states]
     if sizes and judged:
         drawings.append(buffers_svg(sizes, chains, judged[0].at_s, judged[-1].at_s, width))
     return drawings
@@ -85,10 +86,12 @@ class ProposalList(ipywidgets.VBox):
     def show(self, proposals: Sequence[Proposal]) -> None:
         """Show proposals; may be called from any thread."""
         # One that is proposed again after it was withdrawn is another one, though it may be equal.
-        shown = [(id(one), one.outcome) for one in proposals]
+        shown = [(id(proposal), proposal.outcome) for proposal in proposals]
         if shown != self._shown:
             self._shown, self._proposals = shown, tuple(proposals)  # kept, so that no id is used again
-            self._rows.children = [self._row(one) if one.outcome == OPEN else _accepted_row(one) for one in proposals]
+            self._rows.children = [
+                self._row(proposal) if proposal.outcome == OPEN else _accepted_row(proposal) for proposal in proposals
+            ]
 
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run; once it has ended, nothing is proposed."""

@@ -163,7 +163,7 @@ def unload(shell: InteractiveShell) -> None:
     ours = (
         FriesMagics, FriesQuestions, FriesConstraints, FriesProgress, FriesRescaling, FriesComparing, FriesDashboard
     )  # fmt: skip
-    shell.configurables[:] = [one for one in shell.configurables if not isinstance(one, ours)]
+    shell.configurables[:] = [part for part in shell.configurables if not isinstance(part, ours)]
     _shown_as(shell).pop(Run, None)
     _shown_by(shell).pop(Run, None)
     if shell.Completer is not None:

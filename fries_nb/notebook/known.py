@@ -220,7 +220,7 @@ class Registry:
         if name not in runs:
             begins = name.partition("=")[0].rstrip(":+")
             operators = [operator for run in self.live() for operator in run.graph.by_name]
-            meant = next((one for one in operators if one == begins or one.split(" ")[0] == begins), "")
+            meant = next((name for name in operators if name == begins or name.split(" ")[0] == begins), "")
             hint = f"; for a change of the operator: {quoted(meant)}=new_function" if meant else ""
             raise UsageError(unknown("run", shortened(name), runs) + hint)
         return runs[name]

@@ -151,8 +151,8 @@ class ProgressPanel(DrawnPanel):
 
     def __repr__(self) -> str:
         frontiers, loops = self._facts or ((), ())
-        rows = [" ".join(frontier_row(one)[:2]) for one in frontiers]
-        rows += [f"{one.name} {one.phase}, {one.rounds}" for one in loops]
+        rows = [" ".join(frontier_row(frontier)[:2]) for frontier in frontiers]
+        rows += [f"{loop.name} {loop.phase}, {loop.rounds}" for loop in loops]
         return f"ProgressPanel({'; '.join(rows)})"
 
 
@@ -240,7 +240,7 @@ def troubles(moment: RunMoment) -> dict[str, tuple[str, str]]:
     An operator that waits for a service inside its function is busy.
     """
     metrics = moment.flowing.operators
-    hurting = {name for name, one in metrics.items() if one.busy >= BUSY_SHARE and one.queued}
+    hurting = {name for name, measured in metrics.items() if measured.busy >= BUSY_SHARE and measured.queued}
     found = {name: ("busy", f"busy {share(metrics[name].busy)}") for name in hurting}
     found |= dict.fromkeys(() if moment.over else moment.run.paused, ("paused", "paused"))
     if moment.over and moment.run.failed_at:
@@ -250,15 +250,15 @@ def troubles(moment: RunMoment) -> dict[str, tuple[str, str]]:
 
 def _facts(functions: Mapping[str, RunningFunction], chains: Sequence[ChainedOperators]) -> dict[str, str]:
     """Operator to what it runs, and to the chain whose busy time is shown at it."""
-    facts = {name: _running_line(one) for name, one in functions.items()}
+    facts = {name: _running_line(running) for name, running in functions.items()}
     for name, chain in chain_texts(chains).items():
         facts[name] = "\n".join(filter(None, [facts.get(name, ""), f"busy as a whole: {chain}"]))
     return facts
 
 
-def _running_line(one: RunningFunction) -> str:
-    installed = f"change {one.version}" if one.version else "initial"
-    return f"runs {one.function} ({installed}) since {clock_time(one.since_s)}"
+def _running_line(running: RunningFunction) -> str:
+    installed = f"change {running.version}" if running.version else "initial"
+    return f"runs {running.function} ({installed}) since {clock_time(running.since_s)}"
 
 
 _NAMED = 3
@@ -290,14 +290,14 @@ class OperatorPanel(TableView):
             return
         chained, metrics, counts = chain_texts(chains), moment.flowing.operators, moment.topology.workers
         self.fill({
-            one.name: (
-                one.name,
-                _state(moment, one.name),
-                *_measured(metrics.get(one.name), chained.get(one.name, "")),
-                str(len(counts.get(one.name, ())) or one.workers),
-                *_running(functions.get(one.name)),
+            operator.name: (
+                operator.name,
+                _state(moment, operator.name),
+                *_measured(metrics.get(operator.name), chained.get(operator.name, "")),
+                str(len(counts.get(operator.name, ())) or operator.workers),
+                *_running(functions.get(operator.name)),
             )
-            for one in moment.run.graph.operators
+            for operator in moment.run.graph.operators
         })  # fmt: skip
         self._shown = shown  # not before, since an update that failed is made again
 
@@ -326,9 +326,9 @@ def chain_texts(chains: Iterable[ChainedOperators]) -> dict[str, str]:
     'chain A → ... → D'
     """
     texts: dict[str, str] = {}
-    for one in chains:
-        names = one.operators if len(one.operators) <= _NAMED else (one.operators[0], "...", one.operators[-1])
-        texts |= dict.fromkeys(one.operators, f"chain {' → '.join(map(shortened, names))}")
+    for chain in chains:
+        names = chain.operators if len(chain.operators) <= _NAMED else (chain.operators[0], "...", chain.operators[-1])
+        texts |= dict.fromkeys(chain.operators, f"chain {' → '.join(map(shortened, names))}")
     return texts
 
 

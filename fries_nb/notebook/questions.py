@@ -245,7 +245,7 @@ class FriesConstraints(Magics):
             return of_constraints(run.graph.name, run.constraints(), self._then(run))
         flow = self._known.flow(name)
         states = {
-            one: ConstraintState(one, _UNJUDGED, "the dataflow has not run with it") for one in flow.constraints()
+            limit: ConstraintState(limit, _UNJUDGED, "the dataflow has not run with it") for limit in flow.constraints()
         }
         ended = [run for run in self._known.runs() if run.graph.name == flow.name]
         states |= {state.constraint: state for run in ended for state in run.constraints()}

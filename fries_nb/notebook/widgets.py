@@ -93,7 +93,8 @@ class DagView(anywidget.AnyWidget):
     def show_metrics(self, snapshot: MetricsSnapshot) -> None:
         """Show rates and queue lengths at the edges, and how busy and how back-pressured each operator is."""
         flows = self._flow_labels.of(snapshot)
-        loads = {name: [_stepped(one.busy), _stepped(one.blocked)] for name, one in snapshot.operators.items()}
+        measured = snapshot.operators.items()
+        loads = {name: [_stepped(operator.busy), _stepped(operator.blocked)] for name, operator in measured}
         with self._one_at_a_time, self.hold_sync():
             self._flows = flows
             self.labels = {self._edges[ends]: label for ends, label in flows.items()}
@@ -138,10 +139,8 @@ class DagView(anywidget.AnyWidget):
 
     def _told(self, shown: Shown) -> dict[str, str]:
         return {
-            one.name: "\n".join(
-                filter(None, [operator_title(one), self._facts.get(one.name, ""), shown.titles.get(one.name, "")])
-            )
-            for one in self._graph.operators
+            name: "\n".join(filter(None, [operator_title(operator), self._facts.get(name), shown.titles.get(name)]))
+            for name, operator in self._graph.by_name.items()
         }
 
     def _answer(self, _: object, content: Any, __: object) -> None:
@@ -155,7 +154,7 @@ class DagView(anywidget.AnyWidget):
             case {"event": "select", "operator": str(name), "chosen": True} if name in self._graph:
                 self.selected = [*self.selected, name] if name not in self.selected else self.selected
             case {"event": "select", "operator": str(name), "chosen": False}:
-                self.selected = [one for one in self.selected if one != name]
+                self.selected = [other for other in self.selected if other != name]
 
     def __repr__(self) -> str:
         states = "; ".join(f"{name}: {words}" for name, words in self._shown.states.items())

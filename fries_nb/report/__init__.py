@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from fries_nb.deprecations import renamed
 from fries_nb.report.comparison import SETTLED_MS, Comparison, ComparisonRow, SchedulerTrial, comparison_page
 from fries_nb.report.page import writable, write_page
-from fries_nb.report.runs import display, run_page, write_run
+from fries_nb.report.runs import display, run_page
 
 __all__ = [
     "SETTLED_MS", "Comparison", "ComparisonRow", "SchedulerTrial", "comparison_page", "display", "run_page", "writable",
-    "write_page", "write_run",
+    "write_page",
 ]  # fmt: skip
 
 

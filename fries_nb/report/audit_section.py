@@ -49,7 +49,7 @@ from fries_nb.words import counted
 
 def example_parts(graph: Graph, example: CounterExample) -> Markup:
     """The counter-example as frames: one for each event, and one with what the tuple met and the precedence cycle."""
-    moments = _moments(example)
+    moments = list(_moments(example))
     met, cycle = end_svgs(graph, example)
     pictures = in_one_style([*(example_svg(graph, example, number) for number, _ in moments), met])
     lines = [*(words for _, words in moments), conclusion(example)]
@@ -91,12 +91,8 @@ def conclusion(example: CounterExample) -> str:
     )
 
 
-def _moments(example: CounterExample) -> list[tuple[int, str]]:
+def _moments(example: CounterExample) -> Iterator[tuple[int, str]]:
     """The number of steps up to each frame, and its words; operators that a tuple merely passes share a frame."""
-    return list(_grouped(example))
-
-
-def _grouped(example: CounterExample) -> Iterator[tuple[int, str]]:
     steps = list(enumerate(example.steps, start=1))
     for _, group in groupby(steps, key=lambda step: (step[1].kind, step[1].copy) if _is_pass(step[1]) else step[0]):
         members = list(group)
@@ -171,7 +167,7 @@ def sentence(verdict: Verdict) -> str:
         return f"Serializable: {counted(verdict.transactions, 'source tuple')}{of_changes} judged, none mixed."
     if verdict.stale:
         return f"Not serializable: a switch was recorded at {counted(len(verdict.stale), 'worker')} and had no effect."
-    if astray := {one.transaction for one in (*verdict.lost, *verdict.doubled)}:
+    if astray := {lost.transaction for lost in (*verdict.lost, *verdict.doubled)}:
         return f"Not serializable: tuples derived from {counted(len(astray), 'source tuple')} were lost or duplicated."
     if not verdict.mixed:
         return "Not serializable: no tuple mixed versions of one change, but tuples met changes in different orders."
@@ -187,13 +183,13 @@ def others(verdict: Verdict) -> list[str]:
     ['row 7 of split 0 of source 0: FM emitted 1 for MC, which took 0']
     """
     found = [
-        f"{one.operator}[{one.worker}] recorded the switch to {one.update or 'nothing'} and ran {one.tuples:,} tuples "
-        f"with {f'the function of {one.ran}' if one.ran else 'its first function'}"
-        for one in verdict.stale
+        f"{stale.operator}[{stale.worker}] recorded the switch to {stale.update or 'nothing'} and ran {stale.tuples:,} "
+        f"tuples with {f'the function of {stale.ran}' if stale.ran else 'its first function'}"
+        for stale in verdict.stale
     ]
     found += [
-        f"{described(one.transaction, verdict)}: {one.account}"
-        for one in (*verdict.lost, *verdict.doubled)[:MOST_EXAMPLES]
+        f"{described(lost.transaction, verdict)}: {lost.account}"
+        for lost in (*verdict.lost, *verdict.doubled)[:MOST_EXAMPLES]
     ]
     return found[:MOST_EXAMPLES]
 

@@ -159,8 +159,8 @@ def _place(value: Any) -> tuple[str, int] | None:
     if isinstance(code, CodeType):
         return code.co_filename, code.co_firstlineno - 1
     kind = value if isinstance(value, type) else type(value)
-    codes = [inner for one in vars(kind).values() if (inner := _code_of(one)) is not None]
-    for code in sorted(codes, key=lambda one: one.co_firstlineno):
+    codes = [inner for member in vars(kind).values() if (inner := _code_of(member)) is not None]
+    for code in sorted(codes, key=lambda code: code.co_firstlineno):
         lines = linecache.getlines(code.co_filename)[: code.co_firstlineno]
         head = re.compile(rf"\s*class {re.escape(kind.__name__)}\b")
         first = next((index for index in reversed(range(len(lines))) if head.match(lines[index])), None)
@@ -191,14 +191,14 @@ def _attributes(value: Any) -> Mapping[str, Any] | None:
     if isinstance(value, functools.partial):
         return {"args": value.args, "keywords": value.keywords}
     if isinstance(value, (BatchFunction, WindowFunction)):
-        own = {name: one for name, one in vars(value).items() if name != "function" and not name.startswith("_")}
+        own = {name: given for name, given in vars(value).items() if name != "function" and not name.startswith("_")}
         return own | dict(_attributes(value.function) or {})
     if inspect.isroutine(value) or isinstance(value, type):
         return None
     slots = (name for kind in type(value).__mro__ for name in _names(kind.__dict__.get("__slots__", ())))
     found = {name: getattr(value, name) for name in slots if not name.startswith("_") and hasattr(value, name)}
     own = getattr(value, "__dict__", {})
-    return found | {name: one for name, one in own.items() if not name.startswith("_")}
+    return found | {name: given for name, given in own.items() if not name.startswith("_")}
 
 
 def _names(slots: str | Sequence[str]) -> tuple[str, ...]:
@@ -355,5 +355,5 @@ def step_svg(graph: Graph, step: ReplayStep) -> str:
 def _part(graph: Graph, steps: Iterable[ReplayStep]) -> Graph:
     """The operators at which something happens, and the edges between them."""
     names = {name for step in steps for name in [*step.states, *(end for ends in step.edges for end in ends)]}
-    operators = tuple(one for one in graph.operators if one.name in names)
+    operators = tuple(operator for operator in graph.operators if operator.name in names)
     return Graph(graph.name, operators, tuple(edge for edge in graph.edges if {edge.source, edge.to} <= names))

@@ -116,11 +116,11 @@ class BarColumns:
     @staticmethod
     def of(state: ConstraintState, width: float) -> BarColumns:
         """The columns for a state in a drawing of this width."""
-        names = [one.element for one in state.elements] + ["sequence"]
+        names = [latency.element for latency in state.elements] + ["sequence"]
         labels = min(_LABELS, width * 0.3, max(text_width(name, _SIZE, bold=True) for name in names) + 22)
         latencies = [sum(part.mean_ms for part in state.parts), state.worst_ms or 0.0]
         limit_ms = state.constraint.latency_ms
-        values = [one for one in latencies if math.isfinite(one)]
+        values = [latency for latency in latencies if math.isfinite(latency)]
         if len(values) < len(latencies) or limit_ms <= _FAR * max(values):
             values.append(limit_ms * 1.2)  # room for what is beyond
         bars = Scale.of(values, _PAD + labels, width - _PAD - 2 * _FIGURES - 8, logarithmic=False)

@@ -42,9 +42,9 @@ _WIDTH = 900.0
 def met_svg(graph: Graph, met: Iterable[Met], changes: Collection[str]) -> str:
     """The dataflow with the versions, of these changes, of operators that a transaction met."""
     passed: dict[str, dict[str, list[str]]] = {}
-    for one in met:
-        versions = passed.setdefault(one.operator, {})
-        for version, ids in (("old", one.before), ("new", one.after)):
+    for passing in met:
+        versions = passed.setdefault(passing.operator, {})
+        for version, ids in (("old", passing.before), ("new", passing.after)):
             for change in (change for change in ids if change in changes):
                 versions.setdefault(change, []).append(version)
     titles = {
@@ -99,7 +99,7 @@ def _part(graph: Graph, example: CounterExample) -> Graph:
     """The operators and edges on the ways of a counter-example."""
     ends = {pair for way in example.ways for pair in pairwise(way)}
     names = {name for way in example.ways for name in way}
-    operators = tuple(one for one in graph.operators if one.name in names)
+    operators = tuple(operator for operator in graph.operators if operator.name in names)
     return Graph(graph.name, operators, tuple(edge for edge in graph.edges if (edge.source, edge.to) in ends))
 
 
@@ -152,7 +152,7 @@ class CycleNode:
 def cycle_svg(nodes: Sequence[CycleNode], at: Sequence[str]) -> str:
     """Draw a cycle: each node must precede the next, the last one the first, each at an operator of ``at``."""
     labels = [f"at {shortened(name)}" for name in at]
-    box = max(max(_LETTER * len(one.name), _SMALL * len(_note(one))) for one in nodes) + 32
+    box = max(max(_LETTER * len(node.name), _SMALL * len(_note(node))) for node in nodes) + 32
     beside = max(map(len, labels)) * _LETTER
     columns = (len(nodes) + 1) // 2
     left = _MARGIN + max(0.0, _SIDE + 8 + beside - box / 2)
@@ -166,7 +166,7 @@ def cycle_svg(nodes: Sequence[CycleNode], at: Sequence[str]) -> str:
     width, height = centres[columns - 1][0] + left + box / 2, centres[-1][1] + _HEIGHT / 2 + 14 + _MARGIN
     steps = [(place, (place + 1) % len(nodes)) for place in range(len(nodes))]
     arrows = "".join(_arrow(centres[one], centres[to], box, labels[one], len(nodes) == 2) for one, to in steps)
-    drawn = "".join(_box(one, centre, box) for one, centre in zip(nodes, centres, strict=True))
+    drawn = "".join(_box(node, centre, box) for node, centre in zip(nodes, centres, strict=True))
     said = ", ".join(f"{nodes[one].name} precedes {nodes[to].name} {labels[one]}" for one, to in steps)
     size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
     return (

@@ -252,8 +252,8 @@ def draw(
         for index, ends in enumerate((edge.source, edge.to) for edge in graph.edges)
     )  # fmt: skip
     nodes = "".join(
-        _node(one, placed.boxes[one.name], states.get(one.name, ""), titles.get(one.name, ""), facts.get(one.name, ""))
-        for one in graph.operators
+        _node(operator, placed.boxes[name], states.get(name, ""), titles.get(name, ""), facts.get(name, ""))
+        for name, operator in graph.by_name.items()
     )
     name = escaped(f"Dataflow {graph.name}: {len(graph.operators)} operators")
     size = f"{number(total)} {number(height + key_height)}"

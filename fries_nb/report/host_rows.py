@@ -150,9 +150,9 @@ def hosts_svg(
         y += 8
         parts.append(_text("name", _PAD, y + 12, fitted(f"bins of {name}", width - 2 * _PAD, 11.5, bold=True)))
         y += _LINE
-        for label, one in shown:
-            if name in one.tables:
-                parts.append(_strip(one, name, label, columns, y))
+        for label, topology in shown:
+            if name in topology.tables:
+                parts.append(_strip(topology, name, label, columns, y))
                 y += _STRIP + 5
     if len(status.tables) > _MOST:
         parts.append(_text("more", _PAD, y + _LINE, counted(len(status.tables) - _MOST, "more keyed operator")))
@@ -283,7 +283,7 @@ def loop_row(loop: LoopState) -> tuple[str, ...]:
 
 def frontiers_svg(frontiers: Sequence[OperatorFrontier], width: float = 760.0) -> str:
     """Draw the frontiers of operators."""
-    rows = [frontier_row(one) for one in frontiers[:_MOST_TIMES]]
+    rows = [*map(frontier_row, frontiers[:_MOST_TIMES])]
     if (more := len(frontiers) - _MOST_TIMES) > 0:
         rows.append((f"{more:,} more", "", "%fries_frontier shows all"))
     return rows_svg(FRONTIER_TITLE, FRONTIER_COLUMNS, rows, width)
@@ -291,7 +291,7 @@ def frontiers_svg(frontiers: Sequence[OperatorFrontier], width: float = 760.0) -
 
 def loops_svg(loops: Sequence[LoopState], width: float = 760.0) -> str:
     """Draw the states of loops."""
-    return rows_svg(LOOP_TITLE, LOOP_COLUMNS, [loop_row(one) for one in loops], width)
+    return rows_svg(LOOP_TITLE, LOOP_COLUMNS, [*map(loop_row, loops)], width)
 
 
 def progress_svgs(

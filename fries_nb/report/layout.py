@@ -267,8 +267,8 @@ def loop_boxes(graph: Graph) -> tuple[LoopBox, ...]:
     heads = [operator for operator in graph.operators if operator.traits.heads_loop]
     return tuple(
         LoopBox(head.name, head.within.loops[:-1], tuple(
-            number for number, one in enumerate(graph.operators)
-            if one.within == head.within or one.within.is_inner_of(head.within)
+            number for number, operator in enumerate(graph.operators)
+            if operator.within == head.within or operator.within.is_inner_of(head.within)
         ))
         for head in sorted(heads, key=lambda head: head.within.level)
     )  # fmt: skip
@@ -293,7 +293,7 @@ def arcs(
     """Feedback edges as arcs beyond the operators of their loops: below them, or else on their right."""
     found = {}
     for tail, head in feedback:
-        group = min((one for one in groups if {tail, head} <= {*one.members}), key=lambda one: len(one.members))
+        group = min((loop for loop in groups if {tail, head} <= {*loop.members}), key=lambda loop: len(loop.members))
         far = max(_end(boxes[number], rightward) for number in group.members) + _BEYOND * (1 + _inner(groups, group))
         (start, near), (end, close) = (
             (_middle(boxes[number], rightward), _end(boxes[number], rightward)) for number in (tail, head)
@@ -311,11 +311,11 @@ def boxes_around(groups: Sequence[LoopBox], boxes: Sequence[Box], ways: Iterable
     arrows = list(ways)
     found: dict[str, Box] = {}
     for group in reversed(groups):
-        inner = [found[one.name] for one in groups if one.around == (*group.around, group.name)]
+        inner = [found[loop.name] for loop in groups if loop.around == (*group.around, group.name)]
         members = [boxes[number] for number in group.members]
         own = [way for way in arrows if _touches(way, members)]
-        spots = [(one.x, one.y) for one in (*members, *inner)]
-        spots += [(one.x + one.width, one.y + one.height) for one in (*members, *inner)]
+        spots = [(box.x, box.y) for box in (*members, *inner)]
+        spots += [(box.x + box.width, box.y + box.height) for box in (*members, *inner)]
         spots += [way.middle for way in own]
         xs, ys = [x for x, _ in spots], [y for _, y in spots]
         left, top = min(xs) - _PADDING, min(ys) - _PADDING - _TITLE
@@ -348,8 +348,9 @@ def loop_title(name: str, rounds: Mapping[str, str]) -> str:
 
 def _inner(groups: Sequence[LoopBox], group: LoopBox) -> int:
     """How deep loops are nested inside of one; the arcs of outer loops are further out."""
-    depths = [len(one.around) for one in groups if one.around[: len(group.around) + 1] == (*group.around, group.name)]
-    return max(depths, default=len(group.around)) - len(group.around)
+    depth = len(group.around)
+    depths = [len(loop.around) for loop in groups if loop.around[: depth + 1] == (*group.around, group.name)]
+    return max(depths, default=depth) - depth
 
 
 def _touches(way: EdgePath, members: Sequence[Box]) -> bool:
@@ -576,7 +577,7 @@ def _read(answer: dict[str, Any], drawing: _Drawing) -> Placed:
 
     objects = answer.get("objects", ())
     centres = {node["name"]: point(node["pos"]) for node in objects if "pos" in node}
-    around = {one["name"]: one["bb"] for one in objects if "bb" in one}
+    around = {cluster["name"]: cluster["bb"] for cluster in objects if "bb" in cluster}
     boxes = tuple(
         Box(x - size / 2, y - NODE_HEIGHT / 2, size, NODE_HEIGHT)
         for size, (x, y) in ((size, centres[f"n{index}"]) for index, size in enumerate(drawing.sizes))

@@ -89,7 +89,7 @@ def roles(plan: Plan) -> dict[str, str]:
         "head": {send.operator for send in sends},
         "mcs": {name for send in sends for name in send.scope},
     }
-    pruned = {one.operator for one in plan.covering.pruning if one.pruned}
+    pruned = {decision.operator for decision in plan.covering.pruning if decision.pruned}
     # A pruned operator inside a component is passed by a marker from upstream; epoch markers ignore pruning.
     covered = {name for component in plan.covering.components for name in component.operators}
     members["pruned"] = pruned if members["mcs"] <= covered else pruned - members["mcs"]
@@ -135,7 +135,7 @@ def in_words(graph: Graph, plan: Plan) -> list[str]:
 def _decisions(graph: Graph, plan: Plan) -> list[str]:
     """The reason of each pruning decision, with the ways of tuples that show it."""
     shown = plan.covering.pruning[:_SHOWN]
-    found = {name: f": {one.in_words}" for name, one in witnesses(graph, plan.targets, shown).items()}
+    found = {name: f": {witness.in_words}" for name, witness in witnesses(graph, plan.targets, shown).items()}
     lines = [decision.reason + found.get(decision.operator, "") for decision in shown]
     more = len(plan.covering.pruning) - _SHOWN
     return [*lines, f"... and {counted(more, 'more one-to-many operator')}"] if more > 0 else lines

@@ -114,5 +114,5 @@ def _below(columns: Sequence[TextColumn], rows: Sequence[Cells], width: float) -
 def _paragraphs(columns: Sequence[TextColumn], row: Cells) -> list[str]:
     texts = [cell if not column.number else "" for column, cell in zip(columns, row, strict=True)]
     numbers = [cell if column.number else "" for column, cell in zip(columns, row, strict=True)]
-    together = [one.replace(" ", _UNBROKEN) for one in _named(columns, numbers)]
+    together = [text.replace(" ", _UNBROKEN) for text in _named(columns, numbers)]
     return [row[0], *_named(columns, texts), f"{_UNBROKEN}· ".join(together)]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import singledispatch
-from os import PathLike
 
 from markupsafe import Markup
 
@@ -22,7 +21,7 @@ from fries_nb.report.constraint_bars import CAUSES, buffers_svg, bytes_text, con
 from fries_nb.report.host_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, before_now, frontier_row, hosts_svg, loop_row
 from fries_nb.report.latency import bands_of, latency_svg
 from fries_nb.report.markup import stacked
-from fries_nb.report.page import rendered, setting_words, write_page
+from fries_nb.report.page import rendered, setting_words
 from fries_nb.report.plan_section import dag_parts, in_words, plan_drawing, plan_parts
 from fries_nb.report.row_picture import TextColumn
 from fries_nb.running.change_replay import ChangeReplay
@@ -46,15 +45,6 @@ _FRONTIERS, _LOOPS = (
     for columns in (FRONTIER_COLUMNS, LOOP_COLUMNS)
 )
 _STATES = {"finished": "has finished", "stopped": "was stopped", "failed": "has failed"}
-
-
-def write_run(path: str | PathLike[str], story: Story) -> str:
-    """Write the report to a file and return its path.
-
-    Raises:
-        RunError: the file cannot be written.
-    """
-    return write_page(path, run_page(story))
 
 
 def run_page(story: Story) -> str:

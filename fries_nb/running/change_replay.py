@@ -1,22 +1,4 @@
-"""The replay of a change as a value, which notebooks and reports draw: its steps, one at a time.
-
->>> from fries_nb.controller.events import WorkerOutcome
->>> from fries_nb.dataflow.graph import Edge, Operator
->>> from fries_nb.protocol.messages import WorkerId
->>> from fries_nb.planning.schedulers import schedule
->>> graph = Graph("f", tuple(map(Operator, ("S", "FM", "MC"))), (Edge("S", "FM"), Edge("FM", "MC")))
->>> workers = {WorkerId(name, 0): WorkerOutcome(1.5) for name in ("FM", "MC")}
->>> result = ChangeResult("u1", "fries", "done", "", "", 0.0, 1.0, 0.9, 1.5, 0.0, (("FM", "MC"),), workers)
->>> replay = ChangeReplay.of(graph, schedule("fries", graph, ["FM", "MC"]), result)
->>> replay
-1. The message leaves the controller for FM, past all queued tuples.
-2. FM takes it between two tuples; FM switches 1.5 ms after the request, 0 tuples with the old function meanwhile.
-3. The marker from FM reaches MC; MC switches 1.5 ms after the request, 0 tuples with the old function meanwhile.
-4. Done 1.5 ms after the request.
->>> replay._repr_html_().count("<svg")
-4
-
-The steps of a change that has ended: messages, switches, and the way of the marker, in words.
+"""The replay of a change that has ended, as a value, which notebooks and reports draw: its steps, one at a time.
 
 Steps are in the order of the switches' measured times, as far as the dataflow allows; where nothing is measured, they
 follow the dataflow. A time is that of a worker's answer at the controller. What a step says is what its scheduler does:
@@ -30,12 +12,14 @@ the dataflow first, ``restart`` takes a checkpoint, and ``naive`` sends no marke
 >>> graph = Graph("f", tuple(map(Operator, ("S", "FM", "MC"))), (Edge("S", "FM"), Edge("FM", "MC")))
 >>> workers = {WorkerId("FM", 0): WorkerOutcome(1.2, 3), WorkerId("MC", 0): WorkerOutcome(1.9, 12)}
 >>> result = ChangeResult("u1", "fries", "done", "", "", 0.2, 1.0, 0.9, 2.1, 0.0, (("FM", "MC"),), workers)
->>> for step in replay_steps(graph, schedule("fries", graph, ["FM", "MC"]), result):
-...     print(step.words)
-The message leaves the controller for FM, past all queued tuples.
-FM takes it between two tuples; FM switches 1.4 ms after the request, 3 tuples with the old function meanwhile.
-The marker from FM reaches MC; MC switches 2.1 ms after the request, 12 tuples with the old function meanwhile.
-Done 2.1 ms after the request.
+>>> replay = ChangeReplay.of(graph, schedule("fries", graph, ["FM", "MC"]), result)
+>>> replay
+1. The message leaves the controller for FM, past all queued tuples.
+2. FM takes it between two tuples; FM switches 1.4 ms after the request, 3 tuples with the old function meanwhile.
+3. The marker from FM reaches MC; MC switches 2.1 ms after the request, 12 tuples with the old function meanwhile.
+4. Done 2.1 ms after the request.
+>>> replay._repr_html_().count("<svg")
+4
 """
 
 from __future__ import annotations
@@ -107,19 +91,12 @@ class ReplayStep:
 
 
 def replay_steps(graph: Graph, plan: Plan, result: ChangeResult, counts: Counts = NO_COUNTS) -> tuple[ReplayStep, ...]:
-    """The steps of a change.
+    """The steps of a change, with the operations of targets in the trace, where there is one.
 
     If the change is done, each target whose workers had not ended switches in exactly one step, every edge in the scope
     of a marker is travelled once, and no target goes back to its old function.
 
-    Args:
-        graph: the dataflow.
-        plan: the plan of the change.
-        result: its result.
-        counts: operations of targets in the trace, where there is one.
-
-    Returns:
-        The steps; the last one tells the outcome. A change that was aborted, or failed, has no other.
+    The last step tells the outcome. A change that was aborted, or failed, has no other.
     """
     return tuple(_Replay(graph, plan, result, counts).steps())
 
@@ -185,8 +162,8 @@ class _Replay:
         """An operator takes the message, or the marker has come on all of its inputs."""
         [name] = step.operators
         switches = step.does in (StageAction.SWITCH, StageAction.TAG) and name in self.versions
-        workers = {worker.index: one for worker, one in self._workers().items() if worker.operator == name}
-        if switches and not all(one.ended for one in workers.values()):
+        workers = {worker.index: outcome for worker, outcome in self._workers().items() if worker.operator == name}
+        if switches and not all(outcome.ended for outcome in workers.values()):
             self._switch([name])
             switch = _switch_words(name, step.does, workers.values(), self._since, self.counts.get(name))
             words = f"{_arrival(step)}; {switch}."
@@ -371,15 +348,9 @@ class ChangeReplay(Displayed):
 
 
 def operations_around(records: Iterable[Record], change: str) -> Counts:
-    """The data operations of a trace before and after the switch to a change.
+    """Of each operator the data operations of its workers that switched to a change, before and after their switch.
 
-    Args:
-        records: the records, those of each worker in order.
-        change: id of the change.
-
-    Returns:
-        Operator to the number of operations of its workers that switched, before and after their switch. Operators with
-        a worker that switched to it twice, as after a recovery, are omitted.
+    Operators with a worker that switched to it twice, as after a recovery, are omitted.
     """
     counts: dict[tuple[str, int], list[int]] = {}
     switches: dict[tuple[str, int], int] = {}

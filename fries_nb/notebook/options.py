@@ -170,12 +170,7 @@ _OPTION = re.compile(r"--[A-Za-z][\w-]*|-[A-Za-z](?=\s|$)")
 
 @dataclass(frozen=True)
 class AssignmentLine:
-    """A line, split into options and assignments.
-
-    Attributes:
-        options: the options, as a line without the assignments.
-        expressions: operator name to the Python expression of its new function, in the order of the line.
-    """
+    """A line, split into its options, and the expression of each operator's new function in the order of the line."""
 
     options: str
     expressions: dict[str, str] = field(default_factory=dict)

@@ -33,13 +33,7 @@ _LINES = 10
 
 @dataclass(frozen=True, repr=False)
 class Summary:
-    """The result of a cell, and the next step.
-
-    Attributes:
-        text: the result.
-        then: commands that are likely next; may be empty.
-        rich: other representations of the result, by MIME type.
-    """
+    """The result of a cell as text and by MIME type, and the commands that are likely next, if any."""
 
     text: str
     then: str = ""

@@ -56,7 +56,7 @@ from fries_nb.report.dag import STATES, draw
 from fries_nb.report.layout import layout
 from fries_nb.report.markup import in_one_style
 from fries_nb.report.page import part
-from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, SKY, escaped, number, themed
+from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, SKY, escaped, number, picture, themed
 from fries_nb.running.change_replay import ChangeReplay, ReplayStep
 from fries_nb.words import counted, milliseconds
 
@@ -272,13 +272,7 @@ def delay_svg(result: ChangeResult, width: float) -> str:
     end = "to the last switch" if result.outcome == "done" else f"until it was {result.outcome.replace('_', ' ')}"
     heard = f"{result.change}: {milliseconds(sum(parts.values()))} from the request {end}; {', '.join(said.values())}"
     key, height = _key(said, width)
-    size = f"{number(width)} {number(height)}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-delay-svg" viewBox="0 0 {size}" '
-        f'width="{number(width)}" height="{number(height)}" role="img" aria-label="{escaped(heard)}">'
-        f'<style>{_CSS}</style><rect class="paper" width="100%" height="100%" rx="6"/>{_bar(parts, said, width)}{key}'
-        "</svg>"
-    )
+    return picture("delay", (width, height), heard, _CSS, _bar(parts, said, width), key)
 
 
 def time_parts(result: ChangeResult) -> Markup:

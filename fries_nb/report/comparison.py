@@ -75,12 +75,9 @@ _CSS = themed(".fries-overlay-svg", _LIGHT, _DARK)
 
 @dataclass(frozen=True)
 class OverlaidCurve:
-    """The 99th percentile of the latency of one run.
+    """The 99th percentile of a run's latency, NaN where nothing came out, and when its change was done, if it was.
 
-    Attributes:
-        name: its name in the legend.
-        points: seconds from the request, and milliseconds, which are NaN where nothing came out.
-        done_s: seconds from the request until the change was done; ``None`` if it was not.
+    Times are in seconds from the request, latencies in milliseconds.
     """
 
     name: str
@@ -108,12 +105,7 @@ def overlay_svg(curves: Sequence[OverlaidCurve], width: float = 760.0) -> str:
     request = f'<line class="request" x1="{zero}" x2="{zero}" y1="{number(_TOP)}" y2="{number(bottom)}"/>'
     axes = grid(up, across, "p99 latency, ms", _TOP + _UPPER / 2) + time_axis(across, bottom, " from the request")
     spoken = f"p99 latency around the change; {'; '.join(map(_in_words, curves))}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-overlay-svg" viewBox="0 0 {number(width)} '
-        f'{number(bottom + _BELOW)}" width="{number(width)}" height="{number(bottom + _BELOW)}" role="img" '
-        f'aria-label="{escaped(spoken)}"><style>{_CSS}</style><rect class="paper" width="100%" height="100%" rx="6"/>'
-        f"{key}{axes}{request}{drawn}</svg>"
-    )
+    return theme.picture("overlay", (width, bottom + _BELOW), spoken, _CSS, key, axes, request, drawn)
 
 
 def _in_words(curve: OverlaidCurve) -> str:

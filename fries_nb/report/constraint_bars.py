@@ -101,13 +101,7 @@ _CSS = themed(".fries-constraint-svg", _LIGHT, _DARK)
 
 @dataclass(frozen=True)
 class BarColumns:
-    """The columns of a drawing: names of elements, bars to scale, mean and worst in figures.
-
-    Attributes:
-        bars: maps milliseconds to pixels.
-        labels: width in pixels of the column of names.
-        width: width of the drawing.
-    """
+    """The columns of a drawing: names of elements, bars to scale, mean and worst in figures."""
 
     bars: Scale
     labels: float
@@ -135,12 +129,7 @@ def constraint_svg(state: ConstraintState, width: float = 760.0) -> str:
     """Draw a constraint and the latency of its sequence by element and cause; words if nothing was measured."""
     head, top = _head(state, width)
     bars, height = _bars(state, BarColumns.of(state, width), top) if state.elements else ("", top)
-    size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-constraint-svg" {size} role="img" '
-        f'aria-label="{escaped(_read_aloud(state))}"><style>{_CSS}</style>'
-        f'<rect class="paper" width="100%" height="100%" rx="6"/>{head}{bars}</svg>'
-    )
+    return theme.picture("constraint", (width, height), _read_aloud(state), _CSS, head, bars)
 
 
 def in_figures(state: ConstraintState) -> str:
@@ -358,12 +347,7 @@ Step = tuple[float, int, int]
 
 @dataclass(frozen=True)
 class SizeLine:
-    """The buffers of an edge over time.
-
-    Attributes:
-        edge: the edge as text.
-        steps: its sizes at each change and at the end.
-    """
+    """The sizes of the buffers of an edge, at each change and at the end."""
 
     edge: str
     steps: tuple[Step, ...]
@@ -407,15 +391,11 @@ def buffers_svg(
     up = Scale(_TICKS[0][0] * 0.8, _TICKS[-1][0] * 1.15, top + _HEIGHT, top, True, _TICKS)
     drawn = "".join(_line(place, line, began_s, across, up) for place, line in enumerate(lines))
     height = top + _HEIGHT + _BELOW
-    size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
     told = "; ".join([line.label for line in lines] + [_said(change) for change in chains[-1:]])
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-buffers-svg" {size} role="img" '
-        f'aria-label="{escaped(f"Sizes of output buffers over time, now {told}")}"><style>{_step_CSS}</style>'
-        f'<rect class="paper" width="100%" height="100%" rx="6"/>'
-        f'<text class="title" x="16" y="24">Output buffers over time</text>{key}'
-        f"{_axes(across, up)}{_chains(chains, began_s, across, up)}{drawn}</svg>"
-    )
+    heard = f"Sizes of output buffers over time, now {told}"
+    title = '<text class="title" x="16" y="24">Output buffers over time</text>'
+    axes, events = _axes(across, up), _chains(chains, began_s, across, up)
+    return theme.picture("buffers", (width, height), heard, _step_CSS, title, key, axes, events, drawn)
 
 
 def _step_key(labels: Sequence[str], width: float) -> tuple[str, float]:

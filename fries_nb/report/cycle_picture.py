@@ -31,7 +31,7 @@ from fries_nb.planning.counter_example import CounterExample, ExampleStep, StepK
 from fries_nb.report import theme
 from fries_nb.report.dag import STATES, Ends, draw
 from fries_nb.report.layout import Spot, layout, shortened
-from fries_nb.report.theme import FONT, escaped, number, themed
+from fries_nb.report.theme import FONT, escaped, number, picture, themed
 
 COPIES = ("t1", "t1.1", "t1.2")
 """Names of the source tuple of a counter-example, and of the two tuples that were made of it."""
@@ -168,12 +168,7 @@ def cycle_svg(nodes: Sequence[CycleNode], at: Sequence[str]) -> str:
     arrows = "".join(_arrow(centres[one], centres[to], box, labels[one], len(nodes) == 2) for one, to in steps)
     drawn = "".join(_box(node, centre, box) for node, centre in zip(nodes, centres, strict=True))
     said = ", ".join(f"{nodes[one].name} precedes {nodes[to].name} {labels[one]}" for one, to in steps)
-    size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-cycle-svg" {size} role="img" '
-        f'aria-label="{escaped(said)}"><style>{_CSS}</style>'
-        f'<rect class="paper" width="100%" height="100%" rx="6"/>{arrows}{drawn}</svg>'
-    )
+    return picture("cycle", (width, height), said, _CSS, arrows, drawn)
 
 
 def _note(node: CycleNode) -> str:

@@ -37,7 +37,7 @@ from fries_nb.report.layout import (
     shortened,
 )
 from fries_nb.report.markup import fitted
-from fries_nb.report.theme import FONT, INK, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
+from fries_nb.report.theme import FONT, INK, ORANGE, PURPLE, SKY, VERMILION, escaped, number, picture, themed
 
 Ends = tuple[str, str]
 STATES = {
@@ -255,15 +255,10 @@ def draw(
         _node(operator, placed.boxes[name], states.get(name, ""), titles.get(name, ""), facts.get(name, ""))
         for name, operator in graph.by_name.items()
     )
-    name = escaped(f"Dataflow {graph.name}: {len(graph.operators)} operators")
-    size = f"{number(total)} {number(height + key_height)}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-dag-svg" viewBox="0 0 {size}" '
-        f'width="{number(total)}" height="{number(height + key_height)}" role="group" aria-label="{name}">'
-        f"<style>{_CSS.replace('>', '&gt;')}</style>"
-        f'<rect class="paper" width="100%" height="100%" rx="6"/>'
-        f'<g transform="translate({number(shift)} {number(_MARGIN)})">{edges}{loops}{nodes}</g>{key}</svg>'
-    )
+    name = f"Dataflow {graph.name}: {len(graph.operators)} operators"
+    graph_at = f'<g transform="translate({number(shift)} {number(_MARGIN)})">{edges}{loops}{nodes}</g>'
+    css, size = _CSS.replace(">", "&gt;"), (total, height + key_height)
+    return picture("dag", size, name, css, graph_at, key, role="group")
 
 
 def _node(operator: Operator, box: Box, state: str, title: str, fact: str) -> str:

@@ -158,12 +158,7 @@ def hosts_svg(
         parts.append(_text("more", _PAD, y + _LINE, counted(len(status.tables) - _MOST, "more keyed operator")))
         y += _LINE + 4
     height = y + _PAD / 2
-    size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-hosts-svg" {size} role="img" '
-        f'aria-label="{escaped(read_aloud(status, rates))}"><style>{_CSS}</style>'
-        f'<rect class="paper" width="100%" height="100%" rx="6"/>{"".join(parts)}</svg>'
-    )
+    return theme.picture("hosts", (width, height), read_aloud(status, rates), _CSS, *parts)
 
 
 def before_now(topologies: Sequence[tuple[float, TopologyStatus]]) -> list[tuple[str, TopologyStatus]]:

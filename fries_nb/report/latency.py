@@ -134,13 +134,7 @@ Spot = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class LatencyBand:
-    """A constrained sequence over time.
-
-    Attributes:
-        sequence: the sequence as text.
-        limit_ms: the limit in milliseconds.
-        pieces: the spots of each time in which the latency was known without interruption.
-    """
+    """A constrained sequence over time: a piece for each time in which its latency was known without interruption."""
 
     sequence: str
     limit_ms: float
@@ -316,13 +310,8 @@ def latency_svg(
         middle = f'x="{number((_LEFT + width - _RIGHT) / 2)}" y="{number(top + _UPPER / 2)}"'
         said += f'<text class="empty" {middle}>no tuples have reached a sink yet</text>'
     height = bottom + _BELOW
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-latency-svg" viewBox="0 0 {number(width)} '
-        f'{number(height)}" width="{number(width)}" height="{number(height)}" role="img" '
-        f'aria-label="{escaped(_heard(points, marks))}"><style>{_CSS}</style>'
-        f'<rect class="paper" width="100%" height="100%" rx="6"/>{_key(bool(bands))}{panels}'
-        f"{time_axis(across, bottom)}{lines}{said}</svg>"
-    )
+    key, axis = _key(bool(bands)), time_axis(across, bottom)
+    return theme.picture("latency", (width, height), _heard(points, marks), _CSS, key, panels, axis, lines, said)
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:

@@ -244,13 +244,7 @@ Ends = tuple[int, int]
 
 @dataclass(frozen=True)
 class LoopBox:
-    """A loop in a graph whose operators are numbered.
-
-    Attributes:
-        name: the loop.
-        around: the loops around it, outermost first.
-        members: numbers of the operators inside of it, those of inner loops as well.
-    """
+    """A loop, the loops around it (outermost first), and the numbers of its operators, those of inner loops too."""
 
     name: str
     around: tuple[str, ...]

@@ -38,13 +38,7 @@ _SHOWN = 12
 
 @dataclass(frozen=True)
 class Shown:
-    """The states and tooltips by which a picture of the dataflow shows a plan.
-
-    Attributes:
-        states: operator to its states, as ``dag_svg`` takes them.
-        titles: operator to tooltip text: its role and, for one-to-many operators, why it was kept or pruned.
-        marked: edges on which markers travel.
-    """
+    """States, tooltips and marked edges by which a picture of the dataflow shows a plan, as ``dag_svg`` takes them."""
 
     states: Mapping[str, str] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
@@ -70,12 +64,7 @@ class Shown:
         return Shown(states, titles, frozenset(_marked(graph, _scopes(plan))))
 
 
-def plan_svg(
-    graph: Graph,
-    plan: Plan,
-    labels: Mapping[Ends, str] = {},
-    width: float = 900.0,
-) -> str:
+def plan_svg(graph: Graph, plan: Plan, labels: Mapping[Ends, str] = {}, width: float = 900.0) -> str:
     """The dataflow with the roles of a plan, and labels of one or two short lines on edges."""
     shown = Shown.of(graph, plan)
     return dag_svg(graph, shown.states, labels, shown.titles, shown.marked, width)

@@ -165,9 +165,9 @@ def cycle_svg(nodes: Sequence[CycleNode], at: Sequence[str]) -> str:
     ]
     width, height = centres[columns - 1][0] + left + box / 2, centres[-1][1] + _HEIGHT / 2 + 14 + _MARGIN
     steps = [(place, (place + 1) % len(nodes)) for place in range(len(nodes))]
-    arrows = "".join(_arrow(centres[one], centres[to], box, labels[one], len(nodes) == 2) for one, to in steps)
+    arrows = "".join(_arrow(centres[start], centres[end], box, labels[start], len(nodes) == 2) for start, end in steps)
     drawn = "".join(_box(node, centre, box) for node, centre in zip(nodes, centres, strict=True))
-    said = ", ".join(f"{nodes[one].name} precedes {nodes[to].name} {labels[one]}" for one, to in steps)
+    said = ", ".join(f"{nodes[start].name} precedes {nodes[end].name} {labels[start]}" for start, end in steps)
     return picture("cycle", (width, height), said, _CSS, arrows, drawn)
 
 

@@ -3,16 +3,18 @@
 Every source tuple is processed wholly by the old or wholly by the new configuration. The layers, each of which imports
 only from those to its right (``tests/test_layers.py`` checks it):
 
-    notebook | experiments | labs | __main__  ->  commands  ->  compared_runs  ->  run | simulation  ->  running
-        ->  report  ->  telemetry  ->  changes  ->  spark  ->  driver  ->  host  ->  connectors | transport  ->  storage
-        ->  controller | worker  ->  operators  ->  constraints  ->  planning  ->  protocol  ->  dataflow | progress
-        ->  transitions  ->  errors, locks, long_calls, words
+    notebook | experiments | labs | __main__  ->  commands  ->  compared_runs  ->  report  ->  run | simulation
+        ->  running  ->  telemetry  ->  changes  ->  spark  ->  driver  ->  host  ->  connectors | transport
+        ->  storage  ->  controller | worker  ->  operators  ->  constraints  ->  planning  ->  protocol
+        ->  dataflow | progress  ->  transitions  ->  displays, errors, locks, long_calls, words
 
-``audit`` judges from a trace alone and shares no code with what it judges; ``workloads`` uses this module only.
+A run answers with values; ``report`` draws them, which this module registers in ``displays``. ``audit`` judges from a
+trace alone and shares no code with what it judges; ``workloads`` uses this module only.
 """
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any
 
 from fries_nb.connectors.sink import Sink
@@ -26,6 +28,7 @@ from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.streams import Stream
 from fries_nb.dataflow.updates import Update, lighter
 from fries_nb.dataflow.windowing import sliding, tumbling
+from fries_nb.displays import Displays, use
 from fries_nb.errors import FriesError, SinkError, SourceError, UncommittedWarning
 
 __version__ = "0.1.0"
@@ -35,6 +38,21 @@ __all__ = [
     "UncommittedWarning", "Update", "batched", "compare", "delta", "edge", "files", "kafka", "lighter", "memory",
     "parquet", "rate", "replay", "ship", "show", "sliding", "sql", "table", "tumbling", "tuples",
 ]  # fmt: skip
+
+
+def _bundle(value: Any) -> dict[str, str]:
+    from fries_nb.report import display
+
+    return display(value)
+
+
+def _report(path: str | PathLike[str], story: Any) -> str:
+    from fries_nb.report import run_page, write_page
+
+    return write_page(path, run_page(story))
+
+
+use(Displays(_bundle, _report))
 
 
 def __getattr__(name: str) -> Any:

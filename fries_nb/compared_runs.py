@@ -23,8 +23,8 @@ from fries_nb.errors import DataflowError, RunError, unknown
 from fries_nb.long_calls import progress_of
 from fries_nb.planning.schedulers import SCHEDULERS, schedule
 from fries_nb.report.comparison import SETTLED_MS, Comparison, ComparisonRow, SchedulerTrial
-from fries_nb.report.page import Place
 from fries_nb.run import BUDGET, Dataflow, Run
+from fries_nb.running.results import Place
 from fries_nb.telemetry.metrics import MetricsSnapshot
 from fries_nb.words import duration
 

@@ -14,8 +14,8 @@ from fries_nb.dataflow.updates import targets_of
 from fries_nb.errors import CheckpointError
 from fries_nb.host.region_spec import Options
 from fries_nb.planning.schedulers import schedule
-from fries_nb.report.runs import DataflowPlan
 from fries_nb.running.handle import Run
+from fries_nb.running.results import DataflowPlan
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.durable import secret
 from fries_nb.transport.sockets import SILENCE_S

@@ -6,11 +6,16 @@
 'no end'
 >>> counted(1, "tuple"), counted(2_000, "tuple")
 ('1 tuple', '2,000 tuples')
+>>> milliseconds(3.14159), milliseconds(4213.2), milliseconds(None)
+('3.1 ms', '4.2 s', '-')
 """
 
 from __future__ import annotations
 
 import math
+
+NONE = "-"
+"""What stands for a value that is not there."""
 
 
 def duration(seconds: float) -> str:
@@ -36,3 +41,8 @@ def duration(seconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """A count with its noun: ``1 tuple``, ``2,000 tuples``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def milliseconds(value: float | None) -> str:
+    """A duration that is known in milliseconds, or a dash."""
+    return NONE if value is None else duration(value / 1_000)

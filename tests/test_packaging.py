@@ -27,7 +27,7 @@ COMMANDS = (
 )  # fmt: skip
 KEPT = (
     ("notebooks", "*.ipynb"), ("binder", "*"), ("docs", "*.*"), ("docs/pages", "**/*.*"), ("tests", "**/*.py"),
-    ("fries_nb", "**/*.py"), ("notebooks/labs", "*.*"),
+    ("fries_nb", "**/*.py"), ("fries_nb/report", "*.jinja"), ("notebooks/labs", "*.*"),
 )  # fmt: skip
 RUN = """
 import fries_nb as fn
@@ -70,7 +70,7 @@ def test_what_is_installed_is_typed_whole_and_says_what_it_is(built: Path) -> No
     """Scripts and styles of the widgets included; tests not."""
     names = {str(file.relative_to(built / "installed")) for file in built.glob("installed/**/*") if file.is_file()}
     assert "fries_nb/py.typed" in names
-    files = [path for kind in ("py", "js", "css") for path in (ROOT / "fries_nb").rglob(f"*.{kind}")]
+    files = [path for kind in ("py", "js", "css", "jinja") for path in (ROOT / "fries_nb").rglob(f"*.{kind}")]
     assert sorted({str(path.relative_to(ROOT)) for path in files} - names) == []
     assert [name for name in names if not name.startswith("fries_nb/")] == []
     described = message_from_bytes(next(built.glob("*.egg-info/PKG-INFO")).read_bytes())

@@ -33,9 +33,6 @@ _CELL_FILE = re.compile(r'^  File "([^"]+)", (line \d+)', re.MULTILINE)
 class CellOutput:
     """An output of the cell that is being executed, which can be replaced after the cell has ended.
 
-    Args:
-        shell: the shell that executes the cell.
-
     Attributes:
         updatable: whether the shell has a kernel, without which outputs cannot be updated.
     """
@@ -47,11 +44,7 @@ class CellOutput:
         self._data: Mapping[str, Any] = {}
 
     def create(self, data: Mapping[str, Any]) -> None:
-        """Add the output to the cell that is being executed.
-
-        Args:
-            data: MIME type to content.
-        """
+        """Add the output, content by MIME type, to the cell that is being executed."""
         self._publish(data, update=False)
 
     def replace(self, data: Mapping[str, Any]) -> None:
@@ -59,9 +52,6 @@ class CellOutput:
 
         It is published twice: now, and when the cell that is executed next has ended, since programs that execute
         notebooks (nbconvert, papermill) drop what arrives between two cells.
-
-        Args:
-            data: MIME type to content.
         """
         self._data = data
         self._shell.events.register("post_run_cell", self._publish_again)
@@ -76,15 +66,10 @@ class CellOutput:
 
 
 class CellEcho:
-    """Shows the last lines that a run's operators printed, in the output of the cell that started the run.
+    """Shows the last ``lines`` that a run's operators printed, in the output of the cell that started the run.
 
     They are the last output of the cell, so that a live view in the same cell stays where it is however much is
-    printed.
-
-    Args:
-        shell: the shell that executes the cell.
-        lines: number of lines to show at most; with 0 there is no output.
-        period_s: returns the number of seconds until the next update; called after each update.
+    printed. ``period_s`` is called after each update.
     """
 
     def __init__(self, shell: InteractiveShell, lines: int, period_s: Callable[[], float]) -> None:
@@ -100,12 +85,7 @@ class CellEcho:
             shell.events.register("post_run_cell", self._begin)
 
     def follow(self, run: Run, variable: str) -> None:
-        """Show what the operators of a run print until it ends, then its error if it failed; returns at once.
-
-        Args:
-            run: the run whose output is shown.
-            variable: the user's variable that holds the run, for messages.
-        """
+        """Show what the operators of a run print until it ends, then its error if it failed; returns at once."""
         if self._lines:
             threading.Thread(target=self._follow, args=[run, variable], name="fries-echo", daemon=True).start()
 
@@ -139,12 +119,7 @@ class CellEcho:
 
 
 class GuardNotice:
-    """Reports in the cell that requested a guarded change that the guard rolled the change back.
-
-    Args:
-        shell: the shell that executes the cell.
-        change: the change; without a guard nothing is shown.
-    """
+    """Reports in the cell that requested a guarded change that the guard rolled the change back."""
 
     def __init__(self, shell: InteractiveShell, change: Change) -> None:
         self._change = change
@@ -160,14 +135,7 @@ class GuardNotice:
 
 
 def tail(lines: Sequence[Line], printed: int, most: int, variable: str) -> str:
-    """The last lines, each prefixed with its worker.
-
-    Args:
-        lines: the lines at hand, oldest first.
-        printed: number of lines printed in all.
-        most: number of lines to show at most.
-        variable: the user's variable that holds the run, for the hint at further lines.
-    """
+    """The last lines, each prefixed with its worker, and where further ones are."""
     last = [f"{line.worker}: {line.text}" if line.worker else line.text for line in lines[-most:]]
     shown = [line if len(line) <= LONGEST else f"{line[:LONGEST]} ..." for line in last]
     more = [f"... {printed - len(last):,} more lines: {variable}.printed()"] if printed > len(last) else []
@@ -175,11 +143,7 @@ def tail(lines: Sequence[Line], printed: int, most: int, variable: str) -> str:
 
 
 def in_cells(traceback: str, name_of: Callable[[str], tuple[str, str] | None]) -> str:
-    """A traceback in which the files of cells have the names that the notebook shows.
-
-    Args:
-        traceback: text as Python formats it.
-        name_of: maps a file name to the kind and name by which the shell shows it; ``None`` for files of no cell.
+    """A traceback in which the files of cells have the names that the notebook shows, by ``name_of``.
 
     >>> print(in_cells('  File "/tmp/1.py", line 2, in process', {"/tmp/1.py": ("Cell", "In[7]")}.get))
       Cell In[7], line 2, in process

@@ -27,21 +27,12 @@ _ASSIGN = "give operators their new functions in it, as in FM = MerchantModel(wi
 def declare(shell: InteractiveShell, body: str, name: str | None) -> Dataflow:
     """Execute a cell's body and return the dataflow that it declares.
 
-    In the body, ``fn`` is fries_nb and ``flow`` an empty dataflow of the given name; names that it defines stay
-    defined, as in any cell. It may also construct a dataflow of its own.
-
-    Args:
-        shell: the shell that executes the cell.
-        body: the source text.
-        name: the dataflow's name from the magic's line, if there is one.
-
-    Returns:
-        The dataflow.
+    In the body, ``fn`` is fries_nb and ``flow`` an empty dataflow of the name in the magic's line; names that it
+    defines stay defined, as in any cell. It may also construct a dataflow of its own, and raise anything.
 
     Raises:
         UsageError: the body is empty or not valid Python, or it declares no dataflow, several, or one of another name.
         DataflowError: the dataflow cannot be run.
-        Exception: whatever the body raised.
     """
     if name == "":
         raise UsageError("a dataflow has a name; expected one behind %%fries_dataflow")
@@ -66,14 +57,6 @@ def declare(shell: InteractiveShell, body: str, name: str | None) -> Dataflow:
 
 def assigned(shell: InteractiveShell, body: str, operators: Collection[str]) -> dict[str, Any]:
     """Execute a cell's body and return the values that it assigns to operators; names that it defines stay defined.
-
-    Args:
-        shell: the shell that executes the cell.
-        body: the source text.
-        operators: the operators that can be changed.
-
-    Returns:
-        Operator name to its new function.
 
     Raises:
         UsageError: the body is empty or not valid Python, or it assigns no operator; suggests a close match.

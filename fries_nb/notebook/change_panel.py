@@ -21,10 +21,10 @@ from fries_nb.notebook.panels import DagPanel, TableView, clock_time
 from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.statuses import in_the_way, progress_text
 from fries_nb.notebook.widgets import DagView, answer_in_subshell, said
-from fries_nb.report.change_replay import ChangeReplay, ReplayStep
 from fries_nb.report.change_rows import function_parts, time_parts
-from fries_nb.report.markup import Html, joined, milliseconds
 from fries_nb.run import Run
+from fries_nb.running.change_replay import ChangeReplay, ReplayStep
+from fries_nb.words import milliseconds
 
 COLUMNS = (
     "change", "operators", "scheduler", "requested", "outcome", "#delay", "#plan", "#prepare", "#commit", "by"
@@ -40,20 +40,12 @@ def change_row(change: Change) -> Sequence[str]:
     result = change.result(0)
     parts = (result.plan_ms, result.prepare_ms, result.commit_ms)
     # A change that did not take effect has no delay.
-    times = [milliseconds(one) if result.outcome == "done" else "" for one in (result.delay_ms, *parts)]
+    times = [milliseconds(ms) if result.outcome == "done" else "" for ms in (result.delay_ms, *parts)]
     return (*head, result.outcome.replace("_", " "), *times, change.origin)
 
 
 def why_waits(moment: RunMoment, change: Change) -> str:
-    """Why a change has not taken effect yet.
-
-    Args:
-        moment: the run.
-        change: a change that is under way.
-
-    Returns:
-        The first reason that is known, in words.
-    """
+    """Why a change that is under way has not taken effect yet: the first reason that is known, in words."""
     run, targets = moment.run, sorted(change.plan.targets)
     if run.state != "running":
         return f"the run is {run.state}"
@@ -72,7 +64,7 @@ def why_waits(moment: RunMoment, change: Change) -> str:
             return f"it waits for change {earlier.id} of {', '.join(sorted(earlier.plan.targets))}, which is under way"
     if not moment.topology.is_idle:
         return "it waits for the rescale that is under way"
-    if not any(one.processed for one in moment.last.operators.values()):
+    if not any(operator.processed for operator in moment.last.operators.values()):
         return "it waits for the first tuples, on which it is rehearsed"
     return "it is about to be prepared"
 
@@ -82,12 +74,7 @@ STEP_MS = 1_500
 
 
 class ReplayBar(ipywidgets.VBox):
-    """Controls of a replay: play and pause, a slider over its steps, and what happens in the step. Empty without one.
-
-    Args:
-        view: the picture.
-        ended: called when the user has closed the replay.
-    """
+    """Controls of a replay: play and pause, a slider over its steps, and words on the step. Empty without one."""
 
     def __init__(self, view: DagView, ended: Callable[[], None]) -> None:
         self._view = view
@@ -144,15 +131,11 @@ class ReplayBar(ipywidgets.VBox):
 EMPTY = "No change was requested yet: select an operator in the picture, or use %fries_reconfigure."
 
 class ChangePanel(ipywidgets.VBox):
-    """The changes of a run, the newest first, and the selected one.
+    """The changes of a run, the newest first, and the selected one. A change is selected when it is requested.
 
-    Its parts are the attributes ``table``, ``details``, ``revert``, ``cancel``, ``replay`` and ``result``, and
-    ``bar``, which controls a replay and belongs beside the picture. A change is selected when it is requested.
-
-    Args:
-        run: the run.
-        pictures: the panel of the dataflow, in which a change is replayed.
-        changes: whether the page may change an operator; it reverts and cancels no change of others.
+    Its parts are the attributes ``table``, ``details``, ``revert``, ``cancel``, ``replay`` and ``result``, and ``bar``,
+    which controls a replay and belongs beside the picture. It reverts and cancels no change of an operator that the
+    page may not change, by ``changes``.
     """
 
     def __init__(
@@ -215,7 +198,7 @@ class ChangePanel(ipywidgets.VBox):
         """Where the time of a change went, or why it had no effect; and the differences of its functions."""
         result = change.result(0)
         head = time_parts(result) if result.outcome == "done" else said(result.error, failed=True)
-        return joined([Html(head), *function_parts(change, self._run.graph.order)])
+        return f"{head}{function_parts(change, self._run.graph.order)}"
 
     def _button(self, words: str, tooltip: str, clicked: Callable[[Change], None]) -> ipywidgets.Button:
         button = ipywidgets.Button(description=words, tooltip=tooltip, disabled=True)

@@ -44,14 +44,7 @@ class ConstraintPanel(DrawnPanel):
         chains: Sequence[ChainChange] = (),
         judged: Sequence[ConstraintPoint] = (),
     ) -> None:
-        """Show constraints; may be called from any thread.
-
-        Args:
-            states: the states of all constraints of the run.
-            sizes: the sizes of output buffers over time.
-            chains: the changes of chains.
-            judged: the constraints over time, which give the drawing of buffers its time axis.
-        """
+        """Show constraints, whose history gives the drawing of buffers its time axis; from any thread."""
         self.draw(states, lambda width: _drawn(states, sizes, chains, judged, width))
 
     def update(self, moment: RunMoment) -> None:
@@ -60,7 +53,8 @@ class ConstraintPanel(DrawnPanel):
         self.show(run.constraints(), run.buffer_history(), run.chain_history(), run.constraint_history())
 
     def __repr__(self) -> str:
-        return f"ConstraintPanel({'; '.join(f'{one.constraint.sequence} {in_figures(one)}' for one in self._facts)})"
+        states = (f"{state.constraint.sequence} {in_figures(state)}" for state in self._facts)
+        return f"ConstraintPanel({'; '.join(states)})"
 
 
 def _drawn(
@@ -68,7 +62,7 @@ def _drawn(
     judged: Sequence[ConstraintPoint], width: float,
 ) -> list[str]:  # fmt: skip
     """The drawings of the constraints and, if any was measured, that of output buffers over time."""
-    drawings = [constraint_svg(one, width) for one in states]
+    drawings = [constraint_svg(state, width) for state in states]
     if sizes and judged:
         drawings.append(buffers_svg(sizes, chains, judged[0].at_s, judged[-1].at_s, width))
     return drawings
@@ -79,9 +73,6 @@ class ProposalList(ipywidgets.VBox):
 
     An open one has the buttons ``Plan`` and ``Accept``, or ``Go back`` if the original functions would return. An
     accepted one says what became of it.
-
-    Args:
-        show_plan: called with the plan of a proposal when the user wants to see it.
     """
 
     def __init__(self, show_plan: Callable[[Plan], None]) -> None:
@@ -93,16 +84,14 @@ class ProposalList(ipywidgets.VBox):
         super().__init__([self._rows, self.result])
 
     def show(self, proposals: Sequence[Proposal]) -> None:
-        """Show proposals; may be called from any thread.
-
-        Args:
-            proposals: the proposals, as ``Run.proposals`` returns them.
-        """
+        """Show proposals; may be called from any thread."""
         # One that is proposed again after it was withdrawn is another one, though it may be equal.
-        shown = [(id(one), one.outcome) for one in proposals]
+        shown = [(id(proposal), proposal.outcome) for proposal in proposals]
         if shown != self._shown:
             self._shown, self._proposals = shown, tuple(proposals)  # kept, so that no id is used again
-            self._rows.children = [self._row(one) if one.outcome == OPEN else _accepted_row(one) for one in proposals]
+            self._rows.children = [
+                self._row(proposal) if proposal.outcome == OPEN else _accepted_row(proposal) for proposal in proposals
+            ]
 
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run; once it has ended, nothing is proposed."""

@@ -48,11 +48,7 @@ NEWS_S = 1.0
 
 
 class StatusLine(anywidget.AnyWidget):
-    """The status of a run in one line of HTML, ``value``.
-
-    Args:
-        clock: a monotonic clock in seconds.
-    """
+    """The status of a run in one line of HTML, ``value``."""
 
     _esm = (_HERE / "status.js").read_text("utf8")
     _css = (_HERE / "status.css").read_text("utf8")
@@ -68,11 +64,7 @@ class StatusLine(anywidget.AnyWidget):
         self.layout.flex = "1 1 auto"
 
     def live(self, period_s: float) -> None:
-        """Send a sign of life if the last one is old enough; may be called as often as the view is updated.
-
-        Args:
-            period_s: seconds until the next call.
-        """
+        """Send a sign of life if the last one is old enough; may be called as often as the view is updated."""
         self.patience_ms = int(max(PATIENCE_S, 3 * period_s) * 1000)
         now_s = self._clock()
         if now_s - self._sent_s >= NEWS_S:
@@ -84,13 +76,7 @@ class StatusLine(anywidget.AnyWidget):
 
 
 class StatusBar(ipywidgets.HBox):
-    """The status of a run and a button that drains it; a second click ends it at once.
-
-    Args:
-        run: the run.
-        period_s: returns the number of seconds until the next update.
-        stops: whether the page may end the run; otherwise it has no button.
-    """
+    """The status of a run and, if the page may end it, a button that drains it; a second click ends it at once."""
 
     def __init__(self, run: Run, period_s: Callable[[], float], stops: bool = True) -> None:
         self._run = run
@@ -141,14 +127,9 @@ class RunView(ipywidgets.VBox):
     Its widgets are ``status``, ``stop``, ``dag``, ``latency``, ``form``, ``proposals``, ``host_proposal`` and, in tabs,
     ``operators``, ``changes``, ``hosts``, ``host_loads``, ``progress``, ``constraints`` and ``save``.
 
-    It does not show what operators print; the cell that started the run does (``cell_outputs.CellEcho``).
-
-    Args:
-        run: the run to show.
-        source: supplies the new functions for the form.
-        renew: updates the static picture of a run; called in a thread when a change or a rescale has ended, and when
-            the run has, before the view shows that.
-        period_s: returns the number of seconds from one update to the next; called before each update.
+    It does not show what operators print; the cell that started the run does (``cell_outputs.CellEcho``). ``renew``
+    updates the static picture; it is called in a thread when a change, a rescale or the run has ended, before the view
+    shows that. ``period_s`` is called before each update.
     """
 
     def __init__(

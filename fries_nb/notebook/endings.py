@@ -39,12 +39,8 @@ _LOOK_S = 0.2
 class Ending:
     """Requests the end of a run; the constructor returns at once.
 
-    By default the run is drained or, if it keeps checkpoints, suspended at a last checkpoint.
-
-    Args:
-        run: the run to end.
-        now: end it at once; tuples that were read and not committed are not in the output.
-        drain: drain it even if it keeps checkpoints.
+    By default the run is drained or, if it keeps checkpoints, suspended at a last checkpoint, unless ``drain``. With
+    ``now``, tuples that were read and not committed are not in the output.
     """
 
     def __init__(self, run: Run, now: bool = False, drain: bool = False) -> None:
@@ -74,15 +70,11 @@ class Ending:
         return f"{what}: {counted(waiting, 'tuple')} {'waits' if waiting == 1 else 'wait'} to be processed"
 
     def wait(self, wait_s: float) -> None:
-        """Wait until the run has ended.
-
-        Args:
-            wait_s: seconds to wait.
+        """Wait until the run has ended; an interrupt ends the wait only.
 
         Raises:
             RunError: the run has not ended in time; or a draining run is blocked by an operator that is paused on a
                 tuple, which can only be fixed in another cell; or the run cannot be suspended.
-            KeyboardInterrupt: the user interrupted the wait; the run continues to end.
         """
         name = self._run.graph.name
         now = f"%fries_stop {quoted(name)} --now ends it at once, without what still waits"
@@ -124,11 +116,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Notes:
-    """The notes in a directory.
-
-    Args:
-        directory: the directory; by default ``runs`` in the user's cache directory.
-    """
+    """The notes in a directory, by default ``runs`` in the user's cache directory."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory or cache_directory(os.environ) / "runs"

@@ -35,15 +35,7 @@ from fries_nb.run import Run
 
 
 def completion(known: Registry, magics: Mapping[str, Any]) -> Callable[[CompletionContext], SimpleMatcherResult]:
-    """A matcher for IPython's completer, which takes precedence behind a magic of fries_nb, except in expressions.
-
-    Args:
-        known: the notebook's flows and runs.
-        magics: the magics of fries_nb by name.
-
-    Returns:
-        A matcher for ``Completer.custom_matchers``.
-    """
+    """A matcher for IPython's completer, which takes precedence behind a magic of ours, except in expressions."""
 
     @completion_matcher(identifier="fries_names", api_version=2)
     def fries_names(context: CompletionContext) -> SimpleMatcherResult:
@@ -171,7 +163,7 @@ def unload(shell: InteractiveShell) -> None:
     ours = (
         FriesMagics, FriesQuestions, FriesConstraints, FriesProgress, FriesRescaling, FriesComparing, FriesDashboard
     )  # fmt: skip
-    shell.configurables[:] = [one for one in shell.configurables if not isinstance(one, ours)]
+    shell.configurables[:] = [part for part in shell.configurables if not isinstance(part, ours)]
     _shown_as(shell).pop(Run, None)
     _shown_by(shell).pop(Run, None)
     if shell.Completer is not None:

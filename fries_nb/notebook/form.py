@@ -50,18 +50,11 @@ _HERE = Path(__file__).parent
 
 
 class EntryField(anywidget.AnyWidget):
-    """A line for text, or a list to choose from; ``value`` is what it shows.
+    """A line for text, or a list to choose from if there are ``options``; ``value`` is what it shows.
 
     Enter in a line for text sends the message ``{"event": "submit"}``, as in ``ipywidgets.Text``. What a page sends is
-    not checked against the options.
-
-    Args:
-        description: the label beside it.
-        placeholder: shown while it is empty; a list without one cannot be empty.
-        options: what can be chosen; none for a line of text.
-        value: what it shows at first; by default nothing, or the first option.
-        tooltip: shown while the pointer is over it.
-        kind: type of a line in HTML: "text", or "number", with arrows; a page sends no text for what is no number.
+    not checked against the options. A list without a ``placeholder`` cannot be empty; a page sends no text of a line of
+    ``kind`` "number" for what is no number.
     """
 
     _esm = (_HERE / "entry_field.js").read_text("utf8")
@@ -145,12 +138,7 @@ class FunctionSource(Protocol):
 
 
 class TypedFunctions:
-    """Python expressions, evaluated in the user's namespace.
-
-    Args:
-        graph: the dataflow.
-        names: the user's namespace.
-    """
+    """Python expressions, evaluated in the user's namespace."""
 
     def __init__(self, graph: Graph, names: dict[str, Any]) -> None:
         self.hint = HINT if changeable(graph) else "No operator here runs a function that could change."
@@ -187,10 +175,6 @@ class TypedFunctions:
 
 class OfferedFunctions:
     """A fixed choice of functions, offered by the author. The page selects one by its label; nothing is evaluated.
-
-    Args:
-        graph: the dataflow.
-        offer: operator name to label to function.
 
     Raises:
         PlanError: the offer is not a mapping of mappings, or an operator cannot run a function that is offered for it.
@@ -239,14 +223,6 @@ class OfferedFunctions:
 
 def functions_for(graph: Graph, names: dict[str, Any], offer: Offer | None) -> FunctionSource:
     """The function source of a run's form: typed expressions, unless functions are offered or the page is one of Voila.
-
-    Args:
-        graph: the dataflow.
-        names: the user's namespace.
-        offer: operator name to label to function; ``None`` if nothing is offered.
-
-    Returns:
-        The source.
 
     Raises:
         FriesError: see ``OfferedFunctions``.
@@ -304,12 +280,7 @@ class ChangeForm(ipywidgets.VBox):
     """The form in which a user plans and applies a change of the selected operators.
 
     Its parts are the attributes ``functions`` (by operator, once it was selected), ``scheduler``, ``guard``, ``plan``,
-    ``apply`` and ``result``.
-
-    Args:
-        run: the run to change.
-        source: supplies the new functions.
-        show_plan: called with each plan that the user requests, and with ``None`` when the plan is out of date.
+    ``apply`` and ``result``. ``show_plan`` gets each plan that is requested, and ``None`` when it is out of date.
     """
 
     def __init__(self, run: Run, source: FunctionSource, show_plan: Callable[[Plan | None], None]) -> None:

@@ -87,12 +87,6 @@ def outcome_line(result: RescaleResult, status: TopologyStatus) -> str:
 class RescaleView:
     """The live output of a cell for one rescale, which ends as text. Needs a kernel.
 
-    Args:
-        shell: the shell that executes the cell.
-        run: the run that is rescaled.
-        rescale: the rescale.
-        period_s: returns the number of seconds between two updates.
-
     Attributes:
         widget: the progress and the button, until the rescale has ended.
     """
@@ -161,13 +155,7 @@ class HostPanel(DrawnPanel):
         rates: Mapping[int, float],
         topologies: Sequence[tuple[float, TopologyStatus]] = (),
     ) -> None:
-        """Show hosts and bins; may be called from any thread.
-
-        Args:
-            status: the topology.
-            rates: host to tuples per second; empty once the run has ended.
-            topologies: the topologies before the first rescale and after each one, with their times.
-        """
+        """Show hosts and bins, now and in earlier topologies; may be called from any thread."""
         rounded = {host: two_digits(rate) for host, rate in rates.items()}
         before = before_now(topologies) if status.is_idle else []
         self.draw((status, rounded, len(topologies)), partial(_drawn, status, rounded, before))
@@ -196,11 +184,7 @@ class HostLoadTable(TableView):
 
 
 class HostProposalRow(ipywidgets.VBox):
-    """The proposed number of hosts with a button that requests it, and the outcome; empty without a proposal.
-
-    Args:
-        run: the run.
-    """
+    """The proposed number of hosts with a button that requests it, and the outcome; empty without a proposal."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

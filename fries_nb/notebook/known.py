@@ -20,12 +20,7 @@ from fries_nb.words import counted
 
 
 class Start:
-    """A run that is being started; the constructor begins at once.
-
-    Args:
-        flow: name of the dataflow.
-        launch: starts the run; called in the thread.
-        ready: called with the run, in the thread, as soon as it exists; not called if the start was cancelled.
+    """A run that is being started; the constructor begins at once. ``launch`` and ``ready`` are called in its thread.
 
     Attributes:
         error: why the start failed; ``None`` if it has not.
@@ -48,11 +43,7 @@ class Start:
         return self._thread.is_alive() and not self._cancelled
 
     def progress(self, hosts: int) -> str:
-        """What the start is doing, in a few words.
-
-        Args:
-            hosts: the number of hosts that are to join.
-        """
+        """What the start is doing, in a few words; ``hosts`` are to join."""
         what, run = f"starting {self.flow!r}", self._run
         if run is None:
             return f"{what}: {'Spark runs, the sources are prepared' if session.is_active() else 'Spark is starting'}"
@@ -62,13 +53,7 @@ class Start:
         return f"{what}: {'the host has' if hosts == 1 else f'all {hosts} hosts have'} joined, operators are opened"
 
     def run(self, timeout: float | None = None) -> Run:
-        """Wait for the run.
-
-        Args:
-            timeout: seconds to wait; ``None`` waits indefinitely.
-
-        Returns:
-            The run.
+        """Wait for the run, at most ``timeout`` seconds.
 
         Raises:
             TimeoutError: it has not started in time.
@@ -112,8 +97,7 @@ OVER = frozenset({"finished", "stopped", "failed"})
 class Registry:
     """Dataflows and runs by name. A run has the name of its dataflow, and that of a variable that holds it.
 
-    Args:
-        names: the user's namespace; the variables ``flow`` and ``run`` hold the most recent dataflow and run.
+    In the user's namespace, ``flow`` and ``run`` hold the most recent dataflow and run.
     """
 
     def __init__(self, names: dict[str, Any]) -> None:
@@ -188,10 +172,7 @@ class Registry:
         return live[0] if live else list(self._runs.values())[-1]
 
     def run_before_flow(self, name: str | None) -> Run | None:
-        """Look up a run, for what can be asked of dataflows as well.
-
-        Returns:
-            The run of that name; ``None`` if the name is only that of a declared dataflow.
+        """The run of a name, for what can be asked of dataflows as well; ``None`` if only a dataflow has it.
 
         Raises:
             UsageError: see ``run``.
@@ -239,7 +220,7 @@ class Registry:
         if name not in runs:
             begins = name.partition("=")[0].rstrip(":+")
             operators = [operator for run in self.live() for operator in run.graph.by_name]
-            meant = next((one for one in operators if one == begins or one.split(" ")[0] == begins), "")
+            meant = next((name for name in operators if name == begins or name.split(" ")[0] == begins), "")
             hint = f"; for a change of the operator: {quoted(meant)}=new_function" if meant else ""
             raise UsageError(unknown("run", shortened(name), runs) + hint)
         return runs[name]

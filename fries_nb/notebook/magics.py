@@ -328,13 +328,7 @@ def _refuse_failed(run: Run, variable: str) -> None:
 
 @magics_class
 class FriesDashboard(Magics):
-    """``%fries_dashboard``.
-
-    Args:
-        shell: the shell.
-        known: the notebook's flows and runs.
-        show: shows a run, with the functions that are offered for its operators or ``None`` for any.
-    """
+    """``%fries_dashboard``, which shows a run with the functions that are offered for its operators, or any."""
 
     shell: InteractiveShell
 
@@ -368,13 +362,7 @@ class FriesDashboard(Magics):
 
 @magics_class
 class FriesRescaling(Magics):
-    """``%fries_rescale``.
-
-    Args:
-        shell: the shell.
-        known: the notebook's flows and runs.
-        period_s: returns the number of seconds between two updates of what a cell shows.
-    """
+    """``%fries_rescale``."""
 
     shell: InteractiveShell
 

@@ -68,13 +68,7 @@ _PATHS = {"path": "the path of the file", "checkpoint": "--checkpoint"}
 def arguments(magic: Any, line: str, configured: HasTraits | None = None) -> Namespace:
     """The arguments of a magic's line; numbers and ``output`` are checked, and names lose their quotes.
 
-    Args:
-        magic: the magic, decorated with ``@magic_arguments``.
-        line: what follows the magic's name.
-        configured: supplies values of options that the line leaves out, from traits of the same name.
-
-    Returns:
-        The parsed options by name.
+    ``configured`` supplies what the line leaves out, from traits of the same name.
 
     Raises:
         UsageError: an option is unknown, malformed or out of range; suggests a close match and names the help.
@@ -123,10 +117,6 @@ def marked(line: str, column: int) -> str:
     """A line of source and, below it, a caret at a column, as Python shows it; begins with a line end.
 
     Of a long line the part around the column is shown. Letters of double width have two columns above the caret.
-
-    Args:
-        line: the line.
-        column: index of the letter to mark; beyond the end of the line it marks the end.
 
     >>> print("invalid syntax" + marked("FM=Model(x y)", 11))
     invalid syntax
@@ -180,12 +170,7 @@ _OPTION = re.compile(r"--[A-Za-z][\w-]*|-[A-Za-z](?=\s|$)")
 
 @dataclass(frozen=True)
 class AssignmentLine:
-    """A line, split into options and assignments.
-
-    Attributes:
-        options: the options, as a line without the assignments.
-        expressions: operator name to the Python expression of its new function, in the order of the line.
-    """
+    """A line, split into its options, and the expression of each operator's new function in the order of the line."""
 
     options: str
     expressions: dict[str, str] = field(default_factory=dict)
@@ -194,13 +179,8 @@ class AssignmentLine:
 def split_line(line: str, options: Collection[str]) -> AssignmentLine:
     """Cut a line into its options and its assignments.
 
-    Args:
-        line: what follows the magic's name.
-        options: the options that exist. Those with one dash (``-o``) are recognised only if they are listed, since
-            ``x -o`` is a subtraction; two dashes that touch a word are always an option.
-
-    Returns:
-        The options and the assignments, separately.
+    Options with one dash (``-o``) are recognised only if they exist, since ``x -o`` is a subtraction; two dashes that
+    touch a word are always an option.
 
     Raises:
         UsageError: a bracket or quote is left open, an operator has two expressions, or one is empty or ends in a
@@ -226,14 +206,7 @@ def split_line(line: str, options: Collection[str]) -> AssignmentLine:
 
 
 def evaluate(expressions: dict[str, str], names: dict[str, Any]) -> dict[str, Any]:
-    """Evaluate the expressions in the user's namespace.
-
-    Args:
-        expressions: operator name to expression.
-        names: the user's namespace.
-
-    Returns:
-        Operator name to the expression's value.
+    """Evaluate the expressions of operators in the user's namespace.
 
     Raises:
         UsageError: there are no expressions, or one is not valid Python or raises; names the operator.

@@ -58,14 +58,8 @@ _HERE = Path(__file__).parent
 class PanelFrame(ipywidgets.VBox):
     """A panel and, below it, the error of its last update if there was one.
 
-    The error is logged with its traceback, once, until the panel can be updated again.
-
-    Args:
-        name: name of the panel, for messages and as the title of its tab.
-        panel: the widget.
-        update: shows a moment of the run in it; called by one thread at a time.
-        flex: its share of a row, as in CSS.
-        while_hidden: whether it is updated while it is in a tab that is not shown.
+    The error is logged with its traceback, once, until the panel can be updated again. ``update`` is called by one
+    thread at a time; ``flex`` is the share of a row, as in CSS.
 
     Attributes:
         error: the error, as shown; empty without one.
@@ -124,12 +118,7 @@ class DrawnPanel(anywidget.AnyWidget):
         self.layout.width = "100%"
 
     def draw(self, facts: Any, drawn: Callable[[float], list[str]]) -> None:
-        """Draw anew, if the facts have changed; may be called from any thread.
-
-        Args:
-            facts: what is drawn, to compare.
-            drawn: makes the drawings for a width.
-        """
+        """Draw anew for each width, if the facts have changed; may be called from any thread."""
         with self._one_at_a_time:
             if facts != self._facts:
                 self._facts, self._draw = facts, drawn
@@ -162,22 +151,16 @@ class ProgressPanel(DrawnPanel):
 
     def __repr__(self) -> str:
         frontiers, loops = self._facts or ((), ())
-        rows = [" ".join(frontier_row(one)[:2]) for one in frontiers]
-        rows += [f"{one.name} {one.phase}, {one.rounds}" for one in loops]
+        rows = [" ".join(frontier_row(frontier)[:2]) for frontier in frontiers]
+        rows += [f"{loop.name} {loop.phase}, {loop.rounds}" for loop in loops]
         return f"ProgressPanel({'; '.join(rows)})"
 
 
 class TableView(anywidget.AnyWidget):
-    """A table.
+    """A table, or the text ``empty``; a heading that begins with ``#`` is of numbers, which are aligned to the right.
 
     ``selected`` is the key of the selected row, empty without one. Rows can be selected by click, Enter or the space
     bar if ``selectable``. All methods may be called from any thread.
-
-    Args:
-        caption: what the table holds, for screen readers.
-        columns: the headings; one that begins with ``#`` is of numbers, which are aligned to the right.
-        selectable: whether a row can be selected.
-        empty: text in place of a table without rows.
     """
 
     _esm = (_HERE / "table.js").read_text("utf8")
@@ -202,11 +185,7 @@ class TableView(anywidget.AnyWidget):
                 self.selected = key
 
     def fill(self, rows: Mapping[str, Sequence[str]]) -> None:
-        """Show rows.
-
-        Args:
-            rows: key to the texts of the cells, in order.
-        """
+        """Show rows: the texts of their cells by key, in order."""
         self.rows = json.dumps([[key, *cells] for key, cells in rows.items()], ensure_ascii=False)
 
     def __repr__(self) -> str:
@@ -218,11 +197,7 @@ BUSY_SHARE = 0.9
 
 
 class DagPanel:
-    """Shows moments of a run in the picture of its dataflow.
-
-    Args:
-        run: the run.
-    """
+    """Shows moments of a run in the picture of its dataflow."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -265,7 +240,7 @@ def troubles(moment: RunMoment) -> dict[str, tuple[str, str]]:
     An operator that waits for a service inside its function is busy.
     """
     metrics = moment.flowing.operators
-    hurting = {name for name, one in metrics.items() if one.busy >= BUSY_SHARE and one.queued}
+    hurting = {name for name, measured in metrics.items() if measured.busy >= BUSY_SHARE and measured.queued}
     found = {name: ("busy", f"busy {share(metrics[name].busy)}") for name in hurting}
     found |= dict.fromkeys(() if moment.over else moment.run.paused, ("paused", "paused"))
     if moment.over and moment.run.failed_at:
@@ -275,15 +250,15 @@ def troubles(moment: RunMoment) -> dict[str, tuple[str, str]]:
 
 def _facts(functions: Mapping[str, RunningFunction], chains: Sequence[ChainedOperators]) -> dict[str, str]:
     """Operator to what it runs, and to the chain whose busy time is shown at it."""
-    facts = {name: _running_line(one) for name, one in functions.items()}
+    facts = {name: _running_line(running) for name, running in functions.items()}
     for name, chain in chain_texts(chains).items():
         facts[name] = "\n".join(filter(None, [facts.get(name, ""), f"busy as a whole: {chain}"]))
     return facts
 
 
-def _running_line(one: RunningFunction) -> str:
-    installed = f"change {one.version}" if one.version else "initial"
-    return f"runs {one.function} ({installed}) since {clock_time(one.since_s)}"
+def _running_line(running: RunningFunction) -> str:
+    installed = f"change {running.version}" if running.version else "initial"
+    return f"runs {running.function} ({installed}) since {clock_time(running.since_s)}"
 
 
 _NAMED = 3
@@ -315,14 +290,14 @@ class OperatorPanel(TableView):
             return
         chained, metrics, counts = chain_texts(chains), moment.flowing.operators, moment.topology.workers
         self.fill({
-            one.name: (
-                one.name,
-                _state(moment, one.name),
-                *_measured(metrics.get(one.name), chained.get(one.name, "")),
-                str(len(counts.get(one.name, ())) or one.workers),
-                *_running(functions.get(one.name)),
+            operator.name: (
+                operator.name,
+                _state(moment, operator.name),
+                *_measured(metrics.get(operator.name), chained.get(operator.name, "")),
+                str(len(counts.get(operator.name, ())) or operator.workers),
+                *_running(functions.get(operator.name)),
             )
-            for one in moment.run.graph.operators
+            for operator in moment.run.graph.operators
         })  # fmt: skip
         self._shown = shown  # not before, since an update that failed is made again
 
@@ -351,9 +326,9 @@ def chain_texts(chains: Iterable[ChainedOperators]) -> dict[str, str]:
     'chain A → ... → D'
     """
     texts: dict[str, str] = {}
-    for one in chains:
-        names = one.operators if len(one.operators) <= _NAMED else (one.operators[0], "...", one.operators[-1])
-        texts |= dict.fromkeys(one.operators, f"chain {' → '.join(map(shortened, names))}")
+    for chain in chains:
+        names = chain.operators if len(chain.operators) <= _NAMED else (chain.operators[0], "...", chain.operators[-1])
+        texts |= dict.fromkeys(chain.operators, f"chain {' → '.join(map(shortened, names))}")
     return texts
 
 
@@ -397,11 +372,7 @@ _TYPES = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "svg":
 
 
 class SavePanel(anywidget.AnyWidget):
-    """Buttons that save the data of a run as CSV and Parquet, and its pictures as SVG and PNG.
-
-    Args:
-        run: the run.
-    """
+    """Buttons that save the data of a run as CSV and Parquet, and its pictures as SVG and PNG."""
 
     _esm = (_HERE / "save.js").read_text("utf8")
     _css = (_HERE / "save.css").read_text("utf8")
@@ -431,12 +402,7 @@ class SavePanel(anywidget.AnyWidget):
 
 
 def file_of(run: Run, what: str, kind: str) -> bytes:
-    """The content of a file.
-
-    Args:
-        run: the run.
-        what: a key of ``FRAMES`` or ``PICTURES``.
-        kind: ``csv`` or ``parquet`` for data, ``svg`` or ``png`` for a picture, which is SVG in both cases.
+    """The content of a file of a key of ``FRAMES`` or ``PICTURES``; a picture is SVG, of ``kind`` svg and png.
 
     Raises:
         KeyError: there is no such file.

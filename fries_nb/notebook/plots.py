@@ -181,7 +181,7 @@ def window(
     margin = _MARGIN * (high - low)
     bands = bands_of(judged[bisect_left(judged, since, key=lambda point: point.at_s) :])
     shown = _columns_of_points(kept, began)
-    known = [one for one in (*shown["p50"], *shown["p99"]) if one is not None]
+    known = [ms for ms in (*shown["p50"], *shown["p99"]) if ms is not None]
     ticks = ticks_ms([*known, *finite_values(bands)])
     return {
         "points": shown,
@@ -220,20 +220,20 @@ def _at(point: Point) -> float:
 def _columns_of_points(points: Sequence[Point], began: float) -> dict[str, list[float | None]]:
     """The columns of points; no latencies where nothing came out, and a dot for a point that stands alone."""
     alone = [len(piece) == 1 and not idle for idle, piece in runs_of(points) for _ in piece]
-    rows = np.array([(one.at_s - began, one.p50_ms, one.p99_ms, one.rate) for one in points]).reshape(-1, 4)
+    rows = np.array([(point.at_s - began, point.p50_ms, point.p99_ms, point.rate) for point in points]).reshape(-1, 4)
     at, p50, p99, rate = rows.T
     return {
         "at": np.round(at, 3).tolist(),
         "p50": _latencies(p50),
         "p99": _latencies(p99),
         "rate": np.round(rate, 1).tolist(),
-        "dot": [4.0 * one for one in alone],
+        "dot": [4.0 * ms for ms in alone],
     }
 
 
 def _latencies(values: np.ndarray[Any, Any]) -> list[float | None]:
     """Latencies for a logarithmic axis; as JSON, which has no NaN."""
-    return [None if math.isnan(one) else one for one in np.round(np.maximum(values, _LEAST_MS), 3).tolist()]
+    return [None if math.isnan(ms) else ms for ms in np.round(np.maximum(values, _LEAST_MS), 3).tolist()]
 
 
 def _columns_of(

@@ -245,7 +245,7 @@ class FriesConstraints(Magics):
             return of_constraints(run.graph.name, run.constraints(), self._then(run))
         flow = self._known.flow(name)
         states = {
-            one: ConstraintState(one, _UNJUDGED, "the dataflow has not run with it") for one in flow.constraints()
+            limit: ConstraintState(limit, _UNJUDGED, "the dataflow has not run with it") for limit in flow.constraints()
         }
         ended = [run for run in self._known.runs() if run.graph.name == flow.name]
         states |= {state.constraint: state for run in ended for state in run.constraints()}
@@ -269,12 +269,6 @@ def spaced(line: str) -> str:
 
 def elements_of(tokens: Sequence[str]) -> list[Element]:
     """The elements of a sequence: names next to an arrow are ends of an edge, others are operators.
-
-    Args:
-        tokens: names and arrows.
-
-    Returns:
-        The elements in order.
 
     Raises:
         UsageError: an arrow is not between two names.
@@ -305,12 +299,7 @@ _RATE = "SOURCE=RATE"
 
 @magics_class
 class FriesComparing(Magics):
-    """``%%fries_compare``.
-
-    Args:
-        shell: the shell.
-        known: the notebook's flows and runs.
-    """
+    """``%%fries_compare``."""
 
     shell: InteractiveShell
 

@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 
 
 class RunDisplay:
-    """Shows runs; a run that is shown several times has one live view.
-
-    Args:
-        shell: the shell in which runs are shown.
-        period_s: returns the number of seconds between two updates of a view.
-    """
+    """Shows runs; a run that is shown several times has one live view, updated every ``period_s()`` seconds."""
 
     def __init__(self, shell: InteractiveShell, period_s: Callable[[], float]) -> None:
         self._shell = shell
@@ -42,9 +37,7 @@ class RunDisplay:
     def show(self, run: Run, offer: Offer | None = None) -> None:
         """Publish the picture and the live view in the cell that is being executed; needs a kernel.
 
-        Args:
-            run: the run to show.
-            offer: operator to label to function. With it the form offers these functions only, in a new view.
+        With an offer (operator to label to function) the form offers these functions only, in a new view.
 
         Raises:
             FriesError: an operator cannot run a function that is offered for it.

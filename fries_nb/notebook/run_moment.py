@@ -29,11 +29,7 @@ _MEASURED = ("last", "flowing", "topology", "host_rates", "host_loads")
 
 
 class RunMoment:
-    """A run at one moment.
-
-    Args:
-        run: the run.
-        before: a moment whose measurements are still new enough.
+    """A run at one moment; it takes over measurements of a moment before that are still new enough.
 
     Attributes:
         run: the same, for parts that one panel shows.

@@ -65,9 +65,6 @@ class EdgeLabels:
     Workers count the tuples that they take in. The rate of one of several edges into an operator is therefore known
     only if the sender passes on every tuple; and the receiver's queue is shown once, marked Σ, at the first of its
     edges. Where the figures of each edge come from is found once, since a live view asks for the labels many times.
-
-    Args:
-        graph: the dataflow.
     """
 
     def __init__(self, graph: Graph) -> None:

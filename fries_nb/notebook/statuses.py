@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from urllib.parse import quote
 
@@ -26,13 +25,13 @@ from fries_nb.report.host_rows import (
     loop_row,
     phrase_of,
 )
-from fries_nb.report.markup import milliseconds
-from fries_nb.report.runs import RunVerdict
+from fries_nb.report.page import part
 from fries_nb.run import Run
+from fries_nb.running.results import RunVerdict
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder, time_text
 from fries_nb.telemetry.metrics import MetricsSnapshot
 from fries_nb.telemetry.source_states import lag
-from fries_nb.words import counted
+from fries_nb.words import counted, milliseconds
 
 _COLUMNS = ("dataflow", "state", "tuples/s", "p50", "p99", "changes")
 _HOST_COLUMNS = ("host", "workers", "tuples/s")
@@ -55,7 +54,7 @@ def of_all(known: Registry, ended: Sequence[str]) -> Summary:
     if not rows:
         return Summary("\n".join(["no dataflow is declared or running", *lines]), "a cell %%fries_dataflow NAME")
     text = "\n".join([*_aligned([_COLUMNS, *rows], range(2, 5)), *lines])
-    return Summary(text, _then(known), {"text/html": _as_html(_COLUMNS, rows, lines)})
+    return Summary(text, _then(known), {"text/html": part("rows", _COLUMNS, rows, lines)})
 
 
 def why_failed(run: Run, variable: str) -> str:
@@ -73,32 +72,17 @@ def of_verdict(flow: str, verdict: RunVerdict) -> Summary:
 
 def of_report(flow: str, path: str) -> Summary:
     """The path of a report."""
-    link = (
-        f"report of {html.escape(flow)}: <a href='{html.escape(quote(path))}' target='_blank'>{html.escape(path)}</a>"
-    )
-    return Summary(f"report of {flow!r} written to {path}", rich={"text/html": link})
+    return Summary(f"report of {flow!r} written to {path}", rich={"text/html": part("link", flow, quote(path), path)})
 
 
 def of_constraint(constraint: LatencyConstraint, flow: str, then: str) -> Summary:
-    """The summary of a constraint that was declared.
-
-    Args:
-        constraint: the constraint.
-        flow: name of the dataflow on which it was declared; empty for a run.
-        then: the next step.
-    """
+    """The summary of a constraint that was declared, on a dataflow or, if ``flow`` is empty, on a run."""
     since = f"in each run of {flow!r} from now on" if flow else "in this run"
     return Summary(f"{constraint}, {since}; if it cannot be kept: {constraint.on_violation}", then)
 
 
 def of_constraints(flow: str, states: Sequence[ConstraintState], then: str) -> Summary:
-    """The table of all constraints of a dataflow, and drawings of those that were measured.
-
-    Args:
-        flow: name of the dataflow.
-        states: the states of its constraints.
-        then: the next step.
-    """
+    """The table of all constraints of a dataflow, and drawings of those that were measured."""
     if not states:
         return Summary(f"{flow!r} has no latency constraints", "%fries_constrain OPERATOR OPERATOR --latency MS")
     rows = [_constraint_row(state) for state in states]
@@ -106,7 +90,7 @@ def of_constraints(flow: str, states: Sequence[ConstraintState], then: str) -> S
         f"{state.constraint.sequence}: {'; '.join(filter(None, [state.reason, state.remedy]))}" for state in states
     ]
     drawings = "".join(map(constraint_svg, states))  # with the reasons
-    rich = {"text/html": _as_html(_CONSTRAINT_COLUMNS, rows, ()) + drawings}
+    rich = {"text/html": f"{part('rows', _CONSTRAINT_COLUMNS, rows, ())}{drawings}"}
     return Summary("\n".join([*_aligned([_CONSTRAINT_COLUMNS, *rows], range(2, 6)), *reasons]), then, rich)
 
 
@@ -118,60 +102,38 @@ def _constraint_row(state: ConstraintState) -> tuple[str, ...]:
 
 
 def of_frontiers(graph: Graph, frontiers: Sequence[OperatorFrontier]) -> Summary:
-    """The table of frontiers.
-
-    Args:
-        graph: the dataflow.
-        frontiers: the frontiers; none without times, or before the first row.
-    """
+    """The table of frontiers; there are none without times, or before the first row."""
     if not frontiers:
         timed = any(operator.time is not None for operator in graph.operators)
         why = "no row was read yet" if timed else "its sources have no time=<column>"
         return Summary(f"times of {graph.name!r} are not known: {why}", "%fries_status")
-    last = next((one for one in reversed(frontiers) if one.holders), None)
+    last = next((frontier for frontier in reversed(frontiers) if frontier.holders), None)
     then = f"%fries_frontier {quoted(last.operator)}" if last is not None else ""
-    return _table([column.name for column in FRONTIER_COLUMNS], [frontier_row(one) for one in frontiers], (), then)
+    return _table([column.name for column in FRONTIER_COLUMNS], [*map(frontier_row, frontiers)], (), then)
 
 
 def of_holders(operator: str, holders: Sequence[TimeHolder], then: str) -> Summary:
-    """What keeps an operator's frontier from advancing.
-
-    Args:
-        operator: the operator.
-        holders: what does.
-        then: the next step.
-    """
+    """What keeps an operator's frontier from advancing."""
     if not holders:
         return Summary(f"nothing can arrive at {operator} any more")
     columns = ("held back by", "on its way to", "count", "time", "rounds")
     rows = [
-        (one.operator, one.to, f"{one.count:,}", time_text(one.time), ", ".join(map(str, one.rounds)))
-        for one in holders
+        (holder.operator, holder.to, f"{holder.count:,}", time_text(holder.time), ", ".join(map(str, holder.rounds)))
+        for holder in holders
     ]
     return _table(columns, rows, (2,), then)
 
 
 def of_loops(flow: str, loops: Sequence[LoopState], then: str) -> Summary:
-    """The table of loops.
-
-    Args:
-        flow: name of the dataflow.
-        loops: the states of its loops.
-        then: the next step.
-    """
+    """The table of loops."""
     if not loops:
         return Summary(f"{flow!r} has no loops", "a stream's iterate(NAME, BODY) declares one")
     columns = [column.name for column in LOOP_COLUMNS]
-    return _table(columns, [loop_row(one) for one in loops], range(2, len(columns)), then)
+    return _table(columns, [*map(loop_row, loops)], range(2, len(columns)), then)
 
 
 def of_hosts(run: Run, then: str) -> Summary:
-    """The table of a run's hosts and of the shares of bins, and their drawing.
-
-    Args:
-        run: the run.
-        then: the next step.
-    """
+    """The table of a run's hosts and of the shares of bins, and their drawing."""
     status, rates = run.topology(), run.host_rates()
     rows = [_host_row(status, host, rates) for host in status.hosts_now]
     shares = [_bins_line(status, name) for name in status.tables]
@@ -193,7 +155,7 @@ def _bins_line(status: TopologyStatus, operator: str) -> str:
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int], then: str) -> Summary:
     text = "\n".join(_aligned([columns, *rows], right))
-    return Summary(text, then, {"text/html": _as_html(columns, rows, ())})
+    return Summary(text, then, {"text/html": part("rows", columns, rows, ())})
 
 
 def sink_rate(graph: Graph, snapshot: MetricsSnapshot) -> float:
@@ -208,7 +170,7 @@ def status_line(run: Run, snapshot: MetricsSnapshot) -> str:
     if run.state not in OVER:
         facts.append(f"{sink_rate(run.graph, snapshot):,.0f} tuples/s")
     if run.state == "draining":
-        facts.append(f"{sum(one.queued for one in snapshot.operators.values()):,} tuples wait")
+        facts.append(f"{sum(operator.queued for operator in snapshot.operators.values()):,} tuples wait")
     latency = snapshot.total if run.state in OVER else snapshot.latency
     if latency.count:
         facts.append(f"p50 {milliseconds(latency.p50_ms)}, p99 {milliseconds(latency.p99_ms)}")
@@ -233,20 +195,13 @@ def troubles(run: Run) -> list[str]:
     """Conditions that block a run: hosts that are being restarted, and operators that are paused on a tuple."""
     if run.state in OVER:
         return []
-    lost = [f"hosts are started again: {one.reason}" for one in run.recoveries[-1:] if one.seconds is None]
+    last = run.recoveries[-1:]
+    lost = [f"hosts are started again: {recovery.reason}" for recovery in last if recovery.seconds is None]
     return lost + [_paused(name, paused) for name, paused in run.paused.items()]
 
 
 def in_the_way(run: Run, change: Collection[str]) -> dict[str, str]:
-    """Paused operators that block a change, each with its error and its fix.
-
-    Args:
-        run: the run.
-        change: the targets of the change.
-
-    Returns:
-        Operator to text; empty if the change is itself the fix of a paused operator, which is never blocked.
-    """
+    """The paused operators that block a change, with error and fix; none if it is itself the fix of one of them."""
     paused = run.paused
     mends = len(change) == 1 and set(change) <= set(paused)
     return {} if mends else {name: _paused(name, workers) for name, workers in paused.items()}
@@ -281,7 +236,7 @@ def changes_of(run: Run) -> str:
     kinds = ("done", "rolled_back", "aborted", "failed", "under way")
     counts = [f"{ended.count(kind)} {kind.replace('_', ' ')}" for kind in kinds if kind in ended]
     parts = [run.change_progress(change) for change in run.changes if not change.done]
-    begun = [f" ({progress_text(one)})" for one in parts if one is not None and one.begun]
+    begun = [f" ({progress_text(progress)})" for progress in parts if progress is not None and progress.begun]
     return ", ".join(counts) + "".join(begun[:1])
 
 
@@ -305,12 +260,7 @@ def _then(known: Registry) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]], right: Collection[int]) -> Iterable[str]:
-    """A table as lines of text.
-
-    Args:
-        rows: the cells, headings first.
-        right: indices of the columns that are aligned to the right.
-    """
+    """A table, headings first, as lines of text; columns of the indices ``right`` are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [
@@ -318,11 +268,3 @@ def _aligned(rows: Sequence[Sequence[str]], right: Collection[int]) -> Iterable[
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
-
-
-def _as_html(columns: Sequence[str], rows: Sequence[Sequence[str]], lines: Sequence[str]) -> str:
-    """A table as HTML, with lines of text below it."""
-    head = "".join(f"<th scope='col'>{column}</th>" for column in columns)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    notes = "".join(f"<div>{html.escape(line)}</div>" for line in lines)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"

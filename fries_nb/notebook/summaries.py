@@ -22,9 +22,10 @@ from fries_nb.protocol.topology import workers_of
 from fries_nb.report.audit_section import example_lines
 from fries_nb.report.change_rows import parts_ms
 from fries_nb.report.dag import dag_svg
-from fries_nb.report.markup import inline, milliseconds, tag
+from fries_nb.report.page import part
 from fries_nb.report.plan_section import foretold, plan_drawing, plan_parts
 from fries_nb.running.run_end import UncommittedCheck
+from fries_nb.words import milliseconds
 
 _OF_THE_COMMAND = " (all of them: --json)"
 _LINES = 10
@@ -32,13 +33,7 @@ _LINES = 10
 
 @dataclass(frozen=True, repr=False)
 class Summary:
-    """The result of a cell, and the next step.
-
-    Attributes:
-        text: the result.
-        then: commands that are likely next; may be empty.
-        rich: other representations of the result, by MIME type.
-    """
+    """The result of a cell as text and by MIME type, and the commands that are likely next, if any."""
 
     text: str
     then: str = ""
@@ -52,12 +47,7 @@ class Summary:
 
 
 def of_definition(graph: Graph, replaced: str) -> Summary:
-    """The summary of a declared dataflow.
-
-    Args:
-        graph: the dataflow.
-        replaced: what happened to its earlier run; empty if there was none.
-    """
+    """The summary of a declared dataflow; ``replaced`` says what happened to its earlier run, if there was one."""
     keyed = [f"{operator.name} by {', '.join(operator.key)}" for operator in graph.operators if operator.key]
     facts = f"{len(graph.operators)} operators" + (f"; keyed: {'; '.join(keyed)}" if keyed else "")
     head = f"Dataflow {graph.name!r}" + (f" ({replaced})" if replaced else "")
@@ -67,24 +57,14 @@ def of_definition(graph: Graph, replaced: str) -> Summary:
     text = f"{head}: {lines[0]}" if len(lines) == 1 else f"{head}:\n" + textwrap.indent("\n".join(lines), "  ")
     text, then, picture = f"{text}\n{facts}", f"%fries_run {quoted(graph.name)} --hosts 2 --workers 2", dag_svg(graph)
     # Words and picture are one output, since JupyterLab shows only the richest of several.
-    shown = tag("div", inline(picture), tag("pre", text), tag("p", "Next: ", tag("code", then)))
+    shown = part("definition", picture, text, then)
     return Summary(text, then, {"text/html": shown, "image/svg+xml": picture})
 
 
 def of_start(
     graph: Graph, hosts: int, workers: int | None, audit: bool, variable: str, replaced: str = "", defaults: str = ""
 ) -> Summary:
-    """The summary of a run that was started.
-
-    Args:
-        graph: the dataflow.
-        hosts: number of Spark tasks.
-        workers: workers of each operator; ``None`` if the run is resumed with as many as before.
-        audit: whether operations are recorded.
-        variable: the variable that holds the run.
-        replaced: what happened to the earlier run; empty if there was none.
-        defaults: what a run in a notebook has by default; see ``of_defaults``.
-    """
+    """The summary of a run that was started; ``workers`` is ``None`` if it is resumed with as many as before."""
     parallel = "workers as before" if workers is None else f"{workers} {_plural('worker', workers)} an operator"
     size = f"{hosts} {_plural('host', hosts)}, {parallel}"
     names = changeable(graph)
@@ -99,10 +79,6 @@ def of_start(
 
 def of_defaults(recovers: bool, on_error: str) -> str:
     """The defaults of a run in a notebook, in one line, with what turns them off; empty if all are off.
-
-    Args:
-        recovers: whether it keeps checkpoints that are deleted with it.
-        on_error: the policy of operators that were declared without one.
 
     >>> of_defaults(True, "pause")
     'by default: checkpoints until the run ends (--no-checkpoint: none), operators pause on failure (--on-error fail)'
@@ -131,13 +107,11 @@ def of_plan(graph: Graph, plan: Plan) -> Summary:
     then = f"%fries_reconfigure {assignments}{scheduler}" if assignments else ""
     sends, example = messages(graph, plan), counter_example(graph, plan.targets)
     steps = [] if example is None else example_lines(example)
-    parts = [plan_parts(graph, plan, [sends]), tag("details", tag("summary", "Details"), tag("pre", words))]
-    if then:
-        parts.append(tag("p", "Next: ", tag("code", then)))
+    shown = part("planned", plan_parts(graph, plan, [sends]), words, then)
     return Summary(
         "\n".join([words, *steps, sends, *foretold(plan)]),
         then,
-        {"text/html": tag("div", *parts, style="overflow-wrap: anywhere"), "image/svg+xml": plan_drawing(graph, plan)},
+        {"text/html": shown, "image/svg+xml": plan_drawing(graph, plan)},
     )
 
 
@@ -177,13 +151,7 @@ def of_change_under_way(change: Change, waited_s: float, variable: str) -> Summa
 
 
 def of_change_that_waits(change: Change, blocked_by: Mapping[str, str], variable: str) -> Summary:
-    """The summary of a change that is blocked by paused operators.
-
-    Args:
-        change: the change.
-        blocked_by: the paused operators and their errors, as text.
-        variable: the variable that holds the change.
-    """
+    """The summary of a change that is blocked by paused operators, with their errors."""
     first, why = next(iter(blocked_by.items()))
     text = f"{', '.join(sorted(change.plan.targets))}: waits, since {why}"
     return Summary(text, f"%fries_reconfigure {quoted(first)}=new_function -o fix, {variable}.result(timeout=60)")

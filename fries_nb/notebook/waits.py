@@ -64,14 +64,10 @@ class _Line(Protocol):
 
 
 class ProgressOutput:
-    """The line of one wait. Used in a ``with`` statement around the wait.
+    """The line of one wait, with a button that cancels it. Used in a ``with`` statement around the wait.
 
-    Args:
-        shell: the shell that executes the cell.
-        tell: returns what the cell waits for, in a few words; called in a thread, whenever the line is updated.
-        cancel: called in a thread by a click of the button; by default it interrupts the cell, as the kernel's
-            interrupt does. Called at most once, and never after the wait.
-        button: label of the button.
+    ``tell`` is called in a thread, whenever the line is updated. ``cancel`` is called in a thread by a click, at most
+    once and never after the wait; by default it interrupts the cell, as the kernel's interrupt does.
     """
 
     def __init__(
@@ -214,12 +210,7 @@ class _PrintedLine:
 
 @contextmanager
 def shown_call(shell: InteractiveShell, what: str) -> Iterator[Say]:
-    """The line of a long call of the library: its name and its last step. See ``fries_nb.long_calls``.
-
-    Args:
-        shell: the shell whose cell makes the call.
-        what: the call in a few words.
-    """
+    """The line of a long call of the library: its name and its last step. See ``fries_nb.long_calls``."""
     if os.environ.get(PROGRESS) != "0" and not (_has_kernel(shell) or sys.stdout.isatty()):
         yield lambda step: sys.stdout.write(f"{step}\n")
         return
@@ -255,15 +246,7 @@ _LOOK_S = 0.2
 
 
 def wait_for_start(shell: InteractiveShell, start: Start, hosts: int) -> Run:
-    """Wait until a run's data flows. An interrupt cancels the start.
-
-    Args:
-        shell: the shell whose cell waits.
-        start: the start.
-        hosts: the number of hosts that are to join.
-
-    Returns:
-        The run, whose data may not flow yet if that takes longer than ``PATIENCE_S``.
+    """Wait until a run's data flows, at most ``PATIENCE_S``. An interrupt cancels the start.
 
     Raises:
         Exception: the error with which the start failed.
@@ -285,12 +268,7 @@ def wait_for_start(shell: InteractiveShell, start: Start, hosts: int) -> Run:
 def change_summary(shell: InteractiveShell, run: Run, change: Change, wait_s: float, variable: str) -> Summary:
     """The summary of a change after waiting for its end. An interrupt cancels the change.
 
-    Args:
-        shell: the shell whose cell waits.
-        run: the run that is changed.
-        change: the change.
-        wait_s: seconds to wait at most. A wait of a glance shows no progress, since the cell ends soon.
-        variable: the variable that holds the change.
+    A wait of a glance shows no progress, since the cell ends soon.
 
     Raises:
         DoubtfulChangeError: the change was aborted, and can be forced.
@@ -324,11 +302,7 @@ def change_summary(shell: InteractiveShell, run: Run, change: Change, wait_s: fl
 
 
 def change_progress(run: Run, change: Change) -> str:
-    """What a change that is under way waits for, as far as the driver knows.
-
-    Returns:
-        Words such as "changing FM: prepared 3 of 8 workers".
-    """
+    """What a change under way waits for, as far as the driver knows: "changing FM: prepared 3 of 8 workers"."""
     return f"changing {', '.join(sorted(change.plan.targets))}: {why_waits(RunMoment(run), change)}"
 
 

@@ -44,10 +44,6 @@ class DagView(anywidget.AnyWidget):
     ``selected`` holds the selected operators in order of selection; a click, Enter or the space bar toggles one. The
     page sends each as a message of its own, since the state of a widget may be overtaken by a click on a button.
     All methods may be called from any thread and update the picture in place.
-
-    Args:
-        graph: the dataflow.
-        width: available width in pixels; the layout runs to the right if it fits, else downward.
     """
 
     _esm = (_HERE / "dag.js").read_text("utf8")
@@ -97,38 +93,27 @@ class DagView(anywidget.AnyWidget):
     def show_metrics(self, snapshot: MetricsSnapshot) -> None:
         """Show rates and queue lengths at the edges, and how busy and how back-pressured each operator is."""
         flows = self._flow_labels.of(snapshot)
-        loads = {name: [_stepped(one.busy), _stepped(one.blocked)] for name, one in snapshot.operators.items()}
+        measured = snapshot.operators.items()
+        loads = {name: [_stepped(operator.busy), _stepped(operator.blocked)] for name, operator in measured}
         with self._one_at_a_time, self.hold_sync():
             self._flows = flows
             self.labels = {self._edges[ends]: label for ends, label in flows.items()}
             self.loads = {name: load for name, load in loads.items() if any(load)}
 
     def show_facts(self, facts: Mapping[str, str]) -> None:
-        """Show what operators run now.
-
-        Args:
-            facts: operator to a line of its tooltip.
-        """
+        """Show what operators run now: for each a line of its tooltip."""
         with self._one_at_a_time:
             if facts != self._facts:
                 self._facts = facts
                 self.titles = self._told(self._shown)
 
     def show_troubles(self, troubles: Mapping[str, tuple[str, str]]) -> None:
-        """Mark the operators that hold up the others.
-
-        Args:
-            troubles: operator to ``busy``, ``paused`` or ``failed``, and the words that its box says.
-        """
+        """Mark operators that hold up the others, as ``busy``, ``paused`` or ``failed``, with words in their boxes."""
         with self._one_at_a_time:
             self.troubles = {name: list(trouble) for name, trouble in troubles.items()}
 
     def show_rounds(self, rounds: Mapping[str, str]) -> None:
-        """Show how often rows have gone round each loop.
-
-        Args:
-            rounds: loop to a text, as in ``7 rounds``.
-        """
+        """Show how often rows have gone round each loop, as in ``7 rounds``."""
         with self._one_at_a_time:
             self._rounds = rounds
             self.loops = {name: loop_title(shortened(name), {shortened(name): words}) for name, words in rounds.items()}
@@ -136,12 +121,9 @@ class DagView(anywidget.AnyWidget):
     def show_states(
         self, states: Mapping[str, str], marked: Iterable[Ends] = (), travelling: Iterable[Ends] = ()
     ) -> None:
-        """Show operators in these states, in place of a plan.
+        """Show operators in these states, keys of ``dag.STATES``, in place of a plan.
 
-        Args:
-            states: operator to its states, keys of ``dag.STATES``.
-            marked: edges that markers have passed.
-            travelling: edges that markers pass now; seen as dots that travel along them, once.
+        Markers have passed the edges ``marked``, and pass those of ``travelling`` now, seen as dots that move once.
         """
         self.show(Shown(dict(states), {}, frozenset(marked)), travelling)
 
@@ -157,10 +139,8 @@ class DagView(anywidget.AnyWidget):
 
     def _told(self, shown: Shown) -> dict[str, str]:
         return {
-            one.name: "\n".join(
-                filter(None, [operator_title(one), self._facts.get(one.name, ""), shown.titles.get(one.name, "")])
-            )
-            for one in self._graph.operators
+            name: "\n".join(filter(None, [operator_title(operator), self._facts.get(name), shown.titles.get(name)]))
+            for name, operator in self._graph.by_name.items()
         }
 
     def _answer(self, _: object, content: Any, __: object) -> None:
@@ -174,7 +154,7 @@ class DagView(anywidget.AnyWidget):
             case {"event": "select", "operator": str(name), "chosen": True} if name in self._graph:
                 self.selected = [*self.selected, name] if name not in self.selected else self.selected
             case {"event": "select", "operator": str(name), "chosen": False}:
-                self.selected = [one for one in self.selected if one != name]
+                self.selected = [other for other in self.selected if other != name]
 
     def __repr__(self) -> str:
         states = "; ".join(f"{name}: {words}" for name, words in self._shown.states.items())
@@ -202,12 +182,7 @@ def _stepped(share: float) -> float:
 
 
 def said(text: str, failed: bool = False) -> str:
-    """A message to the user as HTML, which is read aloud when it appears.
-
-    Args:
-        text: the message; line ends are kept.
-        failed: whether it is an error.
-    """
+    """A message to the user as HTML, which is read aloud when it appears; line ends are kept."""
     colour = "color: var(--jp-error-color1, #b3261e); " if failed else ""
     style = f"{colour}margin: 4px 0; line-height: 1.5; white-space: pre-wrap"
     return f'<div role="{"alert" if failed else "status"}" style="{style}">{html.escape(text)}</div>'

@@ -30,34 +30,31 @@ So t1 precedes the change at FM, and the change precedes t1 at MC: no serial ord
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import groupby
+
+from markupsafe import Markup
 
 from fries_nb.audit import Verdict
 from fries_nb.dataflow.graph import Graph
-from fries_nb.errors import TraceError
 from fries_nb.planning.counter_example import CounterExample, ExampleStep, StepKind, counter_example
 from fries_nb.protocol.trace import place_of
 from fries_nb.report.cycle_picture import COPIES, CycleNode, cycle_svg, example_met_svg, example_svg, met_svg
-from fries_nb.report.markup import Column, Html, figure, inline, joined, table, tag
-from fries_nb.report.page import stepper
+from fries_nb.report.markup import in_one_style
+from fries_nb.report.page import part
+from fries_nb.report.row_picture import TextColumn
+from fries_nb.running.results import MOST_EXAMPLES
 from fries_nb.words import counted
 
-_STYLE = re.compile("<style>.*?</style>", re.DOTALL)
 
-
-def example_parts(graph: Graph, example: CounterExample) -> Html:
+def example_parts(graph: Graph, example: CounterExample) -> Markup:
     """The counter-example as frames: one for each event, and one with what the tuple met and the precedence cycle."""
-    moments = _moments(example)
+    moments = list(_moments(example))
     met, cycle = end_svgs(graph, example)
-    pictures = [*(example_svg(graph, example, number) for number, _ in moments), met]
-    pictures[1:] = [_STYLE.sub("", drawing) for drawing in pictures[1:]]  # the style of the first one applies to all
+    pictures = in_one_style([*(example_svg(graph, example, number) for number, _ in moments), met])
     lines = [*(words for _, words in moments), conclusion(example)]
-    frames = [joined([inline(drawing), tag("p", words)]) for drawing, words in zip(pictures, lines, strict=True)]
-    frames[-1] = joined([frames[-1], inline(cycle)])
-    lead = tag("p", "A counter-example to naive FCM, step by step:")
-    return joined([lead, stepper("Steps of the counter-example", frames)])
+    more = [*[""] * len(moments), cycle]
+    return part("example", [part("frame", *each) for each in zip(pictures, lines, more, strict=True)])
 
 
 def end_svgs(graph: Graph, example: CounterExample) -> tuple[str, str]:
@@ -94,12 +91,8 @@ def conclusion(example: CounterExample) -> str:
     )
 
 
-def _moments(example: CounterExample) -> list[tuple[int, str]]:
+def _moments(example: CounterExample) -> Iterator[tuple[int, str]]:
     """The number of steps up to each frame, and its words; operators that a tuple merely passes share a frame."""
-    return list(_grouped(example))
-
-
-def _grouped(example: CounterExample) -> Iterator[tuple[int, str]]:
     steps = list(enumerate(example.steps, start=1))
     for _, group in groupby(steps, key=lambda step: (step[1].kind, step[1].copy) if _is_pass(step[1]) else step[0]):
         members = list(group)
@@ -123,71 +116,34 @@ def _words(example: CounterExample, steps: list[ExampleStep]) -> str:
             return f"{last.operator} processes {COPIES[last.copy]} with its {kind} function."
 
 
-SHOWN = 12
 _COLUMNS = (
-    Column("Change"),
-    Column("Old version at"),
-    Column("New version at"),
-    Column("Source tuples", number=True),
-    Column("One of them"),
-)
-
-
-def judged(audit: Callable[[], Verdict]) -> Verdict | TraceError:
-    """The verdict, or the error why there is none."""
-    try:
-        return audit()
-    except TraceError as error:
-        return error
+    *map(TextColumn, ("Change", "Old version at", "New version at")), TextColumn("Source tuples", number=True),
+    TextColumn("One of them"),
+)  # fmt: skip
 
 
 def verdict_parts(
     verdict: Verdict, labels: Mapping[str, str], graph: Graph, naive: Mapping[str, Collection[str]] = {}
-) -> Html:
-    """The verdict and its proof as markup.
-
-    Args:
-        verdict: the verdict.
-        labels: change id to a description of the change.
-        graph: the dataflow.
-        naive: the changes that were made by naive FCM, with their targets; if one of them is in the cycle, the plan's
-            counter-example is shown as well.
-    """
-    said = tag("p", sentence(verdict), class_="good" if verdict.serializable else "bad")
-    if verdict.serializable:
-        return joined([said, tag("p", "Each of them, with all that was made of it, met one configuration only.")])
-    groups = grouped(verdict)
+) -> Markup:
+    """The verdict and its proof; ``naive`` has the targets of changes by naive FCM, for a counter-example."""
+    groups = [] if verdict.serializable else grouped(verdict)
     rows = [
         (f"{change}: {labels[change]}" if change in labels else change, old, new, f"{count:,}", example)
-        for change, old, new, count, example in groups[:SHOWN]
+        for change, old, new, count, example in groups[:MOST_EXAMPLES]
     ]
-    parts = [said]
-    if rows:
-        parts.append(table("Source tuples that met both versions, by where they met them", _COLUMNS, rows))
-    if len(groups) > SHOWN:
-        parts.append(tag("p", f"... and {len(groups) - SHOWN:,} more such places.", class_="note"))
-    if found := others(verdict):
-        parts.append(tag("ul", joined([tag("li", line) for line in found])))
-    if not verdict.cycle:
-        return joined(parts)
-    proof = "Proof: each of these must precede the next, and they form a cycle, so no serial order of whole tuples and "
-    parts.append(tag("p", proof, "whole changes is equivalent. ", tag("code", cycle(verdict))))
-    parts += [figure(drawing, caption) for drawing, caption in verdict_svgs(verdict, labels, graph)]
+    astray = [] if verdict.serializable else others(verdict)
+    proof = cycle(verdict) if verdict.cycle else ""
+    drawings = verdict_svgs(verdict, labels, graph) if verdict.cycle else []
     guilty = next((name for name in verdict.cycle if name in naive), None)
-    example = None if guilty is None else counter_example(graph, naive[guilty])
-    if example is not None:
-        parts += [tag("p", f"The plan of {guilty} shows that naive FCM may do this."), example_parts(graph, example)]
-    return joined(parts)
+    found = None if guilty is None else counter_example(graph, naive[guilty])
+    example = "" if found is None else example_parts(graph, found)
+    more = len(groups) - MOST_EXAMPLES
+    words = sentence(verdict)
+    return part("verdict", words, verdict.serializable, _COLUMNS, rows, more, astray, proof, drawings, guilty, example)
 
 
 def verdict_svgs(verdict: Verdict, labels: Mapping[str, str], graph: Graph) -> list[tuple[str, str]]:
-    """The pictures of the proof with captions: what each source tuple of the cycle met, and the cycle.
-
-    Args:
-        verdict: a verdict with a cycle.
-        labels: change id to a description of the change.
-        graph: the dataflow.
-    """
+    """The pictures of the proof with captions: what each source tuple of the cycle met, and the cycle."""
     steps = list(zip(verdict.cycle, verdict.cycle_met, strict=True))
     changes = {name for name, met in steps if not met}
     found = [
@@ -211,7 +167,7 @@ def sentence(verdict: Verdict) -> str:
         return f"Serializable: {counted(verdict.transactions, 'source tuple')}{of_changes} judged, none mixed."
     if verdict.stale:
         return f"Not serializable: a switch was recorded at {counted(len(verdict.stale), 'worker')} and had no effect."
-    if astray := {one.transaction for one in (*verdict.lost, *verdict.doubled)}:
+    if astray := {lost.transaction for lost in (*verdict.lost, *verdict.doubled)}:
         return f"Not serializable: tuples derived from {counted(len(astray), 'source tuple')} were lost or duplicated."
     if not verdict.mixed:
         return "Not serializable: no tuple mixed versions of one change, but tuples met changes in different orders."
@@ -227,23 +183,19 @@ def others(verdict: Verdict) -> list[str]:
     ['row 7 of split 0 of source 0: FM emitted 1 for MC, which took 0']
     """
     found = [
-        f"{one.operator}[{one.worker}] recorded the switch to {one.update or 'nothing'} and ran {one.tuples:,} tuples "
-        f"with {f'the function of {one.ran}' if one.ran else 'its first function'}"
-        for one in verdict.stale
+        f"{stale.operator}[{stale.worker}] recorded the switch to {stale.update or 'nothing'} and ran {stale.tuples:,} "
+        f"tuples with {f'the function of {stale.ran}' if stale.ran else 'its first function'}"
+        for stale in verdict.stale
     ]
     found += [
-        f"{described(one.transaction, verdict)}: {one.account}"
-        for one in (*verdict.lost, *verdict.doubled)[:SHOWN]
+        f"{described(lost.transaction, verdict)}: {lost.account}"
+        for lost in (*verdict.lost, *verdict.doubled)[:MOST_EXAMPLES]
     ]
-    return found[:SHOWN]
+    return found[:MOST_EXAMPLES]
 
 
 def grouped(verdict: Verdict) -> list[tuple[str, str, str, int, str]]:
-    """Mixed transactions, grouped by change and by the operators at which they met the old and the new version.
-
-    Returns:
-        For each group its size and first transaction, largest group first.
-    """
+    """Mixed transactions by change and by where they met old and new: their number and one of them, most first."""
     groups: dict[tuple[str, str, str], list[str | int]] = {}
     for entry in verdict.mixed:
         groups.setdefault((str(entry.update), ", ".join(entry.old), ", ".join(entry.new)), []).append(entry.transaction)
@@ -256,21 +208,6 @@ def cycle(verdict: Verdict) -> str:
     steps = zip(verdict.cycle, verdict.cycle_at, strict=True)
     through = "".join(f"{described(name, verdict)} → (at {at}) " for name, at in steps)
     return through + named(verdict.cycle[0], verdict)
-
-
-def mentioned(verdict: Verdict) -> list[int]:
-    """The identities of the source tuples that these texts name.
-
-    >>> from fries_nb.audit import Mixed
-    >>> mentioned(Verdict(False, (Mixed(9, "u1", ("FM",), ("MC",)),), ("7", "u1"), ("FM", "MC"), 9, 1))
-    [7, 9]
-    """
-    groups: dict[tuple[object, ...], str | int] = {}
-    for entry in verdict.mixed:
-        groups.setdefault((entry.update, entry.old, entry.new), entry.transaction)
-    astray = [one.transaction for one in (*verdict.lost, *verdict.doubled)[:SHOWN]]
-    names = map(str, (*verdict.cycle, *groups.values(), *astray))
-    return list(dict.fromkeys(int(name) for name in names if name.isdigit()))
 
 
 def named(transaction: str | int, verdict: Verdict) -> str:

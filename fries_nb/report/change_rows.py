@@ -23,9 +23,9 @@ there by its methods, since Python looks classes up in files only, and a noteboo
 limit: 5 -> 10
 >>> print(function_diff(Threshold(5), len) or "nothing to tell")
 nothing to tell
->>> text = function_diff(joined, counted)
->>> text.splitlines()[:2], "-def joined(children: Iterable[str]) -> Html:" in text
-(['--- joined', '+++ counted'], True)
+>>> text = function_diff(milliseconds, counted)
+>>> text.splitlines()[:2], "-def milliseconds(value: float | None) -> str:" in text
+(['--- milliseconds', '+++ counted'], True)
 >>> diff_html("limit: 5 -> 10\n-old\n+new").count('<span class="')
 2
 """
@@ -39,20 +39,26 @@ import linecache
 import re
 import reprlib
 import tokenize
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from markupsafe import Markup
+
 from fries_nb.changes import Change, ChangeResult
+from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.operators import BatchFunction
 from fries_nb.dataflow.windowing import WindowFunction
 from fries_nb.errors import exception_text
 from fries_nb.report import theme
-from fries_nb.report.change_replay import ChangeReplay
-from fries_nb.report.markup import Html, figure, joined, milliseconds, tag
-from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, SKY, escaped, number, themed
-from fries_nb.words import counted
+from fries_nb.report.dag import STATES, draw
+from fries_nb.report.layout import layout
+from fries_nb.report.markup import in_one_style
+from fries_nb.report.page import part
+from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, SKY, escaped, number, picture, themed
+from fries_nb.running.change_replay import ChangeReplay, ReplayStep
+from fries_nb.words import counted, milliseconds
 
 MOST_LINES = 1_000
 """Lines of a function that are compared; comparing takes time that grows faster than their number."""
@@ -109,18 +115,9 @@ def function_diff(before: Any, after: Any) -> str:
     return "\n".join(line if len(line) <= MOST_CHARS else f"{line[: MOST_CHARS - 3]}..." for line in lines)
 
 
-def diff_html(text: str) -> Html:
-    """A difference as markup. Colour only repeats what the letters ``+`` and ``-`` say.
-
-    Args:
-        text: what ``function_diff`` returns.
-    """
-    rows = [
-        tag("span", line or " ", class_=kind) if (kind := _CLASSES.get(line[:1], "")) else joined([line])
-        for line in text.split("\n")
-    ]
-    shown = [joined([row, "\n"]) for row in rows]
-    return joined([Html(f"<style>{_DIFF_CSS}</style>"), tag("pre", *shown, class_="fries-diff", tabindex="0")])
+def diff_html(text: str) -> Markup:
+    """A difference, as ``function_diff`` returns it, as markup."""
+    return part("difference", _DIFF_CSS, [(_CLASSES.get(line[:1], ""), line) for line in text.split("\n")])
 
 
 def _inner(value: Any) -> Any:
@@ -162,8 +159,8 @@ def _place(value: Any) -> tuple[str, int] | None:
     if isinstance(code, CodeType):
         return code.co_filename, code.co_firstlineno - 1
     kind = value if isinstance(value, type) else type(value)
-    codes = [inner for one in vars(kind).values() if (inner := _code_of(one)) is not None]
-    for code in sorted(codes, key=lambda one: one.co_firstlineno):
+    codes = [inner for member in vars(kind).values() if (inner := _code_of(member)) is not None]
+    for code in sorted(codes, key=lambda code: code.co_firstlineno):
         lines = linecache.getlines(code.co_filename)[: code.co_firstlineno]
         head = re.compile(rf"\s*class {re.escape(kind.__name__)}\b")
         first = next((index for index in reversed(range(len(lines))) if head.match(lines[index])), None)
@@ -194,14 +191,14 @@ def _attributes(value: Any) -> Mapping[str, Any] | None:
     if isinstance(value, functools.partial):
         return {"args": value.args, "keywords": value.keywords}
     if isinstance(value, (BatchFunction, WindowFunction)):
-        own = {name: one for name, one in vars(value).items() if name != "function" and not name.startswith("_")}
+        own = {name: given for name, given in vars(value).items() if name != "function" and not name.startswith("_")}
         return own | dict(_attributes(value.function) or {})
     if inspect.isroutine(value) or isinstance(value, type):
         return None
     slots = (name for kind in type(value).__mro__ for name in _names(kind.__dict__.get("__slots__", ())))
     found = {name: getattr(value, name) for name in slots if not name.startswith("_") and hasattr(value, name)}
     own = getattr(value, "__dict__", {})
-    return found | {name: one for name, one in own.items() if not name.startswith("_")}
+    return found | {name: given for name, given in own.items() if not name.startswith("_")}
 
 
 def _names(slots: str | Sequence[str]) -> tuple[str, ...]:
@@ -227,8 +224,6 @@ _REPR.maxstring = _REPR.maxother = 80
 _REPR.maxdict = _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = 12
 
 
-MOST_REPLAYS = 8
-"""Number of changes, the newest ones, of which a report shows more than a row."""
 WIDTH = 640.0
 """Width of the bar in a report, in pixels."""
 _PARTS = (
@@ -271,64 +266,28 @@ def parts_ms(result: ChangeResult) -> dict[str, float]:
 
 
 def delay_svg(result: ChangeResult, width: float) -> str:
-    """Draw where the time of a change went.
-
-    Args:
-        result: the result of the change.
-        width: width in pixels, at least 200.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """Draw where the time of a change went, ``width`` (at least 200) pixels wide."""
     parts = parts_ms(result)
     said = {name: f"{name} {milliseconds(value)}" for name, value in parts.items()}
     end = "to the last switch" if result.outcome == "done" else f"until it was {result.outcome.replace('_', ' ')}"
     heard = f"{result.change}: {milliseconds(sum(parts.values()))} from the request {end}; {', '.join(said.values())}"
     key, height = _key(said, width)
-    size = f"{number(width)} {number(height)}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-delay-svg" viewBox="0 0 {size}" '
-        f'width="{number(width)}" height="{number(height)}" role="img" aria-label="{escaped(heard)}">'
-        f'<style>{_CSS}</style><rect class="paper" width="100%" height="100%" rx="6"/>{_bar(parts, said, width)}{key}'
-        "</svg>"
-    )
+    return picture("delay", (width, height), heard, _CSS, _bar(parts, said, width), key)
 
 
-def change_parts(change: Change, replay: ChangeReplay, is_open: bool) -> Html:
-    """The details of a change that has ended: where its time went, its functions, and its steps.
-
-    Args:
-        change: the change.
-        replay: its replay.
-        is_open: whether the details are open at first.
-    """
-    heading = tag("summary", tag("b", change.id), f": {change.label}, in detail")
-    times, steps = time_parts(change.result(0)), step_parts(replay)
-    functions = function_parts(change, replay.graph.order)
-    return tag("details", heading, times, *functions, steps, **({"open": "open"} if is_open else {}))
-
-
-def time_parts(result: ChangeResult) -> Html:
+def time_parts(result: ChangeResult) -> Markup:
     """Where the time of a change went, as a figure."""
-    return figure(delay_svg(result, WIDTH), _PARTS)
+    return part("figure", delay_svg(result, WIDTH), _PARTS)
 
 
-def step_parts(replay: ChangeReplay) -> Html:
-    """The steps of a change, to step through."""
-    return joined([tag("p", "Step by step:"), replay._repr_html_()])
-
-
-def function_parts(change: Change, order: Sequence[str]) -> Iterator[Html]:
+def function_parts(change: Change, order: Sequence[str]) -> Markup:
     """The differences of the functions of a change, where there is something to tell, in this order of operators."""
     try:
         found = change.functions()
     except Exception as error:  # noqa: BLE001 (superseded functions are unpickled, which runs the user's code)
-        why = exception_text(error)
-        yield tag("p", f"The functions cannot be read from disk any more: {why}", class_="note")
-        return
-    for name in (name for name in order if name in found):
-        if text := function_diff(*found[name]):
-            yield joined([tag("p", "The function of ", tag("b", name), ", before (-) and after (+):"), diff_html(text)])
+        return part("functions", [], exception_text(error))
+    texts = {name: function_diff(*found[name]) for name in order if name in found}
+    return part("functions", [(name, diff_html(text)) for name, text in texts.items() if text], "")
 
 
 def _bar(parts: Mapping[str, float], said: Mapping[str, str], width: float) -> str:
@@ -355,3 +314,40 @@ def _key(said: Mapping[str, str], width: float) -> tuple[str, float]:
         )
         x += room
     return drawn, y + 10
+
+
+MOST_BOXES = 2_000
+"""Boxes of operators over all pictures of a replay; one with more is shown in words."""
+_WHOLE = 30
+"""Operators up to which the whole dataflow is drawn, and not only the part in which something happens."""
+_REPLAY_WIDTH = 900.0
+
+
+def replay_frames(replay: ChangeReplay) -> Markup:
+    """The steps as frames to step through: the dataflow with the versions that targets run, and the marker's way."""
+    graph, steps = replay.graph, replay.steps
+    is_whole = len(graph.operators) <= _WHOLE or graph.heads  # loops are drawn as a whole
+    drawn = graph if is_whole else _part(graph, steps)
+    words = [step.words for step in steps]
+    if len(drawn.operators) * len(steps) > MOST_BOXES:
+        return part("sentences", words)
+    pictures = in_one_style(step_svg(drawn, step) for step in steps)
+    frames = [part("frame", *each) for each in zip(pictures, words, strict=True)]
+    return part("stepper", f"Steps of change {replay.change}", frames)
+
+
+def step_svg(graph: Graph, step: ReplayStep) -> str:
+    """The dataflow in one step as SVG: its targets with their versions, a ring where it happens, the marker's edges."""
+    states = {name: words for name, words in step.states.items() if name in graph}
+    found = {word for words in states.values() for word in words.split()}
+    legend = {state: words for state, words in STATES.items() if state in found}
+    labels = dict.fromkeys(step.edges, "marker")
+    placed = layout(graph, _REPLAY_WIDTH, labelled=True)
+    return draw(graph, placed, states, labels, {}, step.travelled, legend, {}, step.versions)
+
+
+def _part(graph: Graph, steps: Iterable[ReplayStep]) -> Graph:
+    """The operators at which something happens, and the edges between them."""
+    names = {name for step in steps for name in [*step.states, *(end for ends in step.edges for end in ends)]}
+    operators = tuple(operator for operator in graph.operators if operator.name in names)
+    return Graph(graph.name, operators, tuple(edge for edge in graph.edges if {edge.source, edge.to} <= names))

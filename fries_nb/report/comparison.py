@@ -17,13 +17,14 @@ Lines differ in colour and in dash, and each has its name in the legend. A dot s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from os import PathLike
 from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 
 from fries_nb.audit import Verdict
 from fries_nb.changes import ChangeResult
@@ -31,15 +32,16 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.schedulers import Plan
 from fries_nb.report import theme
 from fries_nb.report.audit_section import verdict_parts
-from fries_nb.report.change_replay import ChangeReplay
-from fries_nb.report.change_rows import step_parts, time_parts
+from fries_nb.report.change_rows import replay_frames, time_parts
 from fries_nb.report.latency import Scale, grid, latency_svg, thinned, time_axis
-from fries_nb.report.markup import Column, Html, figure, joined, milliseconds, section, table, tag
-from fries_nb.report.page import JUDGE, Place, page, schedulers, terms, write_page
+from fries_nb.report.page import part, rendered, setting_words, write_page
 from fries_nb.report.plan_section import dag_parts
+from fries_nb.report.row_picture import TextColumn
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
+from fries_nb.running.change_replay import ChangeReplay
+from fries_nb.running.results import Place
 from fries_nb.telemetry.history import PlotMark, Point
-from fries_nb.words import duration
+from fries_nb.words import duration, milliseconds
 
 _LEFT, _RIGHT, _TOP, _UPPER, _BELOW = 64.0, 18.0, 52.0, 230.0, 42.0
 _MOST_POINTS = 300
@@ -73,12 +75,9 @@ _CSS = themed(".fries-overlay-svg", _LIGHT, _DARK)
 
 @dataclass(frozen=True)
 class OverlaidCurve:
-    """The 99th percentile of the latency of one run.
+    """The 99th percentile of a run's latency, NaN where nothing came out, and when its change was done, if it was.
 
-    Attributes:
-        name: its name in the legend.
-        points: seconds from the request, and milliseconds, which are NaN where nothing came out.
-        done_s: seconds from the request until the change was done; ``None`` if it was not.
+    Times are in seconds from the request, latencies in milliseconds.
     """
 
     name: str
@@ -95,12 +94,7 @@ class OverlaidCurve:
 
 
 def overlay_svg(curves: Sequence[OverlaidCurve], width: float = 760.0) -> str:
-    """Draw the curves as an SVG element; the latency axis is logarithmic if the values span a wide range.
-
-    Args:
-        curves: the curves, at most six.
-        width: width in pixels.
-    """
+    """Draw at most six curves; the latency axis is logarithmic if the values span a wide range."""
     times = [at_s for curve in curves for at_s, _ in curve.points] + [0.0]
     across = Scale.of_time(min(times), max(times), _LEFT, width - _RIGHT)
     bottom = _TOP + _UPPER
@@ -111,12 +105,7 @@ def overlay_svg(curves: Sequence[OverlaidCurve], width: float = 760.0) -> str:
     request = f'<line class="request" x1="{zero}" x2="{zero}" y1="{number(_TOP)}" y2="{number(bottom)}"/>'
     axes = grid(up, across, "p99 latency, ms", _TOP + _UPPER / 2) + time_axis(across, bottom, " from the request")
     spoken = f"p99 latency around the change; {'; '.join(map(_in_words, curves))}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-overlay-svg" viewBox="0 0 {number(width)} '
-        f'{number(bottom + _BELOW)}" width="{number(width)}" height="{number(bottom + _BELOW)}" role="img" '
-        f'aria-label="{escaped(spoken)}"><style>{_CSS}</style><rect class="paper" width="100%" height="100%" rx="6"/>'
-        f"{key}{axes}{request}{drawn}</svg>"
-    )
+    return theme.picture("overlay", (width, bottom + _BELOW), spoken, _CSS, key, axes, request, drawn)
 
 
 def _in_words(curve: OverlaidCurve) -> str:
@@ -148,14 +137,10 @@ def _key(index: int, curve: OverlaidCurve) -> str:
 SETTLED_MS = 250.0
 """The p99 latency in milliseconds below which a surge counts as over."""
 _COLUMNS = (
-    Column("Scheduler"),
-    Column("Delay", number=True),
-    Column("of it commit", number=True),
-    Column("Waiting before", number=True),
-    Column("Old tuples", number=True),
-    Column("p99 before", number=True),
-    Column("p99 after", number=True),
-    Column("Audit"),
+    TextColumn("Scheduler"),
+    *(TextColumn(name, number=True) for name in ("Delay", "of it commit", "Waiting before", "Old tuples")),
+    *(TextColumn(name, number=True) for name in ("p99 before", "p99 after")),
+    TextColumn("Audit"),
 )
 
 
@@ -257,43 +242,35 @@ def comparison_text(trials: Sequence[SchedulerTrial]) -> str:
 
 def comparison_html(comparison: Comparison) -> str:
     """The figure and the table, for the output of a cell."""
-    trials = comparison.trials
-    return tag("div", tag("p", in_short(trials)), _overlay(trials), _table(trials))
+    return part("compared", in_short(comparison.trials), _side_by_side(comparison.trials))
 
 
-def _overlay(trials: Sequence[SchedulerTrial]) -> Html:
+def _side_by_side(trials: Sequence[SchedulerTrial]) -> Markup:
     curves = [OverlaidCurve.of(trial.row.scheduler, trial.points, trial.marks) for trial in trials]
-    caption = "99th percentile of the end-to-end latency. The dashed line is the request, a dot the end of the change."
-    return figure(overlay_svg(curves), caption)
+    errors = [f"{_name(trial)}: {trial.error}" for trial in trials if trial.error]
+    return part("side_by_side", overlay_svg(curves), _COLUMNS, [_cells(trial.row) for trial in trials], errors)
 
 
 def comparison_page(comparison: Comparison) -> str:
     """The report as an HTML document."""
     trials = comparison.trials
-    names = tuple(trial.row.scheduler for trial in trials)
-    return page(
-        comparison.title,
-        [
-            tag("p", comparison.place.in_words(), class_="place"),
-            tag("p", in_short(trials), class_="lead"),
-            section("What was done", tag("p", comparison.setting), schedulers(names)),
-            section("The schedulers side by side", _overlay(trials), _table(trials)),
-            section("The dataflow and the change", dag_parts(comparison.graph, comparison.plan)),
-            *_steps(trials),
-            section("Latency before and after the change", *map(_latency, trials)),
-            section("Audit", tag("p", JUDGE), *(_audit(comparison, trial) for trial in trials)),
+    return rendered(
+        "comparison.jinja",
+        title=comparison.title,
+        setting=setting_words(comparison.place),
+        lead=in_short(trials),
+        done=comparison.setting,
+        schedulers=tuple(trial.row.scheduler for trial in trials),
+        side_by_side=_side_by_side(trials),
+        dataflow=dag_parts(comparison.graph, comparison.plan),
+        steps=[
+            (_name(trial), time_parts(trial.result), replay_frames(trial.replay))
+            for trial in trials
+            if trial.result is not None and trial.replay is not None
         ],
+        latencies=[(_name(trial), latency_svg(trial.points, trial.marks), _latency(trial)) for trial in trials],
+        verdicts=[(_name(trial), _audit(comparison, trial)) for trial in trials],
     )
-
-
-def _steps(trials: Sequence[SchedulerTrial]) -> Iterator[Html]:
-    """The section on the steps of each change, if any are kept."""
-    parts: list[Html] = []
-    for trial in trials:
-        if trial.result is not None and trial.replay is not None:
-            parts += [tag("h3", _name(trial)), time_parts(trial.result), step_parts(trial.replay)]
-    if parts:
-        yield section("The change, step by step", *parts)
 
 
 def in_short(trials: Sequence[SchedulerTrial]) -> str:
@@ -309,17 +286,7 @@ def in_short(trials: Sequence[SchedulerTrial]) -> str:
     return f"The same change under the same load: {', '.join(times + failed)}. {ending}"
 
 
-def _table(trials: Sequence[SchedulerTrial]) -> Html:
-    rows = [_cells(trial.row) for trial in trials]
-    caption = "One change, each time in a new run; times from the request on, p99 in windows of three seconds"
-    errors = [tag("p", f"{_name(trial)}: {trial.error}", class_="bad") for trial in trials if trial.error]
-    explained = terms(("delay", "commit", "waiting before", "old tuples", "p99"))
-    return joined([table(caption, _COLUMNS, rows), *errors, explained])
-
-
 def _cells(row: ComparisonRow) -> tuple[str, ...]:
-    serializable = tag("span", "serializable", class_="good")
-    audit = serializable if row.serializable else tag("span", f"{row.mixed:,} of {row.tuples:,} mixed", class_="bad")
     done = row.outcome == "done"
     return (
         row.scheduler.capitalize(),
@@ -329,16 +296,17 @@ def _cells(row: ComparisonRow) -> tuple[str, ...]:
         f"{row.old_tuples:,}",
         milliseconds(row.p99_before_ms),
         milliseconds(row.p99_after_ms),
-        audit,
+        part("audit_cell", row),
     )
 
 
-def _latency(trial: SchedulerTrial) -> Html:
+def _latency(trial: SchedulerTrial) -> str:
+    """What the picture of a trial's latency shows."""
     caption = f"{_name(trial)}: end-to-end latency at the sink; vertical lines show the change's request and its end."
     settled_s = settled_after_s(trial.points, trial.marks)
     if settled_s is not None:
         caption += f" The 99th percentile is below {SETTLED_MS:g} ms for good {duration(settled_s)} after the request."
-    return joined([tag("h3", _name(trial)), figure(latency_svg(trial.points, trial.marks), caption)])
+    return caption
 
 
 def settled_after_s(points: Sequence[Point], marks: Sequence[PlotMark]) -> float | None:
@@ -356,10 +324,10 @@ def settled_after_s(points: Sequence[Point], marks: Sequence[PlotMark]) -> float
     return later[slow[-1] + 1 if slow else 0].at_s - requested[0]
 
 
-def _audit(comparison: Comparison, trial: SchedulerTrial) -> Html:
+def _audit(comparison: Comparison, trial: SchedulerTrial) -> Markup:
     labels = {mark.change: mark.label for mark in trial.marks}
     naive = dict.fromkeys(labels, comparison.plan.targets) if trial.row.scheduler == "naive" else {}
-    return joined([tag("h3", _name(trial)), verdict_parts(trial.verdict, labels, comparison.graph, naive)])
+    return verdict_parts(trial.verdict, labels, comparison.graph, naive)
 
 
 def _name(trial: SchedulerTrial) -> str:

@@ -41,8 +41,9 @@ from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.protocol.running_chains import ChainChange
 from fries_nb.report import theme
 from fries_nb.report.latency import Scale
-from fries_nb.report.markup import all_fitted, fitted, milliseconds, text_width
+from fries_nb.report.markup import all_fitted, fitted, text_width
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
+from fries_nb.words import milliseconds
 
 CAUSES = {"task": "task", "buffer": "output buffer", "transport": "transport and queue"}
 """The causes of latency in words, by the class of their bars."""
@@ -100,13 +101,7 @@ _CSS = themed(".fries-constraint-svg", _LIGHT, _DARK)
 
 @dataclass(frozen=True)
 class BarColumns:
-    """The columns of a drawing: names of elements, bars to scale, mean and worst in figures.
-
-    Attributes:
-        bars: maps milliseconds to pixels.
-        labels: width in pixels of the column of names.
-        width: width of the drawing.
-    """
+    """The columns of a drawing: names of elements, bars to scale, mean and worst in figures."""
 
     bars: Scale
     labels: float
@@ -114,17 +109,12 @@ class BarColumns:
 
     @staticmethod
     def of(state: ConstraintState, width: float) -> BarColumns:
-        """The columns for a state.
-
-        Args:
-            state: the state.
-            width: width of the drawing in pixels.
-        """
-        names = [one.element for one in state.elements] + ["sequence"]
+        """The columns for a state in a drawing of this width."""
+        names = [latency.element for latency in state.elements] + ["sequence"]
         labels = min(_LABELS, width * 0.3, max(text_width(name, _SIZE, bold=True) for name in names) + 22)
         latencies = [sum(part.mean_ms for part in state.parts), state.worst_ms or 0.0]
         limit_ms = state.constraint.latency_ms
-        values = [one for one in latencies if math.isfinite(one)]
+        values = [latency for latency in latencies if math.isfinite(latency)]
         if len(values) < len(latencies) or limit_ms <= _FAR * max(values):
             values.append(limit_ms * 1.2)  # room for what is beyond
         bars = Scale.of(values, _PAD + labels, width - _PAD - 2 * _FIGURES - 8, logarithmic=False)
@@ -136,23 +126,10 @@ class BarColumns:
 
 
 def constraint_svg(state: ConstraintState, width: float = 760.0) -> str:
-    """Draw a constraint and the latency of its sequence by element and cause.
-
-    Args:
-        state: the state of the constraint; without measurements only words are drawn.
-        width: width in pixels.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """Draw a constraint and the latency of its sequence by element and cause; words if nothing was measured."""
     head, top = _head(state, width)
     bars, height = _bars(state, BarColumns.of(state, width), top) if state.elements else ("", top)
-    size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-constraint-svg" {size} role="img" '
-        f'aria-label="{escaped(_read_aloud(state))}"><style>{_CSS}</style>'
-        f'<rect class="paper" width="100%" height="100%" rx="6"/>{head}{bars}</svg>'
-    )
+    return theme.picture("constraint", (width, height), _read_aloud(state), _CSS, head, bars)
 
 
 def in_figures(state: ConstraintState) -> str:
@@ -370,12 +347,7 @@ Step = tuple[float, int, int]
 
 @dataclass(frozen=True)
 class SizeLine:
-    """The buffers of an edge over time.
-
-    Attributes:
-        edge: the edge as text.
-        steps: its sizes at each change and at the end.
-    """
+    """The sizes of the buffers of an edge, at each change and at the end."""
 
     edge: str
     steps: tuple[Step, ...]
@@ -395,12 +367,7 @@ def bytes_text(smallest: int, largest: int) -> str:
 
 
 def lines_of(sizes: Sequence[BufferSize], ended_s: float) -> tuple[SizeLine, ...]:
-    """The lines of a drawing, in order of the first report.
-
-    Args:
-        sizes: the sizes of any number of edges, in order of time; several constraints may have an edge in common.
-        ended_s: the time at which the lines end.
-    """
+    """The lines of a drawing until ``ended_s``, in order of the first report; constraints may share an edge."""
     found: dict[str, tuple[str, list[Step]]] = {}
     for size in sizes:
         sequence, steps = found.setdefault(size.edge, (size.sequence, []))
@@ -417,33 +384,18 @@ def lines_of(sizes: Sequence[BufferSize], ended_s: float) -> tuple[SizeLine, ...
 def buffers_svg(
     sizes: Sequence[BufferSize], chains: Sequence[ChainChange], began_s: float, ended_s: float, width: float = 760.0
 ) -> str:
-    """Draw the sizes of output buffers, and when chains were made or split.
-
-    Args:
-        sizes: the sizes, in order of time; at least one.
-        chains: the changes of chains, in order of time.
-        began_s: time of the left end of the axis, in seconds since the Unix epoch.
-        ended_s: time of its right end.
-        width: width in pixels.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """Draw the sizes of output buffers, in order of time and at least one, and when chains were made or split."""
     lines = lines_of(sizes, ended_s)
     key, top = _step_key([line.label for line in lines], width)
     across = Scale.of_time(0.0, ended_s - began_s, _LEFT, width - 20)
     up = Scale(_TICKS[0][0] * 0.8, _TICKS[-1][0] * 1.15, top + _HEIGHT, top, True, _TICKS)
     drawn = "".join(_line(place, line, began_s, across, up) for place, line in enumerate(lines))
     height = top + _HEIGHT + _BELOW
-    size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
     told = "; ".join([line.label for line in lines] + [_said(change) for change in chains[-1:]])
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-buffers-svg" {size} role="img" '
-        f'aria-label="{escaped(f"Sizes of output buffers over time, now {told}")}"><style>{_step_CSS}</style>'
-        f'<rect class="paper" width="100%" height="100%" rx="6"/>'
-        f'<text class="title" x="16" y="24">Output buffers over time</text>{key}'
-        f"{_axes(across, up)}{_chains(chains, began_s, across, up)}{drawn}</svg>"
-    )
+    heard = f"Sizes of output buffers over time, now {told}"
+    title = '<text class="title" x="16" y="24">Output buffers over time</text>'
+    axes, events = _axes(across, up), _chains(chains, began_s, across, up)
+    return theme.picture("buffers", (width, height), heard, _step_CSS, title, key, axes, events, drawn)
 
 
 def _step_key(labels: Sequence[str], width: float) -> tuple[str, float]:

@@ -31,7 +31,7 @@ from fries_nb.planning.counter_example import CounterExample, ExampleStep, StepK
 from fries_nb.report import theme
 from fries_nb.report.dag import STATES, Ends, draw
 from fries_nb.report.layout import Spot, layout, shortened
-from fries_nb.report.theme import FONT, escaped, number, themed
+from fries_nb.report.theme import FONT, escaped, number, picture, themed
 
 COPIES = ("t1", "t1.1", "t1.2")
 """Names of the source tuple of a counter-example, and of the two tuples that were made of it."""
@@ -40,20 +40,11 @@ _WIDTH = 900.0
 
 
 def met_svg(graph: Graph, met: Iterable[Met], changes: Collection[str]) -> str:
-    """The dataflow with the versions of operators that a transaction met.
-
-    Args:
-        graph: the dataflow.
-        met: the operators that processed tuples of the transaction, with their versions.
-        changes: the changes to consider.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """The dataflow with the versions, of these changes, of operators that a transaction met."""
     passed: dict[str, dict[str, list[str]]] = {}
-    for one in met:
-        versions = passed.setdefault(one.operator, {})
-        for version, ids in (("old", one.before), ("new", one.after)):
+    for passing in met:
+        versions = passed.setdefault(passing.operator, {})
+        for version, ids in (("old", passing.before), ("new", passing.after)):
             for change in (change for change in ids if change in changes):
                 versions.setdefault(change, []).append(version)
     titles = {
@@ -108,7 +99,7 @@ def _part(graph: Graph, example: CounterExample) -> Graph:
     """The operators and edges on the ways of a counter-example."""
     ends = {pair for way in example.ways for pair in pairwise(way)}
     names = {name for way in example.ways for name in way}
-    operators = tuple(one for one in graph.operators if one.name in names)
+    operators = tuple(operator for operator in graph.operators if operator.name in names)
     return Graph(graph.name, operators, tuple(edge for edge in graph.edges if (edge.source, edge.to) in ends))
 
 
@@ -159,17 +150,9 @@ class CycleNode:
 
 
 def cycle_svg(nodes: Sequence[CycleNode], at: Sequence[str]) -> str:
-    """Draw a cycle.
-
-    Args:
-        nodes: the source tuples and changes, each of which must precede the next, and the last one the first.
-        at: for each of them, the operator at which it precedes the next.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """Draw a cycle: each node must precede the next, the last one the first, each at an operator of ``at``."""
     labels = [f"at {shortened(name)}" for name in at]
-    box = max(max(_LETTER * len(one.name), _SMALL * len(_note(one))) for one in nodes) + 32
+    box = max(max(_LETTER * len(node.name), _SMALL * len(_note(node))) for node in nodes) + 32
     beside = max(map(len, labels)) * _LETTER
     columns = (len(nodes) + 1) // 2
     left = _MARGIN + max(0.0, _SIDE + 8 + beside - box / 2)
@@ -182,15 +165,10 @@ def cycle_svg(nodes: Sequence[CycleNode], at: Sequence[str]) -> str:
     ]
     width, height = centres[columns - 1][0] + left + box / 2, centres[-1][1] + _HEIGHT / 2 + 14 + _MARGIN
     steps = [(place, (place + 1) % len(nodes)) for place in range(len(nodes))]
-    arrows = "".join(_arrow(centres[one], centres[to], box, labels[one], len(nodes) == 2) for one, to in steps)
-    drawn = "".join(_box(one, centre, box) for one, centre in zip(nodes, centres, strict=True))
-    said = ", ".join(f"{nodes[one].name} precedes {nodes[to].name} {labels[one]}" for one, to in steps)
-    size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-cycle-svg" {size} role="img" '
-        f'aria-label="{escaped(said)}"><style>{_CSS}</style>'
-        f'<rect class="paper" width="100%" height="100%" rx="6"/>{arrows}{drawn}</svg>'
-    )
+    arrows = "".join(_arrow(centres[start], centres[end], box, labels[start], len(nodes) == 2) for start, end in steps)
+    drawn = "".join(_box(node, centre, box) for node, centre in zip(nodes, centres, strict=True))
+    said = ", ".join(f"{nodes[start].name} precedes {nodes[end].name} {labels[start]}" for start, end in steps)
+    return picture("cycle", (width, height), said, _CSS, arrows, drawn)
 
 
 def _note(node: CycleNode) -> str:

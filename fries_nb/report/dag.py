@@ -37,7 +37,7 @@ from fries_nb.report.layout import (
     shortened,
 )
 from fries_nb.report.markup import fitted
-from fries_nb.report.theme import FONT, INK, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
+from fries_nb.report.theme import FONT, INK, ORANGE, PURPLE, SKY, VERMILION, escaped, number, picture, themed
 
 Ends = tuple[str, str]
 STATES = {
@@ -151,19 +151,10 @@ def dag_svg(
     width: float = 900.0,
     rounds: Mapping[str, str] = {},
 ) -> str:
-    """The graph as a self-contained SVG element.
+    """The graph as a self-contained SVG element, whose layout runs to the right if it fits, else downward.
 
-    Args:
-        graph: the dataflow.
-        states: operator to its states, keys of ``STATES``; a legend explains those that occur.
-        labels: edge to a label of one or two short lines.
-        titles: operator to tooltip text, appended to that of the declaration.
-        marked: edges on which markers travel; by default those between operators with a state other than ``pruned``.
-        width: available width in pixels; the layout runs to the right if it fits, else downward.
-        rounds: loop to a text on its rounds, for the title of its box.
-
-    Returns:
-        An ``<svg>`` element.
+    A legend explains the ``states`` (keys of ``STATES``) that occur; ``titles`` are appended to tooltips of operators.
+    By default the edges between operators with a state other than ``pruned`` are ``marked``.
 
     Raises:
         DataflowError: an operator, edge or state does not exist.
@@ -246,22 +237,7 @@ def draw(
     rounds: Mapping[str, str] = {},
     facts: Mapping[str, str] = {},
 ) -> str:
-    """Draw a graph that has been laid out.
-
-    Args:
-        graph: the dataflow.
-        placed: its layout.
-        states: operator to its states.
-        labels: edge to its label.
-        titles: operator to tooltip text.
-        marked: edges on which markers travel.
-        legend: states to explain, with their meaning.
-        rounds: loop to a text on its rounds.
-        facts: operator to the short line below its name; by default its kind and number of workers.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """Draw a graph that has been laid out; ``facts`` replace the kind and the number of workers below a name."""
     width = placed.width + 2 * _MARGIN
     height = placed.height + 2 * _MARGIN
     key, key_width, key_height = _legend(legend, width, height) if legend else ("", 0.0, 0.0)
@@ -276,18 +252,13 @@ def draw(
         for index, ends in enumerate((edge.source, edge.to) for edge in graph.edges)
     )  # fmt: skip
     nodes = "".join(
-        _node(one, placed.boxes[one.name], states.get(one.name, ""), titles.get(one.name, ""), facts.get(one.name, ""))
-        for one in graph.operators
+        _node(operator, placed.boxes[name], states.get(name, ""), titles.get(name, ""), facts.get(name, ""))
+        for name, operator in graph.by_name.items()
     )
-    name = escaped(f"Dataflow {graph.name}: {len(graph.operators)} operators")
-    size = f"{number(total)} {number(height + key_height)}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-dag-svg" viewBox="0 0 {size}" '
-        f'width="{number(total)}" height="{number(height + key_height)}" role="group" aria-label="{name}">'
-        f"<style>{_CSS.replace('>', '&gt;')}</style>"
-        f'<rect class="paper" width="100%" height="100%" rx="6"/>'
-        f'<g transform="translate({number(shift)} {number(_MARGIN)})">{edges}{loops}{nodes}</g>{key}</svg>'
-    )
+    name = f"Dataflow {graph.name}: {len(graph.operators)} operators"
+    graph_at = f'<g transform="translate({number(shift)} {number(_MARGIN)})">{edges}{loops}{nodes}</g>'
+    css, size = _CSS.replace(">", "&gt;"), (total, height + key_height)
+    return picture("dag", size, name, css, graph_at, key, role="group")
 
 
 def _node(operator: Operator, box: Box, state: str, title: str, fact: str) -> str:

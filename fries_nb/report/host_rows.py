@@ -134,16 +134,9 @@ def hosts_svg(
     before: Sequence[tuple[str, TopologyStatus]] = (),
     width: float = 760.0,
 ) -> str:
-    """Draw the hosts and the owners of bins.
+    """Draw the hosts and the owners of bins, below those of earlier topologies, oldest first, with their labels.
 
-    Args:
-        status: the topology.
-        rates: host to the tuples per second that its workers take in; empty if nothing flows.
-        before: earlier topologies with their labels, oldest first; their strips are drawn above the current ones.
-        width: width in pixels.
-
-    Returns:
-        An ``<svg>`` element.
+    ``rates`` has the tuples per second that the workers of a host take in; it is empty if nothing flows.
     """
     shown = [*before[-4:], ("now", status)] if before else [("", status)]
     columns = HostColumns.of(width, [label for label, _ in shown])
@@ -157,28 +150,19 @@ def hosts_svg(
         y += 8
         parts.append(_text("name", _PAD, y + 12, fitted(f"bins of {name}", width - 2 * _PAD, 11.5, bold=True)))
         y += _LINE
-        for label, one in shown:
-            if name in one.tables:
-                parts.append(_strip(one, name, label, columns, y))
+        for label, topology in shown:
+            if name in topology.tables:
+                parts.append(_strip(topology, name, label, columns, y))
                 y += _STRIP + 5
     if len(status.tables) > _MOST:
         parts.append(_text("more", _PAD, y + _LINE, counted(len(status.tables) - _MOST, "more keyed operator")))
         y += _LINE + 4
     height = y + _PAD / 2
-    size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-hosts-svg" {size} role="img" '
-        f'aria-label="{escaped(read_aloud(status, rates))}"><style>{_CSS}</style>'
-        f'<rect class="paper" width="100%" height="100%" rx="6"/>{"".join(parts)}</svg>'
-    )
+    return theme.picture("hosts", (width, height), read_aloud(status, rates), _CSS, *parts)
 
 
 def before_now(topologies: Sequence[tuple[float, TopologyStatus]]) -> list[tuple[str, TopologyStatus]]:
-    """The topologies before the current one, with the numbers of hosts as labels.
-
-    Args:
-        topologies: times, and the topology from then on, the current one last.
-    """
+    """The topologies before the current one, which is the last, with the numbers of hosts as labels."""
     return [(counted(len(status.hosts), "host"), status) for _, status in topologies[:-1]]
 
 
@@ -293,44 +277,22 @@ def loop_row(loop: LoopState) -> tuple[str, ...]:
 
 
 def frontiers_svg(frontiers: Sequence[OperatorFrontier], width: float = 760.0) -> str:
-    """Draw the frontiers of operators.
-
-    Args:
-        frontiers: the frontiers.
-        width: width in pixels.
-
-    Returns:
-        An ``<svg>`` element.
-    """
-    rows = [frontier_row(one) for one in frontiers[:_MOST_TIMES]]
+    """Draw the frontiers of operators."""
+    rows = [*map(frontier_row, frontiers[:_MOST_TIMES])]
     if (more := len(frontiers) - _MOST_TIMES) > 0:
         rows.append((f"{more:,} more", "", "%fries_frontier shows all"))
     return rows_svg(FRONTIER_TITLE, FRONTIER_COLUMNS, rows, width)
 
 
 def loops_svg(loops: Sequence[LoopState], width: float = 760.0) -> str:
-    """Draw the states of loops.
-
-    Args:
-        loops: the loops.
-        width: width in pixels.
-
-    Returns:
-        An ``<svg>`` element.
-    """
-    return rows_svg(LOOP_TITLE, LOOP_COLUMNS, [loop_row(one) for one in loops], width)
+    """Draw the states of loops."""
+    return rows_svg(LOOP_TITLE, LOOP_COLUMNS, [*map(loop_row, loops)], width)
 
 
 def progress_svgs(
     frontiers: Sequence[OperatorFrontier], loops: Sequence[LoopState], width: float = 760.0
 ) -> list[str]:
-    """The drawings of frontiers and loops; none of what there is not.
-
-    Args:
-        frontiers: the frontiers.
-        loops: the loops.
-        width: width in pixels.
-    """
+    """The drawings of frontiers and loops; none of what there is not."""
     drawn = [frontiers_svg(frontiers, width)] if frontiers else []
     return drawn + ([loops_svg(loops, width)] if loops else [])
 

@@ -134,13 +134,7 @@ Spot = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class LatencyBand:
-    """A constrained sequence over time.
-
-    Attributes:
-        sequence: the sequence as text.
-        limit_ms: the limit in milliseconds.
-        pieces: the spots of each time in which the latency was known without interruption.
-    """
+    """A constrained sequence over time: a piece for each time in which its latency was known without interruption."""
 
     sequence: str
     limit_ms: float
@@ -163,14 +157,7 @@ class LatencyBand:
 
 
 def bands_of(points: Iterable[ConstraintPoint]) -> tuple[LatencyBand, ...]:
-    """The bands of a plot, lowest limit first.
-
-    Args:
-        points: judgements of any number of constraints, in order of time.
-
-    Returns:
-        At most ``MOST_BANDS`` bands, with few enough spots to be drawn.
-    """
+    """The bands of a plot, lowest limit first: at most ``MOST_BANDS``, with few enough spots to be drawn."""
     by_sequence: dict[tuple[float, str], list[ConstraintPoint]] = {}
     for point in points:
         by_sequence.setdefault((point.limit_ms, point.sequence), []).append(point)
@@ -200,14 +187,7 @@ def outline(piece: Sequence[Spot]) -> list[tuple[float, float]]:
 
 
 def bands_svg(bands: Sequence[LatencyBand], began: float, across: Scale, up: Scale) -> tuple[str, str]:
-    """The bands and limits as SVG elements of the classes ``band``, ``sequence`` and ``limit``, and their labels.
-
-    Args:
-        bands: the bands.
-        began: time of the left end of the axis, in seconds.
-        across: the time axis.
-        up: the latency axis; infinite latencies are drawn at its upper end.
-    """
+    """The bands and limits as SVG elements with their labels; infinite latencies are at the axis's upper end."""
     drawn, labels = [], []
     for band in bands:
         for piece in band.pieces:
@@ -313,12 +293,6 @@ def latency_svg(
 
     The latency axis is logarithmic if the values span more than a factor of thirty. Points are thinned to the
     resolution: each interval shows its median p50, highest p99 and mean rate, so that no peak is lost.
-
-    Args:
-        points: the measurements.
-        marks: requests and ends of changes, recoveries and checkpoints, in order of time.
-        bands: the constrained sequences.
-        width: width in pixels.
     """
     points = thinned([point for point in points if _is_finite(point)], _MOST_POINTS)
     times = [point.at_s for point in points] + [mark.at_s for mark in marks]
@@ -336,13 +310,8 @@ def latency_svg(
         middle = f'x="{number((_LEFT + width - _RIGHT) / 2)}" y="{number(top + _UPPER / 2)}"'
         said += f'<text class="empty" {middle}>no tuples have reached a sink yet</text>'
     height = bottom + _BELOW
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-latency-svg" viewBox="0 0 {number(width)} '
-        f'{number(height)}" width="{number(width)}" height="{number(height)}" role="img" '
-        f'aria-label="{escaped(_heard(points, marks))}"><style>{_CSS}</style>'
-        f'<rect class="paper" width="100%" height="100%" rx="6"/>{_key(bool(bands))}{panels}'
-        f"{time_axis(across, bottom)}{lines}{said}</svg>"
-    )
+    key, axis = _key(bool(bands)), time_axis(across, bottom)
+    return theme.picture("latency", (width, height), _heard(points, marks), _CSS, key, panels, axis, lines, said)
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
@@ -432,12 +401,6 @@ def laid_out(marks: Sequence[PlotMark], began: float, across: Scale, lanes: int 
 
     A label begins at its mark's line, or ends there if it would not fit before the end of the axis. What is too long
     for both sides is cut at its end; its number stands at its beginning.
-
-    Args:
-        marks: the marks, in order of time.
-        began: time of the left end of the axis, in seconds.
-        across: the time axis.
-        lanes: number of lanes.
     """
     per_second = (across.end - across.start) / (across.high - across.low)
     free = [math.inf] * lanes

@@ -131,15 +131,7 @@ _ARROW = 8.0
 def in_layers(
     sizes: Sequence[float], height: float, edges: Sequence[tuple[int, int]], rightward: bool, label: float = 0.0
 ) -> Placed:
-    """Place boxes on layers; the edges must be acyclic.
-
-    Args:
-        sizes: width of each box in pixels.
-        height: height of all boxes in pixels.
-        edges: pairs of indices of boxes.
-        rightward: whether layers follow each other to the right, or else downward.
-        label: width in pixels that is reserved for labels on edges; 0 for none.
-    """
+    """Place boxes on layers, with ``label`` pixels for labels on edges, which must be acyclic."""
     depth = _depths(len(sizes), edges)
     chains = _chains(depth, edges)
     links = [link for chain in chains for link in pairwise(chain)]
@@ -252,13 +244,7 @@ Ends = tuple[int, int]
 
 @dataclass(frozen=True)
 class LoopBox:
-    """A loop in a graph whose operators are numbered.
-
-    Attributes:
-        name: the loop.
-        around: the loops around it, outermost first.
-        members: numbers of the operators inside of it, those of inner loops as well.
-    """
+    """A loop, the loops around it (outermost first), and the numbers of its operators, those of inner loops too."""
 
     name: str
     around: tuple[str, ...]
@@ -275,21 +261,15 @@ def loop_boxes(graph: Graph) -> tuple[LoopBox, ...]:
     heads = [operator for operator in graph.operators if operator.traits.heads_loop]
     return tuple(
         LoopBox(head.name, head.within.loops[:-1], tuple(
-            number for number, one in enumerate(graph.operators)
-            if one.within == head.within or one.within.is_inner_of(head.within)
+            number for number, operator in enumerate(graph.operators)
+            if operator.within == head.within or operator.within.is_inner_of(head.within)
         ))
         for head in sorted(heads, key=lambda head: head.within.level)
     )  # fmt: skip
 
 
 def clusters(groups: Sequence[LoopBox], titles: Sequence[str], around: tuple[str, ...] = ()) -> str:
-    """DOT source of loops as nested clusters of nodes ``n<number>``.
-
-    Args:
-        groups: all loops.
-        titles: their titles, quoted for DOT.
-        around: only loops that are directly inside of these.
-    """
+    """DOT source of loops directly inside of ``around``, as nested clusters of nodes ``n<number>``."""
     source = ""
     for place, group in enumerate(groups):
         if group.around == around:
@@ -304,17 +284,10 @@ def clusters(groups: Sequence[LoopBox], titles: Sequence[str], around: tuple[str
 def arcs(
     feedback: Iterable[Ends], boxes: Sequence[Box], groups: Sequence[LoopBox], rightward: bool
 ) -> dict[Ends, EdgePath]:
-    """Feedback edges as arcs beyond the operators of their loops: below them, or else on their right.
-
-    Args:
-        feedback: the edges, by numbers of operators.
-        boxes: the operators' boxes.
-        groups: the loops.
-        rightward: whether streams flow to the right, or else downward.
-    """
+    """Feedback edges as arcs beyond the operators of their loops: below them, or else on their right."""
     found = {}
     for tail, head in feedback:
-        group = min((one for one in groups if {tail, head} <= {*one.members}), key=lambda one: len(one.members))
+        group = min((loop for loop in groups if {tail, head} <= {*loop.members}), key=lambda loop: len(loop.members))
         far = max(_end(boxes[number], rightward) for number in group.members) + _BEYOND * (1 + _inner(groups, group))
         (start, near), (end, close) = (
             (_middle(boxes[number], rightward), _end(boxes[number], rightward)) for number in (tail, head)
@@ -328,21 +301,15 @@ def arcs(
 
 
 def boxes_around(groups: Sequence[LoopBox], boxes: Sequence[Box], ways: Iterable[EdgePath]) -> tuple[Box, ...]:
-    """The box of each loop, around its operators, inner loops, and those of these paths that begin in it.
-
-    Args:
-        groups: the loops.
-        boxes: the operators' boxes.
-        ways: the paths of feedback edges.
-    """
+    """The box of each loop, around its operators, inner loops, and those of these paths that begin in it."""
     arrows = list(ways)
     found: dict[str, Box] = {}
     for group in reversed(groups):
-        inner = [found[one.name] for one in groups if one.around == (*group.around, group.name)]
+        inner = [found[loop.name] for loop in groups if loop.around == (*group.around, group.name)]
         members = [boxes[number] for number in group.members]
         own = [way for way in arrows if _touches(way, members)]
-        spots = [(one.x, one.y) for one in (*members, *inner)]
-        spots += [(one.x + one.width, one.y + one.height) for one in (*members, *inner)]
+        spots = [(box.x, box.y) for box in (*members, *inner)]
+        spots += [(box.x + box.width, box.y + box.height) for box in (*members, *inner)]
         spots += [way.middle for way in own]
         xs, ys = [x for x, _ in spots], [y for _, y in spots]
         left, top = min(xs) - _PADDING, min(ys) - _PADDING - _TITLE
@@ -351,14 +318,7 @@ def boxes_around(groups: Sequence[LoopBox], boxes: Sequence[Box], ways: Iterable
 
 
 def with_loops(placed: Placed, feedback: Sequence[Ends], groups: Sequence[LoopBox], rightward: bool) -> Placed:
-    """A layout in layers with arcs for feedback edges, after its other edges, and boxes for loops; moved to fit.
-
-    Args:
-        placed: the layout without feedback edges.
-        feedback: the feedback edges.
-        groups: the loops.
-        rightward: whether streams flow to the right, or else downward.
-    """
+    """A layout in layers with arcs for feedback edges, after its other edges, and boxes for loops; moved to fit."""
     back = arcs(feedback, placed.boxes, groups, rightward)
     around = boxes_around(groups, placed.boxes, back.values())
     left, top = min([0.0, *(box.x for box in around)]), min([0.0, *(box.y for box in around)])
@@ -382,8 +342,9 @@ def loop_title(name: str, rounds: Mapping[str, str]) -> str:
 
 def _inner(groups: Sequence[LoopBox], group: LoopBox) -> int:
     """How deep loops are nested inside of one; the arcs of outer loops are further out."""
-    depths = [len(one.around) for one in groups if one.around[: len(group.around) + 1] == (*group.around, group.name)]
-    return max(depths, default=len(group.around)) - len(group.around)
+    depth = len(group.around)
+    depths = [len(loop.around) for loop in groups if loop.around[: depth + 1] == (*group.around, group.name)]
+    return max(depths, default=depth) - depth
 
 
 def _touches(way: EdgePath, members: Sequence[Box]) -> bool:
@@ -456,12 +417,9 @@ class _Drawing:
 
 
 def layout(graph: Graph, width: float = 900.0, labelled: bool = False) -> Layout:
-    """The layout of a graph; cached.
+    """The layout of a graph; cached. Streams flow to the right if that fits, else downward if that is narrower.
 
-    Args:
-        graph: the dataflow.
-        width: available width in pixels. Streams flow to the right if that fits, else downward if that is narrower.
-        labelled: whether to reserve space for labels of two short lines on the edges.
+    ``labelled`` reserves space for labels of two short lines on the edges.
     """
     sizes = tuple(map(node_width, graph.operators))
     number = {operator.name: index for index, operator in enumerate(graph.operators)}
@@ -555,12 +513,7 @@ def engines() -> list[tuple[str, Asked]]:
 
 
 def drawn(source: str, form: str) -> bytes | None:
-    """The output of the first Graphviz engine that succeeds; ``None`` if none does. Cached.
-
-    Args:
-        source: DOT source text.
-        form: Graphviz's name of the output format.
-    """
+    """The output of the first Graphviz engine that succeeds; ``None`` if none does. Cached."""
     with _IN_TURN:
         return _drawn(source, form, tuple(engines()))
 
@@ -618,7 +571,7 @@ def _read(answer: dict[str, Any], drawing: _Drawing) -> Placed:
 
     objects = answer.get("objects", ())
     centres = {node["name"]: point(node["pos"]) for node in objects if "pos" in node}
-    around = {one["name"]: one["bb"] for one in objects if "bb" in one}
+    around = {cluster["name"]: cluster["bb"] for cluster in objects if "bb" in cluster}
     boxes = tuple(
         Box(x - size / 2, y - NODE_HEIGHT / 2, size, NODE_HEIGHT)
         for size, (x, y) in ((size, centres[f"n{index}"]) for index, size in enumerate(drawing.sizes))

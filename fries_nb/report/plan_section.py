@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from markupsafe import Markup
+
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.loops import loops_in
 from fries_nb.planning import CriticalPath
@@ -27,7 +29,8 @@ from fries_nb.planning.schedulers import Plan
 from fries_nb.planning.tuple_ways import witnesses
 from fries_nb.report.audit_section import end_svgs, example_parts, summary
 from fries_nb.report.dag import Ends, dag_svg, explained, state_words
-from fries_nb.report.markup import Html, figure, inline, joined, listed, stacked
+from fries_nb.report.markup import stacked
+from fries_nb.report.page import part
 from fries_nb.words import counted, duration
 
 _SHOWN = 12
@@ -35,13 +38,7 @@ _SHOWN = 12
 
 @dataclass(frozen=True)
 class Shown:
-    """The states and tooltips by which a picture of the dataflow shows a plan.
-
-    Attributes:
-        states: operator to its states, as ``dag_svg`` takes them.
-        titles: operator to tooltip text: its role and, for one-to-many operators, why it was kept or pruned.
-        marked: edges on which markers travel.
-    """
+    """States, tooltips and marked edges by which a picture of the dataflow shows a plan, as ``dag_svg`` takes them."""
 
     states: Mapping[str, str] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
@@ -67,23 +64,8 @@ class Shown:
         return Shown(states, titles, frozenset(_marked(graph, _scopes(plan))))
 
 
-def plan_svg(
-    graph: Graph,
-    plan: Plan,
-    labels: Mapping[Ends, str] = {},
-    width: float = 900.0,
-) -> str:
-    """The dataflow with the roles of a plan, as SVG.
-
-    Args:
-        graph: the dataflow.
-        plan: the plan.
-        labels: edge to a label of one or two short lines.
-        width: available width in pixels.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+def plan_svg(graph: Graph, plan: Plan, labels: Mapping[Ends, str] = {}, width: float = 900.0) -> str:
+    """The dataflow with the roles of a plan, and labels of one or two short lines on edges."""
     shown = Shown.of(graph, plan)
     return dag_svg(graph, shown.states, labels, shown.titles, shown.marked, width)
 
@@ -96,7 +78,7 @@ def roles(plan: Plan) -> dict[str, str]:
         "head": {send.operator for send in sends},
         "mcs": {name for send in sends for name in send.scope},
     }
-    pruned = {one.operator for one in plan.covering.pruning if one.pruned}
+    pruned = {decision.operator for decision in plan.covering.pruning if decision.pruned}
     # A pruned operator inside a component is passed by a marker from upstream; epoch markers ignore pruning.
     covered = {name for component in plan.covering.components for name in component.operators}
     members["pruned"] = pruned if members["mcs"] <= covered else pruned - members["mcs"]
@@ -104,27 +86,21 @@ def roles(plan: Plan) -> dict[str, str]:
     return {name: " ".join(word for word, names in members.items() if name in names) for name in taking_part}
 
 
-def dag_parts(graph: Graph, plan: Plan | None) -> Html:
+def dag_parts(graph: Graph, plan: Plan | None) -> Markup:
     """The dataflow's picture, with the plan if there is one."""
+    words = f"The dataflow {graph.name}; data flows along the arrows."
     if plan is None:
-        return figure(dag_svg(graph), f"The dataflow {graph.name}; data flows along the arrows.")
-    names = _names(graph, plan.targets)
-    marked = f"Highlighted: the part that {plan.scheduler.capitalize()} synchronises to change {names}."
-    shown = figure(plan_svg(graph, plan), f"The dataflow {graph.name}; data flows along the arrows. {marked}")
-    return joined([shown, listed(in_words(graph, plan))])
+        return part("figure", dag_svg(graph), words)
+    changing = _names(graph, plan.targets)
+    marked = f"Highlighted: the part that {plan.scheduler.capitalize()} synchronises to change {changing}."
+    return part("figure", plan_svg(graph, plan), f"{words} {marked}") + part("bullets", in_words(graph, plan))
 
 
-def plan_parts(graph: Graph, plan: Plan, more: Iterable[str] = ()) -> Html:
-    """A plan in one piece: its picture, its words and, if naive FCM is not consistent, a counter-example.
-
-    Args:
-        graph: the dataflow.
-        plan: the plan.
-        more: further lines.
-    """
+def plan_parts(graph: Graph, plan: Plan, more: Iterable[str] = ()) -> Markup:
+    """A plan in one piece: picture, words, ``more`` lines, and a counter-example if naive FCM is not consistent."""
     example = counter_example(graph, plan.targets)
-    steps = [] if example is None else [example_parts(graph, example)]
-    return joined([inline(plan_svg(graph, plan)), listed([*in_words(graph, plan), *more]), *steps])
+    steps = "" if example is None else example_parts(graph, example)
+    return part("plan", plan_svg(graph, plan), [*in_words(graph, plan), *more], steps)
 
 
 def plan_drawing(graph: Graph, plan: Plan) -> str:
@@ -148,7 +124,7 @@ def in_words(graph: Graph, plan: Plan) -> list[str]:
 def _decisions(graph: Graph, plan: Plan) -> list[str]:
     """The reason of each pruning decision, with the ways of tuples that show it."""
     shown = plan.covering.pruning[:_SHOWN]
-    found = {name: f": {one.in_words}" for name, one in witnesses(graph, plan.targets, shown).items()}
+    found = {name: f": {witness.in_words}" for name, witness in witnesses(graph, plan.targets, shown).items()}
     lines = [decision.reason + found.get(decision.operator, "") for decision in shown]
     more = len(plan.covering.pruning) - _SHOWN
     return [*lines, f"... and {counted(more, 'more one-to-many operator')}"] if more > 0 else lines

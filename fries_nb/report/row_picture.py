@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fries_nb.report import theme
-from fries_nb.report.theme import FONT, escaped, number, themed
+from fries_nb.report.theme import FONT, escaped, number, picture, themed
 
 _PAD, _LINE, _GAP, _RULE = 16.0, 19.0, 18.0, 6.0
 _LETTER, _TITLE = 6.4, 30.0
@@ -51,26 +51,11 @@ class TextColumn:
 
 
 def rows_svg(title: str, columns: Sequence[TextColumn], rows: Sequence[Cells], width: float = 760.0) -> str:
-    """Draw a table.
-
-    Args:
-        title: its heading.
-        columns: its columns; the first one has the names of rows.
-        rows: the cells of each row.
-        width: width in pixels.
-
-    Returns:
-        An ``<svg>`` element.
-    """
+    """Draw a table; its first column has the names of rows."""
     body, height = _beside(columns, rows, width) or _below(columns, rows, width)
-    size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
     heading = f'<text class="title" x="{number(_PAD)}" y="{number(_TITLE - 8)}">{escaped(title)}</text>'
     heard = ". ".join([title, *(_read_aloud(columns, row) for row in rows)])
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-rows-svg" {size} role="img" '
-        f'aria-label="{escaped(heard)}"><style>{_CSS}</style>'
-        f'<rect class="paper" width="100%" height="100%" rx="6"/>{heading}{body}</svg>'
-    )
+    return picture("rows", (width, height), heard, _CSS, heading, body)
 
 
 def _read_aloud(columns: Sequence[TextColumn], row: Sequence[str]) -> str:
@@ -124,5 +109,5 @@ def _below(columns: Sequence[TextColumn], rows: Sequence[Cells], width: float) -
 def _paragraphs(columns: Sequence[TextColumn], row: Cells) -> list[str]:
     texts = [cell if not column.number else "" for column, cell in zip(columns, row, strict=True)]
     numbers = [cell if column.number else "" for column, cell in zip(columns, row, strict=True)]
-    together = [one.replace(" ", _UNBROKEN) for one in _named(columns, numbers)]
+    together = [text.replace(" ", _UNBROKEN) for text in _named(columns, numbers)]
     return [row[0], *_named(columns, texts), f"{_UNBROKEN}· ".join(together)]

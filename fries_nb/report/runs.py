@@ -1,209 +1,96 @@
 """The report of one run, written by ``Run.report``.
 
-Results of the API that notebooks show in words and pictures: the plan of a change, and the verdict on a run.
-
-Both are the plain values, with the dataflow that pictures need. IPython calls ``_repr_mimebundle_``; nothing here
-depends on it.
-
->>> from fries_nb.dataflow.graph import Edge, Operator
->>> from fries_nb.planning.schedulers import schedule
->>> graph = Graph("f", tuple(map(Operator, ("S", "FM", "MC"))), (Edge("S", "FM"), Edge("FM", "MC")))
->>> shown = DataflowPlan.of(graph, schedule("fries", graph, ["FM", "MC"]))._repr_mimebundle_()
->>> list(shown), shown["text/plain"].splitlines()[0]
-(['text/plain', 'text/html', 'image/svg+xml'],
- 'FM, MC change together: the message goes to the head FM, and a marker travels from there along FM → MC.')
+Plans, verdicts and replays as a notebook shows them, in words and pictures; see ``fries_nb.displays``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from functools import singledispatch
 
-from fries_nb.audit import Verdict
+from markupsafe import Markup
+
 from fries_nb.changes import Change, ChangeResult
-from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState, LatencyParts
-from fries_nb.controller.topology_status import TopologyStatus
+from fries_nb.constraints.judgements import ConstraintState, LatencyParts
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import TraceError
 from fries_nb.planning.counter_example import counter_example
-from fries_nb.planning.schedulers import Plan
-from fries_nb.protocol.running_chains import ChainChange
-from fries_nb.protocol.trace import SourceRow
-from fries_nb.report.audit_section import cycle, example_lines, mentioned, sentence, verdict_parts, verdict_svgs
-from fries_nb.report.change_replay import ChangeReplay
-from fries_nb.report.change_rows import change_parts
+from fries_nb.report.audit_section import cycle, example_lines, sentence, verdict_parts, verdict_svgs
+from fries_nb.report.change_rows import function_parts, replay_frames, time_parts
 from fries_nb.report.constraint_bars import CAUSES, buffers_svg, bytes_text, constraint_svg, latency_text
 from fries_nb.report.host_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, before_now, frontier_row, hosts_svg, loop_row
 from fries_nb.report.latency import bands_of, latency_svg
-from fries_nb.report.markup import NONE, Column, Html, figure, joined, milliseconds, section, stacked, table, tag
-from fries_nb.report.page import JUDGE, Place, page, schedulers, terms
+from fries_nb.report.markup import stacked
+from fries_nb.report.page import rendered, setting_words
 from fries_nb.report.plan_section import dag_parts, in_words, plan_drawing, plan_parts
-from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier
-from fries_nb.telemetry.history import PlotMark, Point
+from fries_nb.report.row_picture import TextColumn
+from fries_nb.running.change_replay import ChangeReplay
+from fries_nb.running.results import DataflowPlan, RunVerdict, Story, naive_targets
 from fries_nb.telemetry.metrics import MetricsSnapshot
-from fries_nb.words import counted
+from fries_nb.words import NONE, milliseconds
 
-_CHANGE_COLUMNS = (
-    Column("Change"),
-    Column("Operators"),
-    Column("Scheduler"),
-    Column("Requested by"),
-    Column("Outcome"),
-    Column("Delay", number=True),
-    Column("Prepare", number=True),
-    Column("Commit", number=True),
-    Column("Old tuples", number=True),
+
+def _columns(names: Iterable[str], numbers: Iterable[str] = ()) -> tuple[TextColumn, ...]:
+    """Columns of text, and of numbers to their right."""
+    return (*(TextColumn(name) for name in names), *(TextColumn(name, number=True) for name in numbers))
+
+
+_CHANGES = _columns(
+    ("Change", "Operators", "Scheduler", "Requested by", "Outcome"), ("Delay", "Prepare", "Commit", "Old tuples")
 )
-_OPERATOR_COLUMNS = (
-    Column("Operator"),
-    Column("Kind"),
-    Column("Workers", number=True),
-    Column("Processed", number=True),
-    Column("Rate", number=True),
-    Column("Queued", number=True),
-    Column("Queued bytes", number=True),
+_OPERATORS = _columns(("Operator", "Kind"), ("Workers", "Processed", "Rate", "Queued", "Queued bytes"))
+_ELEMENTS = _columns(("Element",), (*(words.capitalize() for words in CAUSES.values()), "Mean", "Worst", "Buffer size"))
+_FRONTIERS, _LOOPS = (
+    [TextColumn(column.name.capitalize(), column.number) for column in columns]
+    for columns in (FRONTIER_COLUMNS, LOOP_COLUMNS)
 )
-_ELEMENT_COLUMNS = (
-    Column("Element"),
-    *(Column(words.capitalize(), number=True) for words in CAUSES.values()),
-    Column("Mean", number=True),
-    Column("Worst", number=True),
-    Column("Buffer size", number=True),
-)
-_BARS = (
-    "Each bar begins where the one before it ends; the last one sums up the causes. The diamond marks the slowest "
-    "sequence of workers."
-)
-_BUFFERS = (
-    "Sizes of the output buffers between operators. A band spans the smallest and the largest of an edge; a line ends "
-    "where its operators are chained, since no buffer is left between them."
-)
-
-_TIMES = "The least time of the rows that could still arrive, and what kept it from advancing, as last reported"
-_LOOPS = (
-    "Rounds that rows went, rows that came back to the head and waited there, bytes moved to disk, and attempts to end "
-    "the loop, as last reported"
-)
-
-_BINS = "Hosts and their workers, and the owner of each of the 1,024 bins of the keys of a keyed operator."
-_BEFORE = "The strips above are those before the first rescale, and after each one."
-
-
-@dataclass(frozen=True)
-class Story:
-    """The data of a run so far. ``verdict`` is ``None`` without a trace, and an error if the trace cannot be judged.
-
-    ``constraints`` are the latency constraints as last judged, ``judged`` their states over time; ``sizes`` are those
-    of output buffers over time, ``chains`` the changes of chains; ``frontiers`` and ``loops`` as last reported;
-    ``topology`` has the hosts, ``topologies`` those before the first rescale and after each one; ``replays`` those of
-    the newest changes that have ended.
-    """
-
-    graph: Graph
-    place: Place
-    state: str
-    error: str
-    details: str
-    points: Sequence[Point]
-    marks: Sequence[PlotMark]
-    changes: Sequence[Change]
-    snapshot: MetricsSnapshot
-    verdict: Verdict | TraceError | None
-    constraints: Sequence[ConstraintState] = ()
-    judged: Sequence[ConstraintPoint] = ()
-    sizes: Sequence[BufferSize] = ()
-    chains: Sequence[ChainChange] = ()
-    frontiers: Sequence[OperatorFrontier] = ()
-    loops: Sequence[LoopState] = ()
-    topology: TopologyStatus | None = None
-    topologies: Sequence[tuple[float, TopologyStatus]] = ()
-    replays: Sequence[ChangeReplay] = ()
+_STATES = {"finished": "has finished", "stopped": "was stopped", "failed": "has failed"}
 
 
 def run_page(story: Story) -> str:
     """The report as an HTML document."""
     last = story.changes[-1].plan if story.changes else None
-    return page(
-        f"Dataflow {story.graph.name}: a run",
-        [
-            tag("p", story.place.in_words(), class_="place"),
-            _outcome(story),
-            section("The dataflow", dag_parts(story.graph, last)),
-            section("Latency", _latency(story)),
-            section("Latency constraints", _constraints(story)),
-            *_progress(story),
-            *_hosts(story),
-            section("Changes", _changes(story.changes, story.replays)),
-            section("Operators", _operators(story.graph, story.snapshot)),
-            section("Audit", _audit(story)),
-        ],
+    return rendered(
+        "run.jinja",
+        title=f"Dataflow {story.graph.name}: a run",
+        story=story,
+        setting=setting_words(story.place),
+        state=_STATES.get(story.state, f"is {story.state}"),
+        total=story.snapshot.total,
+        dataflow=dag_parts(story.graph, last),
+        latency=latency_svg(story.points, story.marks, bands_of(story.judged)) if story.points else "",
+        **_constraints(story),
+        **_progress(story),
+        **_changes(story.changes, story.replays),
+        operators=_operators(story.graph, story.snapshot),
+        operator_columns=_OPERATORS,
+        verdict=_audit(story),
     )
 
 
-def _outcome(story: Story) -> Html:
-    total = story.snapshot.total
-    numbers = (
-        f" {counted(total.count, 'tuple')} reached the sinks; half of them within {milliseconds(total.p50_ms)}, "
-        f"99 of 100 within {milliseconds(total.p99_ms)}."
-        if total.count
-        else " No tuple has reached a sink yet."
-    )
-    lead = tag("p", f"The run {_STATES.get(story.state, f'is {story.state}')}.{numbers}", class_="lead")
-    failed = [tag("p", story.error, class_="bad"), *_traceback(story.details)] if story.error else []
-    return joined([lead, *failed])
-
-
-_STATES = {"finished": "has finished", "stopped": "was stopped", "failed": "has failed"}
-
-
-def _latency(story: Story) -> Html:
-    if not story.points:
-        return tag("p", "No tuple has reached a sink yet, so there is nothing to draw.")
-    drawing = latency_svg(story.points, story.marks, bands_of(story.judged))
-    lines = "; vertical lines show when a change was requested and when it came to its end" if story.marks else ""
-    bands = "; bands span mean and worst of constrained sequences, dashed lines are limits" if story.judged else ""
-    return figure(drawing, f"End-to-end latency of the tuples that reached the sinks, over time{lines}{bands}.")
-
-
-def _progress(story: Story) -> Iterator[Html]:
-    """The sections on times and loops, where there are some."""
-    columns = [Column(one.name.capitalize(), one.number) for one in FRONTIER_COLUMNS]
-    if story.frontiers:
-        yield section("Times", table(_TIMES, columns, map(frontier_row, story.frontiers)))
-    columns = [Column(one.name.capitalize(), one.number) for one in LOOP_COLUMNS]
-    if story.loops:
-        yield section("Loops", table(_LOOPS, columns, map(loop_row, story.loops)))
-
-
-def _hosts(story: Story) -> Iterator[Html]:
-    """The section on hosts and the owners of bins."""
-    if story.topology is not None:
-        before = before_now(story.topologies)
-        words = f"{_BINS} {_BEFORE}" if before else _BINS if story.topology.tables else "Hosts and their workers."
-        yield section("Hosts", figure(hosts_svg(story.topology, {}, before), words))
-
-
-def _constraints(story: Story) -> Html:
-    if not story.constraints:
-        return tag("p", "No latency constraint was declared.")
-    return joined([*map(_constraint, story.constraints), *_buffers(story)])
-
-
-def _buffers(story: Story) -> Iterator[Html]:
+def _constraints(story: Story) -> dict[str, object]:
+    """The constraints with their pictures and figures, and the buffers that were adapted for them."""
+    found = [
+        (state.constraint.sequence, constraint_svg(state), [_element_row(state, parts) for parts in state.parts])
+        for state in story.constraints
+    ]
+    buffers = ""
     if story.sizes and story.judged:
-        drawing = buffers_svg(story.sizes, story.chains, story.judged[0].at_s, story.judged[-1].at_s)
-        yield figure(drawing, _BUFFERS)
+        buffers = buffers_svg(story.sizes, story.chains, story.judged[0].at_s, story.judged[-1].at_s)
+    return {"constraints": found, "element_columns": _ELEMENTS, "buffers": buffers}
 
 
-def _constraint(state: ConstraintState) -> Html:
-    sequence = state.constraint.sequence
-    if not state.elements:
-        return figure(constraint_svg(state), f"{sequence} was not measured.")
-    drawing = figure(constraint_svg(state), f"Mean latency of {sequence} over the window. {_BARS}")
-    elements = [_element_row(state, parts) for parts in state.parts]
-    rows = table(f"Latency of {sequence} in figures", _ELEMENT_COLUMNS, elements)
-    return joined([drawing, tag("details", tag("summary", f"{sequence} in figures"), rows)])
+def _progress(story: Story) -> dict[str, object]:
+    """Times and loops, hosts and the owners of bins, where there are some."""
+    before = before_now(story.topologies)
+    return {
+        "frontiers": [*map(frontier_row, story.frontiers)],
+        "frontier_columns": _FRONTIERS,
+        "loops": [*map(loop_row, story.loops)],
+        "loop_columns": _LOOPS,
+        "hosts": "" if story.topology is None else hosts_svg(story.topology, {}, before),
+        "rescaled": bool(before),
+    }
 
 
 def _element_row(state: ConstraintState, parts: LatencyParts) -> tuple[str, ...]:
@@ -215,25 +102,23 @@ def _element_row(state: ConstraintState, parts: LatencyParts) -> tuple[str, ...]
     return (parts.element, *figures, latency_text(parts.mean_ms), latency_text(parts.worst_ms), size)
 
 
-def _changes(changes: Sequence[Change], replays: Sequence[ChangeReplay]) -> Html:
-    if not changes:
-        return tag("p", "Nothing was changed.")
-    rows, failures = [], []
-    for change in changes:
-        result = change.result(timeout=0) if change.done else None
-        rows.append(_change_row(change, result))
-        if result is not None and result.error:
-            why = tag("p", tag("b", f"{change.id} {result.outcome}: "), result.error, class_="bad")
-            failures.append(joined([why, *_traceback(result.details)]))
+def _changes(changes: Sequence[Change], replays: Sequence[ChangeReplay]) -> dict[str, object]:
+    """A row for each change, what went wrong, and details of the newest that have ended."""
+    results = [change.result(timeout=0) if change.done else None for change in changes]
     by_id = {change.id: change for change in changes}
-    used = tuple(dict.fromkeys(change.plan.scheduler for change in changes))
-    return joined([
-        table("All changes of the run, in order of request", _CHANGE_COLUMNS, rows),
-        *failures,
-        *(change_parts(by_id[replay.change], replay, replay is replays[-1]) for replay in replays),
-        terms(("delay", "prepare", "commit", "old tuples")),
-        schedulers(used),
-    ])  # fmt: skip
+    return {
+        "changes": [*map(_change_row, changes, results)],
+        "change_columns": _CHANGES,
+        "failures": [result for result in results if result is not None and result.error],
+        "details": [_details(by_id[replay.change], replay) for replay in replays],
+        "schedulers": tuple(dict.fromkeys(change.plan.scheduler for change in changes)),
+    }
+
+
+def _details(change: Change, replay: ChangeReplay) -> tuple[Change, Markup, Markup, Markup]:
+    """Where the time of a change went, its functions, and its steps."""
+    functions = function_parts(change, replay.graph.order)
+    return change, time_parts(change.result(0)), functions, replay_frames(replay)
 
 
 def _change_row(change: Change, result: ChangeResult | None) -> tuple[str, ...]:
@@ -246,97 +131,52 @@ def _change_row(change: Change, result: ChangeResult | None) -> tuple[str, ...]:
     return (*head, result.outcome, *times, f"{result.old_tuples:,}")
 
 
-def _operators(graph: Graph, snapshot: MetricsSnapshot) -> Html:
-    rows = []
+def _operators(graph: Graph, snapshot: MetricsSnapshot) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
     for name in graph.order:
         operator, seen = graph.by_name[name], snapshot.operators[name]
         queued = (f"{seen.queued:,}", f"{seen.queued_bytes / 1024:,.0f} KiB")
         kind = operator.kind.replace("_", " ")
         rows.append((name, kind, f"{operator.workers:,}", f"{seen.processed:,}", f"{seen.rate:,.0f}/s", *queued))
-    return table(
-        "Tuples taken in since the start, tuples a second lately, and what waits in front", _OPERATOR_COLUMNS, rows
-    )
+    return rows
 
 
-def _audit(story: Story) -> Html:
-    if story.verdict is None:
-        return tag("p", "This run kept no trace; start it with audit=True to have it judged.")
-    if isinstance(story.verdict, TraceError):
-        return tag("p", f"Not judged: {story.verdict}.")
+def _audit(story: Story) -> str:
+    """The verdict, if there is one."""
+    if story.verdict is None or isinstance(story.verdict, TraceError):
+        return ""
     labels = {change.id: change.label for change in story.changes}
-    return joined([tag("p", JUDGE), verdict_parts(story.verdict, labels, story.graph, naive_targets(story.changes))])
+    return verdict_parts(story.verdict, labels, story.graph, naive_targets(story.changes))
 
 
-def _traceback(details: str) -> list[Html]:
-    return [tag("details", tag("summary", "Traceback"), tag("pre", details))] if details else []
+@singledispatch
+def display(value: object) -> dict[str, str]:
+    """What a notebook shows of a value that a run answers, by media type."""
+    raise TypeError(f"nothing shows a {type(value).__name__}; expected a plan, a replay or a verdict")
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataflowPlan(Plan):
-    """A plan with its dataflow. A notebook shows it as words and picture.
-
-    Attributes:
-        graph: the dataflow.
-    """
-
-    graph: Graph = field(repr=False, compare=False)
-
-    @staticmethod
-    def of(graph: Graph, plan: Plan) -> DataflowPlan:
-        """The plan with its dataflow."""
-        return DataflowPlan(**_values(plan, Plan), graph=graph)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        example = counter_example(self.graph, self.targets)
-        steps = [] if example is None else example_lines(example)
-        return {
-            "text/plain": "\n".join([*in_words(self.graph, self), *steps]),
-            "text/html": tag("div", plan_parts(self.graph, self)),
-            "image/svg+xml": plan_drawing(self.graph, self),
-        }
+@display.register
+def _(plan: DataflowPlan) -> dict[str, str]:
+    example = counter_example(plan.graph, plan.targets)
+    steps = [] if example is None else example_lines(example)
+    return {
+        "text/plain": "\n".join([*in_words(plan.graph, plan), *steps]),
+        "text/html": f"<div>{plan_parts(plan.graph, plan)}</div>",
+        "image/svg+xml": plan_drawing(plan.graph, plan),
+    }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunVerdict(Verdict):
-    """The verdict on a run, with its dataflow. A notebook shows what a mixed source tuple met, and the cycle.
-
-    Attributes:
-        graph: the dataflow.
-        labels: change id to a description of the change.
-        naive: the changes that were made by naive FCM, with their targets.
-    """
-
-    graph: Graph = field(repr=False, compare=False)
-    labels: Mapping[str, str] = field(repr=False, compare=False)
-    naive: Mapping[str, Collection[str]] = field(repr=False, compare=False)
-
-    @staticmethod
-    def of(
-        verdict: Verdict, graph: Graph, changes: Iterable[Change], row_of: Callable[[int], SourceRow | None]
-    ) -> RunVerdict:
-        """The verdict on a run of a dataflow with these changes; ``row_of`` finds the row of a source tuple."""
-        asked = list(changes)
-        labels = {change.id: change.label for change in asked}
-        found = {identity: row_of(identity) for identity in mentioned(verdict)}
-        rows = {identity: row for identity, row in found.items() if row is not None}
-        known = _values(replace(verdict, rows=rows), Verdict)
-        return RunVerdict(**known, graph=graph, labels=labels, naive=naive_targets(asked))
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        words = [sentence(self), *([f"Cycle: {cycle(self)}"] if self.cycle else [])]
-        parts = tag("div", verdict_parts(self, self.labels, self.graph, self.naive))
-        bundle: dict[str, str] = {"text/plain": "\n".join(words), "text/html": parts}
-        if self.cycle:
-            drawings = [drawing for drawing, _ in verdict_svgs(self, self.labels, self.graph)]
-            bundle["image/svg+xml"] = stacked(*drawings)
-        return bundle
+@display.register
+def _(verdict: RunVerdict) -> dict[str, str]:
+    words = [sentence(verdict), *([f"Cycle: {cycle(verdict)}"] if verdict.cycle else [])]
+    parts = f"<div>{verdict_parts(verdict, verdict.labels, verdict.graph, verdict.naive)}</div>"
+    bundle: dict[str, str] = {"text/plain": "\n".join(words), "text/html": parts}
+    if verdict.cycle:
+        drawings = verdict_svgs(verdict, verdict.labels, verdict.graph)
+        bundle["image/svg+xml"] = stacked(*(drawing for drawing, _ in drawings))
+    return bundle
 
 
-def naive_targets(changes: Iterable[Change]) -> dict[str, frozenset[str]]:
-    """The changes that were made by naive FCM, with their targets."""
-    return {change.id: change.plan.targets for change in changes if change.plan.scheduler == "naive"}
-
-
-def _values(given: Any, kind: type) -> dict[str, Any]:
-    """The fields of a dataclass, of a value that may have more."""
-    return {one.name: getattr(given, one.name) for one in fields(kind)}
+@display.register
+def _(replay: ChangeReplay) -> dict[str, str]:
+    return {"text/plain": repr(replay), "text/html": f"<div>{replay_frames(replay)}</div>"}

@@ -29,13 +29,7 @@ _ILLEGAL = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def themed(scope: str, light: Mapping[str, str], dark: Mapping[str, str]) -> str:
-    """CSS rules below the selector ``scope``.
-
-    Args:
-        scope: selector of the picture.
-        light: selector to declarations.
-        dark: the same for dark pages; overrides some of ``light``.
-    """
+    """CSS rules below a selector: from selectors to declarations, of which dark pages override some."""
 
     def rules(where: str, declared: Mapping[str, str]) -> str:
         return " ".join(f"{_within(where, selector)} {{ {said} }}" for selector, said in declared.items())
@@ -65,3 +59,13 @@ def escaped(text: str) -> str:
 def number(value: float) -> str:
     """A coordinate with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0")
+
+
+def picture(kind: str, size: tuple[float, float], heard: str, css: str, *contents: str, role: str = "img") -> str:
+    """A drawing on paper as SVG: its class is ``fries-<kind>-svg``, and ``heard`` is read aloud in its place."""
+    width, height = map(number, size)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-{kind}-svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" role="{role}" aria-label="{escaped(heard)}"><style>{css}</style>'
+        f'<rect class="paper" width="100%" height="100%" rx="6"/>{"".join(contents)}</svg>'
+    )

@@ -12,10 +12,10 @@ from fries_nb.dataflow.updates import targets_of
 from fries_nb.errors import PlanError
 from fries_nb.host.region_spec import Options
 from fries_nb.protocol.trace import Record
-from fries_nb.report.change_replay import ChangeReplay, operations_around
-from fries_nb.report.runs import DataflowPlan
+from fries_nb.running.change_replay import ChangeReplay, operations_around
 from fries_nb.running.operator_monitor import OperatorMonitor
 from fries_nb.running.queue_entries import CHANGES_KEPT
+from fries_nb.running.results import DataflowPlan
 from fries_nb.telemetry.history import PlotMark
 from fries_nb.telemetry.run_tables import changes_frame
 

@@ -8,16 +8,15 @@ from os import PathLike
 from typing import Any
 
 from fries_nb import audit as auditing
-from fries_nb import report as reporting
 from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState, LatencyParts
 from fries_nb.controller.states import LoopPhase
-from fries_nb.errors import DataflowError
+from fries_nb.displays import used
+from fries_nb.errors import DataflowError, TraceError
 from fries_nb.protocol.messages import Paused
-from fries_nb.report import Story, run_page, write_page
-from fries_nb.report.runs import RunVerdict
 from fries_nb.running.change_monitor import ChangeMonitor
 from fries_nb.running.region_runner import OVER
 from fries_nb.running.remedies import Proposal, Violation
+from fries_nb.running.results import MOST_REPLAYS, Place, RunVerdict, Story
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.telemetry.frontiers import NOT_BEGUN, PHASES, LoopState, OperatorFrontier, TimeHolder
 from fries_nb.telemetry.history import Point
@@ -280,9 +279,13 @@ class RunMonitor(ChangeMonitor):
         Raises:
             RunError: the file cannot be written.
         """
-        story = Story(
+        return used().report(path, self._story())
+
+    def _story(self) -> Story:
+        """The data of the run so far."""
+        return Story(
             graph=self.graph,
-            place=reporting.Place(self._began_s, self._options.hosts, self._options.budget),
+            place=Place(self._began_s, self._options.hosts, self._options.budget),
             state=self.state,
             error=self.error,
             details=self.details,
@@ -290,7 +293,7 @@ class RunMonitor(ChangeMonitor):
             marks=self.marks(),
             changes=self.changes,
             snapshot=self.metrics(),
-            verdict=reporting.judged(self.audit) if self._options.audit else None,
+            verdict=self._judged() if self._options.audit else None,
             constraints=self.constraints(),
             judged=self.constraint_history(),
             sizes=self.buffer_history(),
@@ -299,9 +302,15 @@ class RunMonitor(ChangeMonitor):
             loops=self.loops(),
             topology=self.topology(),
             topologies=self.topology_history(),
-            replays=self._replays([change for change in self.changes if change.done][-reporting.MOST_REPLAYS :]),
+            replays=self._replays([change for change in self.changes if change.done][-MOST_REPLAYS :]),
         )
-        return write_page(path, run_page(story))
+
+    def _judged(self) -> RunVerdict | TraceError:
+        """The verdict, or the error why there is none."""
+        try:
+            return self.audit()
+        except TraceError as error:
+            return error
 
     @property
     def resumable(self) -> bool:

@@ -28,6 +28,7 @@ from fries_nb.notebook.form import TypedFunctions
 from fries_nb.notebook.panels import WIDTHS
 from fries_nb.notebook.plots import WINDOW_S, LatencyPlot, window
 from fries_nb.notebook.static_pictures import run_svg
+from fries_nb.notebook.statuses import of_constraints
 from fries_nb.planning.schedulers import Plan
 from fries_nb.protocol.running_chains import ChainChange
 from fries_nb.running.remedies import Proposal
@@ -265,3 +266,14 @@ def test_a_view_shows_proposals_until_the_run_ends(run: StandIn) -> None:
     run.state = "stopped"
     until(lambda: buttons(view.proposals) == [])
     view.close()
+
+
+def test_the_answer_of_a_magic_has_its_table_and_a_drawing_of_each_constraint() -> None:
+    """The drawing is markup, and a name of an operator is none."""
+    nasty = LatencyConstraint(("FM", "<b>"), latency_ms=60)
+    states = [state_of(limit, [verdict_on(limit, 100.0)]) for limit in (CONSTRAINT, nasty)]
+    html = of_constraints("fraud", states, "").rich["text/html"]
+    assert html.count("<svg") == html.count("</svg>") == 2
+    assert html.startswith("<table>")
+    assert "<b>" not in html
+    assert "FM -&gt; &lt;b&gt;" in html

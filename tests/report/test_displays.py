@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import pytest
+from markupsafe import Markup
 from planning_graphs import W3, W5
 from report_page import NASTY, Page, stands_alone
 
@@ -17,10 +20,11 @@ from fries_nb.planning import CriticalPath, Prediction
 from fries_nb.planning.counter_example import counter_example
 from fries_nb.planning.schedulers import schedule
 from fries_nb.protocol.trace import Ran, Updated
+from fries_nb.report import display
 from fries_nb.report.cycle_picture import CycleNode, cycle_svg
-from fries_nb.report.page import page
+from fries_nb.report.page import rendered
 from fries_nb.report.plan_section import in_words
-from fries_nb.report.runs import RunVerdict
+from fries_nb.running.results import RunVerdict
 
 TWO_CHANGES = [
     Ran("t1", "A"), Updated("u1", "A"), Ran("t2", "A"),
@@ -33,8 +37,20 @@ def shown(verdict: Verdict, graph: Graph, changes: Mapping[str, tuple[str, Colle
     """The page, the SVG and the text of a verdict on a run with these changes, each by a scheduler, of operators."""
     made = [Change(id_, schedule(by, graph, names), {}, plan_ms=1.0) for id_, (by, names) in changes.items()]
     bundle = RunVerdict.of(verdict, graph, made, lambda identity: None)._repr_mimebundle_()
-    html = page("verdict", [bundle["text/html"]])
+    html = rendered("page.jinja", title="verdict", contents=Markup(bundle["text/html"]))
     return stands_alone(html), bundle.get("image/svg+xml", ""), bundle["text/plain"]
+
+
+def test_only_what_a_run_answers_is_shown() -> None:
+    """Another value is a mistake of ours, which has a name."""
+    with pytest.raises(TypeError, match="nothing shows a Graph; expected a plan, a replay or a verdict"):
+        display(CHAIN)
+
+
+def test_a_run_is_imported_without_what_draws() -> None:
+    """Hosts import the library as well: pictures are imported when the first one is shown."""
+    code = "import sys, fries_nb.run; print([name for name in sys.modules if name.startswith('fries_nb.report')])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def states(svg: str) -> list[tuple[str, str]]:

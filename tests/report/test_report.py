@@ -24,15 +24,14 @@ from fries_nb.protocol.trace import ROW_BITS
 from fries_nb.report import (
     Comparison,
     ComparisonRow,
-    Place,
     SchedulerTrial,
-    Story,
     comparison_page,
     run_page,
     writable,
     write_page,
 )
-from fries_nb.report.change_replay import ChangeReplay
+from fries_nb.running.change_replay import ChangeReplay
+from fries_nb.running.results import Place, Story
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder
 from fries_nb.telemetry.history import PlotMark, Point
 from fries_nb.telemetry.metrics import Latency, MetricsSnapshot, OperatorMetrics

@@ -33,8 +33,8 @@ from fries_nb.protocol.messages import Paused, Report, WorkerId
 from fries_nb.protocol.running_chains import ChainChange, ChainedOperators
 from fries_nb.protocol.topology import Topology
 from fries_nb.protocol.trace import Ran
-from fries_nb.report.change_replay import ChangeReplay
 from fries_nb.run import Dataflow
+from fries_nb.running.change_replay import ChangeReplay
 from fries_nb.running.function_versions import RunningFunction
 from fries_nb.running.remedies import HostProposal, Proposal
 from fries_nb.running.rescales import Rescale, RescaleResult

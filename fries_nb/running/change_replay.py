@@ -1,25 +1,4 @@
-"""The replay of a change as a value that notebooks and reports show: pictures of its steps, one at a time.
-
-A picture has the targets with the version that they run, the operators where the step happens in a ring, and as wide
-lines the edges that the marker has travelled; those of this step are labelled.
-
->>> from fries_nb.controller.events import WorkerOutcome
->>> from fries_nb.dataflow.graph import Edge, Operator
->>> from fries_nb.protocol.messages import WorkerId
->>> from fries_nb.planning.schedulers import schedule
->>> graph = Graph("f", tuple(map(Operator, ("S", "FM", "MC"))), (Edge("S", "FM"), Edge("FM", "MC")))
->>> workers = {WorkerId(name, 0): WorkerOutcome(1.5) for name in ("FM", "MC")}
->>> result = ChangeResult("u1", "fries", "done", "", "", 0.0, 1.0, 0.9, 1.5, 0.0, (("FM", "MC"),), workers)
->>> replay = ChangeReplay.of(graph, schedule("fries", graph, ["FM", "MC"]), result)
->>> replay
-1. The message leaves the controller for FM, past all queued tuples.
-2. FM takes it between two tuples; FM switches 1.5 ms after the request, 0 tuples with the old function meanwhile.
-3. The marker from FM reaches MC; MC switches 1.5 ms after the request, 0 tuples with the old function meanwhile.
-4. Done 1.5 ms after the request.
->>> replay._repr_html_().count("<svg")
-4
-
-The steps of a change that has ended: messages, switches, and the way of the marker, in words.
+"""The replay of a change that has ended, as a value, which notebooks and reports draw: its steps, one at a time.
 
 Steps are in the order of the switches' measured times, as far as the dataflow allows; where nothing is measured, they
 follow the dataflow. A time is that of a worker's answer at the controller. What a step says is what its scheduler does:
@@ -33,36 +12,33 @@ the dataflow first, ``restart`` takes a checkpoint, and ``naive`` sends no marke
 >>> graph = Graph("f", tuple(map(Operator, ("S", "FM", "MC"))), (Edge("S", "FM"), Edge("FM", "MC")))
 >>> workers = {WorkerId("FM", 0): WorkerOutcome(1.2, 3), WorkerId("MC", 0): WorkerOutcome(1.9, 12)}
 >>> result = ChangeResult("u1", "fries", "done", "", "", 0.2, 1.0, 0.9, 2.1, 0.0, (("FM", "MC"),), workers)
->>> for step in replay_steps(graph, schedule("fries", graph, ["FM", "MC"]), result):
-...     print(step.words)
-The message leaves the controller for FM, past all queued tuples.
-FM takes it between two tuples; FM switches 1.4 ms after the request, 3 tuples with the old function meanwhile.
-The marker from FM reaches MC; MC switches 2.1 ms after the request, 12 tuples with the old function meanwhile.
-Done 2.1 ms after the request.
+>>> replay = ChangeReplay.of(graph, schedule("fries", graph, ["FM", "MC"]), result)
+>>> replay
+1. The message leaves the controller for FM, past all queued tuples.
+2. FM takes it between two tuples; FM switches 1.4 ms after the request, 3 tuples with the old function meanwhile.
+3. The marker from FM reaches MC; MC switches 2.1 ms after the request, 12 tuples with the old function meanwhile.
+4. Done 2.1 ms after the request.
+>>> replay._repr_html_().count("<svg")
+4
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
 
 from fries_nb.changes import ChangeResult
 from fries_nb.controller.events import WorkerOutcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.loops import loops_in
+from fries_nb.displays import Displayed
 from fries_nb.planning.marker_steps import Ends, MarkerStep, MarkerStepKind, marker_steps
 from fries_nb.planning.schedulers import Plan, Stage, StageAction
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.trace import Ran, RanMany, Record, Updated
-from fries_nb.report.dag import STATES, draw
-from fries_nb.report.layout import layout
-from fries_nb.report.markup import Html, inline, joined, milliseconds, tag
-from fries_nb.report.page import stepper
-from fries_nb.words import counted
+from fries_nb.words import counted, milliseconds
 
 Counts = Mapping[str, tuple[int, int]]
 """Operator to the number of its data operations in the trace before and after its switch."""
@@ -115,19 +91,12 @@ class ReplayStep:
 
 
 def replay_steps(graph: Graph, plan: Plan, result: ChangeResult, counts: Counts = NO_COUNTS) -> tuple[ReplayStep, ...]:
-    """The steps of a change.
+    """The steps of a change, with the operations of targets in the trace, where there is one.
 
     If the change is done, each target whose workers had not ended switches in exactly one step, every edge in the scope
     of a marker is travelled once, and no target goes back to its old function.
 
-    Args:
-        graph: the dataflow.
-        plan: the plan of the change.
-        result: its result.
-        counts: operations of targets in the trace, where there is one.
-
-    Returns:
-        The steps; the last one tells the outcome. A change that was aborted, or failed, has no other.
+    The last step tells the outcome. A change that was aborted, or failed, has no other.
     """
     return tuple(_Replay(graph, plan, result, counts).steps())
 
@@ -193,8 +162,8 @@ class _Replay:
         """An operator takes the message, or the marker has come on all of its inputs."""
         [name] = step.operators
         switches = step.does in (StageAction.SWITCH, StageAction.TAG) and name in self.versions
-        workers = {worker.index: one for worker, one in self._workers().items() if worker.operator == name}
-        if switches and not all(one.ended for one in workers.values()):
+        workers = {worker.index: outcome for worker, outcome in self._workers().items() if worker.operator == name}
+        if switches and not all(outcome.ended for outcome in workers.values()):
             self._switch([name])
             switch = _switch_words(name, step.does, workers.values(), self._since, self.counts.get(name))
             words = f"{_arrival(step)}; {switch}."
@@ -355,16 +324,8 @@ def _names(names: Iterable[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-MOST_BOXES = 2_000
-"""Boxes of operators over all pictures of a replay; one with more is shown in words."""
-_WHOLE = 30
-"""Operators up to which the whole dataflow is drawn, and not only the part in which something happens."""
-_WIDTH = 900.0
-_STYLE = re.compile("<style>.*?</style>", re.DOTALL)
-
-
 @dataclass(frozen=True, repr=False)
-class ChangeReplay:
+class ChangeReplay(Displayed):
     """The replay of a change. A notebook shows it as pictures to step through.
 
     Attributes:
@@ -385,67 +346,11 @@ class ChangeReplay:
     def __repr__(self) -> str:
         return "\n".join(f"{number}. {step.words}" for number, step in enumerate(self.steps, start=1))
 
-    def _repr_html_(self) -> Html:
-        return tag("div", frames_html(self.graph, f"Steps of change {self.change}", self.steps))
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/html": self._repr_html_()}
-
-
-def frames_html(graph: Graph, name: str, steps: Sequence[ReplayStep]) -> Html:
-    """The steps as frames to step through.
-
-    Args:
-        graph: the dataflow.
-        name: name of the frames, for screen readers.
-        steps: the steps.
-    """
-    is_whole = len(graph.operators) <= _WHOLE or graph.heads  # loops are drawn as a whole
-    part = graph if is_whole else _part(graph, steps)
-    words = [tag("p", step.words) for step in steps]
-    if len(part.operators) * len(steps) > MOST_BOXES:
-        return tag("ol", *(tag("li", step.words) for step in steps))
-    pictures = [step_svg(part, step) for step in steps]
-    pictures[1:] = [_STYLE.sub("", drawing) for drawing in pictures[1:]]  # the style of the first one applies to all
-    frames = [joined([inline(drawing), said]) for drawing, said in zip(pictures, words, strict=True)]
-    return stepper(name, frames)
-
-
-def step_svg(graph: Graph, step: ReplayStep) -> str:
-    """The dataflow in one step.
-
-    Args:
-        graph: the dataflow, or the part of it in which something happens.
-        step: the step.
-
-    Returns:
-        An ``<svg>`` element.
-    """
-    states = {name: words for name, words in step.states.items() if name in graph}
-    found = {word for words in states.values() for word in words.split()}
-    legend = {state: words for state, words in STATES.items() if state in found}
-    labels = dict.fromkeys(step.edges, "marker")
-    placed = layout(graph, _WIDTH, labelled=True)
-    return draw(graph, placed, states, labels, {}, step.travelled, legend, {}, step.versions)
-
-
-def _part(graph: Graph, steps: Iterable[ReplayStep]) -> Graph:
-    """The operators at which something happens, and the edges between them."""
-    names = {name for step in steps for name in [*step.states, *(end for ends in step.edges for end in ends)]}
-    operators = tuple(one for one in graph.operators if one.name in names)
-    return Graph(graph.name, operators, tuple(edge for edge in graph.edges if {edge.source, edge.to} <= names))
-
 
 def operations_around(records: Iterable[Record], change: str) -> Counts:
-    """The data operations of a trace before and after the switch to a change.
+    """Of each operator the data operations of its workers that switched to a change, before and after their switch.
 
-    Args:
-        records: the records, those of each worker in order.
-        change: id of the change.
-
-    Returns:
-        Operator to the number of operations of its workers that switched, before and after their switch. Operators with
-        a worker that switched to it twice, as after a recovery, are omitted.
+    Operators with a worker that switched to it twice, as after a recovery, are omitted.
     """
     counts: dict[tuple[str, int], list[int]] = {}
     switches: dict[tuple[str, int], int] = {}

@@ -19,7 +19,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.schedulers import SCHEDULERS, Plan, schedule
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.trace import Ran, RanMany, Updated
-from fries_nb.report.change_replay import ChangeReplay, ReplayKind, ReplayStep, operations_around, replay_steps
+from fries_nb.running.change_replay import ChangeReplay, ReplayKind, ReplayStep, operations_around, replay_steps
 
 VERSIONS = ("old", "both", "new")
 """The versions of a target, in the only order in which they may follow each other."""

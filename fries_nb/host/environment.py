@@ -30,7 +30,7 @@ from collections.abc import Callable, Generator, Hashable
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from fries_nb.worker.turns import Lock, Queue
+from fries_nb.worker.turns import Fifo, Lock
 
 if TYPE_CHECKING:
     from fries_nb.worker.worker import Worker
@@ -67,7 +67,7 @@ class Environment(Protocol):
     def tickets(self, number: int) -> Lock:
         """A lock that so many threads may hold at a time."""
 
-    def queue(self) -> Queue[Any]:
+    def queue(self) -> Fifo[Any]:
         """An empty queue."""
 
     def shared(self) -> dict[Any, Any]:
@@ -76,7 +76,7 @@ class Environment(Protocol):
     def start(self, host: int, name: str, steps: Steps[None], failed: Callable[[Exception], None]) -> Body:
         """Start a thread of a host; ``failed`` is called with an error of its steps, which are then over."""
 
-    def received(self, items: Queue[Any], due_ns: int | None) -> Steps[Any]:
+    def received(self, items: Fifo[Any], due_ns: int | None) -> Steps[Any]:
         """Wait for the first item until a time since the Unix epoch; returns it, ``None`` if none came."""
 
     def acquired(self, lock: Lock) -> Steps[None]:
@@ -94,7 +94,7 @@ class Threads:
     processor_ns = staticmethod(time.thread_time_ns)
     lock = staticmethod(threading.Lock)
     tickets = staticmethod(threading.BoundedSemaphore)
-    queue: Callable[[], Queue[Any]] = staticmethod(SimpleQueue)
+    queue: Callable[[], Fifo[Any]] = staticmethod(SimpleQueue)
     shared: Callable[[], dict[Any, Any]] = staticmethod(dict)
 
     def start(self, host: int, name: str, steps: Steps[None], failed: Callable[[Exception], None]) -> threading.Thread:
@@ -103,7 +103,7 @@ class Threads:
         thread.start()
         return thread
 
-    def received(self, items: Queue[Any], due_ns: int | None) -> Steps[Any]:
+    def received(self, items: Fifo[Any], due_ns: int | None) -> Steps[Any]:
         """Block until an item is queued; see ``Environment``."""
         yield from ()
         timeout = None if due_ns is None else max(0.0, (due_ns - time.time_ns()) / 1e9)

@@ -26,7 +26,7 @@ from fries_nb.protocol.topology import Topology, wire
 from fries_nb.worker.events import Directed, Expected, Grant, Instruction, Rewired, Ship, TellController
 from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
-from fries_nb.worker.turns import Queue
+from fries_nb.worker.turns import Fifo
 
 APART = {Execution.READ: "fries-read", Execution.WRITE: "fries-write"}
 """Reading and writing files take long now and then, and release the interpreter lock meanwhile: a loop for each."""
@@ -74,7 +74,7 @@ class HostCore:
         self._environment = environment
         self._host = host
         self._outside = outside
-        self._trials: Queue[DryRun | tuple[WorkerId, Rehearse] | None] = environment.queue()
+        self._trials: Fifo[DryRun | tuple[WorkerId, Rehearse] | None] = environment.queue()
         self._rehearsals = Rehearsals(environment.now_ns)
         self._preparer: Body | None = None
 

@@ -29,7 +29,7 @@ from typing import Any
 
 from fries_nb.host.environment import Steps
 from fries_nb.simulation.draws import Draws
-from fries_nb.worker.turns import Lock, Queue
+from fries_nb.worker.turns import Fifo, Lock
 from fries_nb.worker.worker import Worker
 
 
@@ -110,7 +110,7 @@ class ListQueue:
         self._items: deque[Any] = deque()
 
     def put(self, item: Any) -> None:
-        """Append an item; see ``turns.Queue``."""
+        """Append an item; see ``turns.Fifo``."""
         self._items.append(item)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
@@ -262,7 +262,7 @@ class VirtualEnvironment:
         """A dict that threads read without a lock."""
         return SharedDict(self._threads, self._chance)
 
-    def queue(self) -> Queue[Any]:
+    def queue(self) -> Fifo[Any]:
         """An empty queue."""
         return ListQueue()
 
@@ -272,7 +272,7 @@ class VirtualEnvironment:
         """Start a thread; its errors are the run's."""
         return self._threads.start(host, steps)
 
-    def received(self, items: Queue[Any], due_ns: int | None) -> Steps[Any]:
+    def received(self, items: Fifo[Any], due_ns: int | None) -> Steps[Any]:
         """Let others go on until an item is queued."""
         if items.empty():
             yield Wait(lambda: not items.empty(), due_ns)

@@ -112,7 +112,7 @@ M = TypeVar("M", bound=Member)
 T = TypeVar("T")
 
 
-class Queue(Protocol[T]):
+class Fifo(Protocol[T]):
     """A queue to which any thread appends."""
 
     def put(self, item: T) -> None:
@@ -157,12 +157,12 @@ class Turns(Generic[M]):
     def __init__(
         self,
         members: Collection[M],
-        queues: Callable[[], Queue[WakeUp[M]]],
+        queues: Callable[[], Fifo[WakeUp[M]]],
         clock: Callable[[], int],
         wall: Callable[[], int],
     ) -> None:
         self.woken = queues()
-        self.apart: dict[M, Queue[WakeUp[M]]] = {}
+        self.apart: dict[M, Fifo[WakeUp[M]]] = {}
         self.deadline = FlushDeadline(clock())
         self.generation = 0
         self.leaving = False

@@ -167,7 +167,7 @@ def _learned(learner: Learner, key: str, window: int, path: str) -> Learned:
     except ModuleNotFoundError as error:
         raise fn.FriesError("the learned models need scikit-learn: pip install 'fries_nb[models]'") from error
     status = Path(path).stat()
-    made_of = (path, status.st_size, status.st_mtime_ns, sklearn.__version__, HONEST, TREES, SEED, SHARE, *_sources())
+    made_of = (path, status.st_size, status.st_mtime_ns, sklearn.__version__, HONEST, TREES, SEED, SHARE, _source())
     digest = hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]
     place = cache_directory() / f"{learner}-{key}-{window}-{digest}.pickle"
     if place.exists():
@@ -184,9 +184,9 @@ def _learned(learner: Learner, key: str, window: int, path: str) -> Learned:
     return model
 
 
-def _sources() -> tuple[bytes, ...]:
+def _source() -> bytes:
     """The source code that determines training; a kept model is only used if it is unchanged."""
-    return tuple(Path(__file__).with_name(name).read_bytes() for name in ("features.py", "training.py"))
+    return Path(__file__).read_bytes()
 
 
 def train(learner: Learner, key: str, window: int, path: str) -> Learned:

@@ -73,7 +73,7 @@ def test_naive_never_mixes_where_the_plan_calls_it_safe(figure, targets):
 @pytest.mark.parametrize("scheduler", ["fries", "epoch"])
 @pytest.mark.parametrize(("figure", "targets"), UNSAFE)
 def test_where_naive_mixes_the_others_do_not(figure, targets, scheduler):
-    """On the same stamp_functions, changes and seeds."""
+    """On the same figures, changes and seeds."""
     done = 0
     for seed in range(7 * SOAK):
         outcome, verdict = _verdict(figure, targets, scheduler, seed, pruning=seed % 2 == 0)

@@ -185,7 +185,7 @@ def _fake_java(home: Path, version: str) -> Path:
     binary = home / "bin" / "java"
     binary.parent.mkdir(parents=True)
     binary.write_text(
-        f'#!/bin/sh\necho "    session.home = {home}" >&2\necho "    session.specification.version = {version}" >&2\n'
+        f'#!/bin/sh\necho "    java.home = {home}" >&2\necho "    java.specification.version = {version}" >&2\n'
     )
     binary.chmod(0o755)
     return binary

@@ -69,7 +69,7 @@ def test_a_fraud_of_yesterday_counts():
 @pytest.mark.parametrize("learner", Learner)
 @pytest.mark.parametrize(("key", "window"), [("TERMINAL_ID", 5), ("TERMINAL_ID", 10)])
 def test_the_models_find_frauds(learner, key, window):
-    """On payments of terminals never seen in trained, far better than chance."""
+    """On payments of terminals never seen in training, far better than chance."""
     assert trained.learned(learner, key, window).auc > 0.7
 
 
@@ -92,13 +92,13 @@ def test_what_was_trained_is_kept(monkeypatch, tmp_path):
     first, second = tmp_path / "first.parquet", tmp_path / "second.parquet"
     pq.write_table(payments(20_000, seed=1), first)
     pq.write_table(payments(20_000, seed=2), second)
-    trained = []
-    monkeypatch.setattr(trained, "train", lambda *args: trained.append(args) or train(*args))
+    calls = []
+    monkeypatch.setattr(trained, "train", lambda *args: calls.append(args) or train(*args))
     for path in (first, first, second):
         trained._learned.cache_clear()
         trained._learned(Learner.LOGISTIC, "TERMINAL_ID", 5, str(path))
     trained._learned.cache_clear()
-    assert [args[3] for args in trained] == [str(first), str(second)]
+    assert [args[3] for args in calls] == [str(first), str(second)]
 
 
 def test_each_adds_its_columns_and_remembers(models):

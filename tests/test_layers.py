@@ -229,7 +229,6 @@ SHORT = {
     "fries_nb.spark.interrupt": "the handler of a signal, which belongs to the process and not to a run",
     "fries_nb.protocol.progress_locations": "dataflow and progress meet here: neither knows the other",
     "fries_nb.simulation.clock": "a public class, which tests use without a cluster too",
-    "fries_nb.simulation.seeded_trials": "the work of a host beside its workers, with a state of its own",
     "fries_nb.transitions": "the check of a move, which machines of several rooms share",
     "fries_nb.workloads.models": "what the models of all workloads share",
     "fries_nb.workloads.w1": "a file for each workflow of the paper",

@@ -1,18 +1,16 @@
 """The runtime without Spark: a seeded cluster in one thread, and dataflows and runs drawn from a seed.
 
 - ``clock``: a clock that the test advances
-- ``draws``: the next event, drawn in constant time
-- ``ports``: a sink that keeps its rows in memory
-- ``network``: the FIFO lanes between workers and controller
-- ``progress_lanes``: the exchange of counts of pointstamps over that network
-- ``faults``: which failure is injected, and when
-- ``store``: the storage that survives failures
+- ``network``: the next event, drawn in constant time, and the FIFO lanes between workers, hosts and controller
+- ``virtual_threads``: threads as generators, resumed in a drawn order: the environment of a host's core
+- ``faults``: which failure is injected, and when; the settings that all incarnations share
+- ``store``: the storage that survives failures, with the parts of sinks
 - ``readers``: the input that the sources have not read yet
-- ``hosts``: the workers of one incarnation, connected by that network
+- ``hosts``: the workers of one incarnation, each event of which is drawn; ``threaded_hosts``: the same by host cores
 - ``cluster``: a controller and its hosts; kills and restarts them
-- ``stamp_functions``: functions that append their name and version to every row
+- ``rescaling_cluster``: clusters whose chains, workers, hosts, bins and splits change while they run
+- ``stamp_functions``: functions that append their name and version to every row, and the paper's figures of them
 - ``drawn_flows``: random dataflows of these functions, with a plain description of each
-- ``figures``: the dataflows of the paper's figures
 - ``reference_run``: the expected output of such a dataflow, computed in plain Python
 - ``scenarios``: random runs: dataflow, cluster, changes and failures
 """

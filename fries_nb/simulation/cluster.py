@@ -39,14 +39,12 @@ from fries_nb.protocol.checkpoints import CommittedChange, Restoration
 from fries_nb.protocol.messages import Chained, WorkerId
 from fries_nb.protocol.trace import Record, flow_of
 from fries_nb.simulation.clock import ManualClock
-from fries_nb.simulation.deployment import Deployment
-from fries_nb.simulation.faults import DriverKilled, Fate, Faults
+from fries_nb.simulation.faults import Deployment, DriverKilled, Fate, Faults
 from fries_nb.simulation.hosts import Hosts
 from fries_nb.simulation.network import SeededNetwork
-from fries_nb.simulation.ports import ListPort
 from fries_nb.simulation.readers import Rows, Supply
 from fries_nb.simulation.seeded_changes import SeededChanges
-from fries_nb.simulation.store import Store
+from fries_nb.simulation.store import ListPort, Store
 from fries_nb.worker.worker import Worker
 
 TICK = 0.02

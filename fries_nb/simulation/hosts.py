@@ -33,14 +33,12 @@ from fries_nb.protocol.messages import (
 from fries_nb.protocol.partitioning import RoutingTable
 from fries_nb.protocol.topology import Topology, wire, wirings_of
 from fries_nb.simulation import network
-from fries_nb.simulation.deployment import Deployment
-from fries_nb.simulation.draws import Draws
-from fries_nb.simulation.network import SeededNetwork
-from fries_nb.simulation.ports import ListPort
+from fries_nb.simulation.faults import Deployment
+from fries_nb.simulation.network import Draws, SeededNetwork
 from fries_nb.simulation.readers import Supply, plans_of, positions_of
-from fries_nb.simulation.seeded_chains import SeededChains
+from fries_nb.simulation.seeded_chains import SeededChains, SeededTrials
 from fries_nb.simulation.seeded_progress import Admits, SeededProgress
-from fries_nb.simulation.seeded_trials import SeededTrials
+from fries_nb.simulation.store import ListPort
 from fries_nb.worker import events as heard
 from fries_nb.worker.chaining import Fused, SplitOff
 from fries_nb.worker.outbox import SendFrame

@@ -1,4 +1,6 @@
-"""Runs that are rescaled: workers come and go, and bins of keyed operators and splits of sources move between them.
+"""Clusters that change while they run: chains are fused and split, workers and hosts come and go, bins and splits move.
+
+Runs that are rescaled: workers come and go, and bins of keyed operators and splits of sources move between them.
 
 >>> from fries_nb.simulation.drawn_flows import source_rows
 >>> from fries_nb.simulation.stamp_functions import Counter
@@ -22,19 +24,211 @@ Stream('out')
 ('', [True, True])
 >>> cluster.release(), cluster.run(), len(cluster.rows("out"))
 (None, None, 60)
+
+Runs in which chains are fused and split while whatever else happens: changes, checkpoints, failures, guards.
+
+>>> from fries_nb.simulation.scenarios import draw_focused, play
+>>> cluster = play(draw_focused(3, chained=True), RechainingCluster).cluster
+>>> cluster.state, bool(cluster.chained)
+('finished', True)
+
+Runs that change their topology: workers come, get rows, and leave, or a run is resumed with other numbers.
+
+Runs whose hosts join and leave at random, with bins that move, changes, checkpoints, and kills of any host.
+
+    instruction      what happens
+    StartHosts       each host says hello some time later, or is lost before
+    ChangeTopology   the workers of hosts that join are made, and answer
+    ReleaseHosts     hosts that leave, or did not join, are gone
+    Recover          the next incarnation has as many hosts as the run had members
+
+>>> from fries_nb.simulation.drawn_rescales import draw_rescaled
+>>> from fries_nb.simulation.scenarios import play
+>>> cluster = play(draw_rescaled(5), JoiningCluster).cluster
+>>> cluster.state, {end.outcome for end in cluster.rescaled} <= {"done", "aborted"}
+('finished', True)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
+
+from msgspec import structs
 
 from fries_nb.controller import events as said
 from fries_nb.controller.moves import senders_of
+from fries_nb.dataflow.graph import Partitioning
 from fries_nb.errors import DataflowError
+from fries_nb.protocol.messages import End, TopologyAdopted, WorkerId
 from fries_nb.protocol.partitioning import RoutingTable
 from fries_nb.protocol.progress_locations import is_tracked
-from fries_nb.simulation.growing import GrowingCluster
+from fries_nb.protocol.topology import Topology, may_chain, workers_of
+from fries_nb.protocol.trace import Record, TraceFlow
+from fries_nb.simulation.cluster import Cluster
+from fries_nb.simulation.faults import Faults
+from fries_nb.simulation.network import LaneKind
+from fries_nb.simulation.scenarios import Scenario, draw_focused
+from fries_nb.worker.events import Arrived
+from fries_nb.worker.worker import Worker
+
+
+class RechainingCluster(Cluster):
+    """A cluster in which chains are requested at random; the arguments are those of ``Cluster``.
+
+    Attributes:
+        rechains: probability at a step that a chain is requested.
+    """
+
+    rechains = 0.03
+
+    def step(self) -> bool:
+        """Carry out one event; sometimes request another chain first."""
+        if self.hosts.started and self.random.random() < self.rechains:
+            self._want_chain()
+        return super().step()
+
+    def chain(self, *operators: str, index: int = 0) -> None:
+        """Request that these operators are run as one chain; ``chained`` gets the answer.
+
+        Args:
+            operators: the chain.
+            index: index of its workers.
+        """
+        self._say(said.ChainRequested(WorkerId(operators[0], index), operators))
+
+    def _want_chain(self) -> None:
+        """Request some of the operators of a chain, or those of two workers, which mostly may share one."""
+        pairs = list(self._pairs())
+        alike = [pair for pair in pairs if may_chain(pair[0].wiring.chain[-1], pair[1].wiring.chain[0])]
+        wanted = alike if self.random.random() < 0.9 else pairs
+        chains = [worker for worker in self.workers.values() if len(worker.instances) > 1]
+        if chains and (not wanted or self.random.random() < 0.5):
+            worker = self.random.choice(chains)
+            names = [operator.name for operator in worker.wiring.chain]
+            begin = self.random.randrange(len(names))
+            self.chain(*names[begin : self.random.randint(begin + 1, len(names))], index=worker.wiring.index)
+        elif wanted:
+            first, second = self.random.choice(wanted)
+            both = (*first.wiring.workers, *second.wiring.workers)
+            self.chain(*(one.operator for one in both), index=first.wiring.index)
+
+    def _pairs(self) -> Iterator[tuple[Worker, Worker]]:
+        """The workers that feed one worker, each with that one."""
+        for worker in self.workers.values():
+            if len(worker.wiring.edges) == 1 and len(worker.wiring.edges[0].channels) == 1:
+                yield worker, self.hosts.worker_of(worker.wiring.edges[0].channels[0].receiver)
+
+
+def draw_reshaped(seed: int) -> Scenario:
+    """Draw a scenario with keyed state, frequent checkpoints, and kills of the driver; runs resume rescaled."""
+    chance = random.Random(f"reshaped {seed}")
+    plain = draw_focused(seed, chained=seed % 2 == 0)
+    faults = Faults(chance.choice((0.003, 0.01)), driver_kills=2, reshapes=True)
+    settings = plain.cluster | {"faults": faults, "commit_interval_ns": chance.choice((500_000, 1_000_000))}
+    return replace(plain, cluster=settings)
+
+
+class GrowingCluster(Cluster):
+    """A cluster in which workers are added, get rows, get no more, and are removed; see ``Cluster`` for the arguments.
+
+    Attributes:
+        adopted: the topologies that all workers have adopted, in order.
+        refused: the reasons of all requests that were refused, as when a worker had ended.
+        often: probability at a step that a change of topology is requested, if none is in progress.
+    """
+
+    often = 0.05
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        self.adopted: list[Topology] = []
+        self.refused: list[str] = []
+        self._asked_for: Topology | None = None
+        super().__init__(*args, **settings)
+
+    def step(self) -> bool:
+        """Carry out one event; sometimes request another topology first."""
+        if self._may_ask() and self.random.random() < self.often:
+            added = [worker.operator for worker in self.hosts.topology.added]
+            everyone = [operator.name for operator in self.graph.operators]
+            self._want(self.random.choice(added if added and self.random.random() < 0.6 else everyone))
+        return super().step()
+
+    def records(self) -> list[Record]:
+        """The trace so far, with the workers of now, and earlier ones that have left records."""
+        flow, *records = super().records()
+        assert isinstance(flow, TraceFlow), "the first record"
+        workers = {WorkerId(one.operator, one.worker) for one in records if not isinstance(one, TraceFlow)}
+        workers.update(one for name in self.graph.by_name for one in workers_of(self.graph, name))
+        traced = {name: sum(worker.operator == name for worker in workers) for name in flow.workers}
+        return [structs.replace(flow, workers=traced), *records]
+
+    def _may_ask(self) -> bool:
+        return self._asked_for is None and self.hosts.started
+
+    def grow(self, operator: str, host: int) -> None:
+        """Request an idle worker of this operator on this host.
+
+        Raises:
+            DataflowError: the operator cannot get another worker.
+        """
+        self._ask(self.hosts.topology.grown(operator, host))
+
+    def shrink(self, operator: str) -> None:
+        """Request the removal of an operator's idle worker.
+
+        Raises:
+            DataflowError: it has none.
+        """
+        self._ask(self.hosts.topology.shrunk(operator))
+
+    def widen(self) -> None:
+        """Request that rows are routed to idle workers; those of keyed operators own no bins yet."""
+        self._ask(self.hosts.topology.widened())
+
+    def narrow(self, operator: str) -> None:
+        """Request that no more rows are routed to an operator's last worker.
+
+        Raises:
+            DataflowError: it is the only one, or owns bins.
+        """
+        topology = self.hosts.topology
+        self._ask(topology.narrowed(topology.last_workers(operator)))
+
+    def _want(self, operator: str) -> None:
+        topology = self.hosts.topology
+        try:
+            if any(worker.operator == operator for worker in topology.idle):
+                self.widen() if self.random.random() < 0.5 else self.shrink(operator)
+            elif any(worker.operator == operator for worker in topology.added) and self.random.random() < 0.5:
+                self.narrow(operator)
+            else:
+                self.grow(operator, self.random.randrange(self._plan.hosts))
+        except DataflowError as error:  # a source, or a worker that was added together with those of other operators
+            self.refused.append(str(error))
+
+    def _ask(self, topology: Topology) -> None:
+        self._asked_for = topology
+        self._say(said.TopologyRequested(topology))
+
+    def _carry_out(self, instruction: said.Instruction) -> Iterable[said.Event]:
+        match instruction:
+            case said.ChangeTopology():
+                self.hosts.extend(instruction.topology, instruction.issued)
+            case said.TopologyChanged():
+                self.adopted.append(instruction.topology)
+                self._asked_for, self.graph = None, instruction.topology.graph
+                self._plan = replace(self._plan, graph=self.graph)
+                self.hosts.settle(instruction.topology)
+            case said.TopologyRefused():
+                self.refused.append(instruction.reason)
+                self._asked_for = None
+            case said.Recover():
+                self._asked_for = None
+        return super()._carry_out(instruction)
+
 
 MOST_WORKERS = 4
 """Number of workers of an operator beyond which none is added."""
@@ -168,4 +362,99 @@ class RescalingCluster(GrowingCluster):
         """Kill the driver with all hosts; the run is resumed without what was requested."""
         self._is_moving = self._is_dealing = False
         self._asked_for, self.tables = None, {}
+        super().kill_driver()
+
+
+MOST_HOSTS = 4
+"""Number of hosts beyond which none is requested."""
+NEVER = 0.1
+"""Probability that a new host is lost before it says hello."""
+
+
+class JoiningCluster(GrowingCluster):
+    """A cluster whose hosts join and leave at random; the arguments are those of ``Cluster``.
+
+    Attributes:
+        rescaled: the ends of all requests, in order.
+        requested: id of each request to the number of hosts.
+        often: probability at a step that another number of hosts is requested, if none is in progress.
+        at_once: the numbers of bins that a step of the moves has, of which one is drawn; 0 adapts it.
+    """
+
+    often = 0.03
+    at_once = (0, 0, 100, 1024)
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        self.rescaled: list[said.RescaleEnded] = []
+        self.requested: dict[str, int] = {}
+        super().__init__(*args, **settings)
+
+    def rescale(self, hosts: int, at_once: int = 0) -> str:
+        """Request so many hosts; returns the id of the request."""
+        request = f"r{len(self.requested) + 1}"
+        self.requested[request] = hosts
+        self._say(said.HostsRequested(request, hosts, self._shares(), at_once))
+        return request
+
+    def _shares(self) -> dict[str, int]:
+        """One worker for each new host, of all operators that can get one."""
+        topology = Topology.dealt(self.graph, 1, self._plan.chaining)
+        stay = {edge.to for edge in self.graph.edges if edge.partitioning is Partitioning.BROADCAST}
+        stay.update(self.graph.sources if is_tracked(self.graph) else ())
+        groups = {name: {one.operator for one in topology.last_workers(name)} for name in self.graph.by_name}
+        return {name: 1 for name, group in groups.items() if not group & stay}
+
+    def _may_ask(self) -> bool:
+        return self.state == "running" and self.hosts.started and len(self.rescaled) == len(self.requested)
+
+    def _want(self, operator: str) -> None:
+        """Request another number of hosts, sometimes two, and sometimes cancel one."""
+        chance = self.random
+        for _ in range(chance.choice((1, 1, 2))):
+            request = self.rescale(chance.randint(1, MOST_HOSTS), chance.choice(self.at_once))
+            if chance.random() < 0.15:
+                self._say(said.RescaleCancelled(request))
+
+    def _obey(self, instruction: said.Instruction) -> Iterable[said.Event]:
+        match instruction:
+            case said.StartHosts():
+                self._fate.hosts += instruction.hosts
+                self._news += map(self._come, instruction.hosts)
+            case said.ReleaseHosts():
+                self._let_go(instruction.hosts)
+            case said.RescaleEnded():
+                self.rescaled.append(instruction)
+            case said.Recover():
+                self._plan = replace(self._plan, hosts=instruction.hosts)
+                self._fate.hosts = list(range(instruction.hosts))
+        return super()._obey(instruction)
+
+    def _carry_out(self, instruction: said.Instruction) -> Iterable[said.Event]:
+        before = self.hosts.topology
+        resulting = super()._carry_out(instruction)
+        if isinstance(instruction, said.ChangeTopology):
+            for worker in sorted(instruction.topology.placement.keys() - before.placement.keys()):
+                self.hosts.answer(worker, TopologyAdopted(instruction.topology.epoch, worker))
+            for channel in [one for one in before.channels() if one.sender in instruction.lost]:
+                self.hosts.give(channel.receiver, Arrived(channel, End()))
+        return resulting
+
+    def _come(self, host: int) -> said.Event:
+        if self.random.random() < NEVER:
+            return said.HostLost(host, "it did not come", self.hosts.incarnation)
+        return said.HostJoined(host, f"host-{host}", self.hosts.incarnation)
+
+    def _let_go(self, hosts: tuple[int, ...]) -> None:
+        self._fate.hosts = [host for host in self._fate.hosts if host not in hosts]
+        self._news = [one for one in self._news if getattr(one, "host", None) not in hosts]
+        self.hosts.progress.release(hosts)
+        self.hosts.kill(hosts)
+        for host in hosts:  # whose connections the driver has closed
+            self.network.lose((LaneKind.ANSWERS, host), 0)
+
+    def kill_driver(self) -> None:
+        """Kill the driver with all hosts; the run is resumed without what was requested."""
+        open_ = self.requested.keys() - {end.request for end in self.rescaled}
+        self.rescaled += [said.RescaleEnded(one, "aborted", self._plan.hosts, "the driver died") for one in open_]
+        self._fate.hosts = list(range(self._plan.hosts))
         super().kill_driver()

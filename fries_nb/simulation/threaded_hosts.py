@@ -24,11 +24,11 @@ from fries_nb.host.host_loop import HostLoop
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import Answer, ChannelId, Control, Fcm, Prepare, SetRate, WorkerId
-from fries_nb.simulation.deployment import Deployment
+from fries_nb.simulation.faults import Deployment
 from fries_nb.simulation.hosts import Hosts
 from fries_nb.simulation.network import LaneKind
 from fries_nb.simulation.readers import SuppliedReader
-from fries_nb.simulation.rechaining import RechainingCluster
+from fries_nb.simulation.rescaling_cluster import RechainingCluster
 from fries_nb.simulation.virtual_threads import OwnerMark, VirtualEnvironment, VirtualThreads, Wait
 from fries_nb.worker import events as heard
 from fries_nb.worker.turns import HANDOFF_NS

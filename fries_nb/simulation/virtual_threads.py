@@ -4,7 +4,7 @@ A thread yields ``None`` where it goes on whenever it is drawn, and a ``Wait`` w
 
 >>> import random
 >>> from fries_nb.simulation.clock import ManualClock
->>> from fries_nb.simulation.draws import Draws
+>>> from fries_nb.simulation.network import Draws
 >>> clock, draws, seen = ManualClock(0), Draws(random.Random(1)), []
 >>> threads = VirtualThreads(draws, clock)
 >>> def sleeper():
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fries_nb.host.environment import Steps
-from fries_nb.simulation.draws import Draws
+from fries_nb.simulation.network import Draws
 from fries_nb.worker.turns import Fifo, Lock
 from fries_nb.worker.worker import Worker
 

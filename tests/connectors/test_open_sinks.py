@@ -13,7 +13,7 @@ from fries_nb.dataflow.endpoints import memory
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.errors import ColumnError, SinkError
 from fries_nb.protocol.messages import Commit, Done, Ended, Failed, Fcm, Marker, Report, WorkerId
-from fries_nb.simulation.ports import ListSink
+from fries_nb.simulation.store import ListSink
 from fries_nb.worker.events import ClosePart, SinkFailed, SinkWidened, TellController, WorkerTick, Write
 
 OUT = WorkerId("out", 0)

@@ -22,7 +22,7 @@ from fries_nb.connectors.parquet_sink import DeltaSink, ParquetSink, TableSink
 from fries_nb.connectors.sink import Sink
 from fries_nb.errors import SinkError
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.simulation.ports import ListPort, ListSink
+from fries_nb.simulation.store import ListPort, ListSink
 from fries_nb.storage import manifest
 from fries_nb.storage.checkpoint_store import SINKS
 from fries_nb.workloads.sqlite_sink import SqliteSink

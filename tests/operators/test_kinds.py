@@ -195,7 +195,7 @@ def test_no_other_module_asks_for_a_kind_by_name() -> None:
     """But those that declare operators."""
     package = Path(fries_nb.__file__).parent
     modules = ("traits", "builder", "streams", "timed_streams", "iteration", "regions", "graph", "interchange")
-    declare = {*(f"dataflow/{module}.py" for module in modules), "simulation/drawn_loops.py", "labs/coverings.py"}
+    declare = {*(f"dataflow/{module}.py" for module in modules), "simulation/drawn_flows.py", "labs/coverings.py"}
     named = {
         path.relative_to(package).as_posix()
         for path in package.rglob("*.py")

@@ -15,9 +15,8 @@ from fries_nb.progress.exchange import HostProgress, ProgressFrame, first_counts
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
 from fries_nb.progress.times import PathSummary, start_time
 from fries_nb.progress.tracker import Tracker
-from fries_nb.simulation.draws import Draws
-from fries_nb.simulation.network import LaneKind, SeededNetwork
-from fries_nb.simulation.progress_lanes import ProgressLanes
+from fries_nb.simulation.network import Draws, LaneKind, SeededNetwork
+from fries_nb.simulation.seeded_progress import ProgressLanes
 
 FLOW = ProgressGraph({"S": (), "A": (), "O": ()}, (FlowEdge("S", "A"), FlowEdge("A", "O")))
 SOURCE, TOKEN, TO_A, TO_O = GraphLocation("S"), GraphLocation("A"), GraphLocation("S", "A"), GraphLocation("A", "O")

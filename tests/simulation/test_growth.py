@@ -24,7 +24,7 @@ from fries_nb.protocol.topology import OutEdge
 from fries_nb.protocol.trace import Updated, Wrote
 from fries_nb.simulation import stamp_functions as fns
 from fries_nb.simulation.drawn_flows import source_rows
-from fries_nb.simulation.growing import GrowingCluster
+from fries_nb.simulation.rescaling_cluster import GrowingCluster
 from fries_nb.simulation.scenarios import draw_focused, draw_scenario, draw_troubled, play
 from fries_nb.worker.adoption import TopologyAdoption
 from fries_nb.worker.alignment import Alignment

@@ -37,7 +37,7 @@ from fries_nb.errors import FriesError
 from fries_nb.operators import chain_compiler
 from fries_nb.operators.instance import Instance
 from fries_nb.simulation import Cluster
-from fries_nb.simulation.rechaining import RechainingCluster
+from fries_nb.simulation.rescaling_cluster import RechainingCluster
 from fries_nb.simulation.scenarios import MOST_STEPS, draw_guarded, play
 from fries_nb.simulation.stamp_functions import stamps
 from fries_nb.worker import snapshot

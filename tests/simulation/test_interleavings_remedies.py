@@ -24,7 +24,7 @@ from fries_nb.errors import FriesError
 from fries_nb.running.queue_interfaces import ChangeOrigin
 from fries_nb.running.remedies import Remedies
 from fries_nb.simulation.faults import Faults
-from fries_nb.simulation.rechaining import RechainingCluster
+from fries_nb.simulation.rescaling_cluster import RechainingCluster
 from fries_nb.telemetry.telemetry import Telemetry
 
 RUNS, CHUNKS = 40, 2

@@ -18,8 +18,8 @@ from fries_nb.dataflow.endpoints import memory
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.simulation import Cluster, stamp_functions
 from fries_nb.simulation.drawn_flows import source_rows
-from fries_nb.simulation.growing import draw_reshaped
 from fries_nb.simulation.hosts import Hosts
+from fries_nb.simulation.rescaling_cluster import draw_reshaped
 
 RUNS = 60
 CHUNKS = 20

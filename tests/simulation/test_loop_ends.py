@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 from fries_nb.simulation.cluster import Cluster
-from fries_nb.simulation.drawn_loops import draw_loop_flow, draw_rows, reference
+from fries_nb.simulation.drawn_flows import draw_loop_flow, draw_rows, reference
 
 MOST = 3
 """Attempts of one loop after the last row has reached the sink."""

@@ -25,7 +25,7 @@ import fries_nb as fn
 from fries_nb.audit import judge
 from fries_nb.dataflow.updates import as_updates
 from fries_nb.simulation.cluster import Cluster
-from fries_nb.simulation.drawn_loops import draw_loop_flow, draw_rows
+from fries_nb.simulation.drawn_flows import draw_loop_flow, draw_rows
 
 SOAK = int(os.environ.get("FRIES_SOAK", "1"))
 

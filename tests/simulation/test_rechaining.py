@@ -15,8 +15,7 @@ from fries_nb.operators.executors import RowExecutor
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.simulation import stamp_functions
 from fries_nb.simulation.drawn_flows import source_rows
-from fries_nb.simulation.growing import GrowingCluster
-from fries_nb.simulation.rechaining import RechainingCluster
+from fries_nb.simulation.rescaling_cluster import GrowingCluster, RechainingCluster
 from fries_nb.simulation.scenarios import draw_focused, draw_scenario, draw_troubled
 from fries_nb.simulation.stamp_functions import Mark, stamps
 from fries_nb.worker import chaining

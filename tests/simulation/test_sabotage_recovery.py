@@ -23,7 +23,7 @@ from fries_nb.operators import error_policy as guarding
 from fries_nb.operators.instance import Instance
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import Commit, Hold
-from fries_nb.simulation.growing import draw_reshaped
+from fries_nb.simulation.rescaling_cluster import draw_reshaped
 from fries_nb.simulation.scenarios import draw_focused
 from fries_nb.worker import snapshot
 from fries_nb.worker.alignment import Alignment

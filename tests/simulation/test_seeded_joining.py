@@ -16,7 +16,7 @@ from fries_nb.errors import FriesError
 from fries_nb.protocol.messages import ChannelId
 from fries_nb.protocol.topology import Topology
 from fries_nb.simulation.drawn_rescales import draw_rescaled
-from fries_nb.simulation.joining_cluster import JoiningCluster
+from fries_nb.simulation.rescaling_cluster import JoiningCluster
 from fries_nb.simulation.scenarios import play
 from fries_nb.simulation.store import Store
 

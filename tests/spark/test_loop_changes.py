@@ -23,7 +23,7 @@ from fries_nb.controller.loop_attempts import LoopDrain
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import PlanError
 from fries_nb.protocol.checkpoints import CommittedChange
-from fries_nb.simulation.drawn_loops import Advance, CountRows
+from fries_nb.simulation.drawn_flows import Advance, CountRows
 
 ROWS = 1_200
 RATE = 75.0

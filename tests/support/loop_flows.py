@@ -1,6 +1,6 @@
 """Loops declared with the public API, for tests on real Spark; what comes out of them in plain Python.
 
-The functions are those of ``fries_nb.simulation.drawn_loops``: how many rounds a row makes depends on its values alone.
+The functions are those of ``fries_nb.simulation.drawn_flows``: how many rounds a row makes depends on its values alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import fries_nb as fn
 from fries_nb.dataflow.graph import Graph, Partitioning
 from fries_nb.dataflow.streams import Stream
-from fries_nb.simulation.drawn_loops import (
+from fries_nb.simulation.drawn_flows import (
     Advance,
     Amplify,
     CountRows,

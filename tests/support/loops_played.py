@@ -15,7 +15,7 @@ from fries_nb.errors import FriesError
 from fries_nb.protocol.checkpoints import in_effect
 from fries_nb.protocol.topology import workers_of
 from fries_nb.simulation.cluster import Cluster
-from fries_nb.simulation.drawn_loops import LoopFlow, Row, draw_loop_flow, draw_rows, name_of, reference
+from fries_nb.simulation.drawn_flows import LoopFlow, Row, draw_loop_flow, draw_rows, name_of, reference
 from fries_nb.simulation.faults import Faults
 
 STEPS = 150_000

@@ -29,8 +29,7 @@ from fries_nb.protocol.topology import workers_of
 from fries_nb.running.rescales import shares
 from fries_nb.simulation.faults import Faults
 from fries_nb.simulation.hosts import Hosts
-from fries_nb.simulation.joining_cluster import MOST_HOSTS, JoiningCluster
-from fries_nb.simulation.rescaling_cluster import RescalingCluster
+from fries_nb.simulation.rescaling_cluster import MOST_HOSTS, JoiningCluster, RescalingCluster
 
 ROWS = 40
 OPTIONS = Options(hosts=1, budget=1, audit=True, chaining=True, commit_interval_s=None, silence_s=1, port=0)

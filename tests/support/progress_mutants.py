@@ -11,7 +11,7 @@ from fries_nb.progress.exchange import HostProgress, ProgressState
 from fries_nb.progress.times import identity
 from fries_nb.progress.tokens import TokenBook
 from fries_nb.progress.worker_counts import WorkerCounts
-from fries_nb.simulation.progress_lanes import ProgressLanes
+from fries_nb.simulation.seeded_progress import ProgressLanes
 
 
 def _split(progress, changes, record=HostProgress.record):

@@ -11,9 +11,8 @@ from fries_nb.progress.change_batch import CountChange, GraphLocation
 from fries_nb.progress.exchange import HostProgress, ProgressFrame, first_counts
 from fries_nb.progress.times import start_time
 from fries_nb.progress.tokens import token_counts
-from fries_nb.simulation.draws import Draws
-from fries_nb.simulation.network import LaneKind, SeededNetwork
-from fries_nb.simulation.progress_lanes import ProgressLanes
+from fries_nb.simulation.network import Draws, LaneKind, SeededNetwork
+from fries_nb.simulation.seeded_progress import ProgressLanes
 
 
 class Play:

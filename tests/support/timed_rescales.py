@@ -18,8 +18,8 @@ from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.protocol.messages import MovedBins, WorkerId
 from fries_nb.simulation.faults import Faults
 from fries_nb.simulation.hosts import Hosts
-from fries_nb.simulation.joining_cluster import JoiningCluster
 from fries_nb.simulation.network import LaneKind
+from fries_nb.simulation.rescaling_cluster import JoiningCluster
 
 SAFE = tuple(scheduler for scheduler in SCHEDULERS if scheduler != "naive")
 

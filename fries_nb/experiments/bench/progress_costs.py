@@ -27,7 +27,7 @@ from fries_nb.experiments.bench.w1_throughput import scored
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import Answer
 from fries_nb.simulation.cluster import Cluster
-from fries_nb.simulation.deployment import Deployment
+from fries_nb.simulation.faults import Deployment
 from fries_nb.simulation.hosts import Hosts
 from fries_nb.simulation.network import LaneKind
 

@@ -2,31 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, fields
 from os import PathLike
 from typing import Any
 
 from fries_nb import audit as auditing
+from fries_nb.changes import Change, FunctionPairs
 from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState, LatencyParts
-from fries_nb.controller.states import LoopPhase
+from fries_nb.controller.states import ChangeProgress, LoopPhase
+from fries_nb.controller.topology_status import HostCount, TopologyStatus
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.updates import targets_of
 from fries_nb.displays import used
-from fries_nb.errors import DataflowError, TraceError
+from fries_nb.errors import DataflowError, PlanError, RunError, TraceError
+from fries_nb.host.region_spec import Options
 from fries_nb.protocol.messages import Paused
-from fries_nb.running.change_monitor import ChangeMonitor
-from fries_nb.running.region_runner import OVER
-from fries_nb.running.remedies import Proposal, Violation
-from fries_nb.running.results import MOST_REPLAYS, Place, RunVerdict, Story
+from fries_nb.protocol.running_chains import ChainChange, ChainedOperators
+from fries_nb.protocol.trace import Record
+from fries_nb.running.change_replay import ChangeReplay, operations_around
+from fries_nb.running.function_versions import RunningFunction
+from fries_nb.running.queue_entries import CHANGES_KEPT
+from fries_nb.running.region_runner import OVER, RegionRunner
+from fries_nb.running.remedies import HostProposal, Proposal, Violation
+from fries_nb.running.rescales import Rescale
+from fries_nb.running.results import MOST_REPLAYS, DataflowPlan, Place, RunVerdict, Story
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.telemetry.frontiers import NOT_BEGUN, PHASES, LoopState, OperatorFrontier, TimeHolder
-from fries_nb.telemetry.history import Point
-from fries_nb.telemetry.run_tables import history_frame
+from fries_nb.telemetry.history import PlotMark, Point, QueuePoint
+from fries_nb.telemetry.metrics import MetricsSnapshot
+from fries_nb.telemetry.run_tables import (
+    HostLoad,
+    changes_frame,
+    history_frame,
+    queues_frame,
+    rates_by_host,
+    worker_frame,
+)
 from fries_nb.telemetry.source_states import Explanation, source_states
-from fries_nb.telemetry.telemetry import KeptCheckpoint, RecoveryTime
+from fries_nb.telemetry.telemetry import KeptCheckpoint, RecoveryTime, Telemetry
 from fries_nb.transport.envelopes import Line
 
+NAMED = 10
+"""Number of changes that an error lists."""
 
-class RunMonitor(ChangeMonitor):
+
+class RunMonitor:
     """What can be observed of a run; see ``fries_nb.running.handle.Run``.
 
     Attributes:
@@ -34,6 +55,10 @@ class RunMonitor(ChangeMonitor):
     """
 
     _began_s: float
+    graph: Graph
+    _options: Options
+    _telemetry: Telemetry
+    _runner: RegionRunner
 
     @property
     def state(self) -> str:
@@ -321,3 +346,293 @@ class RunMonitor(ChangeMonitor):
     def uncommitted(self) -> UncommittedCheck | None:
         """Source tuples missing from the output of a run that was stopped or failed; ``None`` if there are none."""
         return self._runner.uncommitted
+
+    # ---- changes
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes of the run in order of request: the last 1,000, and older ones that are still open."""
+        return self._runner.queue.changes
+
+    def plan(
+        self, change: Mapping[str, Any] | Iterable[str], scheduler: str = "fries", pruning: bool = True
+    ) -> DataflowPlan:
+        """Plan a change without making it.
+
+        Args:
+            change: operator to new function, as for ``reconfigure``, or only the names of the operators.
+            scheduler: see ``reconfigure``.
+            pruning: see ``reconfigure``.
+
+        Returns:
+            The plan; while tuples flow, ``prediction`` holds the predicted delay. A notebook shows it as
+            ``%fries_plan`` does.
+
+        Raises:
+            PlanError: see ``reconfigure``.
+            DataflowError: see ``reconfigure``.
+        """
+        targets = targets_of(self.graph, change)
+        return DataflowPlan.of(self.graph, self._runner.plan(targets, scheduler, pruning))
+
+    def revertible(self, change: Change | str) -> str:
+        """Why ``rollback(change=...)`` would be refused now.
+
+        Args:
+            change: a change of this run, or its id.
+
+        Returns:
+            The reason in words, which names the later change and the operator if there is one; empty if the change can
+            be undone.
+
+        Raises:
+            PlanError: it is no change of this run.
+        """
+        return self._runner.queue.irrevertible(self._id_of(change))
+
+    def change_progress(self, change: Change | str) -> ChangeProgress | None:
+        """How far a change is: how many of its workers have prepared it, and how many have switched.
+
+        Args:
+            change: a change of this run, or its id.
+
+        Returns:
+            The progress in the first region in which it has not ended; that of all changes with which it was merged.
+            ``None`` if no controller has it: it waits for another change or for its region, or has ended.
+
+        Raises:
+            PlanError: it is no change of this run.
+        """
+        known_as = self._runner.queue.carried_out_as(self._id_of(change))
+        controllers = (launched.driver.controller for launched in tuple(self._runner.launched))
+        return next((one for one in (each.progress_of(known_as) for each in controllers) if one is not None), None)
+
+    def function_changes(self, change: Change | str) -> FunctionPairs:
+        """The functions that a change replaces, and its new ones. Superseded functions are read from disk.
+
+        Args:
+            change: a change of this run, or its id. One that was merged has the functions of all that it was merged
+                with.
+
+        Returns:
+            Operator to the function that it ran when the change was begun, and the new one, whether or not it was
+            installed. Empty if the change was withdrawn before it was begun.
+
+        Raises:
+            PlanError: it is no change of this run.
+        """
+        return self._runner.queue.functions(self._id_of(change))
+
+    def replay(self, change: Change | str) -> ChangeReplay:
+        """A change that has ended, step by step: messages, switches, and the way of its marker.
+
+        Args:
+            change: a change of this run, or its id.
+
+        Returns:
+            The steps, in words and pictures; with ``audit=True`` also the operations in the trace before and after each
+            switch, except for changes that were merged into a later one. A notebook shows pictures to step through.
+
+        Raises:
+            PlanError: it is no change of this run, or has not ended yet.
+        """
+        name = self._id_of(change)
+        [asked] = (one for one in self.changes if one.id == name)
+        if not asked.done:
+            raise PlanError(f"change {name} is still under way; expected one that has ended; its result() waits")
+        [replay] = self._replays([asked])
+        return replay
+
+    def changes_frame(self) -> Any:
+        """All changes of the run, in order of request.
+
+        Returns:
+            A pandas DataFrame with a row for each: ``change`` (its id), ``targets``, ``scheduler``, ``origin``,
+            ``outcome``, the times ``delay_ms``, ``plan_ms``, ``prepare_ms`` and ``commit_ms``, ``old_tuples`` and
+            ``error``.
+        """
+        return changes_frame(self.changes)
+
+    def marks(self) -> tuple[PlotMark, ...]:
+        """The times at which changes were requested and ended, for plots.
+
+        Returns:
+            The marks, oldest first.
+        """
+        return self._telemetry.marks()
+
+    def records(self) -> list[Record]:
+        """The trace so far.
+
+        Returns:
+            The description of the dataflow, then each worker's records in order.
+
+        Raises:
+            RunError: the run was not started with ``audit=True``.
+        """
+        return list(self._runner.trace())
+
+    def _replays(self, changes: Iterable[Change]) -> tuple[ChangeReplay, ...]:
+        """The replays of changes that have ended; the trace is read once."""
+        records = self.records() if self._options.audit else []
+        return tuple(
+            ChangeReplay.of(self.graph, one.plan, one.result(0), operations_around(records, one.id)) for one in changes
+        )
+
+    def _id_of(self, change: Change | str) -> str:
+        """The id of a change of this run; ids alone are not unique among runs."""
+        known = {one.id: one for one in self.changes}
+        name = change.id if isinstance(change, Change) else change
+        if name not in known or (isinstance(change, Change) and known[name] is not change):
+            last = [*known][-NAMED:]
+            ids = (f"{last[0]} to {last[-1]}" if len(known) > NAMED else ", ".join(last)) or "none yet"
+            more = "" if len(known) < CHANGES_KEPT else f"; of earlier ones than {next(iter(known))} nothing is kept"
+            raise PlanError(
+                f"{change!r} is no change of run {self.graph.name!r}; expected one of its changes: {ids}{more}"
+            )
+        return name
+
+    # ---- operators
+
+    def metrics(self) -> MetricsSnapshot:
+        """The current latency, rates and queues, as last reported (about four times a second).
+
+        Returns:
+            A snapshot: latencies in milliseconds, rates in tuples per second, queues in tuples and bytes.
+        """
+        return self._telemetry.snapshot()
+
+    def queue_history(self) -> tuple[QueuePoint, ...]:
+        """The input queues and the rate of each operator over time.
+
+        The points of the last minute are a quarter of a second apart, older ones up to a sixtieth of their age: 24
+        hours have less than 1,000 for each operator. A point of a longer interval has its longest queue and mean rate.
+
+        Returns:
+            The points of all operators, oldest first; ``pandas.DataFrame`` accepts them.
+        """
+        return self._telemetry.queue_points()
+
+    def queues_frame(self) -> Any:
+        """The input queues and the rate of each operator over time, as ``queue_history()``.
+
+        Returns:
+            A pandas DataFrame with ``operator``, ``queued`` (tuples), ``queued_bytes`` and ``rate`` (tuples per
+            second), by ``at`` in UTC.
+        """
+        return queues_frame(self.queue_history())
+
+    def functions(self) -> dict[str, RunningFunction]:
+        """What each operator runs now, by which change, and since when.
+
+        A change counts from the moment at which the last of its workers has switched; one that was aborted, or that its
+        guard has rolled back, does not.
+
+        Returns:
+            Operator to its function or table, for the operators that can be changed, in the order of declaration.
+        """
+        return self._runner.queue.running_functions()
+
+    def reads(self, operator: str) -> tuple[str, ...]:
+        """The input columns that an operator has read so far, as last reported.
+
+        Args:
+            operator: name of the operator.
+
+        Returns:
+            Names of columns.
+
+        Raises:
+            DataflowError: no such operator.
+        """
+        self.graph.operator(operator)
+        return self._telemetry.reads(operator)
+
+    def chains(self) -> tuple[ChainedOperators, ...]:
+        """The operators that run as chains now, in one call for each tuple.
+
+        Returns:
+            The chains of at least two operators, each with the parallel instances that it has.
+        """
+        return self._telemetry.running_chains.chained
+
+    def chain_history(self) -> tuple[ChainChange, ...]:
+        """The times at which chains were made or split.
+
+        Returns:
+            The chains of at least two operators from each of these times on, oldest first; empty without any change.
+        """
+        return self._telemetry.chain_changes
+
+    # ---- hosts
+
+    def topology(self) -> TopologyStatus:
+        """The hosts, the workers on them, and the owners of the bins of keyed operators; those of the last region.
+
+        Returns:
+            The topology now, and what a rescale that is under way does.
+
+        Raises:
+            RunError: the dataflow has not been launched yet.
+        """
+        if not self._runner.launched:
+            raise RunError("the dataflow has not been launched, so it has no hosts yet")
+        return self._runner.rescales.status
+
+    def topology_frame(self) -> Any:
+        """The workers and where they are.
+
+        Returns:
+            A pandas DataFrame with a row for each worker: its ``operator``, its index ``worker``, its ``host``, whether
+            rows are ``routed`` to it, the number of ``bins`` that it owns (none without keys), and its ``rate``, the
+            tuples per second that it takes in.
+        """
+        return worker_frame(self.topology(), self._telemetry.worker_rates())
+
+    def topology_history(self) -> tuple[tuple[float, TopologyStatus], ...]:
+        """The topologies before the first rescale and after each one.
+
+        Returns:
+            Times in seconds since the Unix epoch, oldest first, and the topology from then on; empty without a rescale.
+        """
+        return self._telemetry.topologies
+
+    def host_history(self) -> tuple[HostCount, ...]:
+        """The number of hosts over time.
+
+        Returns:
+            The number before the first rescale, and after each one; ``pandas.DataFrame`` accepts them.
+        """
+        return tuple(HostCount.of(at_s, status) for at_s, status in self._telemetry.topologies)
+
+    def host_rates(self) -> dict[int, float]:
+        """The load of each host.
+
+        Returns:
+            Host to the tuples per second that its workers take in, over the last three seconds.
+        """
+        return rates_by_host(self.topology(), self._telemetry.worker_rates())
+
+    def host_loads(self) -> dict[int, HostLoad]:
+        """What each host uses, and what waits there, as last told (about once a second).
+
+        Returns:
+            Host to the processor time per time and the memory of its process, and the bytes in the input queues of its
+            workers; without hosts that have not told it yet.
+        """
+        return self._telemetry.loads(self.topology())
+
+    def host_proposal(self) -> HostProposal | None:
+        """Another number of hosts, if the operators' cost and the rates of the sources have asked for it three times.
+
+        Nothing is rescaled by itself. There are no proposals while a source has no rate.
+
+        Returns:
+            The proposal, whose ``accept()`` requests the rescale; ``None`` without one.
+        """
+        return self._runner.rescales.advice.proposal
+
+    @property
+    def rescaling(self) -> Rescale | None:
+        """The rescale that is under way, or else the last one; ``None`` if none was requested."""
+        return self._runner.rescales.last

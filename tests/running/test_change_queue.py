@@ -11,7 +11,7 @@ from queue_setting import Desk, first, function
 from fries_nb.controller.states import ChangeProgress, ChangeState
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
-from fries_nb.running.change_monitor import ChangeMonitor
+from fries_nb.running.run_monitor import RunMonitor
 
 
 def shipped(desk: Desk, operator: str) -> str:
@@ -55,7 +55,7 @@ def test_merged_changes_are_one_and_end_alike() -> None:
 
 def test_the_progress_is_that_of_the_change_as_carried_out() -> None:
     """In the first region whose controller has it and in which it has not ended."""
-    desk, monitor = Desk(), ChangeMonitor()
+    desk, monitor = Desk(), RunMonitor()
     desk.ask(A=function("begun"))
     older, _ = desk.ask(A=function("old"))
     newer, _ = desk.ask(A=function("new"), merge=True)

@@ -107,7 +107,7 @@ def test_a_change_that_loses_every_row_or_is_far_slower_has_to_be_forced(spark: 
             "new M drops every row in the rehearsal: of ": {"M": lambda row: None},
             "new F drops every row in the rehearsal: of ": {"F": lambda row: False},
             "with the new M no row is left in the rehearsal: F, which stays": {"M": lambda row: {"value": -1}},
-            "new M takes 2": {"M": slow},
+            "new M takes ": {"M": slow},
         }
         for words, change in doubted.items():
             result = run.reconfigure(change).result(PATIENCE_S)

@@ -28,8 +28,6 @@ If hosts are lost, an undecided change is aborted; a decided one is applied when
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from fries_nb.controller.events import GuardEnded, Instruction, Tell
 from fries_nb.controller.guards import rollback_of
 from fries_nb.controller.known_changes import DeferredChanges, KnownChanges
@@ -39,24 +37,19 @@ from fries_nb.controller.schema_checks import misfit
 from fries_nb.controller.states import ChangeState
 from fries_nb.controller.transactions import Transaction, keeps_state, names
 from fries_nb.planning.schedulers import Send, Stage, StageAction
-from fries_nb.protocol.messages import (
-    Prepare,
-    Report,
-    WorkerId,
-)
+from fries_nb.protocol.messages import Prepare, WorkerId
 
 
 class Changes(KnownChanges):
     """The steps of a run's changes."""
 
-    def pause(self, operator: str, error: str, now_ns: int) -> list[Instruction]:
-        """Abort the undecided change in flight, since an operator is paused, unless it is that operator's fix.
+    @property
+    def holds(self) -> bool:
+        """Whether a decided change restarts the run, so that nothing else is begun on its hosts."""
+        return self.restarting is not None
 
-        Args:
-            operator: the paused operator.
-            error: the error for which it is paused.
-            now_ns: the current time.
-        """
+    def pause(self, operator: str, error: str, now_ns: int) -> list[Instruction]:
+        """Abort the undecided change in flight, since an operator is paused for an error, unless it is its fix."""
         change = self.in_flight
         if change is None or change.state is not ChangeState.PREPARING:
             return []
@@ -98,29 +91,23 @@ class Changes(KnownChanges):
         committing = [one for one in (self.in_flight, self.fix) if one and one.state is ChangeState.COMMITTING]
         return not committing and not self._guards.all() and not self.is_draining and not self.restarting
 
-    def advance(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction]:
-        """Take all steps that are possible now.
-
-        Args:
-            reports: the last report of each worker.
-            now_ns: the current time.
-        """
+    def advance(self, now_ns: int, is_tick: bool) -> list[Instruction]:
+        """Take all steps that are possible now."""
         taken: list[Instruction] = []
-        self._reports = reports
-        for change in self._guards.expired(now_ns, reports):
+        for change in self._guards.expired(now_ns, self._reports):
             taken += self.let_go(change, "the new configuration has not failed")
         if self.in_flight is not None and self._drain is not None and self._drain.is_late(now_ns):
             waited = f"{names(self._drain.asked)} did not empty within {self.in_flight.request.timeout_s:g} s"
             taken += self._abort(self.in_flight, now_ns, f"{waited}; nothing changed")
-        while not self.restarting and (step := self._step(reports, now_ns)) is not None:
+        while not self.restarting and (step := self._step(now_ns)) is not None:
             taken += step
         return taken
 
-    def _step(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction] | None:
-        step = self._fix_step(reports, now_ns)
-        return self._main_step(reports, now_ns) if step is None else step
+    def _step(self, now_ns: int) -> list[Instruction] | None:
+        step = self._fix_step(now_ns)  # first, since the change in flight may wait behind the paused worker
+        return self._main_step(now_ns) if step is None else step
 
-    def _fix_step(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction] | None:
+    def _fix_step(self, now_ns: int) -> list[Instruction] | None:
         if self.fix is None:
             self.fix = self._next_fix()
             return None if self.fix is None else self._begin(self.fix, now_ns)
@@ -138,7 +125,7 @@ class Changes(KnownChanges):
         operator = self.fix.alone()
         scope = frozenset((operator,))
         self.fix.stages = (Stage((Send(operator, scope),), scope),)
-        unfit = self._unfit(self.fix, reports)
+        unfit = self._unfit(self.fix)
         return self._abort(self.fix, now_ns, unfit) if unfit else self._decide(self.fix, now_ns)
 
     def _next_fix(self) -> Transaction | None:
@@ -172,7 +159,7 @@ class Changes(KnownChanges):
             return False
         return not all(map(change.has_switched, self._paused_of(operator)))
 
-    def _main_step(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction] | None:
+    def _main_step(self, now_ns: int) -> list[Instruction] | None:
         change = self.in_flight
         if change is None and self._queue and self._queue[0].undoes:
             change = self.in_flight = self._queue.popleft()
@@ -195,7 +182,7 @@ class Changes(KnownChanges):
             return [Tell(*asked)]
         if self._awaited_epoch is not None:
             return self._restart_or_not(change, self._awaited_epoch, now_ns)
-        unfit = self._unfit(change, reports)
+        unfit = self._unfit(change)
         if unfit:
             return self._abort(change, now_ns, unfit)
         if self._paused.operators:
@@ -274,14 +261,14 @@ class Changes(KnownChanges):
             return ""
         return f"all workers of {names(targets)} have ended; there is nothing left to change"
 
-    def _unfit(self, change: Transaction, reports: Mapping[WorkerId, Report]) -> str:
+    def _unfit(self, change: Transaction) -> str:
         """Why the prepared change cannot be decided, as a message; empty if it can."""
         plan = change.request.plan
         sends = change.stages[0].sends
         if not plan.covering.loops and not self._lane.reaches_someone(sends):  # those are switched one by one
             starts = names({send.operator for send in sends})
             return f"{plan.scheduler} starts its marker at {starts}, whose workers have all ended; nothing changed"
-        return misfit(self._workers.graph, plan.targets, change.rehearsed, reports)
+        return misfit(self._workers.graph, plan.targets, change.rehearsed, self._reports)
 
     def _checkpoint_first(self, now_ns: int) -> list[Instruction] | None:
         if not self._checkpoints.may_begin:

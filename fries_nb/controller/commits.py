@@ -7,7 +7,7 @@ in between fails, since it would make no progress.
 >>> recovery = Recovery(incarnation=1)
 >>> recovery.decide("u1", "fries", (("FM",),), {"FM": b"code"}).incarnation
 1
->>> recovery.lose()
+>>> recovery.lose(tables={})
 >>> recover = recovery.again("host 1 was lost", hosts=2)
 >>> recover.incarnation, recover.restoration.checkpoint, [each.change for each in recover.restoration.decided]
 (2, None, ['u1'])
@@ -44,18 +44,19 @@ An attempt is aborted when a change is decided while its marker is in flight (it
 could not be written, and when hosts are lost. While a record is being written its validity is unknown, and a recovery
 waits for the result. The last record of a run names no snapshots, since all workers have ended.
 
+>>> from fries_nb.controller.coordinator import alone
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 >>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
 >>> workers = Workers(flow)
 >>> lane = MarkerCoordinator(workers)
->>> checkpoints = Checkpoints(workers, lane, CommitNumbers(None), Recovery(1), "a1")
+>>> checkpoints = Checkpoints(workers, lane, CommitNumbers(None), Recovery(1), "a1", alone)
 >>> checkpoints.request("r1")
 >>> [str(tell.worker) for tell in checkpoints.begin(0, checkpoint=True)]
 ['src[0]']
 >>> for worker in workers.live():
-...     _ = lane.acknowledge(1, worker), checkpoints.acknowledged(worker, Done(1, worker))
-...     checkpoints.saved(Saved(1, worker, name=f"1-1/{worker}"))
->>> [keep] = checkpoints.settle()
+...     _ = lane.acknowledge(1, worker), checkpoints.acknowledged(Commit(1), worker, Done(1, worker), now_ns=1)
+...     instructions = checkpoints.take(Saved(1, worker, name=f"1-1/{worker}"), now_ns=2)
+>>> [keep] = instructions
 >>> keep.record.snapshots
 {'src[0]': '1-1/src[0]', 'out[0]': '1-1/out[0]'}
 >>> checkpoints.kept(CheckpointKept(1))
@@ -67,9 +68,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fries_nb.controller.coordinator import Coordinator, MayBegin, Taken
 from fries_nb.controller.events import (
     CheckpointEnded,
     CheckpointKept,
+    CheckpointRequested,
     CommitFiles,
     Instruction,
     KeepCheckpoint,
@@ -82,7 +85,7 @@ from fries_nb.controller.states import COMMIT_MOVES, CommitPhase
 from fries_nb.errors import ProtocolError
 from fries_nb.planning.schedulers import Send
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration, insert_decided, without_superseded
-from fries_nb.protocol.messages import Commit, Done, Saved, WorkerId
+from fries_nb.protocol.messages import Action, Commit, Done, Saved, WorkerId
 from fries_nb.transitions import moved
 
 MOST_IN_A_ROW = 10
@@ -179,15 +182,16 @@ class Recovery:
         self.decided = without_superseded(self.decided, frozenset(record.decided))
         self._in_a_row = 0
 
-    def lose(self) -> None:
-        """End the current incarnation."""
+    def lose(self, tables: Mapping[str, bytes]) -> None:
+        """End the current incarnation; the next one routes rows by these packed tables."""
         self.incarnation += 1
+        self.tables = dict(tables)
 
     def again(self, reason: str, hosts: int) -> Recover:
         """The instruction that starts the new incarnation, with so many hosts."""
         self._in_a_row += 1
         decided, columns = tuple(self.decided), dict(self.columns)
-        restoration = Restoration(self.checkpoint, decided, columns, tables=dict(self.tables))
+        restoration = Restoration(self.checkpoint, decided, columns, tables=self.tables)
         return Recover(self.incarnation, restoration, reason, hosts)
 
 
@@ -303,15 +307,15 @@ class CommitAttempt:
     failure: str = ""
 
 
-class Checkpoints:
+class Checkpoints(Coordinator):
     """The attempt under way, and the requests for the next one.
 
     Args:
-        workers: the workers of the run.
-        lane: the markers in flight.
+        workers, lane: the workers, and the markers in flight.
         epochs: commit numbers, and files that are not committed yet.
         recovery: receives each record that is kept.
         run: the run's id, for records.
+        may_commit: whether others let a commit begin.
 
     Attributes:
         phase: see the table.
@@ -321,8 +325,17 @@ class Checkpoints:
         failure: why a checkpoint on which output depends has failed, until something is committed; empty otherwise.
     """
 
+    takes = (Saved, CheckpointRequested)
+    actions = (Commit,)
+
     def __init__(
-        self, workers: Workers, lane: MarkerCoordinator, epochs: CommitNumbers, recovery: Recovery, run: str
+        self,
+        workers: Workers,
+        lane: MarkerCoordinator,
+        epochs: CommitNumbers,
+        recovery: Recovery,
+        run: str,
+        may_commit: MayBegin,
     ) -> None:
         self.phase = CommitPhase.IDLE
         self.intake = Intake(workers, restored=recovery.checkpoint is not None)
@@ -333,6 +346,7 @@ class Checkpoints:
         self._epochs = epochs
         self._recovery = recovery
         self._run = run
+        self._may_commit = may_commit
         self._attempt = CommitAttempt(epochs.number, checkpoint=False)
         self._requests: list[str] = []
         self._spent: set[WorkerId] = set()
@@ -382,13 +396,14 @@ class Checkpoints:
         """Whether this worker was restored as ended, so that it has no state."""
         return worker in self._spent
 
-    def start(self, now_ns: int) -> None:
+    def started(self, now_ns: int) -> list[Instruction]:
         """Begin with the workers of another incarnation, restored from the last checkpoint."""
         self.intake.start(now_ns)
         self._started_ns = now_ns
         kept, counts = self._recovery.checkpoint, self._workers.routed
         known = self._workers.of(self._workers.graph.by_name)
-        self._spent = {one for one in known if kept is not None and kept.had_ended(*one, counts[one.operator])}
+        self._spent = {worker for worker in known if kept and kept.had_ended(*worker, counts[worker.operator])}
+        return []
 
     def move(self, to: CommitPhase) -> None:
         """Go to another phase.
@@ -397,6 +412,22 @@ class Checkpoints:
             ProtocolError: the table has no such move.
         """
         self.phase = moved(COMMIT_MOVES, self.phase, to, f"checkpoint {self._attempt.epoch}")
+
+    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
+        """Process a request, or the answer of a worker that has saved its snapshot."""
+        if isinstance(event, CheckpointRequested):
+            self.request(event.request)
+        elif isinstance(event, Saved):
+            self.saved(event)
+            return self.settle()
+        return []
+
+    def advance(self, now_ns: int, is_tick: bool) -> list[Instruction]:
+        """Start a commit or checkpoint if one is requested, or due at a tick, and nothing prevents it."""
+        is_due = is_tick and self._epochs.due(now_ns)
+        if not (is_due or self.wanted) or not self._may_commit(now_ns):
+            return []
+        return self.begin(now_ns, self._recovery.recovers or self.wanted)
 
     def request(self, request: str) -> None:
         """Request a checkpoint; one whose marker is already in flight does not answer it.
@@ -408,12 +439,17 @@ class Checkpoints:
             raise ProtocolError(f"checkpoint request {request!r} was made before; every request needs its own id")
         self._requests.append(request)
 
-    def refuse(self, reason: str) -> list[Instruction]:
+    def close(self, why: str, now_ns: int, error: str = "", details: str = "") -> list[Instruction]:
         """Answer all open requests with a refusal, since the run has ended."""
         if self.phase in (CommitPhase.MARKING, CommitPhase.SAVING):
             self._take_back()
         asked, self._requests = tuple(self._requests), []
-        return [CheckpointEnded(self._epochs.number, asked, reason)] if asked else []
+        return [CheckpointEnded(self._epochs.number, asked, error or why)] if asked else []
+
+    def refuse(self, event: Taken, state: str, now_ns: int) -> list[Instruction]:
+        """Answer a request that came after the end of the run."""
+        self.take(event, now_ns)
+        return self.close(f"the run is over ({state})", now_ns)
 
     def begin(self, now_ns: int, checkpoint: bool) -> list[Instruction]:
         """Send a commit marker from all sources through the whole graph.
@@ -434,7 +470,7 @@ class Checkpoints:
         """Number of the attempt under way, or of the last one."""
         return self._attempt.epoch
 
-    def acknowledged(self, worker: WorkerId, done: Done | None) -> list[Instruction]:
+    def acknowledged(self, action: Action, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
         """Record that a worker has applied the marker (``done``), or has ended before it (``None``).
 
         A worker that the restored checkpoint records as finished counts as ended: it has neither positions nor state to
@@ -453,7 +489,7 @@ class Checkpoints:
         attempt.files = self._epochs.close()
         if attempt.checkpoint:
             self.move(CommitPhase.SAVING)
-            return []
+            return self.settle()  # snapshots may be on disk before the marker has passed the last worker
         self.move(CommitPhase.IDLE)
         return self._commit()
 
@@ -478,7 +514,7 @@ class Checkpoints:
             self._attempt.failure = f"the snapshot of {answer.worker} could not be written: {answer.error}"
 
     def settle(self) -> list[Instruction]:
-        """Write the record once all workers have saved, or abort; ``KeepCheckpoint`` must be the last instruction."""
+        """Write the record once the marker has retired and all workers have saved, or abort."""
         if self.phase is not CommitPhase.SAVING:
             return []
         if self._attempt.failure:
@@ -525,13 +561,14 @@ class Checkpoints:
         self._epochs.cancel(now_ns)
         return [*self._lane.cancel()]
 
-    def lost(self) -> None:
+    def lost(self, why: str, now_ns: int) -> list[Instruction]:
         """Abort the attempt, since the hosts are lost; files that no kept record includes are discarded."""
         if self.phase in (CommitPhase.MARKING, CommitPhase.SAVING):
             self._take_back()
         self._attempt.last = False  # all workers run again, also if the final record was refused
         self._epochs.forget()
         self.intake.lost()
+        return []
 
     def _take_back(self) -> None:
         """Abort the attempt, and return its requests to the queue."""

@@ -2,6 +2,7 @@
 
 >>> from fries_nb.controller.events import Answered, DrainRequested, HostJoined
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator
+>>> from fries_nb.protocol.messages import WorkerId
 >>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
 >>> controller = Controller(flow, hosts=1, incarnation=1, commit_interval_ns=None)
 >>> controller.handle(HostJoined(0, "tcp://here:1", incarnation=1), now_ns=0)
@@ -49,38 +50,13 @@ from fries_nb.controller.intake import Uncommitted
 from fries_nb.controller.lifecycle import Lifecycle
 from fries_nb.controller.loop_attempts import Loop
 from fries_nb.controller.moves import NO_SPLITS
-from fries_nb.controller.schema_checks import Agreement, with_columns
+from fries_nb.controller.schema_checks import Agreement
 from fries_nb.controller.states import ChangeProgress, ChangeState, RunState
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
 from fries_nb.protocol.checkpoints import Restoration
-from fries_nb.protocol.messages import (
-    Action,
-    Answer,
-    ApplyDeferred,
-    Attempt,
-    BlockEntries,
-    Commit,
-    Done,
-    Ended,
-    Failed,
-    InputEnded,
-    Installed,
-    Move,
-    MoveSplits,
-    Paused,
-    Prepared,
-    Rehearsed,
-    Report,
-    Resumed,
-    Saved,
-    SetChain,
-    Settled,
-    SplitsRead,
-    TopologyAdopted,
-    WorkerId,
-)
+from fries_nb.protocol.messages import Answer, Chained, Commit, Done, Ended, Report, SetChain
 
 
 class EventQueue:
@@ -130,6 +106,7 @@ class Controller:
 
     Attributes:
         metrics: the last report of each worker.
+        coordinators: its coordinators, in the order of their steps; see ``lifecycle``.
     """
 
     def __init__(
@@ -161,7 +138,6 @@ class Controller:
             chaining: whether hosts chain operators; a chain pauses and reports as a whole.
             splits: source to the numbers of its splits, in the order in which they are dealt to workers.
         """
-        self.metrics: dict[WorkerId, Report] = {}
         self._life = Lifecycle(
             graph,
             hosts,
@@ -174,16 +150,14 @@ class Controller:
             chaining=chaining,
             splits=splits,
         )
+        self.metrics = self._life.reports
+        self.coordinators = self._life.coordinators
+        # The last one, since it ends or restarts the run by way of the others.
+        self.coordinators.append(FailureRules(self._life, Agreement(graph, chaining, self._life.recovery.columns)))
         self._changes = self._life.changes
-        self._checkpoints = self._life.checkpoints
         self._workers = self._life.workers
         self._lane = self._life.lane
-        self._epochs = self._life.epochs
-        self._pauses = self._life.paused
-        self._sources = self._life.sources
-        self._agreement = Agreement(graph, chaining, self._life.recovery.columns)
-        self._failures = FailureRules(self._life, self._agreement, self.metrics)
-        self._delays = CommitDelays(self._life, self.metrics, commit_interval_ns)
+        self._delays = CommitDelays(self._life, commit_interval_ns)
 
     @property
     def state(self) -> RunState:
@@ -218,7 +192,7 @@ class Controller:
     @property
     def uncommitted(self) -> Uncommitted:
         """The tuples that sources have read since the last commit, including the hosts' last reports."""
-        return self._checkpoints.intake.uncommitted()
+        return self._life.checkpoints.intake.uncommitted()
 
     @property
     def incarnation(self) -> int:
@@ -244,87 +218,36 @@ class Controller:
             return self._after_the_end(event, now_ns)
         instructions = self._take(event, now_ns)
         if self.state.flows:
-            steps = self._advance(event, now_ns)  # of which the last may have to stay the last
+            steps = self._life.advance(now_ns, is_tick=isinstance(event, events.Tick))
             instructions += [*(self._delays.observe(now_ns) if self.state.flows else ()), *steps]
-        return instructions
-
-    def _advance(self, event: events.Event, now_ns: int) -> list[events.Instruction]:
-        """Take all steps that are possible now; ``KeepCheckpoint`` is the last instruction."""
-        settled = self._checkpoints.settle()
-        keep, steps = (settled, []) if self._checkpoints.keeping else ([], settled)
-        steps += [*self._life.end_sources(), *self._life.rewire(now_ns)]
-        if self._life.rewiring.under_way:
-            return steps + keep
-        steps += self._changes.advance(self.metrics, now_ns)
-        if self._changes.restarting:
-            return [*steps, *self._life.recover(f"change {self._changes.restarting!r} starts the run again", now_ns)]
-        is_due = self._epochs.due(now_ns)
-        steps += self._life.commit(is_due and isinstance(event, events.Tick), now_ns)
-        steps += self._life.take_turns(is_due, now_ns)
-        if not self._workers.live():
-            steps += self._life.finish(now_ns)
-        return steps + keep
+        # A record comes last: the decisions before it are in the journal by then, and no message waits for the disk.
+        return sorted(instructions, key=lambda instruction: isinstance(instruction, events.KeepCheckpoint))
 
     def _take(self, event: events.Event, now_ns: int) -> list[events.Instruction]:
+        """Process an event of the run as a whole, or pass it to the coordinators that take it."""
         match event:
             case events.HostJoined():
                 return self._life.joined(event, now_ns)
             case events.HostLost() | events.HostLeft() | events.Answered():
-                return self._heard(event, now_ns)
-            case events.ChangeRequested():
-                self._changes.request(event, now_ns, early=self.state is RunState.JOINING)
-            case events.ChangeCancelled():
-                return self._changes.cancel(event.change, now_ns)
-            case events.Journaled():
-                self._changes.journaled(event.change, event.at_ns)
-            case events.CheckpointRequested():
-                self._checkpoints.request(event.request)
+                return self._received(event, now_ns)
             case events.CheckpointKept():
                 return self._life.kept(event, now_ns)
-            case events.RateRequested():
-                return self._set_rate(event)
-            case events.TopologyRequested() | events.BinsRequested() | events.SplitsRequested():
-                self._reshape(event)
-            case events.HostsRequested() | events.RescaleCancelled():
-                return self._rescale(event, now_ns)
             case events.DrainRequested():
                 return self._life.drain(event.spared)
             case events.ChainRequested():
                 return [events.Tell(event.worker, SetChain(event.operators))] if self.state.flows else []
-            case events.ColumnRefused():
-                return self._disagreed(event, now_ns)
             case events.HostsUnfit():
                 return self._life.end("failed", "the run failed", now_ns, event.reason, event.details)
             case events.StopRequested():
                 return self._life.end("stopped", "the run was stopped", now_ns)
             case events.Tick():
-                pass  # due steps are taken after every event
-            case _:
-                raise ProtocolError(f"{event} has no place in this run")
-        return []
+                return []  # due steps are taken after every event
+        return self._life.take(event, now_ns)
 
-    def _disagreed(self, event: events.ColumnRefused, now_ns: int) -> list[events.Instruction]:
-        self._agreement.know(event.sink, event.columns)
-        return self._failures.disagreed(event.sink, event.column, event.error, now_ns)
-
-    def _reshape(self, event: events.TopologyRequested | events.BinsRequested | events.SplitsRequested) -> None:
-        if isinstance(event, events.TopologyRequested):
-            self._life.rewiring.request(event.topology)
-        elif isinstance(event, events.BinsRequested):
-            self._life.bin_moves.request(event)
-        else:
-            self._life.split_moves.request(event)
-
-    def _rescale(
-        self, event: events.HostsRequested | events.RescaleCancelled, now_ns: int
-    ) -> list[events.Instruction]:
-        if isinstance(event, events.HostsRequested):
-            return self._life.joining.request(event, now_ns)
-        return self._life.joining.cancel(event.request, now_ns)
-
-    def _heard(
+    def _received(
         self, event: events.HostLost | events.HostLeft | events.Answered, now_ns: int
     ) -> list[events.Instruction]:
+        """Process what a host sent, or what became of it, unless it is of an older incarnation."""
         if 0 < event.incarnation < self.incarnation:
             return []
         if isinstance(event, events.Answered):
@@ -332,127 +255,47 @@ class Controller:
         reason = event.reason if isinstance(event, events.HostLost) else "it left before the run was over"
         return self._life.lost(event.host, reason, now_ns)
 
-    # ---- answers of workers
-
     def _answered(self, answer: Answer, now_ns: int) -> list[events.Instruction]:
         if self._life.rewiring.expects(answer.worker):
-            return self._heard_of_newcomer(answer, now_ns)
+            return self._life.joining.newcomer_answered(answer, now_ns)
         self._workers.check(answer.worker)
         if self.state is RunState.JOINING:
             raise ProtocolError(f"{answer.worker} answers before the dataflow was started")
         if self.state is RunState.RECOVERING or self._workers.has_left(answer.worker):
             return []  # it belongs to a past incarnation, or has left the topology
         match answer:
-            case Report():
-                return self._reported(answer, now_ns)
-            case Rehearsed():
-                return self._changes.rehearsed(answer, now_ns)
-            case Prepared():
-                return self._changes.prepared(answer, now_ns)
             case Done():
                 return self._done(answer, now_ns)
             case Ended():
                 return self._ended(answer, now_ns)
-            case Failed() if answer.column:
-                self._agreement.hear(answer.worker.operator, answer.columns)
-                return self._failures.disagreed(answer.worker.operator, answer.column, answer.error, now_ns)
-            case Failed():
-                return self._failures.failed(answer, now_ns)
-            case Saved():
-                self._checkpoints.saved(answer)
-            case InputEnded() | Settled():
-                self._heard_of_loop(answer)
-            case TopologyAdopted():
-                self._life.rewiring.adopted(answer)
-            case Installed() | SplitsRead():
-                self._heard_of_splits(answer)
-            case Paused():
-                return self._failures.paused(answer, now_ns)
-            case Resumed():
-                return [self._pauses.resume(answer.worker)]
-        return []
-
-    def _heard_of_newcomer(self, answer: Answer, now_ns: int) -> list[events.Instruction]:
-        """Process the answer of a worker that a new host has made, or could not make."""
-        if isinstance(answer, Failed):
-            return self._life.joining.failed(answer.worker, answer.error, now_ns)
-        if isinstance(answer, TopologyAdopted):
-            self._life.rewiring.adopted(answer)
-        return []
-
-    def _reported(self, report: Report, now_ns: int) -> list[events.Instruction]:
-        self.metrics[report.worker] = with_columns(report, self.metrics.get(report.worker))
-        sink = report.worker.operator
-        if column := self._agreement.hear(sink, report.columns):
-            words = f"column {column!r} comes to {sink} in two types"
-            return self._failures.disagreed(sink, column, words, now_ns)
-        self._checkpoints.intake.report(report)
-        return []
-
-    def _heard_of_splits(self, answer: Installed | SplitsRead) -> None:
-        if isinstance(answer, SplitsRead):
-            self._sources.read(answer.worker)
-        else:
-            self._lane.installed(answer)
-            self._sources.adopted(answer.worker)
-
-    def _heard_of_loop(self, answer: InputEnded | Settled) -> None:
-        self._life.loops.answered(answer)
-        if isinstance(answer, Settled):
-            self._changes.asked(answer, answer.worker)
+            case Chained():
+                return []  # it is for whoever requested the chain
+        return self._life.take(answer, now_ns)
 
     def _done(self, done: Done, now_ns: int) -> list[events.Instruction]:
         action = self._lane.acknowledge(done.marker, done.worker)
         # A sink may close a file before ``Cancel`` arrives; the next commit includes that file.
-        self._epochs.hand_in(done.worker.operator, done.files)
-        return [] if action is None else self._acknowledged(action, done.worker, done, now_ns)
+        self._life.epochs.hand_in(done.worker.operator, done.files)
+        return [] if action is None else self._life.acknowledged(action, done.worker, done, now_ns)
 
     def _ended(self, ended: Ended, now_ns: int) -> list[events.Instruction]:
         self._workers.end(ended.worker)
         commits = self._lane.commits
         actions = self._lane.end(ended.worker)
         counted = any(isinstance(action, Commit) for action in actions)
-        self._epochs.hand_in(ended.worker.operator, ended.files, behind_cut=commits and not counted)
-        return [one for action in actions for one in self._acknowledged(action, ended.worker, None, now_ns)]
-
-    def _acknowledged(
-        self, action: Action, worker: WorkerId, done: Done | None, now_ns: int
-    ) -> list[events.Instruction]:
-        if isinstance(action, Commit):
-            return self._checkpoints.acknowledged(worker, done)
-        if isinstance(action, Attempt):
-            self._life.loops.acknowledged(worker, done)
-            self._changes.asked(done, worker)
-            return []
-        if isinstance(action, ApplyDeferred):
-            self._changes.switched_late(worker, done)
-            return []
-        if isinstance(action, MoveSplits):
-            return self._life.split_moves.acknowledged(worker, done)
-        if isinstance(action, BlockEntries | Move):
-            return []
-        return self._changes.acknowledged(action.change, worker, done, now_ns)
-
-    def _set_rate(self, request: events.RateRequested) -> list[events.Instruction]:
-        self._sources.set_rate(request.operator, request.rate)
-        return self._sources.tell_rate(request.operator) if self.state.flows else []
-
-    # ---- end of the run
+        # Before the acknowledgements, of which the last one closes the cut; files from behind it are not in it.
+        self._life.epochs.hand_in(ended.worker.operator, ended.files, behind_cut=commits and not counted)
+        acknowledged = (self._life.acknowledged(action, ended.worker, None, now_ns) for action in actions)
+        return [instruction for instructions in acknowledged for instruction in instructions]
 
     def _after_the_end(self, event: events.Event, now_ns: int) -> list[events.Instruction]:
         """Refuse requests and hosts, count final reports, and ignore other messages of dismissed hosts."""
-        if isinstance(event, events.HostJoined):
-            return [events.RefuseHost(event.host, f"the run is over ({self.state})")]
-        if isinstance(event, events.Answered) and isinstance(event.answer, Report):
-            self._checkpoints.intake.report(event.answer)
-        if isinstance(event, events.ChangeRequested):
-            self._changes.request(event, now_ns)
-            return self._changes.close(f"the run was over ({self.state})", now_ns)
-        if isinstance(event, events.CheckpointRequested):
-            self._checkpoints.request(event.request)
-            return self._checkpoints.refuse(f"the run is over ({self.state})")
-        if isinstance(event, events.HostsRequested):
-            return self._life.joining.refuse(event, f"the run was over ({self.state})")
-        if isinstance(event, events.CheckpointKept):
-            return self._checkpoints.kept(event)
-        return []
+        match event:
+            case events.HostJoined():
+                return [events.RefuseHost(event.host, f"the run is over ({self.state})")]
+            case events.Answered(answer=Report() as report):
+                self._life.checkpoints.intake.report(report)
+                return []
+            case events.CheckpointKept():
+                return self._life.checkpoints.kept(event)
+        return self._life.refuse(event, now_ns)

@@ -3,16 +3,16 @@
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 >>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
 >>> life = Lifecycle(flow, hosts=1, incarnation=1, commit_interval_ns=None)
->>> rules = FailureRules(life, Agreement(flow, True, {}), {})
->>> rules.failed(Failed(WorkerId("out", 0), "no space left on device"), now_ns=0)[-1].error
+>>> rules = FailureRules(life, Agreement(flow, True, {}))
+>>> rules.take(Failed(WorkerId("out", 0), "no space left on device"), now_ns=0)[-1].error
 'no space left on device'
 
-What keeps a run from committing: told at the first failure, and when nothing was committed for too long.
+What keeps a run from committing: reported at the first failure, and when nothing was committed for too long.
 
 A run whose checkpoints fail, or never complete, reads and processes tuples, and none of them reaches its output. The
 reason is found in the phase of the attempt (see ``commit_attempts``):
 
-    failed     why the last attempt was aborted; told at once, until an attempt succeeds
+    failed     why the last attempt was aborted; reported at once, until an attempt succeeds
     MARKING    the first workers that the marker has not passed, and what waits in front of them
     SAVING     the workers whose snapshots are being written
     KEEPING    its record is being written
@@ -21,16 +21,17 @@ reason is found in the phase of the attempt (see ``commit_attempts``):
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from fries_nb.controller.events import CommitsHeld, Instruction, Tell
+from fries_nb.controller.coordinator import Coordinator, Taken
+from fries_nb.controller.events import ColumnRefused, CommitsHeld, Instruction, Tell
 from fries_nb.controller.lifecycle import Lifecycle
-from fries_nb.controller.schema_checks import Agreement
+from fries_nb.controller.schema_checks import Agreement, with_columns
 from fries_nb.controller.states import CommitPhase
 from fries_nb.protocol.messages import Attempt, Failed, Move, MoveSplits, Paused, Report, Unguard, WorkerId
 
 LATE_NS = 60_000_000_000
-"""Nanoseconds without a commit after which the reason is told."""
+"""Nanoseconds without a commit after which the reason is reported."""
 LATE_INTERVALS = 3
 """Number of commit intervals that must have passed as well."""
 LOOK_NS = 1_000_000_000
@@ -44,20 +45,19 @@ class CommitDelays:
 
     Args:
         life: the parts of the run's controller.
-        reports: the last report of each worker.
         interval_ns: nanoseconds between two commits; ``None`` if only requested ones and the last one are made.
     """
 
-    def __init__(self, life: Lifecycle, reports: Mapping[WorkerId, Report], interval_ns: int | None) -> None:
+    def __init__(self, life: Lifecycle, interval_ns: int | None) -> None:
         self._life = life
-        self._reports = reports
+        self._reports = life.reports
         self._late_ns = None if interval_ns is None else max(LATE_NS, LATE_INTERVALS * interval_ns)
-        self._told = CommitsHeld()
+        self._held = CommitsHeld()
         self._last_ns = self._completed_ns = 0  # the marker of the last commit, and when it was seen to be complete
         self._next_look_ns = 0
 
     def observe(self, now_ns: int) -> list[CommitsHeld]:
-        """Tell what keeps the run from committing, if that has changed; called while tuples flow."""
+        """Report what keeps the run from committing, if that has changed; called while tuples flow."""
         commits = self._life.checkpoints
         failed, since_ns = commits.failure, commits.committed_ns
         if since_ns != self._last_ns:
@@ -72,9 +72,9 @@ class CommitDelays:
         else:
             self._next_look_ns = now_ns + LOOK_NS
             held = CommitsHeld(self._reason(), since_ns)
-        if held == self._told:
+        if held == self._held:
             return []
-        self._told = held
+        self._held = held
         return [held]
 
     def _reason(self) -> str:
@@ -142,21 +142,47 @@ def _it(workers: Sequence[WorkerId]) -> str:
     return "it" if len(workers) == 1 else "they"
 
 
-class FailureRules:
-    """Processes failures that workers and sinks report.
+class FailureRules(Coordinator):
+    """Processes reports of workers, and failures that workers and sinks report.
 
     Args:
         life: the parts of the run's controller.
         agreement: types of columns at sinks.
-        metrics: the last report of each worker.
     """
 
-    def __init__(self, life: Lifecycle, agreement: Agreement, metrics: Mapping[WorkerId, Report]) -> None:
+    takes = (Report, Failed, Paused, ColumnRefused)
+
+    def __init__(self, life: Lifecycle, agreement: Agreement) -> None:
         self._life = life
         self._agreement = agreement
-        self._metrics = metrics
 
-    def paused(self, paused: Paused, now_ns: int) -> list[Instruction]:
+    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
+        """Process a report or a failure."""
+        match event:
+            case Report():
+                return self._reported(event, now_ns)
+            case Failed() if event.column:
+                self._agreement.written(event.worker.operator, event.columns)
+                return self.disagreed(event.worker.operator, event.column, event.error, now_ns)
+            case Failed():
+                return self._failed(event, now_ns)
+            case Paused():
+                return self._paused(event, now_ns)
+            case ColumnRefused():
+                self._agreement.know(event.sink, event.columns)
+                return self.disagreed(event.sink, event.column, event.error, now_ns)
+        return []
+
+    def _reported(self, report: Report, now_ns: int) -> list[Instruction]:
+        self._life.reports[report.worker] = with_columns(report, self._life.reports.get(report.worker))
+        sink = report.worker.operator
+        if column := self._agreement.written(sink, report.columns):
+            # Its tuples are not counted: the run is recovered, which reads them again, or fails.
+            return self.disagreed(sink, column, f"column {column!r} comes to {sink} in two types", now_ns)
+        self._life.checkpoints.intake.report(report)
+        return []
+
+    def _paused(self, paused: Paused, now_ns: int) -> list[Instruction]:
         """Record that an operator is paused on a tuple, or roll back the guarded change that failed on it."""
         if paused.change:
             return self._failed_under_guard(paused, now_ns)
@@ -174,8 +200,8 @@ class FailureRules:
         """
         if undone := self._undone(sink, f"column {column!r} has two types: {error}", "", now_ns):
             return undone
-        words, told = self._agreement.settle(sink, column, error, self._metrics, self._life.recovers)
-        if told:
+        words, is_imposed = self._agreement.settle(sink, column, error, self._life.reports, self._life.recovers)
+        if is_imposed:
             return self._life.recover(words, now_ns)
         return self._life.end("failed", "the run failed", now_ns, words)
 
@@ -193,7 +219,7 @@ class FailureRules:
         workers = [worker for worker in self._life.workers.of(targets) if worker.index == paused.worker.index]
         return [Tell(worker, Unguard(paused.change, keeps=True)) for worker in workers]
 
-    def failed(self, failed: Failed, now_ns: int) -> list[Instruction]:
+    def _failed(self, failed: Failed, now_ns: int) -> list[Instruction]:
         """Fail the run, unless the failure is attributed to a guarded change that can be undone."""
         undone = self._undone(failed.worker.operator, failed.error, failed.details, now_ns, failed.worker)
         return undone or self._life.end("failed", "the run failed", now_ns, failed.error, failed.details)

@@ -24,10 +24,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
-from fries_nb.controller.events import Instruction, Tell
+from fries_nb.controller.coordinator import Coordinator, Taken
+from fries_nb.controller.events import (
+    ChangeTopology,
+    Instruction,
+    RateRequested,
+    SplitsMoved,
+    Tell,
+    TopologyChanged,
+    TopologyRefused,
+)
 from fries_nb.controller.membership import Workers
 from fries_nb.errors import DataflowError, SourceError, unknown
-from fries_nb.protocol.messages import Done, Drain, Report, SetRate, WorkerId
+from fries_nb.protocol.messages import Done, Drain, Installed, Report, SetRate, SplitsRead, WorkerId
 
 PATIENCE = 8
 """Number of reports of each source worker (about two seconds of them) after which tuples count as flowing anyway."""
@@ -117,7 +126,7 @@ class Intake:
         return Uncommitted(tuples, self.since_ns, self._first)
 
 
-class Sources:
+class Sources(Coordinator):
     """The requested settings of the sources, which new incarnations of the workers receive again; and their ends.
 
     A source worker ends when the controller tells it to drain: all workers of its source have read their splits, or the
@@ -125,11 +134,12 @@ class Sources:
 
     Attributes:
         draining: whether the sources are to end before they are read completely.
+        hands_over: whether splits are in the hands of no worker, so that none may end; set by ``SplitMoves``.
 
     >>> from fries_nb.dataflow.graph import Graph, Kind, Operator
     >>> sources = Sources(Workers(Graph("one", (Operator("src", workers=2, kind=Kind.SOURCE),), ())))
     >>> sources.set_rate("src", 10.0)
-    >>> [(str(tell.worker), tell.control.rate) for tell in sources.start()]
+    >>> [(str(tell.worker), tell.control.rate) for tell in sources.started(now_ns=0)]
     [('src[0]', 10.0), ('src[1]', 10.0)]
     >>> sources.read(WorkerId("src", 0)), sources.end(), sources.read(WorkerId("src", 1))
     (None, [], None)
@@ -137,15 +147,42 @@ class Sources:
     ['src[0]', 'src[1]']
     """
 
+    takes = (RateRequested, SplitsRead, Installed, SplitsMoved, ChangeTopology, TopologyChanged, TopologyRefused)
+
     def __init__(self, workers: Workers) -> None:
-        self.draining = False
+        self.draining = self.hands_over = self._flows = False
         self._workers = workers
         self._rates: dict[str, float] = {}
         self._spared: frozenset[str] = frozenset()
         self._read: set[WorkerId] = set()
         self._over: set[str] = set()
-        self._told: set[WorkerId] = set()
+        self._ending: set[WorkerId] = set()
         self._may_end = False
+
+    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
+        """Process a requested rate, or what lets workers end, or read on."""
+        match event:
+            case RateRequested():
+                self.set_rate(event.operator, event.rate)
+                return self._with_rate(event.operator) if self._flows else []
+            case SplitsRead():
+                self.read(event.worker)
+            case Installed():
+                self.adopted(event.worker)
+            case SplitsMoved():
+                return self.end()
+            case ChangeTopology() | TopologyChanged() | TopologyRefused():
+                self.rewired()
+        return []
+
+    def advance(self, now_ns: int, is_tick: bool) -> list[Instruction]:
+        """See ``end``."""
+        return self.end()
+
+    def lost(self, why: str, now_ns: int) -> list[Instruction]:
+        """Rates that are set from now on are part of the next start."""
+        self._flows = False
+        return []
 
     def set_rate(self, source: str, rate: float) -> None:
         """Set the rate of a source in tuples per second over all of its workers; 0 pauses it.
@@ -165,13 +202,14 @@ class Sources:
         """Record that all sources except those in ``spared`` are to end."""
         self.draining, self._spared, self._may_end = True, spared, True
 
-    def start(self) -> list[Instruction]:
+    def started(self, now_ns: int) -> list[Instruction]:
         """Begin with new workers; returns the messages with the rates that were set."""
+        self._flows = True
         self._read.clear()
-        self._told.clear()
+        self._ending.clear()
         self._over.clear()
         self._may_end = True
-        return [instruction for source in self._rates for instruction in self.tell_rate(source)]
+        return [instruction for source in self._rates for instruction in self._with_rate(source)]
 
     @property
     def rates(self) -> dict[str, float]:
@@ -182,7 +220,7 @@ class Sources:
         """The rate to which a source was set; ``None`` if it was not."""
         return self._rates.get(source)
 
-    def tell_rate(self, source: str) -> list[Instruction]:
+    def _with_rate(self, source: str) -> list[Instruction]:
         """The messages with the rate of a source, of which each worker has the share of its splits."""
         return [Tell(worker, SetRate(self._rates[source])) for worker in self._workers.live({source})]
 
@@ -194,14 +232,14 @@ class Sources:
         self._may_end = True
 
     def adopted(self, worker: WorkerId) -> None:
-        """Record that a worker reads further splits; it says so when it has read them."""
+        """Record that a worker reads further splits; ``SplitsRead`` follows when it has read them."""
         self._read.discard(worker)
 
     def rewired(self) -> None:
         """Record that workers were added, which may have to end, or removed."""
         known = set(self._workers.of(self._workers.graph.sources))
         self._read &= known
-        self._told &= known
+        self._ending &= known
         self._may_end = True
 
     def is_over(self, source: str) -> bool:
@@ -209,13 +247,13 @@ class Sources:
         return source in self._over
 
     def end(self) -> list[Instruction]:
-        """The messages that end the workers of sources that are read completely, or drained."""
-        if not self._may_end:
+        """The messages that end the workers of sources that are read completely, or drained; none in a hand-over."""
+        if self.hands_over or not self._may_end:
             return []
         self._may_end = False
         for source in self._workers.graph.sources:
             if (self.draining and source not in self._spared) or self._read.issuperset(self._workers.of({source})):
                 self._over.add(source)
-        ending = [worker for worker in self._workers.live(self._over) if worker not in self._told]
-        self._told.update(ending)
+        ending = [worker for worker in self._workers.live(self._over) if worker not in self._ending]
+        self._ending.update(ending)
         return [Tell(worker, Drain()) for worker in ending]

@@ -23,37 +23,40 @@ Each topology is adopted by ``rewiring``, while nothing else is under way. Rows 
 their hosts are members: until then the loss of a new host has no effect on rows, and can be taken back. Later it is a
 loss like any other. When hosts are lost the request ends: the next incarnation has as many hosts as there were members.
 
+>>> from fries_nb.controller.coordinator import alone
 >>> from fries_nb.controller.intake import Sources
 >>> from fries_nb.controller.markers import MarkerCoordinator
->>> from fries_nb.controller.membership import Workers
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 >>> operators = Operator("S", kind=Kind.SOURCE), Operator("A", workers=2)
 >>> graph = Graph("pair", operators, (Edge("S", "A", Partitioning.REBALANCE),))
 >>> membership = Membership(hosts=1, incarnation=1)
 >>> workers = Workers(graph)
 >>> lane = MarkerCoordinator(workers)
->>> bin_moves, split_moves = BinMoves(workers, lane), SplitMoves(workers, lane, Sources(workers))
->>> joining = Joining(Topology.dealt(graph, hosts=1), membership, Rewiring(workers), bin_moves, split_moves)
+>>> moves = BinMoves(workers, lane, alone), SplitMoves(workers, lane, Sources(workers), alone)
+>>> topology, rewiring = Topology.dealt(graph, hosts=1), Rewiring(workers)
+>>> joining = Joining(topology, workers, membership, rewiring, *moves, lambda now_ns, goes_on: [])
 >>> joining.request(HostsRequested("r1", hosts=2, shares={"A": 2}), now_ns=0)
 []
->>> joining.advance(now_ns=0)
+>>> joining.advance(now_ns=0, is_tick=False)
 [StartHosts(hosts=(1,))]
->>> joining.lost(1, "its process died", now_ns=0)[-1].error
+>>> joining.newcomer_lost(1, "its process died", now_ns=0)[-1].error
 'host 1 was lost (its process died) before it took part; nothing changed'
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
+from fries_nb.controller.coordinator import Coordinator, Taken
 from fries_nb.controller.events import (
     BinsMoved,
     BinsRequested,
     HostsRequested,
     Instruction,
     ReleaseHosts,
+    RescaleCancelled,
     RescaleEnded,
     SplitsMoved,
     SplitsRequested,
@@ -61,12 +64,12 @@ from fries_nb.controller.events import (
     TopologyChanged,
     TopologyRefused,
 )
-from fries_nb.controller.membership import Membership, Rewiring
+from fries_nb.controller.membership import Membership, Rewiring, Workers
 from fries_nb.controller.moves import BinMoves, SplitMoves
 from fries_nb.controller.states import RESCALE_MOVES, RescalePhase
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.errors import DataflowError
-from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.messages import Answer, Failed
 from fries_nb.protocol.partitioning import RoutingTable
 from fries_nb.protocol.topology import Topology
 from fries_nb.transitions import moved
@@ -77,15 +80,14 @@ _CANCELLED = "it was cancelled; nothing changed"
 _NOT_NEEDED = "the run goes on with fewer hosts"
 
 
-class Joining:
+class Joining(Coordinator):
     """The request for another number of hosts that is under way, if any.
 
     Args:
         topology: the first topology.
-        membership: the hosts of the run.
-        rewiring: changes the topology.
-        bin_moves: moves bins of keyed operators.
-        split_moves: moves splits of sources.
+        workers, membership: the workers and hosts of the run.
+        rewiring, bin_moves, split_moves: carry out the parts of a request.
+        rewire: takes the next step of a change of the topology, given the time and whether one was just taken.
         patience_s: seconds within which new hosts must have joined.
 
     Attributes:
@@ -93,18 +95,24 @@ class Joining:
         topology: the current topology.
     """
 
+    takes = (HostsRequested, RescaleCancelled, SplitsMoved, BinsMoved)
+
     def __init__(
         self,
         topology: Topology,
+        workers: Workers,
         membership: Membership,
         rewiring: Rewiring,
         bin_moves: BinMoves,
         split_moves: SplitMoves,
+        rewire: Callable[[int, bool], list[Instruction]],
         patience_s: float = JOIN_S,
     ) -> None:
         self.phase = RescalePhase.IDLE
         self.topology = topology
+        self._workers = workers
         self._membership = membership
+        self._rewire = rewire
         self._rewiring = rewiring
         self._bin_moves = bin_moves
         self._split_moves = split_moves
@@ -121,28 +129,36 @@ class Joining:
         """Whether hosts are about to leave."""
         return self.phase in (RescalePhase.CLEARING, RescalePhase.NARROWING, RescalePhase.LEAVING)
 
-    def request(self, event: HostsRequested, now_ns: int) -> list[Instruction]:
-        """Begin a request as soon as tuples flow and those before it have ended.
+    @property
+    def holds(self) -> bool:
+        """Whether workers adopt a topology, so that no marker may start."""
+        return self._rewiring.under_way
 
-        Args:
-            event: the request.
-            now_ns: the current time.
-        """
+    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
+        """Process a request, or go on after moves of splits or bins, which others have ended."""
+        match event:
+            case HostsRequested():
+                return self.request(event, now_ns)
+            case RescaleCancelled():
+                return self.cancel(event.request, now_ns)
+            case SplitsMoved():
+                return self._handed_over(event, now_ns)
+            case BinsMoved():  # a change of the topology that was just requested begins before anything else
+                return [*self._moved(event, now_ns), *self.advance(now_ns, is_tick=False)]
+        return []
+
+    def request(self, event: HostsRequested, now_ns: int) -> list[Instruction]:
+        """Begin a request as soon as tuples flow and those before it have ended."""
         self._waiting.append(event)
         if self.phase is RescalePhase.IDLE:
             self._next(now_ns)
         return []
 
     def cancel(self, request: str, now_ns: int) -> list[Instruction]:
-        """Take a request back, if no row is routed to new hosts yet and no state has moved.
-
-        Args:
-            request: id of the request.
-            now_ns: the current time.
-        """
+        """Take the request of this id back, if no row is routed to new hosts yet and no state has moved."""
         for event in [event for event in self._waiting if event.request == request]:
             self._waiting.remove(event)
-            return self.refuse(event, _CANCELLED)
+            return self._refuse(event, _CANCELLED)
         if self._request.request != request:
             return []
         if self.phase is RescalePhase.REQUESTED:
@@ -151,12 +167,23 @@ class Joining:
             return self._take_back(_CANCELLED, now_ns)
         return []
 
-    def refuse(self, event: HostsRequested, why: str) -> list[Instruction]:
-        """Refuse a request, for this reason."""
+    def refuse(self, event: Taken, state: str, now_ns: int) -> list[Instruction]:
+        """Refuse a request, since the run was over."""
+        return self._refuse(event, f"the run was over ({state})") if isinstance(event, HostsRequested) else []
+
+    def _refuse(self, event: HostsRequested, why: str) -> list[Instruction]:
         return [RescaleEnded(event.request, "aborted", self._count, why)]
 
-    def advance(self, now_ns: int) -> list[Instruction]:
-        """Take the next step, if that is possible now; called while tuples flow."""
+    def advance(self, now_ns: int, is_tick: bool) -> list[Instruction]:
+        """Take the next step, and all steps of changes of the topology, that are possible now."""
+        steps = self._step(now_ns)
+        goes_on = False
+        while taken := self._rewire(now_ns, goes_on):
+            goes_on = True
+            steps += [*taken, *self._follow(taken, now_ns)]
+        return steps
+
+    def _step(self, now_ns: int) -> list[Instruction]:
         if self.phase is RescalePhase.REQUESTED:
             self._since_ns = now_ns
             return self._begin(now_ns)
@@ -169,13 +196,8 @@ class Joining:
             return self._take_back(f"{late}; nothing changed", now_ns)
         return []
 
-    def heard(self, instructions: Iterable[Instruction], now_ns: int) -> list[Instruction]:
-        """Follow the changes of the topology, which ``rewiring`` has begun, ended or refused.
-
-        Args:
-            instructions: its instructions.
-            now_ns: the current time.
-        """
+    def _follow(self, instructions: Iterable[Instruction], now_ns: int) -> list[Instruction]:
+        """Follow a change of the topology, which ``rewiring`` has begun, ended or refused by these instructions."""
         for instruction in instructions:
             if isinstance(instruction, TopologyChanged):
                 self.topology = instruction.topology
@@ -184,26 +206,16 @@ class Joining:
                 return self._refused(instruction.reason, now_ns)
         return []
 
-    def handed_over(self, moves: SplitsMoved, now_ns: int) -> list[Instruction]:
-        """Continue with moves of bins after those of splits, which ``split_moves`` has ended.
-
-        Args:
-            moves: their end.
-            now_ns: the current time.
-        """
+    def _handed_over(self, moves: SplitsMoved, now_ns: int) -> list[Instruction]:
+        """Continue with moves of bins after those of splits, which ``split_moves`` has ended."""
         if self.phase is RescalePhase.CLEARING and moves.reason:
             return [self._over("aborted", now_ns, f"{moves.reason}; no host has left")]
         if self.phase in (RescalePhase.CLEARING, RescalePhase.BALANCING):
             self._bin_moves.request(BinsRequested(self._tables, self._request.at_once))
         return []
 
-    def moved(self, moves: BinsMoved, now_ns: int) -> list[Instruction]:
-        """Continue after moves of bins, which ``bin_moves`` has ended.
-
-        Args:
-            moves: their end.
-            now_ns: the current time.
-        """
+    def _moved(self, moves: BinsMoved, now_ns: int) -> list[Instruction]:
+        """Continue after moves of bins, which ``bin_moves`` has ended."""
         if self.phase is RescalePhase.BALANCING:  # bins that were not moved are of operators that end
             return [self._over("done", now_ns)]
         if self.phase is not RescalePhase.CLEARING:
@@ -214,52 +226,37 @@ class Joining:
         """Whether this host is expected, and not a member yet."""
         return host in self._membership.newcomers
 
-    def lost(self, host: int, reason: str, now_ns: int) -> list[Instruction]:
-        """Take back all new hosts, since one of them was lost; see the table.
-
-        Args:
-            host: index of the lost host.
-            reason: the cause, for the message.
-            now_ns: the current time.
-        """
+    def newcomer_lost(self, host: int, reason: str, now_ns: int) -> list[Instruction]:
+        """Take back all new hosts, since one of them was lost; ``reason`` is part of the message."""
         return self._take_back(f"host {host} was lost ({reason}) before it took part; nothing changed", now_ns)
 
-    def failed(self, worker: WorkerId, error: str, now_ns: int) -> list[Instruction]:
-        """Take back all new hosts, since a worker cannot be made there; see the table.
+    def newcomer_answered(self, answer: Answer, now_ns: int) -> list[Instruction]:
+        """Process the answer of a worker that a new host has made, or could not make: then take back all new hosts."""
+        if isinstance(answer, Failed):
+            words = f"{answer.worker} cannot run on a new host ({answer.error}); nothing changed"
+            return self._take_back(words, now_ns)
+        return self._rewiring.take(answer, now_ns)
 
-        Args:
-            worker: the worker.
-            error: the failure in one sentence.
-            now_ns: the current time.
+    def lost(self, why: str, now_ns: int) -> list[Instruction]:
+        """End the request, since the hosts are lost and start again; deal the first topology of the next incarnation.
+
+        Moves of bins have ended before, so that the tables are those which they were to lead to.
         """
-        return self._take_back(f"{worker} cannot run on a new host ({error}); nothing changed", now_ns)
-
-    def begin_again(self, topology: Topology, why: str, now_ns: int) -> list[Instruction]:
-        """End the request, since the hosts are lost and start again.
-
-        Args:
-            topology: the first topology of the next incarnation.
-            why: the reason in one sentence.
-            now_ns: the current time.
-        """
-        self.topology = topology
+        if self.is_shrinking:  # which is given up, so the workers that were to leave own bins again
+            self._workers.tables.clear()
+        tables = dict(self._workers.tables)
+        self.topology = Topology.dealt(self._workers.graph, self._count, self.topology.chaining, tables)
         if self.phase is RescalePhase.IDLE:
             return []
         if self.phase in (RescalePhase.WIDENING, RescalePhase.BALANCING):
             return [self._over("done", now_ns)]
         return [self._over("aborted", now_ns, f"{why}; the run goes on with {self._count} hosts")]
 
-    def close(self, why: str, error: str, now_ns: int) -> list[Instruction]:
-        """End all requests, since the run has ended.
-
-        Args:
-            why: the reason, as a clause.
-            error: the failure of the run in one sentence; empty if it has not failed.
-            now_ns: the current time.
-        """
+    def close(self, why: str, now_ns: int, error: str = "", details: str = "") -> list[Instruction]:
+        """End all requests, since the run has ended."""
         outcome: Literal["aborted", "failed"] = "failed" if error else "aborted"
         why = error or why
-        late = [one for event in self._waiting for one in self.refuse(event, f"{why} before the rescale began")]
+        late = [end for event in self._waiting for end in self._refuse(event, f"{why} before the rescale began")]
         self._waiting.clear()
         if self.phase is RescalePhase.IDLE:
             return late

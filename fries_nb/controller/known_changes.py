@@ -37,12 +37,23 @@ change of one of their operators is deferred.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from fries_nb.controller.commits import Checkpoints, Recovery
-from fries_nb.controller.events import ChangeRequested, GuardEnded, GuardFired, Instruction, Journal, Resolved, Tell
+from fries_nb.controller.coordinator import Coordinator, Taken
+from fries_nb.controller.events import (
+    ChangeCancelled,
+    ChangeRequested,
+    GuardEnded,
+    GuardFired,
+    Instruction,
+    Journal,
+    Journaled,
+    Resolved,
+    Tell,
+)
 from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.loop_attempts import Loop, LoopDrain
 from fries_nb.controller.markers import MarkerCoordinator
@@ -57,10 +68,15 @@ from fries_nb.planning.schedulers import Send, schedule
 from fries_nb.protocol.checkpoints import CommittedChange, Restoration
 from fries_nb.protocol.messages import (
     Abort,
+    Action,
     ApplyDeferred,
+    Attempt,
     Done,
+    Hold,
     Prepared,
+    Reconfigure,
     Rehearsed,
+    Release,
     Report,
     Settled,
     Unguard,
@@ -192,23 +208,18 @@ CHANGES_KEPT = 1_000
 """Number of changes that are remembered for answers that come late; older ones that have ended are forgotten."""
 
 
-class KnownChanges:
+class KnownChanges(Coordinator):
     """Every requested change by id, and those under way.
-
-    Args:
-        workers: the workers of the run.
-        lane: the markers in flight.
-        checkpoints: commits and checkpoints.
-        recovery: receives each decision.
-        paused: the operators that are paused on a tuple.
-        guards: the active guards.
 
     Attributes:
         known: id to every requested change and every rollback by a guard; see ``CHANGES_KEPT``.
         in_flight: the change under way, if any.
         fix: the fix of a paused operator that is under way beside it, if any.
-        restarting: id of a decided change that is carried out by a restart of all hosts; empty if there is none.
+        restarting: id of a decided change that is carried out by a restart of all hosts; ``None`` if there is none.
     """
+
+    takes = (ChangeRequested, ChangeCancelled, Journaled, Prepared, Rehearsed, Settled)
+    actions = (Reconfigure, Hold, Release, Attempt, ApplyDeferred)
 
     def __init__(
         self,
@@ -218,11 +229,12 @@ class KnownChanges:
         recovery: Recovery,
         paused: PausedOperators,
         guards: Guards,
+        reports: Mapping[WorkerId, Report],
     ) -> None:
         self.known: dict[str, Transaction] = {}
         self.in_flight: Transaction | None = None
         self.fix: Transaction | None = None
-        self.restarting = ""
+        self.restarting: str | None = None
         self._queue: deque[Transaction] = deque()
         self._drain: LoopDrain | None = None
         self._deferred: DeferredChanges | None = None
@@ -233,17 +245,47 @@ class KnownChanges:
         self._recovery = recovery
         self._paused = paused
         self._guards = guards
-        self._reports: Mapping[WorkerId, Report] = {}
+        self._reports = reports
         self._awaited_epoch: int | None = None
+        self._is_early = True  # until the first hosts have joined, or are lost
 
-    def request(self, request: ChangeRequested, now_ns: int, early: bool = False) -> None:
+    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
+        """Process a request, the end of a write to the journal, or a worker's answer."""
+        match event:
+            case ChangeRequested():
+                self.request(event, now_ns)
+            case ChangeCancelled():
+                return self.cancel(event.change, now_ns)
+            case Journaled():
+                self.known[event.change].journaled(event.at_ns)
+            case Prepared():
+                return self.prepared(event, now_ns)
+            case Rehearsed():
+                return self.rehearsed(event, now_ns)
+            case Settled():
+                self._asked(event, event.worker)
+        return []
+
+    def acknowledged(self, action: Action, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
+        """Process a worker's acknowledgement of a marker of a change, or of the drain before it."""
+        match action:
+            case Attempt():
+                self._asked(done, worker)
+            case ApplyDeferred():
+                if self._deferred is not None:
+                    self._deferred.switched(worker, done)
+            case Reconfigure() | Hold() | Release():
+                change = self.known[action.change]
+                if change.state is ChangeState.COMMITTING:  # else it has ended: the marker passes the rest of its scope
+                    change.acknowledged(worker, done, now_ns)
+                    return self._end_if_over(change, now_ns)
+        return []
+
+    def request(self, request: ChangeRequested, now_ns: int) -> None:
         """Append a change to the queue.
 
-        Args:
-            request: the change.
-            now_ns: the current time.
-            early: whether hosts are still joining. Such a change waits until tuples flow, so that it can be rehearsed,
-                and its delay is counted from then.
+        One that is requested before the first hosts have joined waits until tuples flow, so that it can be rehearsed,
+        and its delay is counted from then.
 
         Raises:
             ProtocolError: its id is not new, or its plan or payloads cannot be carried out.
@@ -251,7 +293,7 @@ class KnownChanges:
         if request.change in self.known:
             raise ProtocolError(f"change {request.change!r} was requested before; every change needs an id of its own")
         refuse_incomplete(request)
-        self._queue.append(self._known(request, now_ns, early))
+        self._queue.append(self._known(request, now_ns, self._is_early))
 
     def cancel(self, change: str, now_ns: int) -> list[Instruction]:
         """Abort a change, unless it is decided or has ended; the message may have crossed its outcome."""
@@ -295,7 +337,7 @@ class KnownChanges:
             ProtocolError: the change is unknown, or no rehearsal was requested.
         """
         transaction = self._requested(answer, "rehearsed")
-        if not transaction.heard(answer, now_ns):
+        if not transaction.has_rehearsed(answer, now_ns):
             return []
         if answer.error:
             return self._abort(transaction, now_ns, answer.error, answer.details)
@@ -309,47 +351,21 @@ class KnownChanges:
             raise ProtocolError(f"{answer.worker} {did} change {answer.change!r}, which was never requested")
         return self.known[answer.change]
 
-    def journaled(self, change: str, at_ns: int) -> None:
-        """Record that the decision on this change has been on disk since ``at_ns``."""
-        self.known[change].journaled(at_ns)
-
-    def acknowledged(self, change: str, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
-        """Process a worker's acknowledgement of a marker of this change.
-
-        Args:
-            change: id of the change.
-            worker: the worker.
-            done: the acknowledgement; ``None`` if the worker has ended instead.
-            now_ns: the current time.
-        """
-        transaction = self.known[change]
-        if transaction.state is not ChangeState.COMMITTING:
-            return []  # the change has ended, and its marker passes the rest of its scope
-        transaction.acknowledged(worker, done, now_ns)
-        return self._end_if_over(transaction, now_ns)
-
     def roll_back(self, watch: Watch, error: str, details: str, now_ns: int) -> list[Instruction]:
-        """Fire a guard: decide the rollback of its change, queue it first, and abort undecided changes.
-
-        Args:
-            watch: the guard.
-            error: the failure in one sentence.
-            details: its traceback.
-            now_ns: the current time.
-        """
+        """Fire a guard: decide the rollback of its change, queue it first, and abort undecided changes."""
         watch.error, watch.details = error, details
         back = self._known(ChangeRequested(watch.back, watch.guard.plan, {}), now_ns)
         back.undoes = watch.change
         back.decide_unprepared(now_ns)
-        said: list[Instruction] = [self._journal(back), GuardFired(watch.change, error)]
+        fired: list[Instruction] = [self._journal(back), GuardFired(watch.change, error)]
         words = f"change {watch.change!r} is being rolled back by its guard; nothing changed"
         for change in (self.fix, self.in_flight):
             if change is not None and change.state is ChangeState.PREPARING:
-                said += self._abort(change, now_ns, words)
+                fired += self._abort(change, now_ns, words)
         self._queue.appendleft(back)
         if self._lane.attempts:  # its marker may wait behind the tuple that failed
-            return [*said, *self._lane.cancel()]
-        return said + (self._checkpoints.cancel(now_ns) if self._lane.commits else [])
+            return [*fired, *self._lane.cancel()]
+        return fired + (self._checkpoints.cancel(now_ns) if self._lane.commits else [])
 
     def has_met(self, change: str, worker: WorkerId | None) -> bool:
         """Whether the worker may have processed tuples of the change: it, or some target upstream, has switched.
@@ -384,8 +400,8 @@ class KnownChanges:
         watch = self._guards.end(change)
         if watch is None:
             return []
-        told = [Tell(worker, Unguard(change)) for worker in self._workers.of(watch.guard.plan.targets)]
-        return [*told, GuardEnded(change, reason)]
+        ends = [Tell(worker, Unguard(change)) for worker in self._workers.of(watch.guard.plan.targets)]
+        return [*ends, GuardEnded(change, reason)]
 
     def _rolled_back(self, change: str) -> list[Instruction]:
         watch = self._guards.end(change)
@@ -397,7 +413,8 @@ class KnownChanges:
     def lost(self, why: str, now_ns: int) -> list[Instruction]:
         """Abort undecided changes without messages to workers, since all hosts are lost."""
         resolved: list[Instruction] = []
-        self.restarting, self._awaited_epoch, self._drain, self._deferred = "", None, None, None
+        self.restarting = self._awaited_epoch = self._drain = self._deferred = None
+        self._is_early = False
         for change in self._under_way():
             if change.state is ChangeState.PREPARING:
                 words = f"{why} before the change was decided; nothing changed"
@@ -414,47 +431,32 @@ class KnownChanges:
         """
         self._deferred = DeferredChanges(restored, self._workers, self._lane) if restored.deferred else None
 
-    def started_again(self, ended: Callable[[WorkerId], bool], now_ns: int) -> list[Instruction]:
-        """End the decided changes, which all workers have applied at their restart; deferred ones still wait.
-
-        Args:
-            ended: whether the restored checkpoint records a worker as finished.
-            now_ns: the current time.
-        """
+    def started(self, now_ns: int) -> list[Instruction]:
+        """End the decided changes, which all workers have applied at their restart; deferred ones still wait."""
         resolved: list[Instruction] = []
+        self._is_early = False
         for change in self._under_way():
             if self._deferred is not None and change.request.change in self._deferred.changes:
                 self._release(change)
                 self._decided.append(change)
                 continue
-            change.started_again(filter(ended, change.targets), now_ns)
+            change.started_again(filter(self._checkpoints.had_ended, change.targets), now_ns)
             resolved += self._finish(change, now_ns)
         return resolved
-
-    def switched_late(self, worker: WorkerId, done: Done | None) -> None:
-        """Record that a worker has applied the deferred changes; ``done`` is ``None`` if it has ended instead."""
-        if self._deferred is not None:
-            self._deferred.switched(worker, done)
 
     def _end_deferred(self, deferred: DeferredChanges, now_ns: int) -> list[Instruction]:
         """Let rows enter again, and end the deferred changes that have no outcome yet."""
         self._deferred = None
         over: list[Instruction] = [*deferred.open()]
         for change in [*self._decided]:
-            gone = (one for one in change.targets if one in deferred.ended or self._checkpoints.had_ended(one))
+            ended = deferred.ended
+            gone = (each for each in change.targets if each in ended or self._checkpoints.had_ended(each))
             change.started_again(gone, now_ns)
             over += self._finish(change, now_ns)
         return over
 
     def close(self, why: str, now_ns: int, error: str = "", details: str = "") -> list[Instruction]:
-        """End every open change and guard, since the run has ended.
-
-        Args:
-            why: the reason, as a clause.
-            now_ns: the current time.
-            error: the failure of the run in one sentence; empty if it has not failed.
-            details: the traceback of the failure.
-        """
+        """End every open change and guard, since the run has ended."""
         closed: list[Instruction] = []
         for change in self._under_way():
             if change.state is ChangeState.COMMITTING:
@@ -471,6 +473,13 @@ class KnownChanges:
         self._queue.clear()
         guards = [self._guards.end(change) for change in self._guards.all()]
         return [*closed, *(GuardEnded(watch.change, why) for watch in guards if watch is not None)]
+
+    def refuse(self, event: Taken, state: str, now_ns: int) -> list[Instruction]:
+        """Abort a change that was requested after the end of the run."""
+        if not isinstance(event, ChangeRequested):
+            return []
+        self.request(event, now_ns)
+        return self.close(f"the run was over ({state})", now_ns)
 
     def _journal(self, change: Transaction) -> Journal:
         request = change.request
@@ -529,7 +538,7 @@ class KnownChanges:
         drain = self._drain or self._deferred
         return {} if drain is None else drain.asked
 
-    def asked(self, answer: Settled | Done | None, worker: WorkerId) -> None:
+    def _asked(self, answer: Settled | Done | None, worker: WorkerId) -> None:
         """Process a worker's answer to an attempt to find loops empty; ``None`` if it has ended."""
         drain = self._drain or self._deferred
         if drain is not None and isinstance(answer, Settled):

@@ -1,11 +1,8 @@
-"""The lifecycle of a run: start, recovery from lost hosts, end.
+"""The lifecycle of a run: start, recovery from lost hosts, end; and the walks along its coordinators.
 
-``Lifecycle`` owns all parts of a run's controller, since start, loss and end concern each of them: ``membership`` the
-hosts, ``workers`` the workers that have ended, ``changes`` requested changes, ``guards`` automatic rollbacks,
-``paused`` operators paused on a tuple, ``sources`` rates of sources, ``lane`` markers in flight, ``epochs`` files of
-sinks, ``checkpoints`` commits and checkpoints, ``recovery`` the state for the next incarnation, ``rewiring`` the
-topology, ``joining`` the number of hosts, ``bin_moves`` bins of keyed operators, ``split_moves`` splits of sources,
-``loops`` the ends of loops.
+``Lifecycle`` owns all parts of a run's controller, since start, loss and end concern each of them. Some are records of
+which several coordinators make use: ``membership`` the hosts, ``workers`` the workers, ``epochs`` files of sinks,
+``guards`` automatic rollbacks, ``recovery`` the state for the next incarnation. The others are in ``coordinators``.
 
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator
 >>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
@@ -18,22 +15,21 @@ topology, ``joining`` the number of hosts, ``bin_moves`` bins of keyed operators
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from fries_nb.controller.change_steps import Changes
 from fries_nb.controller.commits import MOST_IN_A_ROW, Checkpoints, CommitNumbers, Recovery
+from fries_nb.controller.coordinator import Coordinator, Taken
 from fries_nb.controller.events import (
     Admit,
-    BinsMoved,
     CheckpointKept,
     DismissHosts,
     HostJoined,
     Instruction,
     RefuseHost,
     RunEnded,
-    SplitsMoved,
 )
 from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.intake import Sources
@@ -46,7 +42,9 @@ from fries_nb.controller.moves import NO_SPLITS, BinMoves, SplitMoves
 from fries_nb.controller.pauses import PausedOperators
 from fries_nb.controller.states import RUN_MOVES, CommitPhase, RunState
 from fries_nb.dataflow.graph import Graph
+from fries_nb.errors import ProtocolError
 from fries_nb.protocol.checkpoints import Restoration
+from fries_nb.protocol.messages import Action, Done, Report, WorkerId
 from fries_nb.protocol.topology import Topology
 from fries_nb.transitions import moved
 
@@ -56,6 +54,8 @@ class Lifecycle:
 
     Attributes:
         state: the state of the run.
+        reports: the last report of each worker.
+        coordinators: all coordinators, in the order of their steps.
     """
 
     def __init__(
@@ -74,38 +74,151 @@ class Lifecycle:
     ) -> None:
         """Create the parts of a run that awaits its hosts; the arguments are those of ``Controller``."""
         self.state = RunState.JOINING
+        self.reports: dict[WorkerId, Report] = {}
         self.recovery = Recovery(incarnation, restored, checkpoints, optional)
         self.membership = Membership(hosts, incarnation)
         self.workers = Workers(graph)
-        self.lane = MarkerCoordinator(self.workers)
         begun = restored.checkpoint.epoch if restored and restored.checkpoint else 0
         self.epochs = CommitNumbers(commit_interval_ns, max(begun, restored.last_epoch if restored else 0))
-        self.paused = PausedOperators()
-        self.checkpoints = Checkpoints(self.workers, self.lane, self.epochs, self.recovery, run)
         self.guards = Guards(graph, chaining)
-        self.changes = Changes(self.workers, self.lane, self.checkpoints, self.recovery, self.paused, self.guards)
+        self.lane = MarkerCoordinator(self.workers)
+        self.paused = PausedOperators()
         self.sources = Sources(self.workers)
+        self.checkpoints = Checkpoints(self.workers, self.lane, self.epochs, self.recovery, run, self.may_commit)
+        self.changes = Changes(
+            self.workers, self.lane, self.checkpoints, self.recovery, self.paused, self.guards, self.reports
+        )
+        self.split_moves = SplitMoves(
+            self.workers, self.lane, self.sources, self.may_move, splits, self.checkpoints.had_ended
+        )
+        self.bin_moves = BinMoves(self.workers, self.lane, self.may_move)
         self.rewiring = Rewiring(self.workers)
-        self._chaining = chaining
-        self.bin_moves = BinMoves(self.workers, self.lane)
         topology = Topology.dealt(graph, hosts, chaining)
-        self.split_moves = SplitMoves(self.workers, self.lane, self.sources, splits, self.checkpoints.had_ended)
-        self.joining = Joining(topology, self.membership, self.rewiring, self.bin_moves, self.split_moves)
-        self.loops = LoopAttempts(self.workers, self.lane)
+        self.joining = Joining(
+            topology, self.workers, self.membership, self.rewiring, self.bin_moves, self.split_moves, self._rewire
+        )
+        self.loops = LoopAttempts(self.workers, self.lane, self._commit_comes_first)
+        self.coordinators = self._in_order()
         self._lost_because = ""
         if restored is not None:
             self.changes.defer(restored)
 
+    def _in_order(self) -> list[Coordinator]:
+        """The coordinators in the order in which they take steps after each event.
+
+        What begins first excludes what comes behind it, since most of them send markers, of which one is in flight:
+
+        - The lane and the pauses take no steps; others ask them whether they may begin.
+        - The ends of sources need no marker, and must not wait while workers adopt a topology, as those behind do.
+        - Changes of the topology begin when everything is quiet, so they come before all that could begin instead.
+          While workers adopt one no marker may start, since it would arrive on channels of two epochs: see ``holds``.
+        - Changes come before commits: a change that is decided cancels the commit in flight, so a commit that began
+          just before it would be in vain. One that restarts the run holds all others: their markers would be lost.
+        - Commits come before moves and attempts, which may go on for long; they take turns: ``_commit_comes_first``.
+        - Moves of splits come before those of bins: when the splits are handed over, a rescale requests the bins, whose
+          first step begins in the same turn.
+        - Attempts at loops come last, since they are made for as long as rows go round.
+        - Failures are added by the controller; they take no steps.
+
+        The start, the loss of hosts and the end of the run go along the list backwards, from the parts to what is made
+        of them:
+
+        - At a start, checkpoints find out which workers had ended before changes ask them.
+        - At a loss, moves of bins leave the tables that were requested, before a rescale deals the next topology by
+          them, or clears them if hosts were to leave. For all others the order does not matter: each forgets its own.
+        - At the end each answers its own requests; the order is only that of the answers.
+        """
+        return [
+            self.lane, self.paused, self.sources, self.rewiring, self.joining, self.changes, self.checkpoints,
+            self.split_moves, self.bin_moves, self.loops,
+        ]  # fmt: skip
+
     def _move(self, to: RunState) -> None:
         self.state = moved(RUN_MOVES, self.state, to, "the run")
 
-    def joined(self, hello: HostJoined, now_ns: int) -> list[Instruction]:
-        """Admit a host, or refuse it; the dataflow starts when all have joined.
+    # ---- walks along the coordinators
 
-        Args:
-            hello: the event.
-            now_ns: the current time.
+    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
+        """Pass an event, or the answer of a worker, to the coordinators that take it.
+
+        Raises:
+            ProtocolError: none does.
         """
+        takers = [coordinator for coordinator in self.coordinators if isinstance(event, coordinator.takes)]
+        if not takers:
+            raise ProtocolError(f"{event} has no place in this run")
+        return [instruction for coordinator in takers for instruction in coordinator.take(event, now_ns)]
+
+    def refuse(self, event: Taken, now_ns: int) -> list[Instruction]:
+        """Answer a request that came after the end of the run."""
+        takers = [coordinator for coordinator in self.coordinators if isinstance(event, coordinator.takes)]
+        return [answer for coordinator in takers for answer in coordinator.refuse(event, str(self.state), now_ns)]
+
+    def acknowledged(self, action: Action, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
+        """Pass the acknowledgement of an action's marker to the coordinators that start such actions."""
+        instructions: list[Instruction] = []
+        for coordinator in self.coordinators:
+            if isinstance(action, coordinator.actions):
+                instructions += coordinator.acknowledged(action, worker, done, now_ns)
+        return instructions
+
+    def advance(self, now_ns: int, is_tick: bool) -> list[Instruction]:
+        """Take all steps that are possible now, after an event; end the run if no worker is left."""
+        steps: list[Instruction] = []
+        for coordinator in self.coordinators:
+            steps += self._followed(coordinator.advance(now_ns, is_tick), now_ns)
+            if coordinator.holds:
+                break
+        else:
+            return steps if self.workers.live() else [*steps, *self.finish(now_ns)]
+        if self.changes.restarting:
+            steps += self.recover(f"change {self.changes.restarting!r} starts the run again", now_ns)
+        return steps
+
+    def _followed(self, steps: Iterable[Instruction], now_ns: int) -> list[Instruction]:
+        """Steps of one coordinator, each followed by what others do at once because of it."""
+        followed: list[Instruction] = []
+        for step in steps:
+            followed.append(step)
+            for other in self.coordinators:
+                if isinstance(step, other.takes):
+                    followed += self._followed(other.take(step, now_ns), now_ns)
+        return followed
+
+    # ---- what may begin; asked at each step, since an earlier one of the same turn may have begun something
+
+    def may_commit(self, now_ns: int) -> bool:
+        """Whether nothing prevents a commit from starting."""
+        return self.checkpoints.may_begin and not self.paused.operators and not self.changes.is_draining
+
+    def _commit_comes_first(self, now_ns: int) -> bool:
+        """Whether a commit is due and comes before the next step of moves, or the next attempt at a loop.
+
+        A commit that is due comes between two of them, and one of them between two commits: where a commit takes longer
+        than its interval, the next one is always due.
+        """
+        return self.epochs.due(now_ns) and self.may_commit(now_ns) and not self.lane.committed_last
+
+    def may_move(self, now_ns: int) -> bool:
+        """Whether a step of moves of splits or bins may begin, which excludes all other actions."""
+        is_free = self.checkpoints.phase is CommitPhase.IDLE and not self.paused.operators and not self.lane.busy
+        is_free = is_free and self.changes.is_settled and self.rewiring.is_idle
+        return is_free and not self._commit_comes_first(now_ns)
+
+    def may_rewire(self, now_ns: int) -> bool:
+        """Whether a change of the topology may begin, which excludes all other actions."""
+        is_free = self.may_commit(now_ns) and self.changes.quiet
+        return is_free and not (self.bin_moves.under_way or self.split_moves.under_way)
+
+    def _rewire(self, now_ns: int, goes_on: bool) -> list[Instruction]:
+        """Take the next step of a change of the topology; one may follow another, since nothing else has begun."""
+        is_free = goes_on or self.may_rewire(now_ns)
+        return self.rewiring.step(is_free, self.lane.issued, self.recovery.decided)
+
+    # ---- hosts
+
+    def joined(self, hello: HostJoined, now_ns: int) -> list[Instruction]:
+        """Admit a host, or refuse it; the dataflow starts when all have joined."""
         stranger = self.membership.stranger(hello)
         if stranger:
             return [RefuseHost(hello.host, stranger)]
@@ -120,17 +233,13 @@ class Lifecycle:
         """Start the dataflow on the hosts of this incarnation, which have all joined."""
         self._move(RunState.DRAINING if self.sources.draining else RunState.RUNNING)
         self.epochs.start_clock(now_ns)
-        self.checkpoints.start(now_ns)
         started: list[Instruction] = [Admit(dict(sorted(self.membership.addresses.items())))]
-        return [*started, *self.sources.start(), *self.changes.started_again(self.checkpoints.had_ended, now_ns)]
+        for coordinator in reversed(self.coordinators):
+            started += coordinator.started(now_ns)
+        return started
 
     def lost(self, host: int, reason: str, now_ns: int) -> list[Instruction]:
-        """Recover from the loss of a host, or fail the run.
-
-        Args:
-            host: index of the host.
-            reason: the cause of the loss, for the message.
-            now_ns: the current time.
+        """Recover from the loss of a host, or fail the run; ``reason`` is part of the message.
 
         Raises:
             ProtocolError: the run has no such host.
@@ -139,7 +248,7 @@ class Lifecycle:
             return []
         self.membership.check(host)
         if self.joining.concerns(host):
-            return self.joining.lost(host, reason, now_ns)
+            return self.joining.newcomer_lost(host, reason, now_ns)
         if self.checkpoints.closing or (self.state is RunState.RECOVERING and self.checkpoints.keeping):
             return []  # no host is needed any more, or a recovery of all is under way
         self.membership.lose(host)
@@ -154,32 +263,33 @@ class Lifecycle:
         if self.state is RunState.RECOVERING and self.checkpoints.keeping:
             return []  # a recovery is under way
         self._move(RunState.RECOVERING)
-        said: list[Instruction] = [*self.changes.lost(why, now_ns), *self.paused.clear()]
-        said += [*self.bin_moves.lost(), *self.split_moves.lost()]
+        ended: list[Instruction] = []
+        for coordinator in reversed(self.coordinators):
+            ended += coordinator.lost(why, now_ns)
+        # Only now the tables are those of the next incarnation: see ``_in_order``.
+        self.recovery.lose({name: table.packed for name, table in self.workers.tables.items()})
         self.workers.ended.clear()
-        self.lane.clear()
-        self.rewiring.lost()
-        if self.joining.is_shrinking:  # which is given up, so the workers that were to leave own bins again
-            self.workers.tables.clear()
-        self.recovery.tables = {name: table.packed for name, table in self.workers.tables.items()}
-        self.loops.lost()
-        self.checkpoints.lost()
-        self.recovery.lose()
         self.membership.begin(self.recovery.incarnation)
-        tables = dict(self.workers.tables)
-        first = Topology.dealt(self.workers.graph, len(self.membership.hosts), self._chaining, tables)
-        said += self.joining.begin_again(first, why, now_ns)
-        return said if self.checkpoints.keeping else said + self.start_again(now_ns)
+        # A record that is being written is on disk or not: the next incarnation starts from it, or from the one before.
+        return ended if self.checkpoints.keeping else ended + self.start_again(now_ns)
+
+    def start_again(self, now_ns: int) -> list[Instruction]:
+        """Start the hosts of the new incarnation, or fail the run after too many recoveries without a checkpoint."""
+        if self.recovery.hopeless:
+            error = (
+                f"{self._lost_because}, and the run was recovered {MOST_IN_A_ROW} times without a new checkpoint in "
+                "between; what was committed stays readable"
+            )
+            return self.end("failed", "the run failed", now_ns, error)
+        again = self.recovery.again(self._lost_because, len(self.membership.hosts))
+        restoration = with_deferred(self.workers.graph, again.restoration)
+        self.changes.defer(restoration)
+        return [replace(again, restoration=restoration, rates=self.sources.rates)]
+
+    # ---- rollbacks that restart the run
 
     def undo(self, watch: Watch, error: str, details: str, now_ns: int) -> list[Instruction]:
-        """Fire a guard, and restart from the last checkpoint, which precedes the failing tuple.
-
-        Args:
-            watch: the guard.
-            error: the failure in one sentence.
-            details: its traceback.
-            now_ns: the current time.
-        """
+        """Fire a guard, and restart from the last checkpoint, which precedes the failing tuple."""
         decided = [] if watch.fired else self.changes.roll_back(watch, error, details, now_ns)
         why = f"change {watch.change!r} is rolled back by its guard ({error})"
         return [*decided, *self.recover(why, now_ns)]
@@ -195,96 +305,23 @@ class Lifecycle:
             return False
         return watch.fired or watch.guard.back or not self.checkpoints.may_have(watch.change)
 
-    def start_again(self, now_ns: int) -> list[Instruction]:
-        """Start the hosts of the new incarnation, or fail the run after too many recoveries without a checkpoint."""
-        if self.recovery.hopeless:
-            error = (
-                f"{self._lost_because}, and the run was recovered {MOST_IN_A_ROW} times without a new checkpoint in "
-                "between; what was committed stays readable"
-            )
-            return self.end("failed", "the run failed", now_ns, error)
-        again = self.recovery.again(self._lost_because, len(self.membership.hosts))
-        restoration = with_deferred(self.workers.graph, again.restoration)
-        self.changes.defer(restoration)
-        return [replace(again, restoration=restoration, rates=self.sources.rates)]
-
-    def rewire(self, now_ns: int) -> list[Instruction]:
-        """Take all steps of changes of the topology, which exclude all other actions, and of the number of hosts."""
-        said = self.joining.advance(now_ns)
-        free = self.may_commit and self.changes.quiet
-        free = free and not (self.bin_moves.under_way or self.split_moves.under_way)
-        while steps := self.rewiring.advance(free, self.lane.issued, self.recovery.decided):
-            self.sources.rewired()
-            said += [*steps, *self.joining.heard(steps, now_ns)]
-            free = True  # one change may follow another, since nothing else has begun
-        return said
-
-    def end_sources(self) -> list[Instruction]:
-        """End the sources of which no split is left; none ends while splits are handed over."""
-        return [] if self.split_moves.is_moving else self.sources.end()
-
-    def take_turns(self, is_due: bool, now_ns: int) -> list[Instruction]:
-        """Begin or end a step of moves, or an attempt at a loop.
-
-        A commit that is due comes between two of them, and one of them between two commits: where a commit takes longer
-        than its interval, the next one is always due.
-
-        Args:
-            is_due: whether the commit interval has passed.
-            now_ns: the current time.
-        """
-        yields = is_due and self.may_commit and not self.lane.committed_last
-        return [*self._advance_moves(yields, now_ns), *self.loops.advance(yields)]
-
-    def _advance_moves(self, yields: bool, now_ns: int) -> list[Instruction]:
-        """Begin or end a step of moves of splits or bins, which excludes all other actions.
-
-        Args:
-            yields: whether a commit comes first.
-            now_ns: the current time.
-        """
-        free = self.checkpoints.phase is CommitPhase.IDLE and not self.paused.operators
-        free = free and not yields and self.changes.is_settled and self.rewiring.is_idle
-        said = self.split_moves.advance(free and not self.lane.busy)
-        for handed in [one for one in said if isinstance(one, SplitsMoved)]:
-            said += [*self.joining.handed_over(handed, now_ns), *self.end_sources()]
-        said += self.bin_moves.advance(free and not self.lane.busy, now_ns)
-        for end in [one for one in said if isinstance(one, BinsMoved)]:
-            said += [*self.joining.moved(end, now_ns), *self.rewire(now_ns)]
-        return said
-
-    @property
-    def may_commit(self) -> bool:
-        """Whether nothing prevents a commit from starting."""
-        return self.checkpoints.may_begin and not self.paused.operators and not self.changes.is_draining
-
-    def commit(self, due: bool, now_ns: int) -> list[Instruction]:
-        """Start a commit or checkpoint if one is due or requested and nothing prevents it.
-
-        Args:
-            due: whether the commit interval has passed.
-            now_ns: the current time.
-        """
-        if not (due or self.checkpoints.wanted) or not self.may_commit:
-            return []
-        return self.checkpoints.begin(now_ns, self.recovers or self.checkpoints.wanted)
+    # ---- end
 
     def kept(self, event: CheckpointKept, now_ns: int) -> list[Instruction]:
         """Process the result of writing a checkpoint's record; the run fails if a final record was not written."""
-        said = self.checkpoints.kept(event)
+        answered = self.checkpoints.kept(event)
         if self.state is RunState.RECOVERING:
-            return said + self.start_again(now_ns)
+            return answered + self.start_again(now_ns)
         if self.checkpoints.over and event.reason and self.recovers:
             error = f"the last checkpoint could not be kept ({event.reason}); what was committed stays readable"
-            return said + self.end("failed", "the run failed", now_ns, error)
-        return said
+            return answered + self.end("failed", "the run failed", now_ns, error)
+        return answered
 
     def drain(self, spared: frozenset[str]) -> list[Instruction]:
         """End all sources except those in ``spared``, now or as soon as the dataflow runs."""
         self.sources.drain(spared)
-        if self.state is not RunState.RUNNING:
-            return []
-        self._move(RunState.DRAINING)
+        if self.state is RunState.RUNNING:
+            self._move(RunState.DRAINING)
         return []
 
     def finish(self, now_ns: int) -> list[Instruction]:
@@ -307,16 +344,9 @@ class Lifecycle:
         error: str = "",
         details: str = "",
     ) -> list[Instruction]:
-        """End the run: resolve open changes and requests, and dismiss the hosts.
-
-        Args:
-            state: the final state.
-            why: the reason, as a clause for messages to requesters.
-            now_ns: the current time.
-            error: the failure in one sentence; empty if the run has not failed.
-            details: the traceback of the failure.
-        """
-        closed = [*self.changes.close(why, now_ns, error, details), *self.checkpoints.refuse(error or why)]
-        closed += [*self.bin_moves.close(why), *self.split_moves.close(why), *self.joining.close(why, error, now_ns)]
+        """End the run: answer all that is open, and dismiss the hosts; see ``Coordinator.close``."""
+        closed: list[Instruction] = []
+        for coordinator in reversed(self.coordinators):
+            closed += coordinator.close(why, now_ns, error, details)
         self._move(RunState(state))
         return [*closed, DismissHosts(error or why), RunEnded(state, error, details)]

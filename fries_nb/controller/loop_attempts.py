@@ -27,14 +27,15 @@ was busy and has *settled* since. An attempt has the lane of markers only if not
 ... ), (Edge("S", "L"), Edge("L", "B"), Edge("B", "L", feedback=True), Edge("B", "Z", branch=1)))
 >>> workers = Workers(flow)
 >>> lane = MarkerCoordinator(workers)
->>> loops = LoopAttempts(workers, lane)
->>> loops.answered(InputEnded(WorkerId("L", 0)))
+>>> loops = LoopAttempts(workers, lane, yields=lambda now_ns: False)
+>>> loops.take(InputEnded(WorkerId("L", 0)), now_ns=0)
+[]
 >>> for observed in (2, 0):
-...     [fcm] = loops.advance()
+...     [fcm] = loops.advance(now_ns=1, is_tick=False)
 ...     for worker in (WorkerId("L", 0), WorkerId("B", 0)):
-...         done = Done(fcm.control.marker.id, worker, observed=observed)
-...         _ = lane.acknowledge(done.marker, worker), loops.acknowledged(worker, done)
->>> loops.advance()
+...         done, action = Done(fcm.control.marker.id, worker, observed=observed), fcm.control.marker.action
+...         _ = lane.acknowledge(done.marker, worker), loops.acknowledged(action, worker, done, now_ns=2)
+>>> loops.advance(now_ns=3, is_tick=False)
 [Tell(worker=WorkerId(operator='L', index=0), control=EndLoop())]
 
 The drain of the loops that a change touches: a loop is empty when its operators switch.
@@ -75,14 +76,25 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from fries_nb.controller.events import Tell
+from fries_nb.controller.coordinator import Coordinator, MayBegin, Taken
+from fries_nb.controller.events import Instruction, Tell
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
 from fries_nb.controller.states import LOOP_MOVES, LoopPhase
 from fries_nb.errors import ProtocolError
 from fries_nb.planning.covering import Component
 from fries_nb.planning.schedulers import Send, Stage
-from fries_nb.protocol.messages import Attempt, BlockEntries, Done, EndLoop, InputEnded, OpenEntries, Settled, WorkerId
+from fries_nb.protocol.messages import (
+    Action,
+    Attempt,
+    BlockEntries,
+    Done,
+    EndLoop,
+    InputEnded,
+    OpenEntries,
+    Settled,
+    WorkerId,
+)
 from fries_nb.transitions import moved
 
 
@@ -155,32 +167,40 @@ class Loop:
         return LoopPhase.WAITING if self.was_busy else LoopPhase.ENDING
 
 
-class LoopAttempts:
+class LoopAttempts(Coordinator):
     """The loops of a run, and the attempt in flight.
 
     Args:
-        workers: the workers of the run.
-        lane: the markers in flight.
+        workers, lane: the workers, and the markers in flight.
+        yields: whether a commit comes before the next attempt.
 
     Attributes:
         loops: head to its loop.
     """
 
-    def __init__(self, workers: Workers, lane: MarkerCoordinator) -> None:
+    takes = (InputEnded, Settled)
+    actions = (Attempt, BlockEntries)
+
+    def __init__(self, workers: Workers, lane: MarkerCoordinator, yields: MayBegin) -> None:
         self._workers = workers
         self._lane = lane
+        self._yields = yields
         self.loops = {name: Loop(name, (Send(name, self._inside(name)),)) for name in workers.graph.heads}
         self._turns = deque(self.loops)
-        self.lost()
+        self._begin_anew()
 
     def _inside(self, head: str) -> frozenset[str]:
         operators = self._workers.graph.by_name
         scope = operators[head].within
-        inside = (one for one in operators.values() if one.within == scope or one.within.is_inner_of(scope))
-        return frozenset(one.name for one in inside)
+        inside = (inner for inner in operators.values() if inner.within == scope or inner.within.is_inner_of(scope))
+        return frozenset(operator.name for operator in inside)
 
-    def lost(self) -> None:
+    def lost(self, why: str, now_ns: int) -> list[Instruction]:
         """Start again with the workers of another incarnation."""
+        self._begin_anew()
+        return []
+
+    def _begin_anew(self) -> None:
         for loop in self.loops.values():
             loop.fed = set(self._workers.of({loop.name}))
             loop.busy = set()
@@ -188,6 +208,12 @@ class LoopAttempts:
                 loop.move(LoopPhase.FED)
 
     # ---- answers
+
+    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
+        """See ``answered``."""
+        if isinstance(event, InputEnded | Settled):
+            self.answered(event)
+        return []
 
     def answered(self, answer: InputEnded | Settled) -> None:
         """Record that a worker of a head has taken all forward input, or that a busy worker holds no tuples now.
@@ -207,26 +233,18 @@ class LoopAttempts:
             if not loop.fed:
                 loop.move(LoopPhase.READY)
 
-    def acknowledged(self, worker: WorkerId, done: Done | None) -> None:
-        """Record that a worker has acknowledged the marker of the attempt in flight.
-
-        Args:
-            worker: the worker.
-            done: the acknowledgement; ``None`` if the worker has ended instead.
-        """
-        for loop in self.loops.values():
+    def acknowledged(self, action: Action, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
+        """Record that a worker has acknowledged the marker of the attempt in flight."""
+        for loop in self.loops.values() if isinstance(action, Attempt) else ():
             loop.acknowledged(worker, done)
+        return []
 
     # ---- steps
 
-    def advance(self, yields: bool = False) -> list[Tell]:
-        """Judge the attempt that has retired, and start the next one if no marker is in flight.
-
-        Args:
-            yields: whether a commit comes first.
-        """
+    def advance(self, now_ns: int, is_tick: bool) -> list[Instruction]:
+        """Judge the attempt that has retired, and start the next one if no marker is in flight."""
         judged = self._judge()
-        return judged if yields else [*judged, *self._start()]
+        return [*judged] if self._yields(now_ns) else [*judged, *self._start()]
 
     def _judge(self) -> list[Tell]:
         empty = [name for name, loop in self.loops.items() if loop.judge(self._lane)]

@@ -33,7 +33,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from fries_nb.controller.events import Tell
+from fries_nb.controller.coordinator import Coordinator, Taken
+from fries_nb.controller.events import Instruction, Tell
 from fries_nb.controller.membership import Workers
 from fries_nb.errors import ProtocolError
 from fries_nb.planning.schedulers import Send, Stage, StageAction
@@ -63,7 +64,7 @@ class _Journey:
     installing: set[WorkerId]
 
 
-class MarkerCoordinator:
+class MarkerCoordinator(Coordinator):
     """The pending acknowledgements of markers in flight. Marker ids are 1, 2, 3, ...
 
     Args:
@@ -75,6 +76,8 @@ class MarkerCoordinator:
         installed_bytes: size of the state that moves of bins have installed so far.
         installed_ns: nanoseconds in which the state of the last move was pickled and unpickled, at the slowest owner.
     """
+
+    takes = (Installed,)
 
     def __init__(self, workers: Workers) -> None:
         self.issued = self.installed_bytes = self.installed_ns = 0
@@ -191,6 +194,17 @@ class MarkerCoordinator:
         journey.pending_acks.discard(worker)
         self._retire()
         return journey.action
+
+    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
+        """See ``installed``."""
+        if isinstance(event, Installed):
+            self.installed(event)
+        return []
+
+    def lost(self, why: str, now_ns: int) -> list[Instruction]:
+        """See ``clear``."""
+        self.clear()
+        return []
 
     def installed(self, answer: Installed) -> None:
         """Record that a worker has installed the state of the bins that the marker in flight moves to it.

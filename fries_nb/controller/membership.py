@@ -42,13 +42,13 @@ receivers.
 >>> workers = Workers(graph)
 >>> rewiring, topology = Rewiring(workers), Topology.dealt(graph, hosts=1)
 >>> rewiring.request(topology.grown("A", host=0))
->>> for instruction in rewiring.advance(quiet=True, issued=7)[1:]:
+>>> for instruction in rewiring.step(is_free=True, issued=7)[1:]:
 ...     print(instruction)
 Tell(worker=WorkerId(operator='S', index=0), control=AdoptTopology(epoch=2))
 Tell(worker=WorkerId(operator='A', index=0), control=AdoptTopology(epoch=2))
 >>> for name in "SA":
 ...     rewiring.adopted(TopologyAdopted(2, WorkerId(name, 0)))
->>> [changed] = rewiring.advance(quiet=True, issued=7)
+>>> [changed] = rewiring.step(is_free=True, issued=7)
 >>> [str(worker) for worker in workers.of("A")], workers.routed["A"]
 (['A[0]', 'A[1]'], 1)
 """
@@ -57,7 +57,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from fries_nb.controller.events import ChangeTopology, HostJoined, Instruction, Tell, TopologyChanged, TopologyRefused
+from fries_nb.controller.coordinator import Coordinator, Taken
+from fries_nb.controller.events import (
+    ChangeTopology,
+    HostJoined,
+    Instruction,
+    Tell,
+    TopologyChanged,
+    TopologyRefused,
+    TopologyRequested,
+)
 from fries_nb.controller.states import HOST_MOVES, TOPOLOGY_MOVES, HostState, TopologyPhase
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
@@ -313,7 +322,7 @@ class Workers:
         return [name for name in self._of if name in wanted]
 
 
-class Rewiring:
+class Rewiring(Coordinator):
     """The change of the topology that is requested or under way, if any.
 
     Args:
@@ -323,6 +332,8 @@ class Rewiring:
         phase: see the table.
         epoch: epoch of the current topology.
     """
+
+    takes = (TopologyAdopted, TopologyRequested)
 
     def __init__(self, workers: Workers) -> None:
         self.phase = TopologyPhase.IDLE
@@ -344,9 +355,7 @@ class Rewiring:
         """Whether workers are adopting a topology, so that no marker may start."""
         return self.phase is TopologyPhase.ADOPTING
 
-    def request(
-        self, topology: Topology, awaited: Collection[WorkerId] = (), lost: Collection[WorkerId] = ()
-    ) -> None:
+    def request(self, topology: Topology, awaited: Collection[WorkerId] = (), lost: Collection[WorkerId] = ()) -> None:
         """Request a topology; it is adopted as soon as nothing else is under way.
 
         Args:
@@ -388,17 +397,25 @@ class Rewiring:
             raise ProtocolError(f"{adopted}, which was not requested of it")
         self._pending_acks.discard(answer.worker)
 
-    def advance(self, quiet: bool, issued: int, decided: Iterable[CommittedChange] = ()) -> list[Instruction]:
+    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
+        """See ``adopted`` and ``request``."""
+        if isinstance(event, TopologyAdopted):
+            self.adopted(event)
+        elif isinstance(event, TopologyRequested):
+            self.request(event.topology)
+        return []
+
+    def step(self, is_free: bool, issued: int, decided: Iterable[CommittedChange] = ()) -> list[Instruction]:
         """Begin the requested change, refuse it or end it, if that is possible now.
 
         Args:
-            quiet: whether no change, commit or marker is under way.
+            is_free: whether no change, commit or marker is under way.
             issued: id of the last marker.
             decided: all changes in effect, in order.
         """
         if self.phase is TopologyPhase.AWAITED and self._workers.ended and not self._lost:
             return self._refuse()
-        if self.phase is TopologyPhase.AWAITED and quiet:
+        if self.phase is TopologyPhase.AWAITED and is_free:
             return self._begin(issued, tuple(decided))
         if self.under_way and not self._pending_acks and self._leaving <= self._workers.ended:
             return self._end()
@@ -412,7 +429,7 @@ class Rewiring:
         self._next = None
         return True
 
-    def lost(self) -> None:
+    def lost(self, why: str, now_ns: int) -> list[Instruction]:
         """Abort the change, since the hosts are lost; the next incarnation starts with epoch 1, and no idle worker."""
         if self.phase is not TopologyPhase.IDLE:
             self._move(TopologyPhase.IDLE)
@@ -420,6 +437,7 @@ class Rewiring:
         self._leaving = self._awaited = self._lost = frozenset()
         self._pending_acks.clear()
         self._workers.restarted()
+        return []
 
     def _refuse(self) -> list[Instruction]:
         assert self._next is not None, "awaited"

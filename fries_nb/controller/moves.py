@@ -27,21 +27,22 @@ not limited by its size, so that an operator that cannot keep up is relieved in 
 If hosts are lost, the next incarnation starts with the requested tables, and so completes the moves. An operator of
 which a worker has ended keeps its bins: the worker could not ship them.
 
+>>> from fries_nb.controller.coordinator import alone
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
 >>> from fries_nb.protocol.messages import Installed
 >>> edges = Edge("S", "K", Partitioning.HASH, ("k",)), Edge("K", "Z")
 >>> workers = Workers(Graph("keyed", (Operator("S"), Operator("K", key=("k",), workers=2), Operator("Z")), edges))
 >>> lane = MarkerCoordinator(workers)
->>> moves = BinMoves(workers, lane)
+>>> moves = BinMoves(workers, lane, alone)
 >>> moves.request(BinsRequested({"K": RoutingTable.even(1)}, at_once=300))
->>> [fcm] = moves.advance(is_free=True, now_ns=0)
+>>> [fcm] = moves.advance(now_ns=0, is_tick=False)
 >>> str(fcm.worker), sorted(fcm.control.marker.scope), len(fcm.control.marker.action.bins)
 ('S[0]', ['K', 'S', 'Z'], 300)
 >>> for worker in workers.live():
 ...     _ = lane.acknowledge(1, worker)
 >>> lane.busy, lane.installed(Installed(1, WorkerId("K", 0))), lane.busy
 (True, None, False)
->>> [[fcm]] = [moves.advance(is_free=True, now_ns=1_000_000)]
+>>> [[fcm]] = [moves.advance(now_ns=1_000_000, is_tick=False)]
 >>> len(fcm.control.marker.action.bins)
 212
 
@@ -70,14 +71,16 @@ that is about to end keeps its splits.
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 >>> workers = Workers(Graph("pair", (Operator("S", kind=Kind.SOURCE, workers=2), Operator("A")), (Edge("S", "A"),)))
 >>> lane = MarkerCoordinator(workers)
->>> moves = SplitMoves(workers, lane, Sources(workers), {"S": range(4)})
+>>> moves = SplitMoves(workers, lane, Sources(workers), alone, {"S": range(4)})
 >>> moves.request(SplitsRequested({"S": 1}))
->>> first, second = moves.advance(is_free=True)
+>>> first, second = moves.advance(now_ns=0, is_tick=False)
 >>> str(second.worker), sorted(second.control.marker.scope), second.control.marker.action.splits
 ('S[1]', ['A', 'S'], {1: (1, 0), 3: (1, 0)})
->>> moves.acknowledged(WorkerId("S", 0), Done(1, WorkerId("S", 0)))
+>>> action = second.control.marker.action
+>>> moves.acknowledged(action, WorkerId("S", 0), Done(1, WorkerId("S", 0)), now_ns=1)
 []
->>> moves.acknowledged(WorkerId("S", 1), Done(1, WorkerId("S", 1), positions={1: Position(7), 3: None}))
+>>> done = Done(1, WorkerId("S", 1), positions={1: Position(7), 3: None})
+>>> moves.acknowledged(action, WorkerId("S", 1), done, now_ns=2)
 [Tell(worker=WorkerId(operator='S', index=0),
       control=AdoptSplits(marker=1, positions={1: Position(row=7, at=None), 3: None}, rate=None))]
 """
@@ -87,6 +90,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
+from fries_nb.controller.coordinator import Coordinator, MayBegin, Taken
 from fries_nb.controller.events import (
     STEP_MS,
     BinsMoved,
@@ -104,7 +108,7 @@ from fries_nb.dataflow.graph import Graph, Partitioning
 from fries_nb.errors import DataflowError, ProtocolError
 from fries_nb.planning.schedulers import Send
 from fries_nb.protocol.checkpoints import Position
-from fries_nb.protocol.messages import AdoptSplits, Done, Move, MoveSplits, WorkerId
+from fries_nb.protocol.messages import Action, AdoptSplits, Done, Move, MoveSplits, WorkerId
 from fries_nb.protocol.partitioning import Moves, RoutingTable
 from fries_nb.protocol.progress_locations import is_tracked
 from fries_nb.transitions import moved
@@ -115,19 +119,19 @@ SHARE = 0.25
 """The time in which a step pickles and unpickles, as a part of the duration of the one before."""
 
 
-class BinMoves:
+class BinMoves(Coordinator):
     """The moves that are requested or under way, if any.
-
-    Args:
-        workers: the workers of the run, with their routing tables.
-        lane: the markers in flight.
 
     Attributes:
         phase: see the table.
     """
 
-    def __init__(self, workers: Workers, lane: MarkerCoordinator) -> None:
+    takes = (BinsRequested,)
+    actions = (Move,)
+
+    def __init__(self, workers: Workers, lane: MarkerCoordinator, may_begin: MayBegin) -> None:
         self.phase = BinPhase.IDLE
+        self._may_begin = may_begin
         self._workers = workers
         self._lane = lane
         self._targets: dict[str, RoutingTable] = {}
@@ -159,6 +163,12 @@ class BinMoves:
         """Whether moves are requested and not over."""
         return self.phase is not BinPhase.IDLE
 
+    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
+        """See ``request``."""
+        if isinstance(event, BinsRequested):
+            self.request(event)
+        return []
+
     def request(self, request: BinsRequested) -> None:
         """Request moves; the first step begins as soon as nothing else is in flight.
 
@@ -186,13 +196,8 @@ class BinMoves:
             owner, last = WorkerId(operator, table.width - 1), routed[operator] - 1
             raise DataflowError(f"bins were to be moved to {owner}; expected a worker up to {operator}[{last}]")
 
-    def advance(self, is_free: bool, now_ns: int) -> list[Instruction]:
-        """Begin the next step, or end the moves, if that is possible now.
-
-        Args:
-            is_free: whether nothing that excludes a step is in flight, or due before it.
-            now_ns: the current time in nanoseconds.
-        """
+    def advance(self, now_ns: int, is_tick: bool) -> list[Instruction]:
+        """Begin the next step, or end the moves, if that is possible now."""
         if self.phase is BinPhase.MOVING and not isinstance(self._lane.action, Move):
             self._move(BinPhase.WAITING)
             self._adapted = adapted(self._moving, self._lane.installed_ns / 1e6, (now_ns - self._began_ns) / 1e6)
@@ -201,16 +206,16 @@ class BinMoves:
         self._leave_ended()
         if not self._left:
             return self._over(self._why_not)
-        return self._begin(next(iter(self._left)), now_ns) if is_free else []
+        return self._begin(next(iter(self._left)), now_ns) if self._may_begin(now_ns) else []
 
-    def lost(self) -> list[Instruction]:
+    def lost(self, why: str, now_ns: int) -> list[Instruction]:
         """End the moves, since the hosts are lost; the next incarnation starts with the requested tables."""
         if not self.under_way:
             return []
         self._workers.tables.update(self._targets)
         return self._over("")
 
-    def close(self, why: str) -> list[Instruction]:
+    def close(self, why: str, now_ns: int, error: str = "", details: str = "") -> list[Instruction]:
         """End the moves, since the run has ended."""
         return self._over(why) if self.under_way else []
 
@@ -285,13 +290,12 @@ def scope_of(graph: Graph, operator: str) -> frozenset[str]:
 NO_SPLITS: Mapping[str, Sequence[int]] = {}
 
 
-class SplitMoves:
+class SplitMoves(Coordinator):
     """The moves that are requested or under way, if any.
 
     Args:
-        workers: the workers of the run, with the numbers of those that read.
-        lane: the markers in flight.
-        sources: the ends and rates of the sources.
+        workers, lane, sources: the workers, the markers in flight, and the ends and rates of the sources.
+        may_begin: see ``coordinator``.
         splits: source to the numbers of its splits, in the order in which they are dealt to workers.
         had_ended: whether a worker was restored as ended, so that no checkpoint has its positions.
 
@@ -299,11 +303,15 @@ class SplitMoves:
         phase: see the table.
     """
 
+    takes = (SplitsRequested,)
+    actions = (MoveSplits,)
+
     def __init__(
         self,
         workers: Workers,
         lane: MarkerCoordinator,
         sources: Sources,
+        may_begin: MayBegin,
         splits: Mapping[str, Sequence[int]] = NO_SPLITS,
         had_ended: Callable[[WorkerId], bool] = lambda worker: False,
     ) -> None:
@@ -311,6 +319,7 @@ class SplitMoves:
         self._workers = workers
         self._lane = lane
         self._sources = sources
+        self._may_begin = may_begin
         self._splits = splits
         self._had_ended = had_ended
         self._targets: dict[str, int] = {}
@@ -326,10 +335,11 @@ class SplitMoves:
         """Whether moves are requested and not over."""
         return self.phase is not SplitPhase.IDLE
 
-    @property
-    def is_moving(self) -> bool:
-        """Whether splits are being handed over, so that no source worker may end."""
-        return self.phase in (SplitPhase.YIELDING, SplitPhase.ADOPTING)
+    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
+        """See ``request``."""
+        if isinstance(event, SplitsRequested):
+            self.request(event)
+        return []
 
     def request(self, request: SplitsRequested) -> None:
         """Request moves; they begin as soon as nothing else is in flight.
@@ -362,12 +372,8 @@ class SplitMoves:
                     f"splits of {name} cannot be moved: the dataflow has times or a loop; not supported yet"
                 )
 
-    def advance(self, is_free: bool) -> list[Instruction]:
-        """Begin to move the splits of the next source, or end the moves, if that is possible now.
-
-        Args:
-            is_free: whether nothing that excludes a move is in flight, or due before it.
-        """
+    def advance(self, now_ns: int, is_tick: bool) -> list[Instruction]:
+        """Begin to move the splits of the next source, or end the moves, if that is possible now."""
         if self.phase is SplitPhase.ADOPTING and not isinstance(self._lane.action, MoveSplits):
             self._move(SplitPhase.WAITING)
         if self.phase is not SplitPhase.WAITING:
@@ -377,7 +383,7 @@ class SplitMoves:
             is_there = self._workers.reading(source) == count
             why_not = "" if is_there else self._why_kept(source)
             if not (is_there or why_not):
-                if not is_free:
+                if not self._may_begin(now_ns):
                     return []
                 if fcms := self._begin(source, count):
                     return fcms
@@ -385,13 +391,8 @@ class SplitMoves:
             del self._targets[source]
         return self._over(self._why_not)
 
-    def acknowledged(self, worker: WorkerId, done: Done | None) -> list[Instruction]:
-        """Record that a worker has applied the marker, or has ended; pass the splits on when all have given up.
-
-        Args:
-            worker: the worker.
-            done: its acknowledgement; ``None`` if it has ended.
-        """
+    def acknowledged(self, action: Action, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
+        """Record that a worker has applied the marker, or has ended; pass the splits on when all have given up."""
         if self.phase is not SplitPhase.YIELDING:
             return []
         self._positions |= done.positions if done is not None else {}
@@ -408,11 +409,11 @@ class SplitMoves:
             for owner, positions in adopted.items()
         ]
 
-    def lost(self) -> list[Instruction]:
+    def lost(self, why: str, now_ns: int) -> list[Instruction]:
         """End the moves, since the hosts are lost; the next incarnation deals the splits to all workers."""
         return self._over("") if self.under_way else []
 
-    def close(self, why: str) -> list[Instruction]:
+    def close(self, why: str, now_ns: int, error: str = "", details: str = "") -> list[Instruction]:
         """End the moves, since the run has ended."""
         return self._over(why) if self.under_way else []
 
@@ -448,3 +449,4 @@ class SplitMoves:
 
     def _move(self, to: SplitPhase) -> None:
         self.phase = moved(SPLIT_MOVES, self.phase, to, "moves of splits")
+        self._sources.hands_over = self.phase in (SplitPhase.YIELDING, SplitPhase.ADOPTING)

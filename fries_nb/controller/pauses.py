@@ -17,13 +17,16 @@ that receives the change's own FCM, as a head, needs no fix: its tuple is the fi
 
 from __future__ import annotations
 
-from fries_nb.controller.events import OperatorPaused
+from fries_nb.controller.coordinator import Coordinator, Taken
+from fries_nb.controller.events import Instruction, OperatorPaused
 from fries_nb.errors import ProtocolError
-from fries_nb.protocol.messages import Paused, WorkerId
+from fries_nb.protocol.messages import Paused, Resumed, WorkerId
 
 
-class PausedOperators:
+class PausedOperators(Coordinator):
     """The paused workers, each with its last message."""
+
+    takes = (Resumed,)
 
     def __init__(self) -> None:
         self._paused: dict[WorkerId, Paused] = {}
@@ -43,6 +46,10 @@ class PausedOperators:
         self._paused[answer.worker] = answer
         return self._of(answer.worker.operator)
 
+    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
+        """See ``resume``."""
+        return [self.resume(event.worker)] if isinstance(event, Resumed) else []
+
     def resume(self, worker: WorkerId) -> OperatorPaused:
         """Record that a worker has processed its tuple.
 
@@ -54,8 +61,8 @@ class PausedOperators:
         del self._paused[worker]
         return self._of(worker.operator)
 
-    def clear(self) -> list[OperatorPaused]:
-        """Remove all paused workers, since they are lost; returns the event for each operator."""
+    def lost(self, why: str, now_ns: int) -> list[Instruction]:
+        """Remove all paused workers; returns the event for each operator."""
         operators = sorted(self.operators)
         self._paused = {}
         return [OperatorPaused(operator) for operator in operators]

@@ -19,7 +19,7 @@ the operator.
 >>> agreement = Agreement(flow, chaining=True, agreed={})
 >>> workers = [Report(WorkerId("FM", n), 1, 0, writes={"x": kind}) for n, kind in enumerate(("int64", "string"))]
 >>> reports = {report.worker: report for report in workers}
->>> [agreement.hear("out", pa.schema({"x": kind}).serialize().to_pybytes()) for kind in (pa.int64(), pa.string())]
+>>> [agreement.written("out", pa.schema({"x": kind}).serialize().to_pybytes()) for kind in (pa.int64(), pa.string())]
 ['', 'x']
 >>> agreement.settle("out", "x", "", reports, may_tell=True)
 ("FM[0] writes column 'x' as int64 and FM[1] as string; a column keeps its type, so convert it in FM", False)
@@ -63,7 +63,7 @@ class Agreement:
         self._agreed = agreed
         self._known: dict[str, pa.Schema] = {}
 
-    def hear(self, sink: str, columns: bytes) -> str:
+    def written(self, sink: str, columns: bytes) -> str:
         """Merge the columns that a worker of a sink has written.
 
         Args:
@@ -118,9 +118,7 @@ class Agreement:
         told = self._agreed.get(operator)
         return pa.schema([]) if told is None else pa.ipc.read_schema(pa.py_buffer(told))
 
-    def _blamed(
-        self, sink: str, column: str, reports: Mapping[WorkerId, Report]
-    ) -> tuple[str, dict[WorkerId, str]]:
+    def _blamed(self, sink: str, column: str, reports: Mapping[WorkerId, Report]) -> tuple[str, dict[WorkerId, str]]:
         """The operator upstream of the sink whose workers write the column in different types; a worker of each type.
 
         If several differ it is the most distant one; if no report shows a difference, the nearest operator that creates
@@ -274,9 +272,7 @@ def readers(graph: Graph, operator: str) -> Iterator[str]:
             ahead += [edge.to for edge in graph.out_edges(name)]
 
 
-def _clash(
-    taken: pa.Schema, arriving: Iterable[pa.Schema], fixed: bool
-) -> tuple[str, pa.DataType, pa.DataType] | None:
+def _clash(taken: pa.Schema, arriving: Iterable[pa.Schema], fixed: bool) -> tuple[str, pa.DataType, pa.DataType] | None:
     """The first column whose type a sink cannot accept: its name, its type so far, its new type; or ``None``."""
     whole = taken
     for schema in arriving:

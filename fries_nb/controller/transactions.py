@@ -170,7 +170,7 @@ class Transaction:
         self.pending_acks = {first}
         return first, Rehearse(self.request.change, chosen(self.samples), compares=not self.request.force)
 
-    def heard(self, answer: Rehearsed, now_ns: int) -> bool:
+    def has_rehearsed(self, answer: Rehearsed, now_ns: int) -> bool:
         """Record the result of the rehearsal.
 
         Returns:

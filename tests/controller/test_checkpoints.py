@@ -6,6 +6,7 @@ import pytest
 from controller_setting import FM_ALONE, FRAUD, Desk, flow, markers, only, plan, told
 
 from fries_nb.controller.commits import Checkpoints, CommitNumbers, Recovery
+from fries_nb.controller.coordinator import alone
 from fries_nb.controller.events import (
     CheckpointEnded,
     CheckpointKept,
@@ -359,7 +360,7 @@ def test_a_worker_that_had_ended_owes_no_snapshot_unless_it_shares_the_work_of_o
 def attempt() -> Checkpoints:
     """Nothing under way, over a small flow."""
     workers = Workers(flow("a>b b>out"))
-    return Checkpoints(workers, MarkerCoordinator(workers), CommitNumbers(None), Recovery(1), "r")
+    return Checkpoints(workers, MarkerCoordinator(workers), CommitNumbers(None), Recovery(1), "r", alone)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from controller_setting import Desk, only, told
 
+from fries_nb.controller.coordinator import alone
 from fries_nb.controller.events import (
     Answered,
     ChangeTopology,
@@ -382,8 +383,9 @@ def test_steps_out_of_turn_are_errors() -> None:
         membership.join(HostJoined(2, "tcp://late", 1))
     workers = Workers(GRAPH)
     lane = MarkerCoordinator(workers)
-    moves = BinMoves(workers, lane), SplitMoves(workers, lane, Sources(workers))
-    joining = Joining(Topology.dealt(GRAPH, 2), membership, Rewiring(workers), *moves)
+    moves = BinMoves(workers, lane, alone), SplitMoves(workers, lane, Sources(workers), alone)
+    topology, rewiring = Topology.dealt(GRAPH, 2), Rewiring(workers)
+    joining = Joining(topology, workers, membership, rewiring, *moves, lambda now_ns, goes_on: [])
     with pytest.raises(ProtocolError, match="the rescale is idle and cannot be joining; next is requested"):
         joining._move(RescalePhase.JOINING)
     desk = Station()

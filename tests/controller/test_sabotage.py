@@ -76,9 +76,9 @@ def _recover_at_once(life, why, now_ns, recover=Lifecycle.recover):
     return said + life.start_again(now_ns) if life.checkpoints.keeping else said
 
 
-def _listen_to_the_dead(controller, event, now_ns, heard=Controller._heard):
+def _listen_to_the_dead(controller, event, now_ns, received=Controller._received):
     """What an older incarnation says is taken for the present one's."""
-    return heard(controller, replace(event, incarnation=0), now_ns)
+    return received(controller, replace(event, incarnation=0), now_ns)
 
 
 def _start_from_functions_of_old(recovery, reason, hosts, again=Recovery.again):
@@ -97,7 +97,7 @@ def _abort_what_was_decided(changes, why, now_ns, lost=Changes.lost):
     return said
 
 
-def _resolve_nothing(changes, ended, now_ns):
+def _resolve_nothing(changes, now_ns):
     """A change that was decided is carried out, and nobody says so."""
     changes.in_flight = None
     return []
@@ -157,12 +157,12 @@ BROKEN = {
     "changes not in the record": (Checkpoints, "_new", _snapshot_of_no_change, recovers_well),
     "files of the lost kept": (CommitNumbers, "forget", lambda epochs: None, recovers_well),
     "record overtaken": (Lifecycle, "recover", _recover_at_once, recovers_well),
-    "the dead heard": (Controller, "_heard", _listen_to_the_dead, recovers_well),
-    "same incarnation": (Recovery, "lose", lambda recovery: None, recovers_well),
+    "the dead heard": (Controller, "_received", _listen_to_the_dead, recovers_well),
+    "same incarnation": (Recovery, "lose", lambda recovery, tables: None, recovers_well),
     "old checkpoint": (Recovery, "keep", lambda recovery, record: None, recovers_well),
     "decided left out": (Recovery, "again", _start_from_functions_of_old, recovers_well),
     "decided aborted": (Changes, "lost", _abort_what_was_decided, recovers_well),
-    "never resolved": (Changes, "started_again", _resolve_nothing, recovers_well),
+    "never resolved": (Changes, "started", _resolve_nothing, recovers_well),
     "no last record": (Checkpoints, "last", Checkpoints.rest, ends_well_after_losses),
     "old markers kept": (MarkerCoordinator, "clear", lambda lane: None, recovers_well),
     "holding is switching": (Transaction, "acknowledged", _count_every_stage, ends_well),

@@ -10,6 +10,7 @@ import pytest
 from controller_setting import FM_ALONE, flow
 
 from fries_nb.controller.commits import Checkpoints, CommitNumbers, Recovery
+from fries_nb.controller.coordinator import alone
 from fries_nb.controller.events import ChangeRequested
 from fries_nb.controller.lifecycle import Lifecycle
 from fries_nb.controller.markers import MarkerCoordinator
@@ -63,7 +64,7 @@ def machine(what: str) -> _Machine:
     if what == "a change":
         change = Transaction(ChangeRequested("u1", FM_ALONE, {"FM": b"code"}), [], (), now_ns=0)
         return _Machine(change, "state", change.move)
-    attempts = Checkpoints(workers, MarkerCoordinator(workers), CommitNumbers(None), Recovery(1), "r")
+    attempts = Checkpoints(workers, MarkerCoordinator(workers), CommitNumbers(None), Recovery(1), "r", alone)
     return _Machine(attempts, "phase", attempts.move)
 
 

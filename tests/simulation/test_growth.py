@@ -172,9 +172,9 @@ def test_what_cannot_be_is_refused():
         rewiring.request(cluster.hosts.topology.grown("K", 0))
     with pytest.raises(ProtocolError, match=r"K\[0\] adopted epoch 2 of the topology, which was not requested of it"):
         rewiring.adopted(TopologyAdopted(2, WorkerId("K", 0)))
-    assert rewiring.advance(quiet=False, issued=0) == []
-    assert [tell.control for tell in rewiring.advance(quiet=True, issued=0)[1:]] == [AdoptTopology(2)] * 7
-    rewiring.lost()
+    assert rewiring.step(is_free=False, issued=0) == []
+    assert [tell.control for tell in rewiring.step(is_free=True, issued=0)[1:]] == [AdoptTopology(2)] * 7
+    rewiring.lost("", 0)
     assert (rewiring.phase, rewiring.under_way) == (TopologyPhase.IDLE, False)
     cluster.release()
     cluster.until(lambda: bool(cluster.controller._workers.ended))
@@ -262,8 +262,8 @@ def test_a_newcomer_takes_markers_of_before_for_passed():
         inbox.drop(channel)
 
 
-def _grow_at_once(life, now=None):
-    return life.rewiring.advance(True, life.lane.issued)
+def _grow_at_once(life, now_ns, goes_on):
+    return life.rewiring.step(True, life.lane.issued)
 
 
 def _await_no_end(adoption, present, adopted=TopologyAdoption.adopted):
@@ -287,7 +287,7 @@ def _silence_the_ended(outbox, edges, ended=False, rewire=Outbox.rewire):
 
 
 BROKEN = {
-    "something else is under way": (Lifecycle, "rewire", _grow_at_once),
+    "something else is under way": (Lifecycle, "_rewire", _grow_at_once),
     "a channel goes before its end": (TopologyAdoption, "adopted", _await_no_end),
     "channels that are gone are not ended": (Outbox, "rewire", _end_nothing),
     "a worker that has ended does not end its new channels": (Outbox, "rewire", _silence_the_ended),
@@ -295,7 +295,9 @@ BROKEN = {
 
 
 SHOWN = {
-    "something else is under way": 5, "a channel goes before its end": 9, "channels that are gone are not ended": 9,
+    "something else is under way": 5,
+    "a channel goes before its end": 9,
+    "channels that are gone are not ended": 9,
     "a worker that has ended does not end its new channels": 80,
 }
 

@@ -49,10 +49,10 @@ def _forget_what_is_merged(inbox, channel, first, rows, merged=Inbox.merged):
     return batch, [(other, _observe_no_takes(inbox, other, frame)) for other, frame in frames[:1]] + frames[1:]
 
 
-def _ask_one_head(loops, worker, done, acknowledged=LoopAttempts.acknowledged):
+def _ask_one_head(loops, action, worker, done, now_ns, acknowledged=LoopAttempts.acknowledged):
     heads = {loop.name for loop in loops.loops.values() if loop.phase is LoopPhase.ASKING}
     is_inner = done is not None and worker.operator not in heads
-    acknowledged(loops, worker, _unobserved(done) if is_inner else done)
+    return acknowledged(loops, action, worker, _unobserved(done) if is_inner else done, now_ns)
 
 
 def _unobserved(done):
@@ -60,10 +60,11 @@ def _unobserved(done):
     return Done(done.marker, done.worker, done.ended, busy=done.busy)
 
 
-def _let_one_worker_decide(loops, worker, done, acknowledged=LoopAttempts.acknowledged):
-    acknowledged(loops, worker, done)
+def _let_one_worker_decide(loops, action, worker, done, now_ns, acknowledged=LoopAttempts.acknowledged):
+    acknowledged(loops, action, worker, done, now_ns)
     if worker.operator in loops.loops and done is not None and not done.observed:
         loops.loops[worker.operator].observed = -1_000
+    return []
 
 
 def _end_if_one_observed_nothing(loop):

@@ -89,10 +89,10 @@ def _apply_changes_again(instance, part, decided, deferred, restore=assembled.re
     restore(instance, part and msgspec.structs.replace(part, applied=()), decided, deferred)
 
 
-def _count_old_answers(controller, event, now_ns, heard=Controller._heard):
+def _count_old_answers(controller, event, now_ns, received=Controller._received):
     if isinstance(event, Answered):
         event = replace(event, incarnation=0)
-    return heard(controller, event, now_ns)
+    return received(controller, event, now_ns)
 
 
 def _keep_no_record(checkpoints):
@@ -155,7 +155,7 @@ BROKEN = {
     "a decided change is forgotten": (Recovery, "again", _forget_the_decided),
     "a restored state is transformed again": (assembled, "restore", _transform_again),
     "a change is applied again": (assembled, "restore", _apply_changes_again),
-    "an older incarnation's answer counts": (Controller, "_heard", _count_old_answers),
+    "an older incarnation's answer counts": (Controller, "_received", _count_old_answers),
     "files are committed without a record": (Checkpoints, "_keep", _keep_no_record),
     "new tuples meet old state": (Versions, "waits", property(lambda versions: False), "multiversion"),
     "sources are not held": (Worker, "_apply", _release_at_once, "minibatch"),

@@ -170,16 +170,19 @@ def _hear_of_the_adopters(lane, answer, installed=MarkerCoordinator.installed):
         installed(lane, answer)
 
 
-def _pass_on_later(moves, worker, done, acknowledged=SplitMoves.acknowledged):
-    late = acknowledged(moves, worker, done)
+def _pass_on_later(moves, action, worker, done, now_ns, acknowledged=SplitMoves.acknowledged):
+    late = acknowledged(moves, action, worker, done, now_ns)
     if late:
         moves._late = deque([[], [], late])
     return []
 
 
-def _advance_late(moves, is_free, advance=SplitMoves.advance):
+def _advance_late(moves, now_ns, is_tick, advance=SplitMoves.advance):
     late = getattr(moves, "_late", ())
-    return [*(late.popleft() if late else ()), *advance(moves, is_free and not late)]
+    passed = late.popleft() if late else ()
+    moves.__dict__.setdefault("_may_at_all", moves._may_begin)
+    moves._may_begin = (lambda now_ns: False) if late else moves._may_at_all
+    return [*passed, *advance(moves, now_ns, is_tick)]
 
 
 BROKEN = {

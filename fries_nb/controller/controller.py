@@ -2,7 +2,6 @@
 
 >>> from fries_nb.controller.events import Answered, DrainRequested, HostJoined
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator
->>> from fries_nb.protocol.messages import WorkerId
 >>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
 >>> controller = Controller(flow, hosts=1, incarnation=1, commit_interval_ns=None)
 >>> controller.handle(HostJoined(0, "tcp://here:1", incarnation=1), now_ns=0)
@@ -45,6 +44,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fries_nb.controller import events
+from fries_nb.controller.coordinator import Taken
 from fries_nb.controller.failure_rules import CommitDelays, FailureRules
 from fries_nb.controller.intake import Uncommitted
 from fries_nb.controller.lifecycle import Lifecycle
@@ -56,7 +56,7 @@ from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
 from fries_nb.protocol.checkpoints import Restoration
-from fries_nb.protocol.messages import Answer, Chained, Commit, Done, Ended, Report, SetChain
+from fries_nb.protocol.messages import Action, Answer, Chained, Commit, Done, Ended, Report, SetChain, WorkerId
 
 
 class EventQueue:
@@ -218,7 +218,7 @@ class Controller:
             return self._after_the_end(event, now_ns)
         instructions = self._take(event, now_ns)
         if self.state.flows:
-            steps = self._life.advance(now_ns, is_tick=isinstance(event, events.Tick))
+            steps = self._advance(now_ns, is_tick=isinstance(event, events.Tick))
             instructions += [*(self._delays.observe(now_ns) if self.state.flows else ()), *steps]
         # A record comes last: the decisions before it are in the journal by then, and no message waits for the disk.
         return sorted(instructions, key=lambda instruction: isinstance(instruction, events.KeepCheckpoint))
@@ -242,7 +242,52 @@ class Controller:
                 return self._life.end("stopped", "the run was stopped", now_ns)
             case events.Tick():
                 return []  # due steps are taken after every event
-        return self._life.take(event, now_ns)
+        return self._pass_on(event, now_ns)
+
+    # ---- walks along the coordinators
+
+    def _pass_on(self, event: Taken, now_ns: int) -> list[events.Instruction]:
+        """Pass an event, or the answer of a worker, to the coordinators that take it."""
+        takers = [coordinator for coordinator in self.coordinators if isinstance(event, coordinator.takes)]
+        if not takers:
+            raise ProtocolError(f"{event} has no place in this run")
+        return [instruction for coordinator in takers for instruction in coordinator.take(event, now_ns)]
+
+    def _acknowledged(
+        self, action: Action, worker: WorkerId, done: Done | None, now_ns: int
+    ) -> list[events.Instruction]:
+        """Pass the acknowledgement of an action's marker to the coordinators that send such markers."""
+        instructions: list[events.Instruction] = []
+        for coordinator in self.coordinators:
+            if isinstance(action, coordinator.actions):
+                instructions += coordinator.acknowledged(action, worker, done, now_ns)
+        return instructions
+
+    def _advance(self, now_ns: int, is_tick: bool) -> list[events.Instruction]:
+        """Take all steps that are possible now, after an event; end the run if no worker is left."""
+        steps: list[events.Instruction] = []
+        for coordinator in self.coordinators:
+            steps += self._followed(coordinator.advance(now_ns, is_tick), now_ns)
+            if coordinator.holds:
+                break
+        else:
+            return steps if self._workers.live() else [*steps, *self._life.finish(now_ns)]
+        if self._changes.restarting:
+            why = f"change {self._changes.restarting!r} starts the run again"
+            steps += self._life.recover(why, now_ns)
+        return steps
+
+    def _followed(self, steps: Iterable[events.Instruction], now_ns: int) -> list[events.Instruction]:
+        """Steps of one coordinator, each followed by what others do at once because of it."""
+        followed: list[events.Instruction] = []
+        for step in steps:
+            followed.append(step)
+            for other in self.coordinators:
+                if isinstance(step, other.takes):
+                    followed += self._followed(other.take(step, now_ns), now_ns)
+        return followed
+
+    # ---- messages of hosts and workers
 
     def _received(
         self, event: events.HostLost | events.HostLeft | events.Answered, now_ns: int
@@ -270,13 +315,13 @@ class Controller:
                 return self._ended(answer, now_ns)
             case Chained():
                 return []  # it is for whoever requested the chain
-        return self._life.take(answer, now_ns)
+        return self._pass_on(answer, now_ns)
 
     def _done(self, done: Done, now_ns: int) -> list[events.Instruction]:
         action = self._lane.acknowledge(done.marker, done.worker)
         # A sink may close a file before ``Cancel`` arrives; the next commit includes that file.
         self._life.epochs.hand_in(done.worker.operator, done.files)
-        return [] if action is None else self._life.acknowledged(action, done.worker, done, now_ns)
+        return [] if action is None else self._acknowledged(action, done.worker, done, now_ns)
 
     def _ended(self, ended: Ended, now_ns: int) -> list[events.Instruction]:
         self._workers.end(ended.worker)
@@ -285,8 +330,10 @@ class Controller:
         counted = any(isinstance(action, Commit) for action in actions)
         # Before the acknowledgements, of which the last one closes the cut; files from behind it are not in it.
         self._life.epochs.hand_in(ended.worker.operator, ended.files, behind_cut=commits and not counted)
-        acknowledged = (self._life.acknowledged(action, ended.worker, None, now_ns) for action in actions)
+        acknowledged = (self._acknowledged(action, ended.worker, None, now_ns) for action in actions)
         return [instruction for instructions in acknowledged for instruction in instructions]
+
+    # ---- end of the run
 
     def _after_the_end(self, event: events.Event, now_ns: int) -> list[events.Instruction]:
         """Refuse requests and hosts, count final reports, and ignore other messages of dismissed hosts."""
@@ -298,4 +345,5 @@ class Controller:
                 return []
             case events.CheckpointKept():
                 return self._life.checkpoints.kept(event)
-        return self._life.refuse(event, now_ns)
+        takers = [coordinator for coordinator in self.coordinators if isinstance(event, coordinator.takes)]
+        return [answer for coordinator in takers for answer in coordinator.refuse(event, str(self.state), now_ns)]

@@ -1,9 +1,9 @@
-"""What the parts of a controller have in common: each coordinates one thing, and hears of what happens to the run.
+"""What the parts of a controller have in common: each coordinates one thing, and is told what happens to the run.
 
 A controller holds a list of them (see ``lifecycle``) and walks it for whatever concerns several: an event, an
 acknowledged marker, a step, the start of an incarnation, the loss of its hosts, the end of the run. So a new action of
-markers needs its value in ``protocol.frames``, its effect in ``worker.alignment``, its entry in ``states.ACTIONS``, and
-a coordinator that starts it.
+markers needs a value in ``protocol.frames``, its effect in ``worker.alignment``, and a coordinator that sends it, with
+the line of ``markers.ACTIONS`` that says what triggers it.
 
 >>> from fries_nb.controller.events import Tick
 >>> class Counts(Coordinator):

@@ -1,4 +1,4 @@
-"""The lifecycle of a run: start, recovery from lost hosts, end; and the walks along its coordinators.
+"""The lifecycle of a run: start, recovery from lost hosts, end; and the order of its coordinators.
 
 ``Lifecycle`` owns all parts of a run's controller, since start, loss and end concern each of them. Some are records of
 which several coordinators make use: ``membership`` the hosts, ``workers`` the workers, ``epochs`` files of sinks,
@@ -15,13 +15,13 @@ which several coordinators make use: ``membership`` the hosts, ``workers`` the w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from fries_nb.controller.change_steps import Changes
 from fries_nb.controller.commits import MOST_IN_A_ROW, Checkpoints, CommitNumbers, Recovery
-from fries_nb.controller.coordinator import Coordinator, Taken
+from fries_nb.controller.coordinator import Coordinator
 from fries_nb.controller.events import (
     Admit,
     CheckpointKept,
@@ -42,9 +42,8 @@ from fries_nb.controller.moves import NO_SPLITS, BinMoves, SplitMoves
 from fries_nb.controller.pauses import PausedOperators
 from fries_nb.controller.states import RUN_MOVES, CommitPhase, RunState
 from fries_nb.dataflow.graph import Graph
-from fries_nb.errors import ProtocolError
 from fries_nb.protocol.checkpoints import Restoration
-from fries_nb.protocol.messages import Action, Done, Report, WorkerId
+from fries_nb.protocol.messages import Report, WorkerId
 from fries_nb.protocol.topology import Topology
 from fries_nb.transitions import moved
 
@@ -77,27 +76,23 @@ class Lifecycle:
         self.reports: dict[WorkerId, Report] = {}
         self.recovery = Recovery(incarnation, restored, checkpoints, optional)
         self.membership = Membership(hosts, incarnation)
-        self.workers = Workers(graph)
+        workers = self.workers = Workers(graph)
         begun = restored.checkpoint.epoch if restored and restored.checkpoint else 0
         self.epochs = CommitNumbers(commit_interval_ns, max(begun, restored.last_epoch if restored else 0))
         self.guards = Guards(graph, chaining)
-        self.lane = MarkerCoordinator(self.workers)
+        lane = self.lane = MarkerCoordinator(workers)
         self.paused = PausedOperators()
-        self.sources = Sources(self.workers)
-        self.checkpoints = Checkpoints(self.workers, self.lane, self.epochs, self.recovery, run, self.may_commit)
-        self.changes = Changes(
-            self.workers, self.lane, self.checkpoints, self.recovery, self.paused, self.guards, self.reports
-        )
-        self.split_moves = SplitMoves(
-            self.workers, self.lane, self.sources, self.may_move, splits, self.checkpoints.had_ended
-        )
-        self.bin_moves = BinMoves(self.workers, self.lane, self.may_move)
-        self.rewiring = Rewiring(self.workers)
+        self.sources = Sources(workers)
+        self.checkpoints = Checkpoints(workers, lane, self.epochs, self.recovery, run, self.may_commit)
+        self.changes = Changes(workers, lane, self.checkpoints, self.recovery, self.paused, self.guards, self.reports)
+        had_ended = self.checkpoints.had_ended
+        self.split_moves = SplitMoves(workers, lane, self.sources, self.may_move, splits, had_ended)
+        self.bin_moves = BinMoves(workers, lane, self.may_move)
+        self.rewiring = Rewiring(workers)
         topology = Topology.dealt(graph, hosts, chaining)
-        self.joining = Joining(
-            topology, self.workers, self.membership, self.rewiring, self.bin_moves, self.split_moves, self._rewire
-        )
-        self.loops = LoopAttempts(self.workers, self.lane, self._commit_comes_first)
+        moves = self.bin_moves, self.split_moves
+        self.joining = Joining(topology, workers, self.membership, self.rewiring, *moves, self._rewire)
+        self.loops = LoopAttempts(workers, lane, self._commit_comes_first)
         self.coordinators = self._in_order()
         self._lost_because = ""
         if restored is not None:
@@ -135,55 +130,6 @@ class Lifecycle:
 
     def _move(self, to: RunState) -> None:
         self.state = moved(RUN_MOVES, self.state, to, "the run")
-
-    # ---- walks along the coordinators
-
-    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
-        """Pass an event, or the answer of a worker, to the coordinators that take it.
-
-        Raises:
-            ProtocolError: none does.
-        """
-        takers = [coordinator for coordinator in self.coordinators if isinstance(event, coordinator.takes)]
-        if not takers:
-            raise ProtocolError(f"{event} has no place in this run")
-        return [instruction for coordinator in takers for instruction in coordinator.take(event, now_ns)]
-
-    def refuse(self, event: Taken, now_ns: int) -> list[Instruction]:
-        """Answer a request that came after the end of the run."""
-        takers = [coordinator for coordinator in self.coordinators if isinstance(event, coordinator.takes)]
-        return [answer for coordinator in takers for answer in coordinator.refuse(event, str(self.state), now_ns)]
-
-    def acknowledged(self, action: Action, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
-        """Pass the acknowledgement of an action's marker to the coordinators that start such actions."""
-        instructions: list[Instruction] = []
-        for coordinator in self.coordinators:
-            if isinstance(action, coordinator.actions):
-                instructions += coordinator.acknowledged(action, worker, done, now_ns)
-        return instructions
-
-    def advance(self, now_ns: int, is_tick: bool) -> list[Instruction]:
-        """Take all steps that are possible now, after an event; end the run if no worker is left."""
-        steps: list[Instruction] = []
-        for coordinator in self.coordinators:
-            steps += self._followed(coordinator.advance(now_ns, is_tick), now_ns)
-            if coordinator.holds:
-                break
-        else:
-            return steps if self.workers.live() else [*steps, *self.finish(now_ns)]
-        if self.changes.restarting:
-            steps += self.recover(f"change {self.changes.restarting!r} starts the run again", now_ns)
-        return steps
-
-    def _followed(self, steps: Iterable[Instruction], now_ns: int) -> list[Instruction]:
-        """Steps of one coordinator, each followed by what others do at once because of it."""
-        followed: list[Instruction] = []
-        for step in steps:
-            followed.append(step)
-            for other in self.coordinators:
-                if isinstance(step, other.takes):
-                    followed += self._followed(other.take(step, now_ns), now_ns)
-        return followed
 
     # ---- what may begin; asked at each step, since an earlier one of the same turn may have begun something
 

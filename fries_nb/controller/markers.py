@@ -30,28 +30,78 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from fries_nb.controller.coordinator import Coordinator, Taken
-from fries_nb.controller.events import Instruction, Tell
+from fries_nb.controller.events import (
+    BinsRequested,
+    ChangeRequested,
+    CheckpointRequested,
+    HostJoined,
+    Instruction,
+    SplitsRequested,
+    Tell,
+    Tick,
+)
 from fries_nb.controller.membership import Workers
+from fries_nb.controller.states import BinPhase, ChangeState, CommitPhase, LoopPhase, SplitPhase
 from fries_nb.errors import ProtocolError
 from fries_nb.planning.schedulers import Send, Stage, StageAction
 from fries_nb.protocol.messages import (
     Action,
+    ApplyDeferred,
     Attempt,
     BlockEntries,
     Cancel,
     Commit,
     Fcm,
     Hold,
+    InputEnded,
     Installed,
     Marker,
+    Move,
+    MoveSplits,
     Reconfigure,
     Release,
     WorkerId,
 )
+
+
+@dataclass(frozen=True)
+class ActionTraits:
+    """What triggers the markers of an action, and what they mean for others.
+
+    Attributes:
+        events: the events that lead to them; what else must hold is told by the coordinator of the action.
+        state: the state of its coordinator's machine in which they are sent; ``None`` if it has none of its own.
+        is_tentative: whether the action may be cancelled on its way; the others may have switched some workers.
+        delays_by: what a commit waits for meanwhile, for a message.
+        names_awaited: whether the message goes on with the workers that the markers have not passed.
+    """
+
+    events: tuple[type, ...]
+    state: StrEnum | None
+    is_tentative: bool = False
+    delays_by: str = "the marker of a change"
+    names_awaited: bool = True
+
+
+_RESCALE = "the number of hosts is being changed"
+_SEARCH = "the search for the end of a loop"
+ACTIONS: Mapping[type[Action], ActionTraits] = {
+    Reconfigure: ActionTraits((ChangeRequested,), ChangeState.COMMITTING),
+    Hold: ActionTraits((ChangeRequested,), ChangeState.COMMITTING),
+    Release: ActionTraits((ChangeRequested,), ChangeState.COMMITTING),
+    BlockEntries: ActionTraits((ChangeRequested,), ChangeState.PREPARING, is_tentative=True),
+    ApplyDeferred: ActionTraits((HostJoined,), None),  # its changes were decided before the restart
+    Commit: ActionTraits((Tick, CheckpointRequested, ChangeRequested), CommitPhase.MARKING, is_tentative=True),
+    Attempt: ActionTraits((InputEnded, ChangeRequested), LoopPhase.ASKING, is_tentative=True, delays_by=_SEARCH),
+    MoveSplits: ActionTraits((SplitsRequested,), SplitPhase.YIELDING, delays_by=_RESCALE, names_awaited=False),
+    Move: ActionTraits((BinsRequested,), BinPhase.MOVING, delays_by=_RESCALE, names_awaited=False),
+}
+"""Every action of markers; ``Coordinator.actions`` says which part of the controller sends and awaits them."""
 
 
 @dataclass(eq=False)
@@ -236,7 +286,7 @@ class MarkerCoordinator(Coordinator):
         Raises:
             ProtocolError: neither is in flight. Other actions cannot be cancelled: some workers may have switched.
         """
-        if self._journey is None or not (self.commits or self.attempts):
+        if self._journey is None or not ACTIONS[type(self._journey.action)].is_tentative:
             raise ProtocolError(f"only a commit or an attempt can be cancelled on its way; on its way is {self.action}")
         markers, self._journey = self._journey.markers, None
         everyone = self._workers.of(self._workers.graph.by_name)

@@ -56,7 +56,7 @@ from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
 from fries_nb.protocol.checkpoints import Restoration
-from fries_nb.protocol.messages import Action, Answer, Chained, Commit, Done, Ended, Report, SetChain, WorkerId
+from fries_nb.protocol.messages import Action, Answer, Chained, Commit, Done, Ended, Report, WorkerId
 
 
 class EventQueue:
@@ -106,7 +106,7 @@ class Controller:
 
     Attributes:
         metrics: the last report of each worker.
-        coordinators: its coordinators, in the order of their steps; see ``lifecycle``.
+        coordinators: its coordinators, in the order of their steps (see ``lifecycle``); others may be added.
     """
 
     def __init__(
@@ -234,8 +234,6 @@ class Controller:
                 return self._life.kept(event, now_ns)
             case events.DrainRequested():
                 return self._life.drain(event.spared)
-            case events.ChainRequested():
-                return [events.Tell(event.worker, SetChain(event.operators))] if self.state.flows else []
             case events.HostsUnfit():
                 return self._life.end("failed", "the run failed", now_ns, event.reason, event.details)
             case events.StopRequested():

@@ -36,12 +36,11 @@ from enum import StrEnum
 
 from fries_nb.controller.coordinator import Coordinator, Taken
 from fries_nb.controller.events import (
-    BinsRequested,
     ChangeRequested,
     CheckpointRequested,
     HostJoined,
+    HostsRequested,
     Instruction,
-    SplitsRequested,
     Tell,
     Tick,
 )
@@ -98,8 +97,8 @@ ACTIONS: Mapping[type[Action], ActionTraits] = {
     ApplyDeferred: ActionTraits((HostJoined,), None),  # its changes were decided before the restart
     Commit: ActionTraits((Tick, CheckpointRequested, ChangeRequested), CommitPhase.MARKING, is_tentative=True),
     Attempt: ActionTraits((InputEnded, ChangeRequested), LoopPhase.ASKING, is_tentative=True, delays_by=_SEARCH),
-    MoveSplits: ActionTraits((SplitsRequested,), SplitPhase.YIELDING, delays_by=_RESCALE, names_awaited=False),
-    Move: ActionTraits((BinsRequested,), BinPhase.MOVING, delays_by=_RESCALE, names_awaited=False),
+    MoveSplits: ActionTraits((HostsRequested,), SplitPhase.YIELDING, delays_by=_RESCALE, names_awaited=False),
+    Move: ActionTraits((HostsRequested,), BinPhase.MOVING, delays_by=_RESCALE, names_awaited=False),
 }
 """Every action of markers; ``Coordinator.actions`` says which part of the controller sends and awaits them."""
 

@@ -65,7 +65,6 @@ from fries_nb.controller.events import (
     Tell,
     TopologyChanged,
     TopologyRefused,
-    TopologyRequested,
 )
 from fries_nb.controller.states import HOST_MOVES, TOPOLOGY_MOVES, HostState, TopologyPhase
 from fries_nb.dataflow.graph import Graph
@@ -333,7 +332,7 @@ class Rewiring(Coordinator):
         epoch: epoch of the current topology.
     """
 
-    takes = (TopologyAdopted, TopologyRequested)
+    takes = (TopologyAdopted,)
 
     def __init__(self, workers: Workers) -> None:
         self.phase = TopologyPhase.IDLE
@@ -398,11 +397,9 @@ class Rewiring(Coordinator):
         self._pending_acks.discard(answer.worker)
 
     def take(self, event: Taken, now_ns: int) -> list[Instruction]:
-        """See ``adopted`` and ``request``."""
+        """See ``adopted``."""
         if isinstance(event, TopologyAdopted):
             self.adopted(event)
-        elif isinstance(event, TopologyRequested):
-            self.request(event.topology)
         return []
 
     def step(self, is_free: bool, issued: int, decided: Iterable[CommittedChange] = ()) -> list[Instruction]:

@@ -90,7 +90,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
-from fries_nb.controller.coordinator import Coordinator, MayBegin, Taken
+from fries_nb.controller.coordinator import Coordinator, MayBegin
 from fries_nb.controller.events import (
     STEP_MS,
     BinsMoved,
@@ -126,7 +126,6 @@ class BinMoves(Coordinator):
         phase: see the table.
     """
 
-    takes = (BinsRequested,)
     actions = (Move,)
 
     def __init__(self, workers: Workers, lane: MarkerCoordinator, may_begin: MayBegin) -> None:
@@ -162,12 +161,6 @@ class BinMoves(Coordinator):
     def under_way(self) -> bool:
         """Whether moves are requested and not over."""
         return self.phase is not BinPhase.IDLE
-
-    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
-        """See ``request``."""
-        if isinstance(event, BinsRequested):
-            self.request(event)
-        return []
 
     def request(self, request: BinsRequested) -> None:
         """Request moves; the first step begins as soon as nothing else is in flight.
@@ -303,7 +296,6 @@ class SplitMoves(Coordinator):
         phase: see the table.
     """
 
-    takes = (SplitsRequested,)
     actions = (MoveSplits,)
 
     def __init__(
@@ -334,12 +326,6 @@ class SplitMoves(Coordinator):
     def under_way(self) -> bool:
         """Whether moves are requested and not over."""
         return self.phase is not SplitPhase.IDLE
-
-    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
-        """See ``request``."""
-        if isinstance(event, SplitsRequested):
-            self.request(event)
-        return []
 
     def request(self, request: SplitsRequested) -> None:
         """Request moves; they begin as soon as nothing else is in flight.

@@ -17,6 +17,7 @@ from fries_nb.protocol.trace import Record, TraceFlow
 from fries_nb.simulation.cluster import Cluster
 from fries_nb.simulation.faults import Faults
 from fries_nb.simulation.scenarios import Scenario, draw_focused
+from fries_nb.simulation.step_requests import TopologyRequested
 
 
 def draw_reshaped(seed: int) -> Scenario:
@@ -108,7 +109,7 @@ class GrowingCluster(Cluster):
 
     def _ask(self, topology: Topology) -> None:
         self._asked_for = topology
-        self._say(said.TopologyRequested(topology))
+        self._say(TopologyRequested(topology))
 
     def _carry_out(self, instruction: said.Instruction) -> Iterable[said.Event]:
         match instruction:

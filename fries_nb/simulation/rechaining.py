@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fries_nb.controller import events as said
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.topology import may_chain
 from fries_nb.simulation.cluster import Cluster
+from fries_nb.simulation.step_requests import ChainRequested
 from fries_nb.worker.worker import Worker
 
 
@@ -39,7 +39,7 @@ class RechainingCluster(Cluster):
             operators: the chain.
             index: index of its workers.
         """
-        self._say(said.ChainRequested(WorkerId(operators[0], index), operators))
+        self._say(ChainRequested(WorkerId(operators[0], index), operators))
 
     def _want_chain(self) -> None:
         """Request some of the operators of a chain, or those of two workers, which mostly may share one."""

@@ -16,13 +16,13 @@ CommitFiles(epoch=1, files={'out': ('part-0',)})
 DismissHosts(reason='the run has finished')
 RunEnded(state='finished', error='', details='')
 
-Its parts: ``lifecycle`` start, loss of hosts and end; ``states`` the state tables; ``membership`` hosts and workers;
-``known_changes``, ``changes`` and ``transactions`` changes; ``guards`` automatic rollbacks; ``pauses`` paused
-operators; ``failure_rules`` the consequences of failures; ``markers`` markers in flight; ``commit_numbers`` output of
-sinks; ``commit_attempts`` checkpoints; ``commit_delays`` what keeps them from completing; ``loop_attempts`` the ends of
-loops; ``restore_point`` incarnations; ``rewiring`` the topology; ``joining`` the number of hosts; ``bin_moves`` bins
-of keyed operators; ``split_moves`` splits of sources; ``intake`` sources; ``agreement`` and ``schema_checks`` types of
-columns.
+Its parts: ``lifecycle`` start, loss of hosts and end; ``states`` the state tables. Each ``coordinator`` decides about
+one thing: ``markers`` markers in flight; ``pauses`` paused operators; ``intake`` ends and rates of sources;
+``membership`` hosts, workers and the topology; ``joining`` the number of hosts; ``change_steps``, ``known_changes`` and
+``transactions`` changes, and ``guards`` their rollbacks; ``commits`` output of sinks, checkpoints and incarnations;
+``moves`` splits of sources and bins of keyed operators; ``loop_attempts`` ends of loops; ``failure_rules`` failures,
+and ``schema_checks`` types of columns. An event, an answer or an acknowledged marker goes along their list to those
+that take it; then all of them take the steps that are possible, in the order of the list.
 
 The order of events and instructions: a controller gets one event at a time, and is never re-entered.
 

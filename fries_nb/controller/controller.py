@@ -265,7 +265,8 @@ class Controller:
         """Take all steps that are possible now, after an event; end the run if no worker is left."""
         steps: list[events.Instruction] = []
         for coordinator in self.coordinators:
-            steps += self._followed(coordinator.advance(now_ns, is_tick), now_ns)
+            if taken := coordinator.advance(now_ns, is_tick):
+                steps += self._followed(taken, now_ns)
             if coordinator.holds:
                 break
         else:

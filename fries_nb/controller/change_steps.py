@@ -7,7 +7,7 @@
     all prepared, columns incompatible           abort
     all prepared, no marker in flight            journal the decision, send the FCMs of the first stage
     all prepared, a commit marker in flight      journal the decision, cancel the commit, send the FCMs
-    all prepared, a loop is touched              drain it (see ``loop_drain``), then the same; or abort, if it is late
+    all prepared, a loop is touched              drain it (see ``LoopDrain``), then the same; or abort, if it is late
     a stage is complete, its marker has retired  send the FCMs of the next stage
     all prepared for a restart                   take a checkpoint; if kept: journal, restart; otherwise: abort
 
@@ -23,7 +23,7 @@ workers only, regardless of its scheduler's plan. If the blocked change includes
 it.
 
 If hosts are lost, an undecided change is aborted; a decided one is applied when the workers are restored, or later
-(see ``deferred_changes``), before any other.
+(see ``DeferredChanges``), before any other.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Changes(KnownChanges):
         reason = f"change {request.change!r} came after it"
         met = self._guards.meeting(passed)
         change.replaces = tuple(watch for watch in met if watch.guard.plan.targets <= request.plan.targets)
-        ended = [one for watch in met for one in self.let_go(watch.change, reason)]
+        ended = [instruction for watch in met for instruction in self.let_go(watch.change, reason)]
         if change.guard is not None:
             self._guards.begin(request.change, change.guard, request.transforms)
         elif request.guard is not None:
@@ -88,7 +88,8 @@ class Changes(KnownChanges):
     @property
     def is_settled(self) -> bool:
         """Whether no change is decided and not complete, or under guard, or drains a loop; some may be prepared."""
-        committing = [one for one in (self.in_flight, self.fix) if one and one.state is ChangeState.COMMITTING]
+        begun = [change for change in (self.in_flight, self.fix) if change is not None]
+        committing = any(change.state is ChangeState.COMMITTING for change in begun)
         return not committing and not self._guards.all() and not self.is_draining and not self.restarting
 
     def advance(self, now_ns: int, is_tick: bool) -> list[Instruction]:
@@ -233,36 +234,36 @@ class Changes(KnownChanges):
             for worker in change.targets
         ]
 
-    def _undone_already(self, change: Transaction) -> str:
-        """The reason if the change that this one rolls back was already rolled back by its guard; otherwise empty."""
+    def _undone_already(self, change: Transaction) -> str | None:
+        """The reason if the change that this one rolls back was already rolled back by its guard."""
         undone = change.request.undoes
         back = self.known.get(rollback_of(undone))
         if back is None:
-            return ""
+            return None
         how = "is being rolled back by its guard" if back.open else "was rolled back by its guard already"
         return f"change {undone!r} {how}; nothing changed"
 
-    def _unfit_for_loops(self, change: Transaction) -> str:
-        """Why a change that touches loops cannot be carried out as requested, as a message; empty if it can."""
+    def _unfit_for_loops(self, change: Transaction) -> str | None:
+        """Why a change that touches loops cannot be carried out as requested, as a message."""
         request = change.request
         loops = names(request.plan.covering.loops)
         if not request.plan.covering.loops or change is self.fix:
-            return ""
+            return None
         if request.plan.scheduler != "fries":
             return f"the change touches loop {loops}, which fries drains; {request.plan.scheduler} does not"
         if request.guard is not None:
             return f"the change touches loop {loops}, and is under guard; expected a change without guard there"
-        return ""
+        return None
 
-    def _no_live_target(self, change: Transaction) -> str:
-        """Why no target worker can still switch, as a message; empty if one can."""
+    def _no_live_target(self, change: Transaction) -> str | None:
+        """Why no target worker can still switch, as a message; ``None`` if one can."""
         targets = change.request.plan.targets
         if self._workers.live(targets):
-            return ""
+            return None
         return f"all workers of {names(targets)} have ended; there is nothing left to change"
 
-    def _unfit(self, change: Transaction) -> str:
-        """Why the prepared change cannot be decided, as a message; empty if it can."""
+    def _unfit(self, change: Transaction) -> str | None:
+        """Why the prepared change cannot be decided, as a message; ``None`` if it can."""
         plan = change.request.plan
         sends = change.stages[0].sends
         if not plan.covering.loops and not self._lane.reaches_someone(sends):  # those are switched one by one
@@ -303,7 +304,7 @@ class Changes(KnownChanges):
                 change.acknowledged(worker, None, now_ns)
         action = action_of(stage, change.request.change, change.request.plan.targets, change.before)
         if change is self.fix:
-            tells = self._lane.start_bypass(change.alone(), action)
+            fcms = self._lane.start_bypass(change.alone(), action)
         else:
-            tells = self._lane.start(stage.sends, action)
-        return [*tells, *self._end_if_over(change, now_ns)]
+            fcms = self._lane.start(stage.sends, action)
+        return [*fcms, *self._end_if_over(change, now_ns)]

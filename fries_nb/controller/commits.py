@@ -107,7 +107,7 @@ class Recovery:
         decided: the decided changes in order, including those of earlier runs in the same checkpoint directory; without
             functions that no worker will load again, and without changes that are forgotten.
         decisions: number of the last decision.
-        columns: operator to the column types imposed on it, as a serialized Arrow schema; see ``agreement``.
+        columns: operator to the column types imposed on it, as a serialized Arrow schema; see ``schema_checks``.
         tables: keyed operator to its packed routing table in the next incarnation, if its bins are not dealt evenly.
         recovers, optional: see the arguments.
     """
@@ -287,7 +287,7 @@ class CommitAttempt:
         files: sink to the files that it commits.
         logged: the heads of loops that have logged frames of feedback channels.
         last: whether it is the final record, after the end of all workers.
-        failure: why it must be aborted; empty otherwise.
+        failure: why it must be aborted; ``None`` otherwise.
     """
 
     epoch: int
@@ -304,7 +304,7 @@ class CommitAttempt:
     files: dict[str, tuple[str, ...]] = field(default_factory=dict)
     logged: set[str] = field(default_factory=set)
     last: bool = False
-    failure: str = ""
+    failure: str | None = None
 
 
 class Checkpoints(Coordinator):
@@ -321,8 +321,8 @@ class Checkpoints(Coordinator):
         phase: see the table.
         intake: the numbers of source tuples read and committed.
         over: whether writing the final record has ended, with success or without (``why_not``).
-        why_not: why the last attempt was aborted; empty if it was not.
-        failure: why a checkpoint on which output depends has failed, until something is committed; empty otherwise.
+        why_not: why the last attempt was aborted; ``None`` if it was not.
+        failure: why a checkpoint on which output depends has failed, until something is committed; ``None`` otherwise.
     """
 
     takes = (Saved, CheckpointRequested)
@@ -340,7 +340,8 @@ class Checkpoints(Coordinator):
         self.phase = CommitPhase.IDLE
         self.intake = Intake(workers, restored=recovery.checkpoint is not None)
         self.over = False
-        self.why_not = self.failure = ""
+        self.why_not: str | None = None
+        self.failure: str | None = None
         self._workers = workers
         self._lane = lane
         self._epochs = epochs
@@ -550,7 +551,7 @@ class Checkpoints(Coordinator):
             return self._abort(f"the record could not be written: {event.reason}")
         self.move(CommitPhase.IDLE)
         if not self._attempt.last:  # after the final record the reason of an earlier abort is still reported
-            self.why_not = ""
+            self.why_not = None
         self._recovery.keep(self._record)
         return [*self._commit(), CheckpointEnded(self._attempt.epoch, self._attempt.requests)]
 
@@ -615,7 +616,7 @@ class Checkpoints(Coordinator):
 
     def _commit(self) -> list[Instruction]:
         self.intake.commit()
-        self.failure = ""
+        self.failure = None
         return [CommitFiles(self._attempt.epoch, self._attempt.files)] if self._attempt.files else []
 
     def _abort(self, reason: str) -> list[Instruction]:

@@ -16,13 +16,13 @@ CommitFiles(epoch=1, files={'out': ('part-0',)})
 DismissHosts(reason='the run has finished')
 RunEnded(state='finished', error='', details='')
 
-Its parts: ``lifecycle`` start, loss of hosts and end; ``states`` the state tables; ``membership`` hosts and workers;
-``known_changes``, ``changes`` and ``transactions`` changes; ``guards`` automatic rollbacks; ``pauses`` paused
-operators; ``failure_rules`` the consequences of failures; ``markers`` markers in flight; ``commit_numbers`` output of
-sinks; ``commit_attempts`` checkpoints; ``commit_delays`` what keeps them from completing; ``loop_attempts`` the ends of
-loops; ``restore_point`` incarnations; ``rewiring`` the topology; ``joining`` the number of hosts; ``bin_moves`` bins
-of keyed operators; ``split_moves`` splits of sources; ``intake`` sources; ``agreement`` and ``schema_checks`` types of
-columns.
+Its parts: ``lifecycle`` start, loss of hosts and end; ``states`` the state tables. Each ``coordinator`` decides about
+one thing: ``markers`` markers in flight; ``pauses`` paused operators; ``intake`` ends and rates of sources;
+``membership`` hosts, workers and the topology; ``joining`` the number of hosts; ``change_steps``, ``known_changes`` and
+``transactions`` changes, and ``guards`` their rollbacks; ``commits`` output of sinks, checkpoints and incarnations;
+``moves`` splits of sources and bins of keyed operators; ``loop_attempts`` ends of loops; ``failure_rules`` failures,
+and ``schema_checks`` types of columns. An event, an answer or an acknowledged marker goes along their list to those
+that take it; then all of them take the steps that are possible, in the order of the list.
 
 The order of events and instructions: a controller gets one event at a time, and is never re-entered.
 
@@ -56,7 +56,7 @@ from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
 from fries_nb.protocol.checkpoints import Restoration
-from fries_nb.protocol.messages import Action, Answer, Chained, Commit, Done, Ended, Report, SetChain, WorkerId
+from fries_nb.protocol.messages import Action, Answer, Chained, Commit, Done, Ended, Report, WorkerId
 
 
 class EventQueue:
@@ -106,7 +106,7 @@ class Controller:
 
     Attributes:
         metrics: the last report of each worker.
-        coordinators: its coordinators, in the order of their steps; see ``lifecycle``.
+        coordinators: its coordinators, in the order of their steps (see ``lifecycle``); others may be added.
     """
 
     def __init__(
@@ -234,8 +234,6 @@ class Controller:
                 return self._life.kept(event, now_ns)
             case events.DrainRequested():
                 return self._life.drain(event.spared)
-            case events.ChainRequested():
-                return [events.Tell(event.worker, SetChain(event.operators))] if self.state.flows else []
             case events.HostsUnfit():
                 return self._life.end("failed", "the run failed", now_ns, event.reason, event.details)
             case events.StopRequested():
@@ -267,7 +265,8 @@ class Controller:
         """Take all steps that are possible now, after an event; end the run if no worker is left."""
         steps: list[events.Instruction] = []
         for coordinator in self.coordinators:
-            steps += self._followed(coordinator.advance(now_ns, is_tick), now_ns)
+            if taken := coordinator.advance(now_ns, is_tick):
+                steps += self._followed(taken, now_ns)
             if coordinator.holds:
                 break
         else:

@@ -1,4 +1,4 @@
-"""What the parts of a controller have in common: each coordinates one thing, and is told what happens to the run.
+"""What the parts of a controller have in common: each coordinates one thing, and follows what happens to the run.
 
 A controller holds a list of them (see ``lifecycle``) and walks it for whatever concerns several: an event, an
 acknowledged marker, a step, the start of an incarnation, the loss of its hosts, the end of the run. So a new action of

@@ -1,22 +1,19 @@
 """The events and instructions of the controller, as frozen values.
 
 Events of a host or a worker may carry the ``incarnation`` of their sender; those of an older one are ignored, and 0
-means the current one. Those of changes of the topology, and of rescales, are in ``topology_events``; all names can be
-imported from here.
+means the current one.
 
 The caller carries out the instructions of one event in order: a ``Journal`` entry is on disk before anything after it
 is sent, and messages to one worker arrive in the given order. Results of instructions (``Journaled``,
-``CheckpointKept``) are separate events, after all of them; see ``event_queue``.
+``CheckpointKept``) are separate events, after all of them; see ``controller.EventQueue``.
 
-The events and instructions of changes of the topology, and of hosts that join or leave while the run goes on.
+Hosts that join or leave while the run goes on: on ``HostsRequested`` follow, by way of ``joining``,
 
-    event               instructions
-    TopologyRequested   ChangeTopology; TopologyChanged, or TopologyRefused
-    BinsRequested       markers, some bins each; BinsMoved
-    SplitsRequested     a marker and AdoptSplits for each source; SplitsMoved
-    HostsRequested      StartHosts, then the same; ReleaseHosts of hosts that leave, or did not join; RescaleEnded
-
-All names can be imported from ``events``.
+    new hosts                 StartHosts
+    changes of the topology   ChangeTopology; TopologyChanged, or TopologyRefused
+    moves of splits           a marker and AdoptSplits for each source; SplitsMoved
+    moves of bins             markers, some bins each; BinsMoved
+    the end                   ReleaseHosts of hosts that leave, or did not join; RescaleEnded
 """
 
 from __future__ import annotations
@@ -36,14 +33,12 @@ STEP_MS = 25
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyRequested:
-    """Change to this topology, of the next epoch, as soon as no change, commit or marker is under way."""
-
-    topology: Topology
+class StepRequest:
+    """A step of a rescale that one coordinator requests of another; an event only where one was added that takes it."""
 
 
 @dataclass(frozen=True, slots=True)
-class BinsRequested:
+class BinsRequested(StepRequest):
     """Move the bins of keyed operators until they are routed by these tables; ``BinsMoved`` is the answer.
 
     Attributes:
@@ -69,7 +64,7 @@ class BinsMoved:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitsRequested:
+class SplitsRequested(StepRequest):
     """Deal the splits of sources to their first workers; ``SplitsMoved`` is the answer.
 
     Attributes:
@@ -119,7 +114,7 @@ class StartHosts:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseHosts:
-    """Let these hosts end, for a ``reason``; nothing that they say is heard any more."""
+    """Let these hosts end, for a ``reason``; their messages are ignored from now on."""
 
     hosts: tuple[int, ...]
     reason: str
@@ -175,12 +170,6 @@ class TopologyRefused:
     epoch: int
     reason: str
 
-
-__all__ = [
-    "BinsMoved", "BinsRequested", "ChangeTopology", "HostsRequested", "ReleaseHosts", "RescaleCancelled",
-    "RescaleEnded", "SplitsMoved", "SplitsRequested", "StartHosts", "TopologyChanged", "TopologyRefused",
-    "TopologyRequested",
-]  # fmt: skip
 
 # ---- events
 
@@ -335,18 +324,10 @@ class Tick:
     """Time has passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChainRequested:
-    """Run these operators as one chain from this worker on; ``messages.Chained`` is the host's answer."""
-
-    worker: WorkerId
-    operators: tuple[str, ...]
-
-
 Event = (
-    HostJoined | HostLost | HostsUnfit | HostLeft | Answered | ChangeRequested | ChangeCancelled | TopologyRequested
-    | BinsRequested | SplitsRequested | HostsRequested | RescaleCancelled | ChainRequested | Journaled
-    | CheckpointRequested | CheckpointKept | RateRequested | DrainRequested | ColumnRefused | StopRequested | Tick
+    HostJoined | HostLost | HostsUnfit | HostLeft | Answered | ChangeRequested | ChangeCancelled | HostsRequested
+    | RescaleCancelled | Journaled | CheckpointRequested | CheckpointKept | RateRequested | DrainRequested
+    | ColumnRefused | StopRequested | Tick | StepRequest
 )  # fmt: skip
 
 # ---- instructions

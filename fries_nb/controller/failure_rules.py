@@ -10,7 +10,7 @@
 What keeps a run from committing: reported at the first failure, and when nothing was committed for too long.
 
 A run whose checkpoints fail, or never complete, reads and processes tuples, and none of them reaches its output. The
-reason is found in the phase of the attempt (see ``commit_attempts``):
+reason is found in the phase of the attempt (see ``commits``):
 
     failed     why the last attempt was aborted; reported at once, until an attempt succeeds
     MARKING    the first workers that the marker has not passed, and what waits in front of them

@@ -1,7 +1,8 @@
 """The registry of a run's changes: requests, answers of workers, losses of hosts, and outcomes.
 
-``changes`` takes the steps in between. A guard that fires (see ``guards``) adds the rollback of its change here. It is
-decided at once, before all queued changes, and without a preparation, since workers keep their earlier configuration.
+``change_steps`` takes the steps in between. A guard that fires (see ``guards``) adds the rollback of its change here.
+It is decided at once, before all queued changes, and without a preparation, since workers keep their earlier
+configuration.
 
 The decided changes that a restart defers, since rows of before them are still inside a loop.
 
@@ -13,7 +14,7 @@ met the old functions in earlier rounds. So if a change that is not in the check
     all deferred ones share one drain        of the components of a plan for all of their targets that hold such loops;
                                              operators of other components start with the changes
     these components start old, and closed   no row enters, so that what the changes have mended does not fail again
-    they are drained, switched, and opened   before any other change or checkpoint; see ``loop_drain``
+    they are drained, switched, and opened   before any other change or checkpoint; see ``LoopDrain``
     a crash in between                       begins again from the checkpoint, perhaps a later one
 
 A fix that went aside is not deferred, since rows stand before it, nor is the rollback of a guard; unless an earlier
@@ -94,7 +95,7 @@ def with_deferred(graph: Graph, restoration: Restoration) -> Restoration:
     checkpoint = restoration.checkpoint
     if checkpoint is None or not checkpoint.logged:
         return replace(restoration, deferred=(), closed=())
-    since = [one for one in restoration.decided if one.change not in checkpoint.decided]
+    since = [change for change in restoration.decided if change.change not in checkpoint.decided]
     targets = _targets(restoration.decided)
     deferred = _deferred(since, targets, frozenset(checkpoint.logged))
     parts = _drained(graph, (name for change in deferred for name in targets[change]), checkpoint.logged)
@@ -391,7 +392,7 @@ class KnownChanges(Coordinator):
         for change in (self.fix, self.in_flight):
             if change is None or change.state is not ChangeState.COMMITTING or (worker and change.has_switched(worker)):
                 continue
-            if any(operator in one.covered and self.has_met(one.change, worker) for one in change.replaces):
+            if any(operator in watch.covered and self.has_met(watch.change, worker) for watch in change.replaces):
                 return change
         return None
 

@@ -100,7 +100,7 @@ from fries_nb.transitions import moved
 
 @dataclass
 class Loop:
-    """A loop; or all that a change with loops has to find empty (see ``loop_drain``).
+    """A loop; or all that a change with loops has to find empty (see ``LoopDrain``).
 
     Attributes:
         name: the operator at its head; or the id of the change.

@@ -36,12 +36,11 @@ from enum import StrEnum
 
 from fries_nb.controller.coordinator import Coordinator, Taken
 from fries_nb.controller.events import (
-    BinsRequested,
     ChangeRequested,
     CheckpointRequested,
     HostJoined,
+    HostsRequested,
     Instruction,
-    SplitsRequested,
     Tell,
     Tick,
 )
@@ -74,7 +73,7 @@ class ActionTraits:
     """What triggers the markers of an action, and what they mean for others.
 
     Attributes:
-        events: the events that lead to them; what else must hold is told by the coordinator of the action.
+        events: the events that lead to them; what else must hold is up to its coordinator.
         state: the state of its coordinator's machine in which they are sent; ``None`` if it has none of its own.
         is_tentative: whether the action may be cancelled on its way; the others may have switched some workers.
         delays_by: what a commit waits for meanwhile, for a message.
@@ -98,8 +97,8 @@ ACTIONS: Mapping[type[Action], ActionTraits] = {
     ApplyDeferred: ActionTraits((HostJoined,), None),  # its changes were decided before the restart
     Commit: ActionTraits((Tick, CheckpointRequested, ChangeRequested), CommitPhase.MARKING, is_tentative=True),
     Attempt: ActionTraits((InputEnded, ChangeRequested), LoopPhase.ASKING, is_tentative=True, delays_by=_SEARCH),
-    MoveSplits: ActionTraits((SplitsRequested,), SplitPhase.YIELDING, delays_by=_RESCALE, names_awaited=False),
-    Move: ActionTraits((BinsRequested,), BinPhase.MOVING, delays_by=_RESCALE, names_awaited=False),
+    MoveSplits: ActionTraits((HostsRequested,), SplitPhase.YIELDING, delays_by=_RESCALE, names_awaited=False),
+    Move: ActionTraits((HostsRequested,), BinPhase.MOVING, delays_by=_RESCALE, names_awaited=False),
 }
 """Every action of markers; ``Coordinator.actions`` says which part of the controller sends and awaits them."""
 
@@ -200,12 +199,12 @@ class MarkerCoordinator(Coordinator):
         """
         if self.busy:
             raise ProtocolError(f"{self.action} is on its way; the next marker has to wait until it has retired")
-        self._journey, tells = self._set_out(sends, action)
+        self._journey, fcms = self._set_out(sends, action)
         self._journey.installing.update(installing)
         self.installed_ns = 0
         self.committed_last = isinstance(action, Commit)
         self._retire()
-        return tells
+        return fcms
 
     def start_bypass(self, operator: str, action: Action) -> list[Tell]:
         """Start an action at the workers of one operator only, beside the one in flight; returns the FCMs.
@@ -215,9 +214,9 @@ class MarkerCoordinator(Coordinator):
         """
         if self._bypass is not None:
             raise ProtocolError(f"{self._bypass.action} bypasses already; one at a time")
-        self._bypass, tells = self._set_out((Send(operator, frozenset((operator,))),), action)
+        self._bypass, fcms = self._set_out((Send(operator, frozenset((operator,))),), action)
         self._retire()
-        return tells
+        return fcms
 
     def acknowledge(self, marker: int, worker: WorkerId) -> Action | None:
         """Record a worker's ``Done``.
@@ -306,10 +305,10 @@ class MarkerCoordinator(Coordinator):
                 self.issued += 1
                 by_scope[send.scope] = Marker(self.issued, send.scope, action)
         pending_acks = set(self._workers.live(name for scope in by_scope for name in scope))
-        tells = [
+        fcms = [
             Tell(worker, Fcm(by_scope[send.scope])) for send in sends for worker in self._workers.of({send.operator})
         ]
-        return _Journey(action, {marker.id: marker for marker in by_scope.values()}, pending_acks, set()), tells
+        return _Journey(action, {marker.id: marker for marker in by_scope.values()}, pending_acks, set()), fcms
 
     def _retire(self) -> None:
         if self._journey is not None and not self._journey.pending_acks and not self._journey.installing:

@@ -31,7 +31,7 @@ Changes of the topology: every worker adopts the channels of the next epoch whil
 Changes of operators, commits and changes of the topology exclude each other: a marker that arrives on channels of both
 epochs would never be aligned at some workers. Added workers are made by their hosts first, and start when all others
 have adopted the topology; those of hosts that join are awaited, since their functions may take long to open, or fail.
-Removed workers are ended by their senders, those of sources are told to drain; they are forgotten once they have
+Removed workers are ended by their senders, those of sources are drained; they are forgotten once they have
 ended. A loss of hosts aborts the change; the next incarnation starts with the first topology. Only the loss of awaited
 workers does not: they are removed by the next epoch, as *lost* ones, whose channels are ended by the hosts of their
 receivers.
@@ -65,7 +65,6 @@ from fries_nb.controller.events import (
     Tell,
     TopologyChanged,
     TopologyRefused,
-    TopologyRequested,
 )
 from fries_nb.controller.states import HOST_MOVES, TOPOLOGY_MOVES, HostState, TopologyPhase
 from fries_nb.dataflow.graph import Graph
@@ -150,21 +149,21 @@ class Membership:
         """Whether this host was dismissed; its messages are ignored."""
         return host not in self._states and 0 <= host < self._next
 
-    def stranger(self, hello: HostJoined) -> str:
-        """Why this host does not belong to the current incarnation; empty if it does."""
+    def stranger(self, hello: HostJoined) -> str | None:
+        """Why this host does not belong to the current incarnation; ``None`` if it does."""
         if hello.host not in self._states:
             return self._unknown(hello.host)
         if hello.incarnation < self.incarnation:
             return f"incarnation {hello.incarnation} is over; this run is at incarnation {self.incarnation}"
-        return ""
+        return None
 
-    def restarted(self, hello: HostJoined) -> str:
-        """Why this host must have been restarted by Spark, as a message; empty if it was not."""
+    def restarted(self, hello: HostJoined) -> str | None:
+        """Why this host must have been restarted by Spark, as a message; ``None`` if it was not."""
         if self._states[hello.host] is HostState.JOINED:
             return f"Spark started it again at {hello.address}, without its state"
         if hello.incarnation > self.incarnation:
             return f"Spark started it again as incarnation {hello.incarnation}, without its state"
-        return ""
+        return None
 
     def join(self, hello: HostJoined) -> None:
         """Admit a host.
@@ -333,7 +332,7 @@ class Rewiring(Coordinator):
         epoch: epoch of the current topology.
     """
 
-    takes = (TopologyAdopted, TopologyRequested)
+    takes = (TopologyAdopted,)
 
     def __init__(self, workers: Workers) -> None:
         self.phase = TopologyPhase.IDLE
@@ -398,11 +397,9 @@ class Rewiring(Coordinator):
         self._pending_acks.discard(answer.worker)
 
     def take(self, event: Taken, now_ns: int) -> list[Instruction]:
-        """See ``adopted`` and ``request``."""
+        """See ``adopted``."""
         if isinstance(event, TopologyAdopted):
             self.adopted(event)
-        elif isinstance(event, TopologyRequested):
-            self.request(event.topology)
         return []
 
     def step(self, is_free: bool, issued: int, decided: Iterable[CommittedChange] = ()) -> list[Instruction]:

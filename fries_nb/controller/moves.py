@@ -58,12 +58,12 @@ The splits of a source are always dealt to some number of its first workers in t
 as when the run began. A move goes from one such number to another, with one marker:
 
     1   FCMs go to all workers of the source; each one gives up splits between two batches, marks its output behind the
-        rows that it has read, and tells the positions (``Done``)
+        rows that it has read, and reports the positions (``Done``)
     2   the worker that is to read them opens them there (``AdoptSplits``), and says so (``Installed``)
 
 The marker stays in flight until 2 is over, so no checkpoint begins in between: the splits would be in no snapshot.
 Neither does a worker end: the lane is the source's. The receivers align the marker, so they process what the old worker
-read before what the new one reads, and the order of a split's rows holds (see ``bin_moves`` for its scope).
+read before what the new one reads, and the order of a split's rows holds (see above for its scope).
 
 If hosts are lost, the next incarnation deals the splits to all workers, from the positions of the checkpoint. A source
 that is about to end keeps its splits.
@@ -90,7 +90,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
-from fries_nb.controller.coordinator import Coordinator, MayBegin, Taken
+from fries_nb.controller.coordinator import Coordinator, MayBegin
 from fries_nb.controller.events import (
     STEP_MS,
     BinsMoved,
@@ -126,7 +126,6 @@ class BinMoves(Coordinator):
         phase: see the table.
     """
 
-    takes = (BinsRequested,)
     actions = (Move,)
 
     def __init__(self, workers: Workers, lane: MarkerCoordinator, may_begin: MayBegin) -> None:
@@ -163,12 +162,6 @@ class BinMoves(Coordinator):
         """Whether moves are requested and not over."""
         return self.phase is not BinPhase.IDLE
 
-    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
-        """See ``request``."""
-        if isinstance(event, BinsRequested):
-            self.request(event)
-        return []
-
     def request(self, request: BinsRequested) -> None:
         """Request moves; the first step begins as soon as nothing else is in flight.
 
@@ -190,7 +183,7 @@ class BinMoves(Coordinator):
         graph, routed = self._workers.graph, self._workers.routed
         if operator not in routed or not senders_of(graph, operator):
             raise DataflowError(f"{operator} gets no rows by key, so it has no bins; expected a keyed operator")
-        if any(one.within.level for one in graph.operators):
+        if any(each.within.level for each in graph.operators):
             raise DataflowError(f"bins of {operator} cannot be moved: the dataflow has a loop; not supported yet")
         if table.width > routed[operator]:
             owner, last = WorkerId(operator, table.width - 1), routed[operator] - 1
@@ -303,7 +296,6 @@ class SplitMoves(Coordinator):
         phase: see the table.
     """
 
-    takes = (SplitsRequested,)
     actions = (MoveSplits,)
 
     def __init__(
@@ -334,12 +326,6 @@ class SplitMoves(Coordinator):
     def under_way(self) -> bool:
         """Whether moves are requested and not over."""
         return self.phase is not SplitPhase.IDLE
-
-    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
-        """See ``request``."""
-        if isinstance(event, SplitsRequested):
-            self.request(event)
-        return []
 
     def request(self, request: SplitsRequested) -> None:
         """Request moves; they begin as soon as nothing else is in flight.
@@ -381,13 +367,13 @@ class SplitMoves(Coordinator):
         while self._targets:
             source, count = next(iter(self._targets.items()))
             is_there = self._workers.reading(source) == count
-            why_not = "" if is_there else self._why_kept(source)
+            why_not = None if is_there else self._why_kept(source)
             if not (is_there or why_not):
                 if not self._may_begin(now_ns):
                     return []
                 if fcms := self._begin(source, count):
                     return fcms
-            self._why_not = self._why_not or why_not
+            self._why_not = self._why_not or why_not or ""
             del self._targets[source]
         return self._over(self._why_not)
 
@@ -417,12 +403,12 @@ class SplitMoves(Coordinator):
         """End the moves, since the run has ended."""
         return self._over(why) if self.under_way else []
 
-    def _why_kept(self, source: str) -> str:
-        """Why the splits of a source stay where they are; empty if they do not."""
+    def _why_kept(self, source: str) -> str | None:
+        """Why the splits of a source stay where they are; ``None`` if they do not."""
         workers = self._workers.of({source})
-        gone = [one for one in workers if one in self._workers.ended or self._had_ended(one)]
+        gone = [worker for worker in workers if worker in self._workers.ended or self._had_ended(worker)]
         if not gone and not self._sources.is_over(source):
-            return ""
+            return None
         return f"{gone[0] if gone else source} has ended, so {source} keeps its splits"
 
     def _begin(self, source: str, count: int) -> list[Instruction]:

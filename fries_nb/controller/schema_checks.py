@@ -20,8 +20,8 @@ the operator.
 >>> workers = [Report(WorkerId("FM", n), 1, 0, writes={"x": kind}) for n, kind in enumerate(("int64", "string"))]
 >>> reports = {report.worker: report for report in workers}
 >>> [agreement.written("out", pa.schema({"x": kind}).serialize().to_pybytes()) for kind in (pa.int64(), pa.string())]
-['', 'x']
->>> agreement.settle("out", "x", "", reports, may_tell=True)
+[None, 'x']
+>>> agreement.settle("out", "x", "", reports, may_impose=True)
 ("FM[0] writes column 'x' as int64 and FM[1] as string; a column keeps its type, so convert it in FM", False)
 """
 
@@ -63,7 +63,7 @@ class Agreement:
         self._agreed = agreed
         self._known: dict[str, pa.Schema] = {}
 
-    def written(self, sink: str, columns: bytes) -> str:
+    def written(self, sink: str, columns: bytes) -> str | None:
         """Merge the columns that a worker of a sink has written.
 
         Args:
@@ -71,7 +71,7 @@ class Agreement:
             columns: serialized Arrow schema; empty if there are no new columns.
 
         Returns:
-            The first column with an incompatible type; empty if there is none.
+            The first column with an incompatible type; ``None`` if there is none.
         """
         known, clash = _joined(self._known.get(sink, pa.schema([])), _written_schema(columns))
         self._known[sink] = known
@@ -82,7 +82,7 @@ class Agreement:
         self._known[sink], _ = _joined(_written_schema(columns), self._known.get(sink, pa.schema([])))
 
     def settle(
-        self, sink: str, column: str, error: str, reports: Mapping[WorkerId, Report], may_tell: bool
+        self, sink: str, column: str, error: str, reports: Mapping[WorkerId, Report], may_impose: bool
     ) -> tuple[str, bool]:
         """Find the operator that wrote a column in two types, and impose the agreed type on it if possible.
 
@@ -91,14 +91,14 @@ class Agreement:
             column: name of the column.
             error: the message to use if the reports do not show which workers differ.
             reports: the last report of each worker.
-            may_tell: whether the run can restart from a checkpoint.
+            may_impose: whether the run can restart from a checkpoint.
 
         Returns:
             The error message, and whether a type was newly imposed, so that a restart resolves the conflict.
         """
         blamed, types = self._blamed(sink, column, reports)
-        words, told_there, remedy = error, error.endswith(_THERE), _REMEDY
-        if told_there:
+        words, remedy = error, _REMEDY
+        if error.endswith(_THERE):
             words, _, remedy = error.removesuffix(_THERE).rpartition("; ")
         if types:
             parts = [f"{worker} {'as' if number else f'writes column {column!r} as'} {kind}"
@@ -107,16 +107,16 @@ class Agreement:
         words = f"{words}; {remedy} in {blamed}"
         guarded = [name for name in self._chain_of[blamed] if self._graph.operator(name).on_error != "fail"]
         known = _named(self._known.get(sink, pa.schema([])), column)
-        if not may_tell or known is None:
+        if not may_impose or known is None:
             return words, False
-        untold = [name for name in guarded if not _includes(self._told(name), known)]
-        for name in untold:
-            self._agreed[name] = _with(self._told(name), known).serialize().to_pybytes()
-        return words, bool(untold)
+        imposed_on = [name for name in guarded if not _includes(self._imposed(name), known)]
+        for name in imposed_on:
+            self._agreed[name] = _with(self._imposed(name), known).serialize().to_pybytes()
+        return words, bool(imposed_on)
 
-    def _told(self, operator: str) -> pa.Schema:
-        told = self._agreed.get(operator)
-        return pa.schema([]) if told is None else pa.ipc.read_schema(pa.py_buffer(told))
+    def _imposed(self, operator: str) -> pa.Schema:
+        imposed = self._agreed.get(operator)
+        return pa.schema([]) if imposed is None else pa.ipc.read_schema(pa.py_buffer(imposed))
 
     def _blamed(self, sink: str, column: str, reports: Mapping[WorkerId, Report]) -> tuple[str, dict[WorkerId, str]]:
         """The operator upstream of the sink whose workers write the column in different types; a worker of each type.
@@ -161,12 +161,12 @@ def _written_schema(columns: bytes) -> pa.Schema:
     return pa.schema([field for field in schema if field.name not in HIDDEN])
 
 
-def _joined(first: pa.Schema, then: pa.Schema) -> tuple[pa.Schema, str]:
-    """The union of two schemas, and the name of the first column whose types have no common supertype (or empty).
+def _joined(first: pa.Schema, then: pa.Schema) -> tuple[pa.Schema, str | None]:
+    """The union of two schemas, and the name of the first column whose types have no common supertype, if any.
 
     Such a column keeps its type in ``first``. The column of a table keeps the table's type.
     """
-    clash = ""
+    clash: str | None = None
     for field in then:
         known = _named(first, field.name)
         try:
@@ -187,9 +187,9 @@ def _named(schema: pa.Schema, name: str) -> pa.Field | None:
     return min(alike, key=lambda field: not is_fixed(field), default=None)
 
 
-def _includes(told: pa.Schema, field: pa.Field) -> bool:
+def _includes(imposed: pa.Schema, field: pa.Field) -> bool:
     """Whether the type of the column was imposed; that of a table's column only if it was imposed exactly."""
-    return field.name in told.names and (not is_fixed(field) or told.field(field.name).equals(field, True))
+    return field.name in imposed.names and (not is_fixed(field) or imposed.field(field.name).equals(field, True))
 
 
 def _with(schema: pa.Schema, field: pa.Field) -> pa.Schema:
@@ -203,8 +203,8 @@ NOTHING_SEEN = "null"
 
 def misfit(
     graph: Graph, targets: Collection[str], rehearsed: Rehearsed | None, reports: Mapping[WorkerId, Report]
-) -> str:
-    """Why the columns of a change do not fit, as a sentence; empty if they do.
+) -> str | None:
+    """Why the columns of a change do not fit, as a sentence; ``None`` if they do.
 
     Args:
         graph: the running dataflow.
@@ -213,7 +213,7 @@ def misfit(
         reports: the last report of each worker.
     """
     if rehearsed is None:
-        return ""
+        return None
     for sink, schemas in rehearsed.arriving.items():
         fixed = isinstance(graph.operator(sink).function, DeltaTable | CatalogTable)
         taken, arriving = _taken(sink, reports, rehearsed), [_schema(schema) for schema in schemas]
@@ -230,7 +230,7 @@ def misfit(
 
 def _misfit_of_types(
     graph: Graph, targets: Collection[str], rehearsed: Rehearsed, reports: Mapping[WorkerId, Report]
-) -> str:
+) -> str | None:
     """``misfit`` for readers that no tuple of the rehearsal reached, by types only."""
     for name in sorted(rehearsed.writes.keys() & set(targets)):
         before, after = _written(name, reports), rehearsed.writes[name]
@@ -245,7 +245,7 @@ def _misfit_of_types(
                 was = str(taken.field(column).type) if column in taken.names else NOTHING_SEEN
                 if before.get(column) == was != NOTHING_SEEN and now not in (was, NOTHING_SEEN):
                     return _refused(name, column, was, now, reader)
-    return ""
+    return None
 
 
 def _refused(targets: str, column: str, was: object, now: object, sink: str) -> str:
@@ -312,9 +312,9 @@ def _taken(sink: str, reports: Mapping[WorkerId, Report], rehearsed: Rehearsed) 
 
     For the host of the rehearsal this is up to date, for others as of their last reports.
     """
-    told = [report.columns for worker, report in reports.items() if worker.operator == sink]
+    reported = [report.columns for worker, report in reports.items() if worker.operator == sink]
     taken = pa.schema([])
-    for new in map(_schema, filter(None, [*told, rehearsed.taken.get(sink)])):
+    for new in map(_schema, filter(None, [*reported, rehearsed.taken.get(sink)])):
         if clash(taken, new) is None:
             taken = united(taken, new)
     return taken

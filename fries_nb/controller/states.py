@@ -1,9 +1,9 @@
 """The state machines of a run and its parts, each as a table of legal moves that ``transitions.moved`` enforces.
 
-``TABLES`` lists all of them. The moves are made by ``lifecycle`` (the run), ``membership`` (hosts), ``transactions``
-(changes), ``commit_attempts`` (commits and checkpoints), ``loop_attempts`` (loops), ``rewiring`` (the topology),
-``joining`` (numbers of hosts), ``bin_moves`` (bins of keyed operators), ``split_moves`` (splits of sources),
-``running.change_queue`` (regions) and ``constraints.remedy`` (remedies of latency constraints).
+``TABLES`` lists all of them. The moves are made by ``lifecycle`` (the run), ``membership`` (hosts, and the topology),
+``transactions`` (changes), ``commits`` (commits and checkpoints), ``loop_attempts`` (loops), ``joining`` (numbers of
+hosts), ``moves`` (bins of keyed operators, and splits of sources), ``running.change_queue`` (regions) and
+``constraints.remedy`` (remedies of latency constraints).
 
 >>> from fries_nb.transitions import moved
 >>> moved(CHANGE_MOVES, ChangeState.REQUESTED, ChangeState.PREPARING, "change 'u1'").value

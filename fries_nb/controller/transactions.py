@@ -41,7 +41,7 @@ class Transaction:
         request: the request.
         targets: all workers of the target operators.
         components: the operators of each component of the plan, for the outcome.
-        stages: the plan's stages, or the single stage of a fix (see ``changes``).
+        stages: the plan's stages, or the single stage of a fix (see ``change_steps``).
         state: see ``states.CHANGE_MOVES``.
         early: whether it was requested before tuples flowed; its delay is then counted from its preparation.
         samples: worker to the recent tuples that it returned.
@@ -95,9 +95,9 @@ class Transaction:
         return ChangeProgress(self.state, all_of, prepared, rehearses, len(self._per_worker))
 
     @property
-    def doubt(self) -> str:
-        """Why it is not made unless it is forced, according to its rehearsal; empty if there is no reason."""
-        return "" if self.rehearsed is None or self.request.force else self.rehearsed.doubt
+    def doubt(self) -> str | None:
+        """Why it is not made unless it is forced, according to its rehearsal; ``None`` if there is no reason."""
+        return None if self.rehearsed is None or self.request.force else self.rehearsed.doubt or None
 
     @property
     def stages_left(self) -> bool:
@@ -117,7 +117,7 @@ class Transaction:
     def switches_now(self) -> frozenset[str]:
         """The operators that switch by an FCM of the stage under way."""
         stages = self.stages[self.stage : self.stage + 1] if self.stage >= 0 else ()
-        return frozenset(send.operator for one in stages if one.does is StageAction.SWITCH for send in one.sends)
+        return frozenset(send.operator for stage in stages if stage.does is StageAction.SWITCH for send in stage.sends)
 
     def move(self, to: ChangeState) -> None:
         """Go to another state.
@@ -379,12 +379,13 @@ def chosen(samples: Mapping[WorkerId, tuple[bytes, ...]]) -> dict[str, tuple[byt
 
 
 def _few(of_workers: list[tuple[bytes, ...]]) -> tuple[bytes, ...]:
-    in_turn = [one for one in chain.from_iterable(zip_longest(*of_workers)) if one is not None][:MOST_TUPLES]
+    samples = chain.from_iterable(zip_longest(*of_workers))
+    in_turn = [sample for sample in samples if sample is not None][:MOST_TUPLES]
     few, total = in_turn[:1], len(in_turn[0])
-    for one in in_turn[1:]:
-        total += len(one)
+    for sample in in_turn[1:]:
+        total += len(sample)
         if total <= MOST_BYTES:
-            few.append(one)
+            few.append(sample)
     return tuple(few)
 
 

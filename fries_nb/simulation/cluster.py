@@ -44,6 +44,7 @@ from fries_nb.simulation.hosts import Hosts
 from fries_nb.simulation.network import SeededNetwork
 from fries_nb.simulation.readers import Rows, Supply
 from fries_nb.simulation.seeded_changes import SeededChanges
+from fries_nb.simulation.step_requests import StepRequests
 from fries_nb.simulation.store import ListPort, Store
 from fries_nb.worker.worker import Worker
 
@@ -126,6 +127,7 @@ class Cluster:
             self.graph, self._plan.hosts, incarnation, self._interval_ns, splits=self._plan.splits(),
             checkpoints=self._checkpoints, restored=restored, run="r", chaining=self._plan.chaining,
         )  # fmt: skip
+        self.controller.coordinators.append(StepRequests(self.controller.coordinators))
         self._events = EventQueue(self.controller.handle, self.clock, self._carry_out)
 
     # ---- actions of the user

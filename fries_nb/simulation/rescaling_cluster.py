@@ -71,6 +71,7 @@ from fries_nb.simulation.cluster import Cluster
 from fries_nb.simulation.faults import Faults
 from fries_nb.simulation.network import LaneKind
 from fries_nb.simulation.scenarios import Scenario, draw_focused
+from fries_nb.simulation.step_requests import ChainRequested, TopologyRequested
 from fries_nb.worker.events import Arrived
 from fries_nb.worker.worker import Worker
 
@@ -97,7 +98,7 @@ class RechainingCluster(Cluster):
             operators: the chain.
             index: index of its workers.
         """
-        self._say(said.ChainRequested(WorkerId(operators[0], index), operators))
+        self._say(ChainRequested(WorkerId(operators[0], index), operators))
 
     def _want_chain(self) -> None:
         """Request some of the operators of a chain, or those of two workers, which mostly may share one."""
@@ -211,7 +212,7 @@ class GrowingCluster(Cluster):
 
     def _ask(self, topology: Topology) -> None:
         self._asked_for = topology
-        self._say(said.TopologyRequested(topology))
+        self._say(TopologyRequested(topology))
 
     def _carry_out(self, instruction: said.Instruction) -> Iterable[said.Event]:
         match instruction:

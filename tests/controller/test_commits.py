@@ -42,7 +42,7 @@ def test_commits_that_take_longer_than_their_interval_leave_every_other_turn_to_
     """Then one is always due: it comes between two steps, and a step between two commits."""
     desk = Desk(commit_ms=100)
     desk.hear(Tick(), after_ms=100)
-    desk.hear(BinsRequested({"FM": RoutingTable.even(1)}, at_once=200))
+    desk.take_steps().hear(BinsRequested({"FM": RoutingTable.even(1)}, at_once=200))
     turns = [Commit]
     for _ in range(7):
         desk.hear(Tick(), after_ms=150)

@@ -22,7 +22,6 @@ from fries_nb.controller.events import (
     SplitsMoved,
     SplitsRequested,
     Tell,
-    TopologyRequested,
 )
 from fries_nb.controller.moves import SplitMoves
 from fries_nb.controller.states import SPLIT_MOVES, RescalePhase, SplitPhase
@@ -43,6 +42,7 @@ from fries_nb.protocol.messages import (
     TopologyAdopted,
     WorkerId,
 )  # fmt: skip
+from fries_nb.simulation.step_requests import TopologyRequested
 
 
 def pair(workers: int = 2) -> Graph:
@@ -59,6 +59,7 @@ class Reading(Desk):
 
     def __init__(self, workers: int = 2, **more: object) -> None:
         super().__init__(pair(workers), hosts=workers, splits={"S": [0, 2, 1, 3]}, **more)
+        self.take_steps()
 
     @property
     def moves(self) -> SplitMoves:
@@ -193,7 +194,7 @@ def test_what_cannot_be_is_refused() -> None:
     source = Operator("S", kind=Kind.SOURCE, time=EventTime("at"))
     timed = Graph("timed", (source, *pair(1).operators[1:]), pair().edges)
     with pytest.raises(DataflowError, match="splits of S cannot be moved: the dataflow has times or a loop"):
-        Desk(timed, hosts=1).hear(SplitsRequested({"S": 1}))
+        Desk(timed, hosts=1).take_steps().hear(SplitsRequested({"S": 1}))
     desk = Reading()
     desk.answer(Ended(WorkerId("S", 1)))
     assert desk.deal(1) == [SplitsMoved("S[1] has ended, so S keeps its splits")]

@@ -166,12 +166,12 @@ def test_a_change_that_was_decided_waits_after_a_kill_and_is_told():
         run.kill(0, 1)
         run.until(lambda run=run: run.controller.incarnation > 1)
         if run.deferred:
-            begun = run.controller._checkpoints.epoch
+            begun = run.controller._life.checkpoints.epoch
             run.until(lambda run=run: run.controller.state == "running")
             assert run.controller.loops["L1"].name == change
             run.checkpoint()
             while run.controller._changes.is_draining:
-                assert run.controller._checkpoints.epoch == begun
+                assert run.controller._life.checkpoints.epoch == begun
                 assert run.step()
             told += 1
         run.run()

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from run_setting import ended_runs, until
 
 import fries_nb as fn
-from fries_nb.controller.events import ChainRequested
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.run import Run
+from fries_nb.simulation.step_requests import ChainRequested, StepRequests
 
 KEYS = 6
 
@@ -53,6 +53,10 @@ def asked(run: Run, index: int, *operators: str) -> tuple[tuple[str, ...], str]:
     now, since the machine was busy with something else for as long as its tuples are to take.
     """
     worker, telemetry = WorkerId(operators[0], index), run._telemetry
+    listed = run._runner.launched[0].driver.controller.coordinators
+    if not any(isinstance(coordinator, StepRequests) for coordinator in listed):
+        listed.append(StepRequests(listed))
+        listed[-1].started(0)
     while True:
         before = telemetry.chains.get(worker)
         run._runner.post(ChainRequested(worker, operators))

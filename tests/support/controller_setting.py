@@ -21,6 +21,7 @@ from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitio
 from fries_nb.planning.covering import Component, Covering
 from fries_nb.planning.schedulers import Plan, Send, Stage
 from fries_nb.protocol.messages import Answer, Done, Ended, Fcm, Marker, Prepared, Saved, WorkerId
+from fries_nb.simulation.step_requests import StepRequests
 
 MS = 1_000_000
 T = TypeVar("T")
@@ -98,6 +99,11 @@ class Desk:
         self.said: list[Instruction] = []
         if joined:
             self.join(3)
+
+    def take_steps(self) -> Desk:
+        """Let the controller take requests of single steps of a rescale, as in a simulation."""
+        self.controller.coordinators.append(StepRequests(self.controller.coordinators))
+        return self
 
     def join(self, incarnation: int) -> list[Instruction]:
         """All hosts say hello; returns what the last hello led to."""

@@ -1,6 +1,4 @@
-"""The callbacks of a region's driver.
-
-The shell of the controller on Spark: a background thread that polls the control server and runs the controller.
+"""The shell of the controller on Spark: a background thread that polls the control server and runs the controller.
 
 Other threads only ``post`` events. Events are processed one at a time (see ``EventQueue``): the controller is not
 re-entered while its instructions are carried out. They are carried out in order, so a decision is on disk before its
@@ -18,11 +16,10 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller, EventQueue
 from fries_nb.controller.states import RunState
@@ -32,7 +29,6 @@ from fries_nb.driver.driver_topology import DriverTopology, GrowingJob
 from fries_nb.driver.tracing import Trace
 from fries_nb.errors import CheckpointError, SessionError, exception_text, in_one_line
 from fries_nb.host.region_spec import RegionSpec
-from fries_nb.progress.change_batch import CountChanges
 from fries_nb.protocol.checkpoints import Checkpoint
 from fries_nb.protocol.messages import Abort, Answer, Commit, Control, Done, Fcm, Prepare, WorkerId
 from fries_nb.storage.checkpoint_store import CheckpointStore
@@ -60,59 +56,29 @@ from fries_nb.transport.envelopes import (
 from fries_nb.transport.payloads import CHUNK, PayloadSender
 
 
-class Listener(Protocol):
-    """Callbacks of a driver; called from the driver's thread."""
+@dataclass(frozen=True)
+class Used:
+    """A host has told what its process uses."""
 
-    def resolved(self, outcome: said.Outcome) -> None:
-        """A change has ended."""
+    host: int
+    usage: ProcessUsage
 
-    def over(self, state: str, error: str, details: str) -> None:
-        """The outcome of the region is known; its hosts are being dismissed.
 
-        Called again with ``failed`` if their final messages cannot be processed.
-        """
+class HostsRestarted:
+    """All hosts have joined again, after they were restarted."""
 
-    def closed(self) -> None:
-        """All hosts have ended, and all sockets are closed."""
 
-    def checkpointed(self, event: said.CheckpointEnded) -> None:
-        """A checkpoint is complete, or was aborted."""
+class Closed:
+    """All hosts have ended, and all sockets are closed; the last event."""
 
-    def held(self, event: said.CommitsHeld) -> None:
-        """Nothing is committed, for a reason; or commits succeed again."""
 
-    def recovering(self, event: said.Recover) -> None:
-        """The hosts are being restarted."""
-
-    def recovered(self) -> None:
-        """All hosts have joined again."""
-
-    def guard_fired(self, event: said.GuardFired) -> None:
-        """The guard of a change has begun to roll it back."""
-
-    def guard_ended(self, event: said.GuardEnded) -> None:
-        """The guard of a change has ended, with or without a rollback."""
-
-    def rescaled(self, event: said.RescaleEnded) -> None:
-        """A request for another number of hosts has ended."""
-
-    def paused(self, event: said.OperatorPaused) -> None:
-        """Workers of an operator are paused on a tuple, or have resumed."""
-
-    def answered(self, event: said.Answered) -> None:
-        """A worker has sent a message."""
-
-    def heard(self, lines: tuple[Line, ...]) -> None:
-        """User functions have printed lines."""
-
-    def used(self, host: int, usage: ProcessUsage) -> None:
-        """A host has told what its process uses."""
-
-    def judged(self, verdicts: tuple[ConstraintVerdict, ...]) -> None:
-        """A host has judged the latency constraints that are allocated to it."""
-
-    def outstanding(self, counts: CountChanges) -> None:
-        """A host has sent its view of the outstanding pointstamps."""
+Told = (
+    said.Outcome | said.GuardFired | said.GuardEnded | said.RescaleEnded | said.CheckpointEnded | said.CommitsHeld
+    | said.Recover | HostsRestarted | said.OperatorPaused | said.Answered | Printed | Used | Judged | Pointstamps
+    | said.RunEnded | Closed
+)  # fmt: skip
+"""What a driver tells its run. ``RunEnded`` is told as soon as the outcome of the region is known, while its hosts are
+being dismissed; and again, as ``failed``, if their final messages cannot be processed."""
 
 
 POLL_MS = 50
@@ -160,7 +126,7 @@ class Driver(threading.Thread):
         server: the control server, which this thread polls and closes.
         region: the specification of the region.
         place: the store of decisions and checkpoints.
-        listener: receives callbacks.
+        tell: receives what the driver tells its run; called in the driver's thread.
         stage: restarts hosts, and finally waits for their end.
 
     Attributes:
@@ -174,7 +140,7 @@ class Driver(threading.Thread):
         server: ControlServer,
         region: RegionSpec,
         place: CheckpointStore,
-        listener: Listener,
+        tell: Callable[[Told], None],
         stage: HostJob,
     ) -> None:
         super().__init__(name="fries-driver", daemon=True)
@@ -183,7 +149,7 @@ class Driver(threading.Thread):
         self._server = server
         self.region = region
         self._place = place
-        self._listener = listener
+        self._tell = tell
         self._stage = stage
         self._trace = Trace()
         self._epochs: dict[int, int] = {}  # marker of the last checkpoint to its epoch
@@ -198,7 +164,7 @@ class Driver(threading.Thread):
         self._hello: bytes = b""
         self._payloads = PayloadSender(server.send)
         self._probed = 0.0
-        self._committer = Committer(place, region.sinks, lambda words: listener.heard((Line("", words),)))
+        self._committer = Committer(place, region.sinks, lambda words: tell(Printed((Line("", words),))))
         self._closing = threading.Lock()
         self._closed = False
 
@@ -239,8 +205,8 @@ class Driver(threading.Thread):
             self._dismiss("the driver ends")
             with self._closing:
                 self._closed = True
-            with contextlib.ExitStack() as ending:  # whatever fails, the listener is told in the end
-                ending.callback(self._listener.closed)
+            with contextlib.ExitStack() as ending:  # whatever fails, the run is told in the end
+                ending.callback(self._tell, Closed())
                 ending.callback(self._committer.end)
                 ending.callback(self._stage.release, RELEASE_S)
                 self._server.close(linger_ms=500)
@@ -258,7 +224,8 @@ class Driver(threading.Thread):
         if self._committer.failure and not over.error:
             over = said.RunEnded("failed", self._committer.failure)
         self._over = over
-        self._listener.over(over.state, *in_one_line(over.error, over.details))
+        error, details = in_one_line(over.error, over.details)
+        self._tell(replace(over, error=error, details=details))
 
     def _poll_once(self) -> None:
         """Poll the control server once, and process all events."""
@@ -327,14 +294,10 @@ class Driver(threading.Thread):
             self._payloads.took(heard.peer)
         elif isinstance(message, Configured):
             self._topology.configured(message)
-        elif isinstance(message, Printed):
-            self._listener.heard(message.lines)
+        elif isinstance(message, Printed | Judged | Pointstamps):
+            self._tell(message)
         elif isinstance(message, ProcessUsage):
-            self._listener.used(host, message)
-        elif isinstance(message, Judged):
-            self._listener.judged(message.verdicts)
-        elif isinstance(message, Pointstamps):
-            self._listener.outstanding(message.counts)
+            self._tell(Used(host, message))
         elif isinstance(message, Goodbye):
             self._gone.add(host)
             self._queue.take(said.HostLost(host, message.reason) if message.reason else said.HostLeft(host))
@@ -348,7 +311,7 @@ class Driver(threading.Thread):
         if isinstance(answer, Done) and not answer.ended and answer.marker in self._epochs:
             self._trace.note(answer.worker, self._epochs[answer.marker])
         event = said.Answered(answer)
-        self._listener.answered(event)
+        self._tell(event)
         self._queue.take(event)
 
     # ---- instructions
@@ -359,7 +322,7 @@ class Driver(threading.Thread):
             case said.Journal() | said.KeepCheckpoint() | said.Recover() if self._failing or self._over is not None:
                 pass  # a failure before it ends the run
             case said.Tell():
-                self._tell(instruction.worker, instruction.control)
+                self._direct(instruction.worker, instruction.control)
             case said.Admit():
                 self._admit(instruction)
             case said.RefuseHost():
@@ -375,14 +338,10 @@ class Driver(threading.Thread):
                 return failed
             case said.KeepCheckpoint():
                 return self._keep(instruction.record)
-            case said.CheckpointEnded():
-                self._listener.checkpointed(instruction)
-            case said.CommitsHeld():
-                self._listener.held(instruction)
+            case said.CheckpointEnded() | said.CommitsHeld() | said.OperatorPaused():
+                self._tell(instruction)
             case said.Recover():
                 self._recover(instruction)
-            case said.OperatorPaused():
-                self._listener.paused(instruction)
             case said.Resolved() | said.GuardFired() | said.GuardEnded() | said.RescaleEnded():
                 self._report(instruction)
             case said.DismissHosts():
@@ -392,25 +351,25 @@ class Driver(threading.Thread):
         return ()
 
     def _report(self, instruction: said.Resolved | said.GuardFired | said.GuardEnded | said.RescaleEnded) -> None:
-        """Tell the listener what has ended, with its error in one line."""
+        """Tell what has ended, with its error in one line."""
         match instruction:
             case said.Resolved():
                 error, details = in_one_line(instruction.outcome.error, instruction.outcome.details)
-                self._listener.resolved(replace(instruction.outcome, error=error, details=details))
+                self._tell(replace(instruction.outcome, error=error, details=details))
             case said.GuardFired():
-                self._listener.guard_fired(replace(instruction, error=in_one_line(instruction.error, "")[0]))
+                self._tell(replace(instruction, error=in_one_line(instruction.error, "")[0]))
             case said.GuardEnded():
                 error, details = in_one_line(instruction.error, instruction.details)
-                self._listener.guard_ended(replace(instruction, error=error, details=details))
+                self._tell(replace(instruction, error=error, details=details))
             case said.RescaleEnded():
-                self._listener.rescaled(replace(instruction, error=in_one_line(instruction.error, "")[0]))
+                self._tell(replace(instruction, error=in_one_line(instruction.error, "")[0]))
 
     def _constrain(self, constraints: tuple[LatencyConstraint, ...]) -> None:
         self.region = replace(self.region, options=replace(self.region.options, constraints=constraints))
         for peer in self._peers.values():
             self._server.send(peer, Constrain(self.region.constraints))
 
-    def _tell(self, worker: WorkerId, control: Control) -> None:
+    def _direct(self, worker: WorkerId, control: Control) -> None:
         if isinstance(control, Fcm):
             marker = control.marker
             if isinstance(marker.action, Commit) and marker.action.checkpoint:
@@ -428,7 +387,7 @@ class Driver(threading.Thread):
             self._server.send(peer, Welcome(instruction.peers))
         if self._restart_since is not None:
             self._restart_since = None
-            self._listener.recovered()
+            self._tell(HostsRestarted())
 
     def _refuse(self, instruction: said.RefuseHost) -> None:
         self._server.send(self._hello, Refused(instruction.reason))
@@ -443,7 +402,7 @@ class Driver(threading.Thread):
         return events
 
     def _recover(self, order: said.Recover) -> None:
-        self._listener.recovering(order)
+        self._tell(order)
         self._committer.begin(order.incarnation)
         self._server.incarnation = order.incarnation
         self._dismiss("the run starts again")

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -27,14 +28,13 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Kept, Region
 from fries_nb.dataflow.updates import Lighter, Update, check_updates
-from fries_nb.driver.driver import ConstraintsChanged
+from fries_nb.driver.driver import Closed, ConstraintsChanged, HostsRestarted, Told, Used
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
 from fries_nb.host.region_spec import Options
 from fries_nb.planning.schedulers import Plan
 from fries_nb.protocol.checkpoints import CommittedChange
 from fries_nb.protocol.messages import Chained, Failed, Report
 from fries_nb.running.change_queue import ChangeQueue
-from fries_nb.running.listeners import RegionListener
 from fries_nb.running.remedies import Remedies
 from fries_nb.running.rescales import Rescales
 from fries_nb.running.run_checkpoints import CheckpointLayout, CheckpointRequests, with_functions
@@ -47,6 +47,7 @@ from fries_nb.spark.session import start_or_find
 from fries_nb.spark.staging import remove_scratch
 from fries_nb.storage.locations import join
 from fries_nb.telemetry.telemetry import Telemetry
+from fries_nb.transport.envelopes import Judged, Pointstamps, Printed
 
 _CANCEL_INTERVAL_S = 0.2
 OVER = frozenset(str(state) for state in RunState if state.over)
@@ -254,14 +255,6 @@ class RegionRunner:
             raise RunError(f"no checkpoint of {self._graph.name!r} was taken: {reason}")
         return launched.place.path
 
-    def checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
-        """Record that a checkpoint of the region is complete, or was aborted."""
-        self.telemetry.kept(number, event)
-        if event.reason and not event.requests and self.recovers and not self.resumable:
-            self.without_checkpoints = event.reason
-            _log.warning("%r goes on without checkpoints to go back to: %s", self._graph.name, event.reason)
-        self._checkpoint_requests.answer(event.requests, event.reason)
-
     def wait_flowing(self, timeout: float | None) -> bool:
         """Wait until the first workers process tuples; see ``Run.wait_flowing``."""
         in_time = self.flowing.wait(timeout)
@@ -269,10 +262,6 @@ class RegionRunner:
             verb, reason = _VERBS[self._state], f": {self.error}" if self.error else ""
             raise RunError(f"run {self._graph.name!r} has {verb}{reason}; no tuple is processed any more")
         return in_time
-
-    def held(self, number: int, event: said.CommitsHeld) -> None:
-        """Record what keeps the region from committing, or that it commits again."""
-        self.commits.tell(event, _wall_clock(event.since_ns))
 
     def output(self, sink: str) -> Any:
         """The rows committed so far at a sink, as a Spark DataFrame."""
@@ -316,11 +305,12 @@ class RegionRunner:
         }
         applied = self.queue.starting(number)
         graph, resumed = self._places.begin(number, with_functions(region.graph, sources), applied)
-        listener = RegionListener(self, number)
         place, key = self._places.of(number), self._places.key
-        launched = launch(graph, spark, self.options, listener, place, resumed, key=key)
+        has_launched = threading.Event()
+        tell = partial(self.take, number, has_launched)
+        launched = launch(graph, spark, self.options, tell, place, resumed, key=key)
         with ExitStack() as ready, self._lock:
-            ready.callback(listener.launched.set)
+            ready.callback(has_launched.set)
             self.launched.append(launched)
             weakref.finalize(self, remove_scratch, launched.scratch)
             self._open = True
@@ -340,7 +330,57 @@ class RegionRunner:
         launched = self.launched[kept.region]
         return output(spark, launched.sinks[kept.sink], launched.run, self.telemetry.columns(kept.sink))
 
-    def answered(self, number: int, event: said.Answered) -> None:
+    # ---- what the driver of a region tells, in its thread
+
+    def take(self, number: int, has_launched: threading.Event, event: Told) -> None:
+        """Record what the driver of a region tells; ``has_launched`` is set when its launch has returned."""
+        match event:
+            case said.Answered():
+                self._answered(number, event)
+                if isinstance(event.answer, Report) and has_launched.is_set():
+                    self.rescales.advice.observe()
+            case said.Outcome():
+                self.queue.resolved(number, event)
+            case said.GuardFired():
+                self.queue.guard_fired(number, event)
+            case said.GuardEnded():
+                self.queue.guard_ended(number, event)
+            case said.RescaleEnded():
+                self.rescales.ended(event)
+            case said.CheckpointEnded():
+                self._checkpointed(number, event)
+            case said.CommitsHeld():
+                self.commits.tell(event, _wall_clock(event.since_ns))
+            case said.RunEnded():
+                self._over(number, event)
+            case Closed():
+                has_launched.wait()  # a region may end before its launch has returned
+                self.rescales.closed()
+                self._region_closed(number)
+            case _:
+                self._measured(number, event)
+
+    def _measured(self, number: int, event: Told) -> None:
+        """Record what concerns the telemetry of the run."""
+        match event:
+            case Printed():
+                self.telemetry.hear(event.lines)
+            case Used():
+                self.telemetry.used(event.host, event.usage)
+            case said.Recover():
+                self.telemetry.recovering(event)
+            case HostsRestarted():
+                self.telemetry.recovered()
+            case said.OperatorPaused():
+                self.telemetry.pause(event)
+                self.queue.pause(number, event.operator, bool(event.paused))
+            case Pointstamps():
+                self.telemetry.outstanding(number, event.counts)
+            case Judged():
+                self.telemetry.constraints.judge(event.verdicts)
+                self.remedies.judged()  # begins the changes that the verdicts lead to
+
+    def _answered(self, number: int, event: said.Answered) -> None:
         """Process an answer of a worker of the region."""
         self.flowing.set()
         if number not in self._flowing_regions:
@@ -353,15 +393,15 @@ class RegionRunner:
         elif isinstance(event.answer, Failed):
             self.telemetry.fail(event.answer.worker.operator)
 
-    def over(self, number: int, state: str, error: str, details: str) -> None:
+    def _over(self, number: int, ended: said.RunEnded) -> None:
         """Record the outcome of the region, which is that of the run unless another region follows."""
-        if state == "finished":
+        if ended.state == "finished":
             self.commits.tell(said.CommitsHeld(), 0.0)  # the last commit of a region includes the rest
             self.telemetry.outstanding(number, ())  # hosts report now and then, and so not the last step
-        if state != "finished" or number + 1 == len(self._regions):
-            self._decide(state, error, details)
+        if ended.state != "finished" or number + 1 == len(self._regions):
+            self._decide(ended.state, ended.error, ended.details)
 
-    def closed(self, number: int) -> None:
+    def _region_closed(self, number: int) -> None:
         """Launch the next region, or end the run, since all resources of this region are released."""
         with self._lock:
             self._open = False
@@ -380,6 +420,14 @@ class RegionRunner:
                 self._next_launch.start()
         if ends:
             self._end()
+
+    def _checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
+        """Record that a checkpoint of the region is complete, or was aborted."""
+        self.telemetry.kept(number, event)
+        if event.reason and not event.requests and self.recovers and not self.resumable:
+            self.without_checkpoints = event.reason
+            _log.warning("%r goes on without checkpoints to go back to: %s", self._graph.name, event.reason)
+        self._checkpoint_requests.answer(event.requests, event.reason)
 
     def _uncommitted(self, launched: Launched) -> UncommittedCheck | None:
         """The source tuples that the region has read and not committed; earlier regions have committed all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.kafka_endpoint import Kafka
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
-from fries_nb.driver.driver import Driver, Listener
+from fries_nb.driver.driver import Driver, Told
 from fries_nb.errors import CheckpointError, DataflowError
 from fries_nb.host.region_spec import Options, RegionSpec
 from fries_nb.operators.state import Name, gone, imported
@@ -104,7 +104,7 @@ def launch(
     graph: Graph,
     spark: Any,
     options: Options,
-    listener: Listener,
+    tell: Callable[[Told], None],
     checkpoint: str = "",
     resumed: bool = False,
     run: str = "",
@@ -116,7 +116,7 @@ def launch(
         graph: the graph of the region.
         spark: the session; ``None`` for the active or an embedded one.
         options: the options of the run.
-        listener: receives the driver's callbacks.
+        tell: receives what the driver tells its run.
         checkpoint: the checkpoint directory; with it the run recovers from lost hosts. Empty for none.
         resumed: whether to resume from the last checkpoint in the directory.
         run: the run's id; by default a new one. A resumed run keeps its id.
@@ -153,7 +153,7 @@ def launch(
             interface, options, SnapshotStore(path, place.flow.run, key), with_deferred(graph, place.restoration),
             needed=_needed(place, path),
         )  # fmt: skip
-        driver = _start(graph, region, session, server, listener, place, checkpoint != "")
+        driver = _start(graph, region, session, server, tell, place, checkpoint != "")
         undo.pop_all()
         paths = {name: sink.path for name, sink in sinks.items() if isinstance(sink, ParquetSink)}
         return Launched(session, driver, paths, scratch, place, place.flow.run)
@@ -174,7 +174,7 @@ def _start(
     region: RegionSpec,
     session: Session,
     server: ControlServer,
-    listener: Listener,
+    tell: Callable[[Told], None],
     place: CheckpointStore,
     has_place: bool,
 ) -> Driver:
@@ -200,7 +200,7 @@ def _start(
             driver.post(HostLost(failure.host, f"Spark gave up: {failure.reason}", incarnation))
 
     stage = HostStage(session.spark, region, died)
-    driver = Driver(controller, server, region, place, listener, stage)
+    driver = Driver(controller, server, region, place, tell, stage)
     driver.start()
     stage.start()
     return driver

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from controller_setting import FRAUD
 
+from fries_nb.controller.events import RunEnded
 from fries_nb.controller.states import RunState
 from fries_nb.dataflow.regions import regions
+from fries_nb.driver.driver import Closed
 from fries_nb.errors import RunError
 from fries_nb.running import region_runner
 from fries_nb.running.region_runner import RegionRunner
+
+LAUNCHED = threading.Event()
+LAUNCHED.set()
 
 
 @pytest.mark.parametrize("end", ["finished", "stopped", "failed"])
@@ -26,7 +32,7 @@ def test_a_run_is_over_when_its_error_is_known_and_its_directory_released(end: s
     runner.launched.append(launched)
     runner._open = True
     assert (runner.state, runner.error) == ("draining", "")
-    runner.over(0, "failed", "no room", "")
+    runner.take(0, LAUNCHED, RunEnded("failed", "no room"))
     assert (runner.state, runner.error) == ("draining", "no room")
     for refused in (lambda: runner.refuse_if_over("a rate"), lambda: runner.wait_flowing(0)):
         with pytest.raises(RunError, match="has failed: no room"):
@@ -55,5 +61,5 @@ def test_a_run_whose_next_region_fails_at_once_ends_once(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(runner, "_go_on", fail)
     monkeypatch.setattr(region_runner.threading, "Thread", AtOnce)
-    runner.closed(0)
+    runner.take(0, LAUNCHED, Closed())
     assert ends == ["released", "closed"]

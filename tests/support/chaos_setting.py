@@ -20,6 +20,7 @@ from recovery_setting import Trial, Watch
 
 import fries_nb as fn
 from fries_nb.controller import events as said
+from fries_nb.driver.driver import HostsRestarted, Told
 from fries_nb.protocol.messages import Report
 
 RATE = 300.0
@@ -204,16 +205,12 @@ class Killer(Watch):
         if not isinstance(event.answer, Report):
             self._count()
 
-    def held(self, event: said.CommitsHeld) -> None:
-        """Not what these tests are about."""
-
-    def checkpointed(self, event: said.CheckpointEnded) -> None:
-        super().checkpointed(event)
-        self._count()
-
-    def recovered(self) -> None:
-        super().recovered()
-        self._words = self._gap()
+    def __call__(self, event: Told) -> None:
+        super().__call__(event)
+        if isinstance(event, said.CheckpointEnded):
+            self._count()
+        elif isinstance(event, HostsRestarted):
+            self._words = self._gap()
 
     @property
     def survived(self) -> int:

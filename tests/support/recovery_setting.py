@@ -23,15 +23,15 @@ from fries_nb.audit import Verdict, judge
 from fries_nb.controller import events as said
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import as_updates
+from fries_nb.driver.driver import Closed, HostsRestarted, Told, Used
 from fries_nb.host.region_spec import Options
 from fries_nb.planning.schedulers import schedule
-from fries_nb.progress.change_batch import CountChanges
 from fries_nb.protocol.messages import Report
 from fries_nb.protocol.trace import flow_of
 from fries_nb.spark.catalog import output
 from fries_nb.spark.launch import Launched, launch
 from fries_nb.spark.staging import remove_scratch
-from fries_nb.transport.envelopes import Line, ProcessUsage, unpack
+from fries_nb.transport.envelopes import Printed, unpack
 
 KEYS = 20
 MOST_TOLD = 300
@@ -106,53 +106,37 @@ class Watch:
             self.said.append((word, what))
             self._changed.notify_all()
 
-    def resolved(self, outcome: said.Outcome) -> None:
-        self._note("resolved", outcome)
-
-    def over(self, state: str, error: str, details: str) -> None:
-        self._note("over", (state, error, details))
-
-    def closed(self) -> None:
-        self._note("closed", None)
+    def __call__(self, event: Told) -> None:
+        """Called by the driver."""
+        match event:
+            case said.Outcome():
+                self._note("resolved", event)
+            case said.RunEnded():
+                self._note("over", (event.state, event.error, event.details))
+            case Closed():
+                self._note("closed", None)
+            case said.Answered():
+                self.answered(event)
+            case Printed():
+                self._note("printed", event.lines)
+            case said.CheckpointEnded():
+                self._note("checkpoint", event)
+            case said.Recover():
+                self.processed.clear()
+                self._note("recovering", event)
+            case HostsRestarted():
+                self._note("recovered", None)
+            case Used():
+                self._note("used", (event.host, event.usage))
+            case said.RescaleEnded():
+                self._note("rescaled", event)
+            case said.OperatorPaused():
+                self._note("paused", event)
 
     def answered(self, event: said.Answered) -> None:
         if isinstance(event.answer, Report):
             self.processed[str(event.answer.worker)] = event.answer.processed
             self._note("report", event.answer)
-
-    def heard(self, lines: tuple[Line, ...]) -> None:
-        self._note("printed", lines)
-
-    def held(self, event: said.CommitsHeld) -> None:
-        """Not what these tests are about."""
-
-    def checkpointed(self, event: said.CheckpointEnded) -> None:
-        self._note("checkpoint", event)
-
-    def recovering(self, event: said.Recover) -> None:
-        self.processed.clear()
-        self._note("recovering", event)
-
-    def recovered(self) -> None:
-        self._note("recovered", None)
-
-    def guard_fired(self, event: said.GuardFired) -> None:
-        """No change of these tests is under guard."""
-
-    def guard_ended(self, event: said.GuardEnded) -> None:
-        """No change of these tests is under guard."""
-
-    def used(self, host: int, usage: ProcessUsage) -> None:
-        self._note("used", (host, usage))
-
-    def outstanding(self, counts: CountChanges) -> None:
-        """No frontier of these tests is looked at."""
-
-    def rescaled(self, event: said.RescaleEnded) -> None:
-        self._note("rescaled", event)
-
-    def paused(self, event: said.OperatorPaused) -> None:
-        self._note("paused", event)
 
     def heard_of(self, word: str) -> list[Any]:
         """All that was said under this word."""

@@ -17,8 +17,10 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
+from fries_nb.changes import Change
 from fries_nb.connectors.sink import Sink
 from fries_nb.connectors.source import Position, Source, Split
+from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.arguments import tuples
 from fries_nb.dataflow.constraints import edge
 from fries_nb.dataflow.endpoints import delta, memory, parquet, rate, replay, sql, table
@@ -34,9 +36,9 @@ from fries_nb.errors import FriesError, SinkError, SourceError, UncommittedWarni
 __version__ = "0.1.0"
 
 __all__ = [
-    "Dataflow", "FriesError", "Position", "Sink", "SinkError", "Source", "SourceError", "Split", "Stream",
-    "UncommittedWarning", "Update", "batched", "compare", "delta", "edge", "files", "kafka", "lighter", "memory",
-    "parquet", "rate", "replay", "ship", "show", "sliding", "sql", "table", "tumbling", "tuples",
+    "Change", "Dataflow", "FriesError", "Outcome", "Position", "Run", "Sink", "SinkError", "Source", "SourceError",
+    "Split", "Stream", "UncommittedWarning", "Update", "batched", "compare", "delta", "edge", "files", "kafka",
+    "lighter", "memory", "parquet", "rate", "replay", "ship", "show", "sliding", "sql", "table", "tumbling", "tuples",
 ]  # fmt: skip
 
 
@@ -56,11 +58,11 @@ use(Displays(_bundle, _report))
 
 
 def __getattr__(name: str) -> Any:
-    """Imports ``Dataflow``, ``compare`` and ``ship`` on first access, since they need pyspark."""
-    if name == "Dataflow":
-        from fries_nb.run import Dataflow
+    """Imports ``Dataflow``, ``Run``, ``compare`` and ``ship`` on first access, since they need pyspark."""
+    if name in ("Dataflow", "Run"):
+        from fries_nb import run
 
-        return Dataflow
+        return getattr(run, name)
     if name == "compare":
         from fries_nb.compared_runs import compare
 

@@ -1,66 +1,18 @@
-"""The handle of a change and its result."""
+"""The handle of a change."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
-from fries_nb.controller.events import Outcome, WorkerOutcome
+from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.updates import Update, returning
 from fries_nb.planning.schedulers import Plan
-from fries_nb.protocol.messages import WorkerId
 
 FunctionPairs = Mapping[str, tuple[Any, Any]]
 """Operator to the function that it ran before a change, and its new one."""
-
-
-@dataclass(frozen=True)
-class ChangeResult:
-    """The result of a change. Times are in milliseconds.
-
-    Attributes:
-        change: the id of the change, unique in its run.
-        scheduler: the scheduler that carried it out.
-        outcome: ``done``; ``aborted``: nothing was changed; ``failed``: the run failed after the decision; or
-            ``rolled_back``: the new configuration failed under guard, and the old one was restored.
-        error: the reason in one sentence; empty if done.
-        details: the traceback of the reason from the user's first frame on; empty if there is none.
-        plan_ms: time to make the plan and to pickle the functions.
-        prepare_ms: time to ship the functions, ``open()`` them, try the state transformation and rehearse the change.
-        commit_ms: time from the first fast control message to the switch of the last target worker.
-        delay_ms: time from the request to the switch of the last target worker. For a change that was requested before
-            tuples flowed, it is counted from the moment when they did.
-        waited_ms: time from the request until tuples flowed; 0 if they did already.
-        components: the operators of each component of the minimal covering sub-DAG.
-        per_worker: for each target worker its delay and the tuples that it still processed with the old function.
-        rehearsal: on how many tuples the change was rehearsed and which operators they reached, or why it was not.
-        guard: description of the failures that roll the change back; empty without a guard.
-        needs_force: whether it was aborted because its rehearsal drops every tuple, or a new function is 100 times
-            slower there; ``reconfigure(..., force=True)`` makes it all the same.
-    """
-
-    change: str
-    scheduler: str
-    outcome: str
-    error: str
-    details: str
-    plan_ms: float
-    prepare_ms: float
-    commit_ms: float
-    delay_ms: float
-    waited_ms: float
-    components: tuple[tuple[str, ...], ...]
-    per_worker: Mapping[WorkerId, WorkerOutcome] = field(repr=False)
-    rehearsal: str = ""
-    guard: str = ""
-    needs_force: bool = False
-
-    @property
-    def old_tuples(self) -> int:
-        """Total number of tuples that the targets processed with the old functions after the change was prepared."""
-        return sum(worker.old_tuples for worker in self.per_worker.values())
 
 
 class Change:
@@ -160,7 +112,7 @@ class Change:
         """
         self._cancel(self.id)
 
-    def result(self, timeout: float | None = None) -> ChangeResult:
+    def result(self, timeout: float | None = None) -> Outcome:
         """Wait until the change has ended.
 
         A guarded change that is done may still be rolled back, after which this returns another result; ``settled``
@@ -177,25 +129,9 @@ class Change:
         """
         if not self._over.wait(timeout) or self._outcome is None:
             raise TimeoutError(f"change {self.id} of {', '.join(sorted(self.plan.targets))} is still under way")
-        outcome = self._outcome
-        return ChangeResult(
-            outcome.change,
-            outcome.scheduler,
-            outcome.outcome,
-            outcome.error,
-            outcome.details,
-            self._plan_ms,
-            outcome.prepare_ms,
-            outcome.commit_ms,
-            *self._times_ms(outcome),
-            outcome.components,
-            outcome.per_worker,
-            outcome.rehearsal,
-            self.guard,
-            outcome.needs_force,
-        )
+        return self._outcome
 
-    def settled(self, timeout: float | None = None) -> ChangeResult:
+    def settled(self, timeout: float | None = None) -> Outcome:
         """Wait until the change and its guard have ended; without a guard this is ``result``.
 
         Args:
@@ -225,16 +161,17 @@ class Change:
         passed_ms = self._plan_ms + outcome.waited_ms + outcome.delay_ms
         return self.requested_s + passed_ms / 1000 if outcome.outcome == "done" else heard_s
 
-    def _times_ms(self, outcome: Outcome) -> tuple[float, float]:
-        """The delay and the wait, in milliseconds.
+    def _as_requested(self, outcome: Outcome) -> Outcome:
+        """The outcome with the time of planning, and the guard.
 
         Planning time is part of the wait if tuples did not flow yet, and of the delay otherwise. Invariant: if the
         change is done, both add up to the time from the request to the last switch.
         """
         waited_ms = outcome.waited_ms + self._plan_ms if outcome.waited_ms else 0.0
-        if outcome.outcome != "done":
-            return 0.0, waited_ms
-        return outcome.delay_ms + (0.0 if waited_ms else self._plan_ms), waited_ms
+        delay_ms = 0.0
+        if outcome.outcome == "done":
+            delay_ms = outcome.delay_ms + (0.0 if waited_ms else self._plan_ms)
+        return replace(outcome, delay_ms=delay_ms, waited_ms=waited_ms, plan_ms=self._plan_ms, guard=self.guard)
 
     def resolve(self, outcome: Outcome) -> None:
         """Record the outcome and wake waiting threads; called by the run.
@@ -242,7 +179,7 @@ class Change:
         Args:
             outcome: how the change ended.
         """
-        self._outcome = outcome
+        self._outcome = self._as_requested(outcome)
         self._over.set()
         if not self.guard or outcome.outcome != "done":
             self._guard_over.set()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fries_nb.audit import Verdict
-from fries_nb.changes import ChangeResult
+from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.endpoints import Memory
 from fries_nb.dataflow.graph import Graph, check_runnable
 from fries_nb.dataflow.updates import as_updates, check_updates
@@ -173,7 +173,7 @@ def _trial(
 
 
 def _row(
-    result: ChangeResult, waiting: int, before: MetricsSnapshot, after: MetricsSnapshot, verdict: Verdict
+    result: Outcome, waiting: int, before: MetricsSnapshot, after: MetricsSnapshot, verdict: Verdict
 ) -> ComparisonRow:
     return ComparisonRow(
         scheduler=result.scheduler,

@@ -14,12 +14,13 @@ from IPython.core.magic_arguments import MagicArgumentParser
 
 import fries_nb as fn
 from fries_nb.__main__ import COMMANDS
-from fries_nb.changes import Change, ChangeResult
+from fries_nb.changes import Change
+from fries_nb.controller.events import Outcome
 from fries_nb.notebook.magics import FriesMagics
 from fries_nb.notebook.questions import FriesQuestions
 from fries_nb.run import Run
 
-CLASSES = [*(value for name in fn.__all__ if inspect.isclass(value := getattr(fn, name))), Run, Change, ChangeResult]
+CLASSES = [*(value for name in fn.__all__ if inspect.isclass(value := getattr(fn, name))), Run, Change, Outcome]
 FUNCTIONS = [value for name in fn.__all__ if inspect.isfunction(value := getattr(fn, name))]
 
 
@@ -61,7 +62,7 @@ def lacking_of(of: type) -> list[str]:
     """What the docstrings of a class, of its methods and of its properties lack."""
     initial = inspect.unwrap(of.__init__)
     own = getattr(initial, "__module__", "").startswith("fries_nb") or hasattr(of, "__dataclass_fields__")
-    made_by_us = of in (Run, Change, ChangeResult, fn.Stream)  # users hold one, and construct none
+    made_by_us = of in (Run, Change, Outcome, fn.Stream)  # users hold one, and construct none
     said = [] if of.__doc__ else [f"{of.__name__}: no docstring"]
     if own and not made_by_us:
         described = inspect.cleandoc(of.__doc__ or "")
@@ -88,8 +89,8 @@ def test_a_public_function_is_documented(function: Callable[..., Any]) -> None:
 
 def test_a_result_has_each_field_described() -> None:
     """What a user reads from a finished change is told with its unit."""
-    fields = set(ChangeResult.__dataclass_fields__)
-    assert fields - entries(sections(ChangeResult.__doc__ or "")["Attributes"]) == set()
+    fields = set(Outcome.__dataclass_fields__)
+    assert fields - entries(sections(Outcome.__doc__ or "")["Attributes"]) == set()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -383,20 +383,27 @@ class Outcome:
     """The outcome of a change. Times are in milliseconds.
 
     Attributes:
-        change: id of the change.
-        scheduler: name of its scheduler.
-        outcome: ``done``; ``aborted``, without effect; ``failed`` after the decision; ``rolled_back`` by its guard.
+        change: the id of the change, unique in its run.
+        scheduler: the scheduler that carried it out.
+        outcome: ``done``; ``aborted``: nothing was changed; ``failed``: the run failed after the decision; or
+            ``rolled_back``: the new configuration failed under guard, and the old one was restored.
         error: the reason in one sentence; empty if done.
         details: the traceback of the reason from the user's first frame on; empty if there is none.
-        prepare_ms: time from the first ``Prepare`` to the last ``Prepared`` or the abort; 0 if it was not begun.
-        commit_ms: time from the decision on disk (the first FCM) to the last target's ``Done``; 0 unless done.
-        delay_ms: time from the request, or from when tuples flow, to the last target's ``Done``; 0 unless done.
-        waited_ms: time from the request until tuples flowed, which is not included in ``delay_ms``.
-        components: the operators of each component of the plan, in the order of declaration.
-        per_worker: outcome at each target worker that has acknowledged.
+        prepare_ms: time to ship the functions, ``open()`` them, try the state transformation and rehearse the change.
+        commit_ms: time from the decision on disk (the first fast control message) to the switch of the last target
+            worker; 0 unless done.
+        delay_ms: time from the request to the switch of the last target worker; 0 unless done. For a change that was
+            requested before tuples flowed, it is counted from the moment when they did.
+        waited_ms: time from the request until tuples flowed; 0 if they did already.
+        components: the operators of each component of the minimal covering sub-DAG.
+        per_worker: for each target worker that has acknowledged its delay and the tuples that it still processed with
+            the old function.
         before: for a fix of the old version, the change that is ordered after it; empty otherwise.
-        rehearsal: the number of tuples of the rehearsal and the operators that they reached, or why there was none.
-        needs_force: whether it was aborted since its rehearsal gives reason to doubt it.
+        rehearsal: on how many tuples the change was rehearsed and which operators they reached, or why it was not.
+        needs_force: whether it was aborted because its rehearsal drops every tuple, or a new function is 100 times
+            slower there; ``reconfigure(..., force=True)`` makes it all the same.
+        plan_ms: time to make the plan and to pickle the functions, which the user's handle adds to the delay.
+        guard: description of the failures that roll the change back; empty without a guard.
     """
 
     change: str
@@ -409,10 +416,17 @@ class Outcome:
     delay_ms: float = 0.0
     waited_ms: float = 0.0
     components: tuple[tuple[str, ...], ...] = ()
-    per_worker: dict[WorkerId, WorkerOutcome] = field(default_factory=dict)
+    per_worker: dict[WorkerId, WorkerOutcome] = field(default_factory=dict, repr=False)
     before: str = ""
     rehearsal: str = ""
     needs_force: bool = False
+    plan_ms: float = 0.0
+    guard: str = ""
+
+    @property
+    def old_tuples(self) -> int:
+        """Total number of tuples that the targets processed with the old functions after the change was prepared."""
+        return sum(worker.old_tuples for worker in self.per_worker.values())
 
 
 @dataclass(frozen=True, slots=True)

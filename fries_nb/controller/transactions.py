@@ -390,7 +390,7 @@ def _few(of_workers: list[tuple[bytes, ...]]) -> tuple[bytes, ...]:
 
 
 def in_words(rehearsed: Rehearsed | None, targets: Iterable[str]) -> str:
-    """Describe a rehearsal, for ``ChangeResult.rehearsal``.
+    """Describe a rehearsal, for ``Outcome.rehearsal``.
 
     >>> in_words(Rehearsed("u1", WorkerId("FM", 0), tuples=3, tried=frozenset({"FM"}), unreached=frozenset({"J"})), [])
     'rehearsed on 3 recent tuples through FM; only types were checked for J, which no tuple reached'

@@ -35,7 +35,7 @@ from statistics import mean, median, stdev
 from typing import Any
 
 import fries_nb as fn
-from fries_nb.changes import ChangeResult
+from fries_nb.controller.events import Outcome
 from fries_nb.errors import FriesError, RunError
 from fries_nb.run import BUDGET, Run
 from fries_nb.spark.session import start_or_find
@@ -198,7 +198,7 @@ def running(
         run.wait()
 
 
-def changed(run: Run, change: Mapping[str, Any], scheduler: str, pruning: bool = True) -> ChangeResult:
+def changed(run: Run, change: Mapping[str, Any], scheduler: str, pruning: bool = True) -> Outcome:
     """Make a change and wait for its end.
 
     Raises:
@@ -351,7 +351,7 @@ def delays(run: Run, change: Change, repeats: int, ready: Callable[[], None]) ->
     Returns:
         The delays.
     """
-    found: dict[str, list[ChangeResult]] = {"fries": [], "epoch": []}
+    found: dict[str, list[Outcome]] = {"fries": [], "epoch": []}
     for _ in range(repeats):
         for scheduler, results in found.items():
             ready()

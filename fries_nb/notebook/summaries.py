@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fries_nb.changes import Change, ChangeResult
+from fries_nb.changes import Change
 from fries_nb.commands.plan import as_dict, in_words
+from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Edge, Graph
 from fries_nb.planning.counter_example import counter_example
 from fries_nb.planning.schedulers import Plan
@@ -128,7 +129,7 @@ def messages(graph: Graph, plan: Plan) -> str:
     return f"{plan.scheduler} sends (to so many workers): " + ", then ".join(stages)
 
 
-def of_change(result: ChangeResult) -> Summary:
+def of_change(result: Outcome) -> Summary:
     """The summary of a change that is done; the second line lists the operators that changed together."""
     parts = {name: ms for name, ms in parts_ms(result).items() if name in ("prepare", "commit") or not result.waited_ms}
     took = f"{milliseconds(result.delay_ms)} ({', '.join(f'{name} {milliseconds(ms)}' for name, ms in parts.items())})"

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from fries_nb.changes import Change, ChangeResult
+from fries_nb.changes import Change
+from fries_nb.controller.events import Outcome
 from fries_nb.errors import DoubtfulChangeError, ReconfigurationError, RunError
 from fries_nb.long_calls import Say
 from fries_nb.notebook import summaries
@@ -306,7 +307,7 @@ def change_progress(run: Run, change: Change) -> str:
     return f"changing {', '.join(sorted(change.plan.targets))}: {why_waits(RunMoment(run), change)}"
 
 
-def _result(run: Run, change: Change, wait_s: float) -> ChangeResult:
+def _result(run: Run, change: Change, wait_s: float) -> Outcome:
     """Wait for the end of a change, unless an operator is paused, which can only be fixed in another cell.
 
     Raises:

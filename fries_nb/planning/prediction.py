@@ -72,7 +72,7 @@ class CriticalPath:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The predicted delay of a change and its parts, if it were requested now; the delay is that of ``ChangeResult``.
+    """The predicted delay of a change and its parts, if it were requested now; the delay is that of ``Outcome``.
 
     Attributes:
         ways: the critical path of each marker; with Fries one for each component. Empty for schedulers whose stages

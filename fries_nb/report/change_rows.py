@@ -5,7 +5,7 @@ empty, for the rehearsal, for the decision on disk), ``plan``, ``prepare`` and `
 part with its milliseconds, since a part of a bar may be too short to be seen.
 
 >>> from fries_nb.controller.events import WorkerOutcome
->>> result = ChangeResult("u1", "fries", "done", "", "", 2.0, 30.0, 8.0, 45.0, 0.0, (("FM",),), {})
+>>> result = Outcome("u1", "fries", "done", prepare_ms=30.0, commit_ms=8.0, delay_ms=45.0, plan_ms=2.0)
 >>> parts_ms(result)
 {'waited': 5.0, 'plan': 2.0, 'prepare': 30.0, 'commit': 8.0}
 >>> svg = delay_svg(result, 600)
@@ -46,7 +46,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fries_nb.changes import Change, ChangeResult
+from fries_nb.changes import Change
+from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.operators import BatchFunction
 from fries_nb.dataflow.windowing import WindowFunction
@@ -249,7 +250,7 @@ _DARK = {
 _CSS = themed(".fries-delay-svg", _LIGHT, _DARK)
 
 
-def parts_ms(result: ChangeResult) -> dict[str, float]:
+def parts_ms(result: Outcome) -> dict[str, float]:
     """The parts of the time from the request to the end of a change, in milliseconds.
 
     Args:
@@ -265,7 +266,7 @@ def parts_ms(result: ChangeResult) -> dict[str, float]:
     return {"waited": max(0.0, waited), **known}
 
 
-def delay_svg(result: ChangeResult, width: float) -> str:
+def delay_svg(result: Outcome, width: float) -> str:
     """Draw where the time of a change went, ``width`` (at least 200) pixels wide."""
     parts = parts_ms(result)
     said = {name: f"{name} {milliseconds(value)}" for name, value in parts.items()}
@@ -275,7 +276,7 @@ def delay_svg(result: ChangeResult, width: float) -> str:
     return picture("delay", (width, height), heard, _CSS, _bar(parts, said, width), key)
 
 
-def time_parts(result: ChangeResult) -> Markup:
+def time_parts(result: Outcome) -> Markup:
     """Where the time of a change went, as a figure."""
     return part("figure", delay_svg(result, WIDTH), _PARTS)
 

@@ -27,7 +27,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from fries_nb.audit import Verdict
-from fries_nb.changes import ChangeResult
+from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.schedulers import Plan
 from fries_nb.report import theme
@@ -186,7 +186,7 @@ class SchedulerTrial:
     points: Sequence[Point]
     marks: Sequence[PlotMark]
     verdict: Verdict
-    result: ChangeResult | None = None
+    result: Outcome | None = None
     replay: ChangeReplay | None = None
 
 

@@ -10,8 +10,9 @@ from functools import singledispatch
 
 from markupsafe import Markup
 
-from fries_nb.changes import Change, ChangeResult
+from fries_nb.changes import Change
 from fries_nb.constraints.judgements import ConstraintState, LatencyParts
+from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import TraceError
 from fries_nb.planning.counter_example import counter_example
@@ -121,7 +122,7 @@ def _details(change: Change, replay: ChangeReplay) -> tuple[Change, Markup, Mark
     return change, time_parts(change.result(0)), functions, replay_frames(replay)
 
 
-def _change_row(change: Change, result: ChangeResult | None) -> tuple[str, ...]:
+def _change_row(change: Change, result: Outcome | None) -> tuple[str, ...]:
     head = (change.id, ", ".join(sorted(change.plan.targets)), change.plan.scheduler, change.origin)
     if result is None:
         return (*head, "under way", NONE, NONE, NONE, NONE)

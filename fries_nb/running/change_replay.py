@@ -11,7 +11,8 @@ the dataflow first, ``restart`` takes a checkpoint, and ``naive`` sends no marke
 >>> from fries_nb.planning.schedulers import schedule
 >>> graph = Graph("f", tuple(map(Operator, ("S", "FM", "MC"))), (Edge("S", "FM"), Edge("FM", "MC")))
 >>> workers = {WorkerId("FM", 0): WorkerOutcome(1.2, 3), WorkerId("MC", 0): WorkerOutcome(1.9, 12)}
->>> result = ChangeResult("u1", "fries", "done", "", "", 0.2, 1.0, 0.9, 2.1, 0.0, (("FM", "MC"),), workers)
+>>> times = {"plan_ms": 0.2, "prepare_ms": 1.0, "commit_ms": 0.9, "delay_ms": 2.1}
+>>> result = Outcome("u1", "fries", "done", components=(("FM", "MC"),), per_worker=workers, **times)
 >>> replay = ChangeReplay.of(graph, schedule("fries", graph, ["FM", "MC"]), result)
 >>> replay
 1. The message leaves the controller for FM, past all queued tuples.
@@ -29,8 +30,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from fries_nb.changes import ChangeResult
-from fries_nb.controller.events import WorkerOutcome
+from fries_nb.controller.events import Outcome, WorkerOutcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.loops import loops_in
 from fries_nb.displays import Displayed
@@ -90,7 +90,7 @@ class ReplayStep:
         return {name: " ".join(filter(None, (self.versions.get(name, ""), here.get(name, "")))) for name in names}
 
 
-def replay_steps(graph: Graph, plan: Plan, result: ChangeResult, counts: Counts = NO_COUNTS) -> tuple[ReplayStep, ...]:
+def replay_steps(graph: Graph, plan: Plan, result: Outcome, counts: Counts = NO_COUNTS) -> tuple[ReplayStep, ...]:
     """The steps of a change, with the operations of targets in the trace, where there is one.
 
     If the change is done, each target whose workers had not ended switches in exactly one step, every edge in the scope
@@ -107,7 +107,7 @@ class _Replay:
 
     graph: Graph
     plan: Plan
-    result: ChangeResult
+    result: Outcome
     counts: Counts
     versions: dict[str, str] = field(default_factory=dict)
     travelled: list[Ends] = field(default_factory=list)
@@ -246,7 +246,7 @@ def _without(plan: Plan, begun: frozenset[str]) -> Plan:
     return Plan(plan.scheduler, plan.targets, tuple(filter(is_left, plan.stages)), plan.covering) if begun else plan
 
 
-def _unfinished(result: ChangeResult) -> str:
+def _unfinished(result: Outcome) -> str:
     if result.outcome == "aborted":
         return f"Aborted before any message was sent, so nothing changed: {result.error}."
     live = [str(worker) for worker, one in result.per_worker.items() if not one.ended]
@@ -339,7 +339,7 @@ class ChangeReplay(Displayed):
     steps: tuple[ReplayStep, ...]
 
     @staticmethod
-    def of(graph: Graph, plan: Plan, result: ChangeResult, counts: Counts = NO_COUNTS) -> ChangeReplay:
+    def of(graph: Graph, plan: Plan, result: Outcome, counts: Counts = NO_COUNTS) -> ChangeReplay:
         """The replay of a change; see ``replay_steps``."""
         return ChangeReplay(result.change, graph, replay_steps(graph, plan, result, counts))
 

@@ -13,8 +13,7 @@ from loop_graphs import loop_changes
 from planning_draws import changes
 from planning_graphs import drawn
 
-from fries_nb.changes import ChangeResult
-from fries_nb.controller.events import WorkerOutcome
+from fries_nb.controller.events import Outcome, WorkerOutcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.schedulers import SCHEDULERS, Plan, schedule
 from fries_nb.protocol.messages import WorkerId
@@ -25,7 +24,7 @@ VERSIONS = ("old", "both", "new")
 """The versions of a target, in the only order in which they may follow each other."""
 
 
-def ended(plan: Plan, delays: dict[str, tuple[float, ...]], outcome: str = "done", **more: Any) -> ChangeResult:
+def ended(plan: Plan, delays: dict[str, tuple[float, ...]], outcome: str = "done", **more: Any) -> Outcome:
     """The result of a change by a plan; of each target the delays of its workers."""
     workers = {
         WorkerId(name, index): WorkerOutcome(delay, index)
@@ -34,10 +33,10 @@ def ended(plan: Plan, delays: dict[str, tuple[float, ...]], outcome: str = "done
     }
     parts = tuple(tuple(sorted(part.operators)) for part in plan.covering.components)
     longest = max((delay for each in delays.values() for delay in each), default=0.0)
-    times = (0.5, 1.0, 2.0, longest + 0.5, 0.0)
+    times = {"plan_ms": 0.5, "prepare_ms": 1.0, "commit_ms": 2.0, "delay_ms": longest + 0.5}
     error = "" if outcome == "done" else "no"
     given_: dict[str, Any] = {"components": parts, "per_worker": workers} | more
-    return ChangeResult("u1", plan.scheduler, outcome, error, "", *times, **given_)
+    return Outcome("u1", plan.scheduler, outcome, error, **times, **given_)
 
 
 def marked(graph: Graph, plan: Plan) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import fries_nb as fn
-from fries_nb.changes import ChangeResult
+from fries_nb.controller.events import Outcome
 from fries_nb.errors import RunError
 from fries_nb.experiments.bench.functions import LastTen, is_hundredth, spinning
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, payments_file, spark_session
@@ -170,7 +170,7 @@ def _rate(run: Run, operator: str, seconds: float) -> float:
     return (after - before) / took
 
 
-def _changed(run: Run, operators: Sequence[str]) -> ChangeResult:
+def _changed(run: Run, operators: Sequence[str]) -> Outcome:
     result = run.reconfigure({name: LastTen() for name in operators}).result(_PATIENCE_S)
     if result.outcome != "done":
         raise RunError(f"a change of {', '.join(operators)} in a crowd was {result.outcome}: {result.error}")

@@ -17,7 +17,7 @@ import time
 from statistics import median
 
 import fries_nb as fn
-from fries_nb.changes import ChangeResult
+from fries_nb.controller.events import Outcome
 from fries_nb.errors import RunError
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, payments_file, spark_session
 from fries_nb.experiments.bench.pairs import BenchReport, Side, Target, pairs
@@ -38,7 +38,7 @@ def delay(scale: float, runs: int) -> BenchReport:
     """Fries against Epoch; ``scale`` multiplies the amount of queued work."""
     waiting_s = WAITING_S * scale
     rows = int(RATE * (3 * waiting_s + runs * (waiting_s + 5) * 2))
-    changes: dict[str, list[ChangeResult]] = {"fries": [], "epoch": []}
+    changes: dict[str, list[Outcome]] = {"fries": [], "epoch": []}
     with spark_session() as spark:
         flow = w1_flow(fn.replay(str(payments_file(rows)), rate=3 * RATE), fn.memory(), cost_ms=COST_MS)
         run = flow.run(spark=spark, hosts=HOSTS, workers=HOSTS)
@@ -93,7 +93,7 @@ def fill(run: Run, seconds: float) -> None:
     run.set_rate("Src", operator.rate)
 
 
-def _done(change: ChangeResult) -> ChangeResult:
+def _done(change: Outcome) -> Outcome:
     if change.outcome != "done":
         raise RunError(f"a change of the benchmark was {change.outcome}: {change.error}")
     return change

@@ -49,9 +49,11 @@ class Change:
         *,
         undoes: str = "",
         functions: Callable[[str], FunctionPairs] = lambda change: {},
+        story: Callable[[str], Any] = lambda change: "",
     ) -> None:
         self._cancel = cancel
         self._functions = functions
+        self._story = story
         self.id = change
         self.plan = plan
         self.updates: Mapping[str, Update] = dict(updates)
@@ -93,6 +95,15 @@ class Change:
             ``Run.function_changes``.
         """
         return self._functions(self.id)
+
+    def story(self) -> Any:
+        """What has happened to the change so far: its request, what workers were told and answered, its decision.
+
+        Returns:
+            The entries that are left of it, of the last 1,000 of the run; shown as text with the time since the
+            request, ``.entries`` are values.
+        """
+        return self._story(self.id)
 
     @property
     def done(self) -> bool:

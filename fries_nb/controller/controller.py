@@ -45,6 +45,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fries_nb.controller import events
 from fries_nb.controller.coordinator import Taken
+from fries_nb.controller.event_log import EventLog
 from fries_nb.controller.failure_rules import CommitDelays, FailureRules
 from fries_nb.controller.intake import Uncommitted
 from fries_nb.controller.lifecycle import Lifecycle
@@ -70,6 +71,9 @@ class EventQueue:
         handle: ``Controller.handle``.
         clock_ns: a monotonic clock in nanoseconds.
         carry_out: carries out one instruction and returns the resulting events; must not call ``take``.
+
+    Attributes:
+        log: the last events and instructions.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class EventQueue:
         self._clock_ns = clock_ns
         self._carry_out = carry_out
         self._taking: events.Event | None = None
+        self.log = EventLog()
 
     def take(self, event: events.Event) -> None:
         """Process an event, and then each event that results from its instructions.
@@ -95,7 +100,10 @@ class EventQueue:
         try:
             while waiting:
                 self._taking = waiting.popleft()
-                for instruction in self._handle(self._taking, self._clock_ns()):
+                now_ns = self._clock_ns()
+                self.log.note(now_ns, self._taking)
+                for instruction in self._handle(self._taking, now_ns):
+                    self.log.note(now_ns, instruction)
                     waiting.extend(self._carry_out(instruction))
         finally:
             self._taking = None

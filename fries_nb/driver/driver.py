@@ -22,6 +22,7 @@ from typing import Protocol
 
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller, EventQueue
+from fries_nb.controller.event_log import Noted
 from fries_nb.controller.states import RunState
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.driver.committer import Committer
@@ -179,6 +180,11 @@ class Driver(threading.Thread):
     def records(self) -> Iterable[Packed]:
         """The trace so far, packed; without operations that a recovery has undone."""
         return self._trace.records()
+
+    @property
+    def noted(self) -> tuple[Noted, ...]:
+        """The last events and instructions of the controller, in words."""
+        return self._queue.log.noted()
 
     @property
     def workers(self) -> dict[str, int]:

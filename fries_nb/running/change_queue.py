@@ -38,6 +38,7 @@ from fries_nb.running.queue_entries import CHANGES_KEPT, NO_GUARD_FOR_FIXES, Gro
 from fries_nb.running.queue_interfaces import BY_USER, ChangeListener, ChangeOrigin, QueueShell
 from fries_nb.running.region_plans import guarded_regions, planned, predicted, together
 from fries_nb.running.rollbacks import Rollbacks, functions_of
+from fries_nb.running.timeline import Timeline
 from fries_nb.telemetry.metrics import OperatorMetrics
 from fries_nb.transitions import moved
 
@@ -55,6 +56,7 @@ class ChangeQueue:
         before: the changes that were decided before the run was resumed.
         last_number: number of the last earlier change, whatever its outcome.
         clock: a monotonic clock in seconds.
+        story: what has happened in the run so far.
 
     Attributes:
         lock: held while any attribute is read or changed.
@@ -70,7 +72,9 @@ class ChangeQueue:
         before: Sequence[CommittedChange] = (),
         last_number: int = 0,
         clock: Callable[[], float] = time.perf_counter,
+        story: Callable[[], Timeline] = lambda: Timeline(()),
     ) -> None:
+        self._run_story = story
         self.lock = threading.RLock()
         self._shell = shell
         self._regions = regions
@@ -314,7 +318,7 @@ class ChangeQueue:
         self._last_number += 1
         number, plan_ms = f"u{self._last_number}", (self._clock() - began_s) * 1000
         asked = (number, together(plans), updates, plan_ms, requested_s, guard, origin.constraint, self.cancel)
-        return self._known.add(Change(*asked, undoes=undoes, functions=self.functions))
+        return self._known.add(Change(*asked, undoes=undoes, functions=self.functions, story=self.story))
 
     @locked
     def _undoing(self, change: str = "") -> tuple[Request, Ground, dict[str, Update]]:
@@ -340,6 +344,10 @@ class ChangeQueue:
     def functions(self, change: str) -> FunctionPairs:
         """Operator to the function that it ran before a change, and its new one; see ``Run.function_changes``."""
         return self._rollbacks.functions(change)
+
+    def story(self, change: str) -> Timeline:
+        """What has happened to a change; see ``Change.story``."""
+        return self._run_story().about(self.carried_out_as(change))
 
     @locked
     def carried_out_as(self, change: str) -> str:

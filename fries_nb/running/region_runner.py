@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +40,7 @@ from fries_nb.running.remedies import Remedies
 from fries_nb.running.rescales import Rescales
 from fries_nb.running.run_checkpoints import CheckpointLayout, CheckpointRequests, with_functions
 from fries_nb.running.run_end import HeldCommits, UncommittedCheck
+from fries_nb.running.timeline import Timeline
 from fries_nb.running.traces import Part, RunTrace
 from fries_nb.spark import blocking_operators as blocking
 from fries_nb.spark.catalog import output
@@ -101,7 +103,7 @@ class RegionRunner:
         self.telemetry = telemetry
         self.rescales = Rescales(regions, self)
         self.remedies = Remedies(graph, self)
-        self.queue = ChangeQueue(graph, regions, self, self.remedies, before=before)
+        self.queue = ChangeQueue(graph, regions, self, self.remedies, before=before, story=self.story)
         self._lock = threading.RLock()
         self._closed = closed
         self._state = ""
@@ -285,6 +287,13 @@ class RegionRunner:
             for region, one in zip(self._regions, list(self.launched), strict=False)
         ]
         return RunTrace(tuple(parts))
+
+    def story(self) -> Timeline:
+        """What has happened in all regions, in words; see ``Run.story``."""
+        zero_s = time.time() - time.monotonic_ns() / 1e9
+        with self._lock:
+            launched = list(self.launched)
+        return Timeline.of(chain.from_iterable(one.driver.noted for one in launched), zero_s)
 
     def join(self) -> None:
         """Join all threads of the run; to be called once ``ended`` is set."""

@@ -28,6 +28,7 @@ from fries_nb.running.remedies import HostProposal, Proposal, Violation
 from fries_nb.running.rescales import Rescale
 from fries_nb.running.results import MOST_REPLAYS, DataflowPlan, Place, RunVerdict, Story
 from fries_nb.running.run_end import UncommittedCheck
+from fries_nb.running.timeline import Timeline
 from fries_nb.telemetry.frontiers import NOT_BEGUN, PHASES, LoopState, OperatorFrontier, TimeHolder
 from fries_nb.telemetry.history import PlotMark, Point, QueuePoint
 from fries_nb.telemetry.metrics import MetricsSnapshot
@@ -353,6 +354,16 @@ class RunMonitor:
     def changes(self) -> tuple[Change, ...]:
         """The changes of the run in order of request: the last 1,000, and older ones that are still open."""
         return self._runner.queue.changes
+
+    def story(self) -> Timeline:
+        """What has happened so far, as its controller has seen it: hosts, changes, checkpoints, failures.
+
+        Measurements are left out. ``change.story()`` is about one change.
+
+        Returns:
+            The last 1,000 entries of each region, shown as text; ``.entries`` are values.
+        """
+        return self._runner.story()
 
     def plan(
         self, change: Mapping[str, Any] | Iterable[str], scheduler: str = "fries", pruning: bool = True

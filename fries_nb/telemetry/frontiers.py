@@ -28,6 +28,7 @@ Src → FM: 2 frames, from 30 on
 
 The loops of a run as users see them: how far their rows have gone round, what waits, and how they come to an end.
 
+>>> from fries_nb.protocol.messages import WorkerId
 >>> head, loop = WorkerId("L", 0), Loop("L", (), LoopPhase.ASKING, attempts=3)
 >>> report = Report(head, 9, 0, feedback=FeedbackCounts(round=7, frames=2, rows=40, waiting=5))
 >>> [state] = loop_states(["L"], {"L": loop}, [report])

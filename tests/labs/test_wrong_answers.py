@@ -16,14 +16,12 @@ from notebook_shell import ipython
 import fries_nb as fn
 from fries_nb.errors import LabError
 from fries_nb.labs import (
+    answers,
     coverings,
     interleavings,
-    lab_questions,
     latency_remedies,
     loop_endings,
     progress_board,
-    prunings,
-    queues,
     rankings,
     recoveries,
 )
@@ -133,14 +131,14 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "no conflict": (lambda: interleavings.check_arrows(S3, {("t", "v")}), "no arrow leads from t to v"),
     "never": (lambda: interleavings.check_counts({"naive": 3}, {"naive": 0}), "naive breaks 3 of the runs"),
     "always": (lambda: interleavings.check_counts({"fries": 0}, {"fries": 2}), "fries breaks no run"),
-    "kept": (lambda: prunings.check_pruning(FIGURE_10, {"E"}, {"RE": "kept"}), "RE is not kept: SJ lets one tuple"),
-    "no decision": (lambda: prunings.check_pruning(FIGURE_10, {"E"}, {"C": "kept"}), "C needs no decision"),
-    "other word": (lambda: prunings.check_pruning(FIGURE_10, {"E"}, {"RE": "yes"}), "got 'yes' for RE"),
-    "nothing to prune": (lambda: prunings.check_counterexample(flow("plain"), "X"), "nothing to prune"),
-    "both prune": (lambda: prunings.check_counterexample(flow("joined"), "X"), "the corrected rules prune RE as well"),
-    "both keep": (lambda: prunings.check_counterexample(flow("half"), "X"), "RE -> U -> X is unique"),
-    "as printed": (lambda: prunings.check_rule(reference), "no single one is on all paths"),
-    "never prunes": (lambda: prunings.check_rule(lambda *_: False), "it keeps A, although all paths"),
+    "kept": (lambda: coverings.check_pruning(FIGURE_10, {"E"}, {"RE": "kept"}), "RE is not kept: SJ lets one tuple"),
+    "no decision": (lambda: coverings.check_pruning(FIGURE_10, {"E"}, {"C": "kept"}), "C needs no decision"),
+    "other word": (lambda: coverings.check_pruning(FIGURE_10, {"E"}, {"RE": "yes"}), "got 'yes' for RE"),
+    "nothing to prune": (lambda: coverings.check_counterexample(flow("plain"), "X"), "nothing to prune"),
+    "both prune": (lambda: coverings.check_counterexample(flow("joined"), "X"), "the corrected rules prune RE as well"),
+    "both keep": (lambda: coverings.check_counterexample(flow("half"), "X"), "RE -> U -> X is unique"),
+    "as printed": (lambda: coverings.check_rule(reference), "no single one is on all paths"),
+    "never prunes": (lambda: coverings.check_rule(lambda *_: False), "it keeps A, although all paths"),
     "too few": (lambda: progress_board.check_frontiers(board(), [0]), "got 1 entries"),
     "frontier": (lambda: progress_board.check_frontiers(board(), [0, 12, 3, 3]), "after step 1 the frontier is not 12"),
     "too early": (lambda: progress_board.check_closed(board(), [(0, 3)], {0: 0}), "after step 0 a row of time 0"),
@@ -157,18 +155,20 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "ends early": (lambda: loop_endings.check_ending(lambda seen: seen.quiet > 5), "although it holds rows"),
     "no end": (lambda: loop_endings.check_ending(lambda seen: False), "it never ends the loop"),
     "overlooks": (lambda: loop_endings.check_overlooked({"patient": "rows in hand"}), "patient does not overlook"),
-    "latency": (lambda: queues.check_latencies(lambda at, cost: [cost] * len(at)), "arrives at 1 has latency 7, not 4"),
-    "behind": (lambda: queues.check_bottleneck({"A": 1, "B": 4, "C": 2}, 400, "C"), "C gets no more than the 250"),
-    "in front": (lambda: queues.check_bottleneck({"A": 1, "B": 4, "C": 2}, 400, "A"), "A can process 1000"),
-    "useless": (lambda: queues.check_remedies(["larger queue"]), "larger queue does not help: rows then wait"),
-    "helps too": (lambda: queues.check_remedies(["lighter B"]), "second worker for B helps as well"),
-    "seconds": (lambda: lab_questions.check_quantities(latency_ms=1.2), "1.2 ms is not right: expected in ms"),
-    "no number": (lambda: lab_questions.check_quantities(growth="30"), "got '30' for payments a second"),
-    "any other": (lambda: lab_questions.check_quantities(at_fm_fries=7), "7 ms is too much"),
-    "not chosen": (lambda: lab_questions.chosen(lines=None), "there is no answer yet; write it in the cell above"),
-    "no choice": (lambda: lab_questions.chosen(lines="many"), "got 'many'; expected '600' or 'fewer' or 'more'"),
-    "choice": (lambda: lab_questions.check_choices(versions_met=["old", "new"]), "with the change in effect"),
-    "not measured": (lambda: queues.check_measured([], 3), "nothing was measured"),
+    "latency": (
+        lambda: rankings.check_latencies(lambda at, cost: [cost] * len(at)), "arrives at 1 has latency 7, not 4",
+    ),
+    "behind": (lambda: rankings.check_bottleneck({"A": 1, "B": 4, "C": 2}, 400, "C"), "C gets no more than the 250"),
+    "in front": (lambda: rankings.check_bottleneck({"A": 1, "B": 4, "C": 2}, 400, "A"), "A can process 1000"),
+    "useless": (lambda: rankings.check_remedies(["larger queue"]), "larger queue does not help: rows then wait"),
+    "helps too": (lambda: rankings.check_remedies(["lighter B"]), "second worker for B helps as well"),
+    "seconds": (lambda: answers.check_quantities(latency_ms=1.2), "1.2 ms is not right: expected in ms"),
+    "no number": (lambda: answers.check_quantities(growth="30"), "got '30' for payments a second"),
+    "any other": (lambda: answers.check_quantities(at_fm_fries=7), "7 ms is too much"),
+    "not chosen": (lambda: answers.chosen(lines=None), "there is no answer yet; write it in the cell above"),
+    "no choice": (lambda: answers.chosen(lines="many"), "got 'many'; expected '600' or 'fewer' or 'more'"),
+    "choice": (lambda: answers.check_choices(versions_met=["old", "new"]), "with the change in effect"),
+    "not measured": (lambda: rankings.check_measured([], 3), "nothing was measured"),
     "message": (lambda: rankings.check_messages(CHAIN, {"FM", "MC"}, {"fries": "FM, MC"}), "fries: MC gets none"),
     "ranking": (
         lambda: rankings.check_ranking(CHAIN, {"FM", "MC"}, IN_FRONT, ["epoch", "fries", "naive"]),
@@ -192,8 +192,8 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     ),
     "no run": (lambda: interleavings.check_broken(3), "got 3; expected a run"),
     "a scheduler": (lambda: interleavings.check_counts({"naive": 3}, {"fries": 0}), "'naive' is missing"),
-    "an operator": (lambda: prunings.check_pruning(FIGURE_10, {"E"}, {}), "RE is missing"),
-    "one kept": (lambda: prunings.check_counterexample(flow("two"), "X"), "the printed rule keeps M, too"),
+    "an operator": (lambda: coverings.check_pruning(FIGURE_10, {"E"}, {}), "RE is missing"),
+    "one kept": (lambda: coverings.check_counterexample(flow("two"), "X"), "the printed rule keeps M, too"),
     "no row": (lambda: board().use("W", 9), "no row of time 9 is on its way to W"),
     "no step": (lambda: progress_board.check_closed(board(), [(0, 3)], {}), "the window from 0 to 3 has no step"),
     "rounds": (lambda: loop_endings.check_halving(halving(True, below=1), 4), "goes 5 rounds"),
@@ -255,7 +255,7 @@ def test_every_question_has_a_hint() -> None:
     """None is left out of the cases above, but that on a cycle, which needs a run (below)."""
     for check, _ in WRONG.values():
         told(check)
-    assert asked() - {*lab_questions.QUANTITIES, *lab_questions.CHOICES} == {
+    assert asked() - {*answers.QUANTITIES, *answers.CHOICES} == {
         "components", "heads", "own graph", "algorithm", "naive is safe", "serializable", "arrows", "broken", "counts",
         "pruning", "counter-example", "rule", "frontiers", "closed", "holders", "halving", "longest", "broken rule",
         "overlooked", "ending", "latencies", "bottleneck", "remedies", "messages", "ranking", "outcome", "order",
@@ -263,22 +263,22 @@ def test_every_question_has_a_hint() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", lab_questions.QUANTITIES)
+@pytest.mark.parametrize("name", answers.QUANTITIES)
 def test_the_hint_on_a_number_does_not_give_it_away(name: str) -> None:
     """Nor any other number than those of the task."""
-    given = 3 * lab_questions.QUANTITIES[name].right + 7
-    first, second = (str(told(lambda: lab_questions.check_quantities(**{name: given}))) for _ in range(2))
-    assert first.startswith(f"not right yet: {name}: {lab_questions.QUANTITIES[name].hint}")
-    assert not re.search(r"\d", lab_questions.QUANTITIES[name].hint)
+    given = 3 * answers.QUANTITIES[name].right + 7
+    first, second = (str(told(lambda: answers.check_quantities(**{name: given}))) for _ in range(2))
+    assert first.startswith(f"not right yet: {name}: {answers.QUANTITIES[name].hint}")
+    assert not re.search(r"\d", answers.QUANTITIES[name].hint)
     assert second.startswith(f"{name}: {given:g} ")
 
 
-@pytest.mark.parametrize("name", lab_questions.CHOICES)
+@pytest.mark.parametrize("name", answers.CHOICES)
 def test_the_hint_on_a_choice_does_not_give_it_away(name: str) -> None:
     """It asks, and the reason comes with the second wrong choice."""
-    question = lab_questions.CHOICES[name]
+    question = answers.CHOICES[name]
     other = next(option for option in question.options if option != question.right)
-    first, second = (str(told(lambda: lab_questions.check_choices(**{name: other}))) for _ in range(2))
+    first, second = (str(told(lambda: answers.check_choices(**{name: other}))) for _ in range(2))
     assert question.hint in first
     assert first.count("?") == 1
     assert repr(question.right) not in first
@@ -327,12 +327,12 @@ DRAWN: Mapping[str, tuple[Callable[[], object], Mapping[str, str], Mapping[str, 
         {"A": "target missing", "B": "answered", "C": "target missing"},
     ),
     "pruning": (
-        lambda: prunings.check_pruning(FIGURE_10, {"E"}, {"RE": "kept", "C": "kept"}),
+        lambda: coverings.check_pruning(FIGURE_10, {"E"}, {"RE": "kept", "C": "kept"}),
         {"RE": "answered", "C": "answered", "E": "target"},
         {"RE": "wrong", "C": "wrong", "E": "target"},
     ),
     "no decision": (
-        lambda: prunings.check_pruning(FIGURE_10, {"E"}, {}), {"E": "target"}, {"RE": "missing", "E": "target"},
+        lambda: coverings.check_pruning(FIGURE_10, {"E"}, {}), {"E": "target"}, {"RE": "missing", "E": "target"},
     ),
     "messages": (
         lambda: rankings.check_messages(CHAIN, {"FM", "MC"}, {"fries": "MC"}),
@@ -403,10 +403,10 @@ ANSWERED: Mapping[str, Callable[[Any], object]] = {
     "broken": interleavings.check_broken,
     "counts": lambda answer: interleavings.check_counts({"naive": 1}, answer),
     "count": lambda answer: interleavings.check_counts({"naive": 1}, {"naive": answer and "1"}),
-    "pruning": lambda answer: prunings.check_pruning(FIGURE_10, {"E"}, answer),
-    "counter-example": lambda answer: prunings.check_counterexample(answer, "X"),
-    "its target": lambda answer: prunings.check_counterexample(flow("half"), answer),
-    "rule": prunings.check_rule,
+    "pruning": lambda answer: coverings.check_pruning(FIGURE_10, {"E"}, answer),
+    "counter-example": lambda answer: coverings.check_counterexample(answer, "X"),
+    "its target": lambda answer: coverings.check_counterexample(flow("half"), answer),
+    "rule": coverings.check_rule,
     "frontiers": lambda answer: progress_board.check_frontiers(board(), answer),
     "closed": lambda answer: progress_board.check_closed(board(), [(0, 3)], answer),
     "one closed": lambda answer: progress_board.check_closed(board(), [(0, 3)], {0: answer and str(answer)}),
@@ -415,13 +415,13 @@ ANSWERED: Mapping[str, Callable[[Any], object]] = {
     "seed": lambda answer: loop_endings.check_broken_rule(all_of, answer),
     "overlooked": loop_endings.check_overlooked,
     "one overlooked": lambda answer: loop_endings.check_overlooked({"patient": answer}),
-    "latencies": queues.check_latencies,
-    "bottleneck": lambda answer: queues.check_bottleneck({"A": 1, "B": 4}, 400, answer),
-    "remedies": queues.check_remedies,
-    "measured": lambda answer: queues.check_measured(None, answer),
-    "quantity": lambda answer: lab_questions.check_quantities(growth=answer),
-    "choice": lambda answer: lab_questions.check_choices(lines=answer),
-    "pair": lambda answer: lab_questions.check_choices(versions_met=answer),
+    "latencies": rankings.check_latencies,
+    "bottleneck": lambda answer: rankings.check_bottleneck({"A": 1, "B": 4}, 400, answer),
+    "remedies": rankings.check_remedies,
+    "measured": lambda answer: rankings.check_measured(None, answer),
+    "quantity": lambda answer: answers.check_quantities(growth=answer),
+    "choice": lambda answer: answers.check_choices(lines=answer),
+    "pair": lambda answer: answers.check_choices(versions_met=answer),
     "messages": lambda answer: rankings.check_messages(CHAIN, {"FM"}, answer),
     "of one": lambda answer: rankings.check_messages(CHAIN, {"FM"}, {"fries": answer}),
     "ranking": lambda answer: rankings.check_ranking(CHAIN, {"FM"}, IN_FRONT, answer),

@@ -102,8 +102,8 @@ class EventLog:
         """The change that a marker carries; its acknowledgements are about that change as well."""
         change = marker.action.change if isinstance(marker.action, Reconfigure) else ""
         self._changes[marker.id] = change
-        for old in [one for one in self._changes if one < marker.id - MOST]:
-            del self._changes[old]
+        if len(self._changes) > MOST:  # markers are issued in order, so the first one is the oldest
+            del self._changes[next(iter(self._changes))]
         return change
 
     def _answer(self, answer: Answer) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
@@ -82,7 +82,7 @@ class Environment(Protocol):
     def acquired(self, lock: Lock) -> Steps[None]:
         """Take a lock as soon as it is free."""
 
-    def slice(self, worker: Worker, member: Hashable) -> Steps[bool]:
+    def slice(self, worker: Worker) -> Steps[bool]:
         """Process one slice of a worker's tuples; returns whether there may be more to do."""
 
 
@@ -117,7 +117,7 @@ class Threads:
         yield from ()
         lock.acquire()
 
-    def slice(self, worker: Worker, member: Hashable) -> Steps[bool]:
+    def slice(self, worker: Worker) -> Steps[bool]:
         """Process one slice; see ``Environment``."""
         yield from ()
         return worker.run()

@@ -227,7 +227,7 @@ class HostedWorker:
             self._process_events()  # the answer to a fast control message does not wait for the next tuple
             yield
             self._feed()
-            busy = yield from self._environment.slice(self.worker, self)
+            busy = yield from self._environment.slice(self.worker)
             self._settle()
         except GeneratorExit:  # its host was killed
             raise

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -284,7 +284,7 @@ class VirtualEnvironment:
         while not lock.acquire():
             yield Wait(lambda: not lock.is_held)
 
-    def slice(self, worker: Worker, member: Hashable) -> Steps[bool]:
+    def slice(self, worker: Worker) -> Steps[bool]:
         """Process a few tuples; after each, or inside it if it takes long, other threads go on."""
         left = self._chance.randint(1, 4)
         while True:

@@ -3,10 +3,11 @@
 Every source tuple is processed wholly by the old or wholly by the new configuration. The layers, each of which imports
 only from those to its right (``tests/test_layers.py`` checks it):
 
-    notebook | experiments | labs | __main__  ->  commands  ->  compared_runs  ->  report  ->  run | simulation
-        ->  running  ->  telemetry  ->  changes  ->  spark  ->  driver  ->  host  ->  connectors | transport
-        ->  storage  ->  controller | worker  ->  operators  ->  constraints  ->  planning  ->  protocol
-        ->  dataflow | progress  ->  transitions  ->  displays, errors, locks, long_calls, words
+    notebook | experiments | labs | __main__  ->  commands  ->  compared_runs  ->  report
+        ->  run | simulation | testing  ->  running  ->  changes  ->  telemetry  ->  spark  ->  driver  ->  host
+        ->  connectors | transport  ->  storage  ->  controller | worker  ->  operators  ->  constraints
+        ->  planning  ->  protocol  ->  dataflow | progress  ->  transitions
+        ->  displays, errors, locks, long_calls, words
 
 A run answers with values; ``report`` draws them, which this module registers in ``displays``. ``audit`` judges from a
 trace alone and shares no code with what it judges; ``workloads`` uses this module only.
@@ -17,7 +18,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
 from fries_nb.connectors.sink import Sink
 from fries_nb.connectors.source import Position, Source, Split
 from fries_nb.controller.events import Outcome

@@ -23,7 +23,7 @@ from fries_nb.errors import DataflowError, RunError, unknown
 from fries_nb.long_calls import progress_of
 from fries_nb.planning.schedulers import SCHEDULERS, schedule
 from fries_nb.report.comparison import SETTLED_MS, Comparison, ComparisonRow, SchedulerTrial
-from fries_nb.run import BUDGET, Dataflow, Run
+from fries_nb.run import BUFFER_BUDGET_BYTES, Dataflow, Run
 from fries_nb.running.results import Place
 from fries_nb.telemetry.metrics import MetricsSnapshot
 from fries_nb.words import duration
@@ -64,7 +64,7 @@ def compare(
     hosts: int = 2,
     workers: int = 2,
     chaining: bool = True,
-    budget: int = BUDGET,
+    buffer_budget_bytes: int = BUFFER_BUDGET_BYTES,
     spark: Any = None,
     say: Callable[[str], object] = lambda text: None,
 ) -> Comparison:
@@ -82,7 +82,7 @@ def compare(
         hosts: see ``Dataflow.run``.
         workers: see ``Dataflow.run``.
         chaining: see ``Dataflow.run``.
-        budget: see ``Dataflow.run``; a large one lets long queues build up.
+        buffer_budget_bytes: see ``Dataflow.run``; a large one lets long queues build up.
         spark: see ``Dataflow.run``.
         say: called with a line of progress for each step.
 
@@ -101,14 +101,14 @@ def compare(
     updates = as_updates(change)
     check_updates(graph, updates)
     plans = [schedule(name, graph, updates) for name in schedulers]
-    place = Place(time.time(), hosts, budget)
+    place = Place(time.time(), hosts, buffer_budget_bytes)
     trials = []
     with progress_of(f"comparing {', '.join(schedulers)} in {graph.name!r}") as show:
         for name in schedulers:
             show(f"[{name}] starting")
             with tempfile.TemporaryDirectory(prefix="fries-compare-") as directory:
                 run = flow.run(
-                    spark, hosts, workers, audit=True, chaining=chaining, budget=budget,
+                    spark, hosts, workers, audit=True, chaining=chaining, buffer_budget_bytes=buffer_budget_bytes,
                     checkpoint=directory if name == "restart" else "",
                 )  # fmt: skip
                 trials.append(_trial(run, change, name, load, lambda text: (show(text), say(text))))
@@ -161,15 +161,15 @@ def _trial(
         _until_settled(run, load.settle_s)
         after = run.metrics()
     finally:
-        run.stop()
+        run.cancel()
     if run.state == "failed":
         raise RunError(f"the run by {scheduler} has failed: {run.error}")
     verdict = run.audit()
     ended = f": {result.error}" if result.error else f" after {duration(result.delay_ms / 1_000)}"
     say(f"[{scheduler}] {result.outcome}{ended}; {len(verdict.mixed):,} source tuples met both configurations")
     row = _row(result, _waiting(before, change), before, after, verdict)
-    steps = run.replay(requested)
-    return SchedulerTrial(row, result.error, run.history(), run.marks(), verdict, result, steps)
+    steps = requested.replay()
+    return SchedulerTrial(row, result.error, run.history.latency, run.history.marks, verdict, result, steps)
 
 
 def _row(

@@ -22,7 +22,7 @@ from fries_nb.transport.sockets import SILENCE_S
 
 __all__ = ["Dataflow", "Run"]
 
-BUDGET = 64 << 20
+BUFFER_BUDGET_BYTES = 64 << 20
 """Default byte budget of a host, over all of its channels."""
 COMMIT_INTERVAL_S = 5.0
 
@@ -71,12 +71,12 @@ class Dataflow(builder.DataflowBuilder):
         *,
         audit: bool = False,
         chaining: bool = True,
-        budget: int = BUDGET,
+        buffer_budget_bytes: int = BUFFER_BUDGET_BYTES,
         commit_interval_s: float | None = COMMIT_INTERVAL_S,
         port: int = 0,
-        silence_s: float = SILENCE_S,
+        heartbeat_timeout_s: float = SILENCE_S,
         checkpoint: str | PathLike[str] | None = "",
-        key: bytes | str | None = None,
+        signing_key: bytes | str | None = None,
         recover: bool = False,
         on_error: str = "fail",
     ) -> Run:
@@ -88,17 +88,18 @@ class Dataflow(builder.DataflowBuilder):
             workers: parallel instances of each operator that was declared without a number.
             audit: record every data operation, for ``run.audit()``.
             chaining: run operators connected by forward edges in one thread.
-            budget: bytes that a host may buffer, in input queues and output that waits for credit; by default 64 MiB.
+            buffer_budget_bytes: bytes that a host may buffer, in input queues and output that waits for credit; by
+                default 64 MiB.
             commit_interval_s: seconds between commits of the sinks, 5 by default; ``None`` commits once, at the end.
             port: TCP port of the controller; 0 for any free one.
-            silence_s: seconds without a heartbeat on the network after which a machine or process counts as lost; 10 by
-                default. Python code that is busy for longer, on a host or in the notebook, does not cause a loss.
+            heartbeat_timeout_s: seconds without a heartbeat on the network after which a machine or process counts as
+                lost; 10 by default. Python code that is busy for longer, on a host or in the notebook, does not cause a
+                loss.
             checkpoint: directory or URI that the driver and all hosts reach. With it every commit is a checkpoint, the
                 run recovers from lost hosts, and ``resume`` continues it after the driver has ended. On a local disk
                 only the current user can read it.
-            key: bytes or text that signs the checkpoint; ``resume`` with the same key accepts no other checkpoint. Keep
-                it elsewhere than the checkpoint. The output of sinks is not signed.
-
+            signing_key: bytes or text that signs the checkpoint; ``resume`` with the same key accepts no other
+                checkpoint. Keep it elsewhere than the checkpoint. The output of sinks is not signed.
             recover: without ``checkpoint``, make every commit a checkpoint all the same, in the run's scratch
                 directory, which is deleted with the run: it recovers from lost hosts, and guards cover what is below a
                 change. If one fails, as for a state that cannot be pickled, the run goes on without; the log says so.
@@ -117,13 +118,15 @@ class Dataflow(builder.DataflowBuilder):
         graph = self.graph(workers, on_error)
         check_runnable(graph)
         options = Options(
-            hosts, budget, audit, chaining, commit_interval_s, silence_s, port, self.constraints(), fixed=self.fixed,
-            recover=recover, **self._buffers,
+            hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
+            self.constraints(), fixed=self.fixed, recover=recover, **self._buffers,
         )  # fmt: skip
-        if key is not None and not checkpoint:
-            raise CheckpointError("key= signs a checkpoint; expected its place as well, as in checkpoint='a/path'")
+        if signing_key is not None and not checkpoint:
+            raise CheckpointError(
+                "signing_key= signs a checkpoint; expected its place as well, as in checkpoint='a/path'"
+            )
         place = "" if checkpoint is None else _place(checkpoint)
-        return Run(graph, spark, options, place, key=secret(key), lighters=self.lighters())
+        return Run(graph, spark, options, place, key=secret(signing_key), lighters=self.lighters())
 
     def resume(
         self,
@@ -134,11 +137,11 @@ class Dataflow(builder.DataflowBuilder):
         *,
         audit: bool = False,
         chaining: bool = True,
-        budget: int = BUDGET,
+        buffer_budget_bytes: int = BUFFER_BUDGET_BYTES,
         commit_interval_s: float | None = COMMIT_INTERVAL_S,
         port: int = 0,
-        silence_s: float = SILENCE_S,
-        key: bytes | str | None = None,
+        heartbeat_timeout_s: float = SILENCE_S,
+        signing_key: bytes | str | None = None,
         on_error: str = "fail",
     ) -> Run:
         """Resume a run of this dataflow from its last checkpoint.
@@ -147,8 +150,9 @@ class Dataflow(builder.DataflowBuilder):
         numbers of hosts and workers, and the chaining, may differ: state is redistributed by key.
 
         A checkpoint holds pickled state and functions, and loading a pickle executes code: resume only checkpoints
-        written by you, or by a person you trust to execute code as you. With ``key``, files that were not signed with
-        it are refused before they are unpickled; the replay of an older checkpoint of the same run is not detected.
+        written by you, or by a person you trust to execute code as you. With ``signing_key``, files that were not
+        signed with it are refused before they are unpickled; the replay of an older checkpoint of the same run is not
+        detected.
 
         If the newest checkpoint is damaged, the previous one is used, with a warning; output that was committed after
         it is removed and computed again.
@@ -161,11 +165,11 @@ class Dataflow(builder.DataflowBuilder):
                 has the same number as in the earlier run.
             audit: see ``run``.
             chaining: see ``run``.
-            budget: see ``run``.
+            buffer_budget_bytes: see ``run``.
             commit_interval_s: seconds between checkpoints.
             port: see ``run``.
-            silence_s: see ``run``.
-            key: the key of the earlier run, if it had one.
+            heartbeat_timeout_s: see ``run``.
+            signing_key: the key of the earlier run, if it had one.
             on_error: see ``run``.
 
         Returns:
@@ -180,8 +184,8 @@ class Dataflow(builder.DataflowBuilder):
             SinkError: see ``run``.
         """
         place = _place(path)
-        signing = secret(key)
-        then = CheckpointStore.load(place, signing)[0].workers
+        key = secret(signing_key)
+        then = CheckpointStore.load(place, key)[0].workers
         graph = self.graph(on_error=on_error) if workers is None else self.graph(workers, on_error)
         kept = [
             replace(one, workers=then.get(one.name, one.workers)) if workers is None else one
@@ -190,10 +194,10 @@ class Dataflow(builder.DataflowBuilder):
         graph = Graph(graph.name, tuple(kept), graph.edges)
         check_runnable(graph)
         options = Options(
-            hosts, budget, audit, chaining, commit_interval_s, silence_s, port, self.constraints(), fixed=self.fixed,
-            **self._buffers,
+            hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
+            self.constraints(), fixed=self.fixed, **self._buffers,
         )  # fmt: skip
-        return Run(graph, spark, options, place, resumed=True, key=signing, lighters=self.lighters())
+        return Run(graph, spark, options, place, resumed=True, key=key, lighters=self.lighters())
 
 
 def with_buffers(flow: Dataflow, buffer_bytes: int = 0, adapt: bool = True) -> Dataflow:

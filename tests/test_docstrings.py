@@ -14,7 +14,7 @@ from IPython.core.magic_arguments import MagicArgumentParser
 
 import fries_nb as fn
 from fries_nb.__main__ import COMMANDS
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
 from fries_nb.controller.events import Outcome
 from fries_nb.notebook.magics import FriesMagics
 from fries_nb.notebook.questions import FriesQuestions

@@ -67,7 +67,7 @@ def load_classes(aside: Path) -> None:
         rows.map("A", lambda row: row).sink("out", fn.memory())
         flowing = flow.run(session.spark, hosts=1, workers=1)
         flowing.wait_flowing()
-        flowing.stop(drain=True)
+        flowing.stop()
         flowing.output().orderBy("value").toPandas()
     finally:
         session.release()

@@ -95,7 +95,7 @@ def compared(path: str, say: Callable[[str], object]) -> Comparison:
     return compare(
         with_buffers(demo_flow(path), BUFFER), demo_change(), SCHEDULERS, surge={"payments": SURGE},
         after={"payments": BUSY}, calm_s=CALM_S, surge_s=SURGE_S, settle_s=SETTLING_S, hosts=HOSTS, workers=WORKERS,
-        budget=BUDGET, say=say,
+        buffer_budget_bytes=BUDGET, say=say,
     )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from pyarrow import fs
 
 from fries_nb.connectors.kafka_client import REACH_S, KafkaCluster, is_end, package, reason
 from fries_nb.connectors.parquet_sink import PartWriter
-from fries_nb.connectors.sink import ClaimedSink, WrittenColumns, of_user
+from fries_nb.connectors.sink import RuntimeSink, WrittenColumns, of_user
 from fries_nb.dataflow.columns import HeldBy, NotHeldError, converted_batch, held_columns
 from fries_nb.errors import SinkError, SourceError, exception_text
 from fries_nb.protocol.messages import WorkerId
@@ -259,7 +259,7 @@ MESSAGE = pa.schema({"key": pa.binary(), "value": pa.binary()})
 """Columns of the files in which messages wait."""
 
 
-class KafkaSink(ClaimedSink):
+class KafkaSink(RuntimeSink):
     """The messages of a topic; see ``Sink``.
 
     Args:

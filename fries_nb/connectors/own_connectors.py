@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from fries_nb.connectors.sink import RowWriter, Sink, SinkWriter, WrittenColumns, of_user
+from fries_nb.connectors.sink import RowWriter, RuntimeSink, Sink, SinkWriter, WrittenColumns, of_user
 from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Source, Split, SplitReader
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import FriesError, SinkError, SourceError, exception_text
@@ -180,7 +180,7 @@ def _check_packs(what: str, part: str, value: Any) -> None:
         ) from error
 
 
-class OwnSinkCopy(Sink):
+class OwnSinkCopy(RuntimeSink):
     """A sink of the user's; see ``Sink``.
 
     Args:
@@ -214,7 +214,7 @@ class OwnSinkCopy(Sink):
         """Open a writer; see ``Sink``."""
         what = self._step("open")
         with _told(what, SinkError):
-            writer = self.sink.open(worker, incarnation, epoch)
+            writer = self.sink.open(f"{worker}-{incarnation}-{epoch}")
         if not all(callable(getattr(writer, name, None)) for name in ("write", "close_part")):
             raise SinkError(f"{what} gave a {type(writer).__name__}; expected a writer with write() and close_part()")
         return OwnWriter(f"sink {self._name!r}: close_part() of {type(writer).__name__}", writer)
@@ -239,7 +239,7 @@ class OwnSinkCopy(Sink):
         """Delete parts that were never committed, if the sink can; see ``Sink``."""
         if hasattr(self.sink, "discard"):
             with _told(self._step("discard"), SinkError):
-                self.sink.discard(incarnation, spared)
+                self.sink.discard(spared)
 
 
 class OwnWriter:

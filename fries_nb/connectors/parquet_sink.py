@@ -49,7 +49,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from fries_nb.connectors.sink import Sink, SinkWriter, WrittenColumns, of_user
+from fries_nb.connectors.sink import RuntimeSink, SinkWriter, WrittenColumns, of_user
 from fries_nb.dataflow.columns import HeldBy, NotHeldError, converted_batch, held_columns
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import SinkError
@@ -364,7 +364,7 @@ def divided(batch: pa.RecordBatch, by: Sequence[str]) -> Iterator[tuple[tuple[An
         yield tuple(rows[name][0].as_py() if name in batch.schema.names else None for name in by), rows
 
 
-class ParquetSink(Sink):
+class ParquetSink(RuntimeSink):
     """Part files in a directory; a part becomes visible when it is committed.
 
     Args:

@@ -29,8 +29,8 @@ A complete sink that writes rows as lines of files:
 ...     def claim(self, flow, run):
 ...         self.run = run
 ...
-...     def open(self, worker, incarnation, epoch=1):
-...         return LinesWriter(self.path, f"{self.run}-{worker}-{incarnation}-{epoch}")
+...     def open(self, writer_id):
+...         return LinesWriter(self.path, f"{self.run}-{writer_id}")
 ...
 ...     def prepare(self, parts):
 ...         if gone := [part for part in parts if not os.path.exists(f"{self.path}/.{part}")]:
@@ -43,7 +43,7 @@ A complete sink that writes rows as lines of files:
 >>> with tempfile.TemporaryDirectory() as path:
 ...     sink = LinesSink(path)
 ...     sink.claim("flow", "r1")
-...     writer = sink.open(WorkerId("lines", 0), incarnation=1)
+...     writer = sink.open("lines[0]-1-1")
 ...     writer.write(pa.RecordBatch.from_pylist([{"n": 1}]))
 ...     parts = writer.close_part()
 ...     sink.prepare(parts)
@@ -52,7 +52,7 @@ A complete sink that writes rows as lines of files:
 ...     before, os.listdir(path)
 (['.r1-lines[0]-1-1-0'], ['r1-lines[0]-1-1-0'])
 
-``tests/connectors/test_sink_contract.py`` checks the contract of sinks.
+``fries_nb.testing.check_sink`` checks the contract of sinks.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from fries_nb.protocol.messages import Done, Ended, WorkerId
 from fries_nb.storage.part_files import unified
 from fries_nb.worker.events import ClosePart, SinkFailed, SinkWidened, TellController, Write
 
-__all__ = ["ClaimedSink", "OpenSinks", "RowWriter", "Sink", "SinkError", "SinkWriter", "WrittenColumns", "of_user"]
+__all__ = ["OpenSinks", "RowWriter", "RuntimeSink", "Sink", "SinkError", "SinkWriter", "WrittenColumns", "of_user"]
 
 
 class RowWriter(Protocol):
@@ -105,23 +105,8 @@ class SinkWriter(RowWriter, Protocol):
         """All columns written so far; the same object as long as there are no new ones."""
 
 
-class Sink(Protocol):
-    """A sink of your own: ``stream.sink("out", MySink())``, or ``on_error=`` and ``late=``.
-
-    Workers write rows into invisible parts (``open``, on the hosts). At every marker of a checkpoint, or every few
-    seconds without checkpoints, each closes its part, and the driver makes all of these parts output at once
-    (``prepare`` and ``commit``). Each row is output exactly once if ``commit`` with the same number and parts has no
-    effect the second time, which a transaction that also records the number achieves. The module has an example of 20
-    lines, ``fries_nb.workloads.sqlite_sink`` one for a table of SQLite.
-
-    What ``open`` returns is a writer: ``write(batch)`` takes rows, a ``pyarrow.RecordBatch``; ``close_part()`` stores
-    those since the last call durably, and returns the names of the parts that hold them, none if there were none. No
-    other worker, incarnation or epoch may use the same names. An exception ends the run, which can be resumed.
-
-    The run takes a copy of the sink (it is pickled), claims the target with it, and pickles it again for the hosts. In
-    a checkpoint it is known by its ``repr``: a resumed run must have the same, so that it commits to the same target. A
-    dataclass has a good one. ``run.output`` cannot read it.
-    """
+class SinkCommits(Protocol):
+    """What the driver asks of a sink: it claims the target, and makes parts output."""
 
     @abstractmethod
     def claim(self, flow: str, run: str) -> None:
@@ -135,22 +120,6 @@ class Sink(Protocol):
 
         Raises:
             SinkError: the target is not fit for it, or cannot be written.
-        """
-
-    @abstractmethod
-    def open(self, worker: WorkerId, incarnation: int, epoch: int = 1) -> RowWriter:
-        """Open a writer, on the host of a worker.
-
-        Args:
-            worker: the sink's worker: its ``operator`` and ``index``, as text ``out[0]``.
-            incarnation: incarnation of the run; hosts of older ones may still be writing.
-            epoch: epoch of the topology in which the worker was added; an earlier worker may have had its index.
-
-        Returns:
-            The writer.
-
-        Raises:
-            SinkError: the sink cannot be written.
         """
 
     @abstractmethod
@@ -175,8 +144,7 @@ class Sink(Protocol):
             parts: names of prepared parts.
 
         Raises:
-            SinkError: other parts were committed under this number, a part is of an older incarnation than one that has
-                committed, or the output cannot be written.
+            SinkError: other parts were committed under this number, or the output cannot be written.
         """
 
     def recover(self, number: int, parts: Sequence[str]) -> None:
@@ -193,6 +161,68 @@ class Sink(Protocol):
         """
         self.commit(number, parts)
 
+
+class Sink(SinkCommits, Protocol):
+    """A sink of your own: ``stream.sink("out", MySink())``, or ``on_error=`` and ``late=``.
+
+    Workers write rows into invisible parts (``open``, on the hosts). At every marker of a checkpoint, or every few
+    seconds without checkpoints, each closes its part, and the driver makes all of these parts output at once
+    (``prepare`` and ``commit``). Each row is output exactly once if ``commit`` with the same number and parts has no
+    effect the second time, which a transaction that also records the number achieves. The module has an example of 20
+    lines, ``fries_nb.workloads.sqlite_sink`` one for a table of SQLite; ``fries_nb.testing.check_sink`` checks yours.
+
+    What ``open`` returns is a writer: ``write(batch)`` takes rows, a ``pyarrow.RecordBatch``; ``close_part()`` stores
+    those since the last call durably, and returns the names of the parts that hold them, none if there were none. No
+    other writer may use the same names. An exception ends the run, which can be resumed.
+
+    The run takes a copy of the sink (it is pickled), claims the target with it, and pickles it again for the hosts. In
+    a checkpoint it is known by its ``repr``: a resumed run must have the same, so that it commits to the same target. A
+    dataclass has a good one. ``run.output`` cannot read it.
+    """
+
+    @abstractmethod
+    def open(self, writer_id: str) -> RowWriter:
+        """Open a writer, on the host of a worker.
+
+        Args:
+            writer_id: an id that no other writer of the run has: not of another worker, nor of the same one after a
+                restart. Names of parts that contain it, and a count, are unique.
+
+        Returns:
+            The writer.
+
+        Raises:
+            SinkError: the sink cannot be written.
+        """
+
+    def discard(self, spared: Collection[str]) -> None:
+        """Delete the parts of the run that were never committed, after its end. The default implementation keeps them.
+
+        Args:
+            spared: names of parts to keep, since a record may list them.
+
+        Raises:
+            SinkError: they cannot be deleted.
+        """
+
+
+class RuntimeSink(SinkCommits, Protocol):
+    """A sink as the runtime uses it, whose writers know the columns of their rows."""
+
+    @abstractmethod
+    def open(self, worker: WorkerId, incarnation: int, epoch: int = 1) -> SinkWriter:
+        """Open a writer, on the host of a worker.
+
+        Args:
+            worker: the sink's worker: its ``operator`` and ``index``, as text ``out[0]``.
+            incarnation: incarnation of the run; hosts of older ones may still be writing. A commit refuses parts of
+                an older incarnation than one that has committed.
+            epoch: epoch of the topology in which the worker was added; an earlier worker may have had its index.
+
+        Raises:
+            SinkError: the sink cannot be written.
+        """
+
     def discard(self, incarnation: int, spared: Collection[str]) -> None:
         """Delete the parts that were never committed, after the end of a run. The default implementation keeps them.
 
@@ -203,14 +233,6 @@ class Sink(Protocol):
         Raises:
             SinkError: they cannot be deleted.
         """
-
-
-class ClaimedSink(Sink, Protocol):
-    """A sink as the hosts of a run have it, whose writers know the columns of their rows."""
-
-    @abstractmethod
-    def open(self, worker: WorkerId, incarnation: int, epoch: int = 1) -> SinkWriter:
-        """Open a writer; see ``Sink``."""
 
 
 def of_user(batch: pa.RecordBatch) -> pa.RecordBatch:

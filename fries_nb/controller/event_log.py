@@ -1,4 +1,6 @@
-"""The log of a controller: its last events and instructions as sentences, so that a run can tell what has happened.
+"""What has happened in a run, step by step and in words: ``run.story()`` and ``change.story()``.
+
+Each controller keeps a log of its last events and instructions, as sentences; a story is made of the logs of a run.
 
 What is kept are words and not values, since these hold the code of functions. Ticks and reports of measurements are
 left out: they come four times a second, and say nothing that a change waits for.
@@ -14,11 +16,16 @@ left out: they come four times a second, and say nothing that a change waits for
 5 - host 1 is gone: its process died
 7 u1 FM[0] is told to forget change u1
 9 u1 FM[0] could not prepare change u1: no model
+>>> Timeline(tuple(log.noted())).about("u1")
+     +0 ms  FM[0] is told to forget change u1
+     +2 ms  FM[0] could not prepare change u1: no model
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
 from fries_nb.controller import events
@@ -40,17 +47,54 @@ from fries_nb.protocol.messages import (
     Saved,
     Unguard,
 )
+from fries_nb.words import duration
 
 MOST = 1_000
 """Number of entries that are kept."""
 
 
 class Noted(NamedTuple):
-    """What happened, at a time of the controller's clock; ``change`` is the change that it is about, if any."""
+    """One thing that has happened.
+
+    Attributes:
+        at_ns: when, by the controller's clock in nanoseconds.
+        change: id of the change that it is about; empty if of none.
+        words: what, in words.
+    """
 
     at_ns: int
     change: str
     words: str
+
+
+@dataclass(frozen=True, repr=False)
+class Timeline:
+    """What has happened, in order; shown as text, a line for each entry.
+
+    Attributes:
+        entries: the entries: of a run about the last 1,000, without those that only measure.
+        began_s: the time at which the controller's clock was 0, in seconds since the Unix epoch.
+        since_ns: the time from which lines count, by the controller's clock; ``None`` for the time of day.
+    """
+
+    entries: tuple[Noted, ...]
+    began_s: float = 0.0
+    since_ns: int | None = None
+
+    def about(self, change: str) -> Timeline:
+        """What is about this change, with the time since its first entry."""
+        entries = tuple(entry for entry in self.entries if entry.change == change)
+        return Timeline(entries, self.began_s, entries[0].at_ns if entries else None)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{self._at(entry.at_ns):>10}  {entry.words}" for entry in self.entries)
+
+    __repr__ = __str__
+
+    def _at(self, at_ns: int) -> str:
+        if self.since_ns is not None:
+            return f"+{duration((at_ns - self.since_ns) / 1e9)}"
+        return f"{datetime.fromtimestamp(self.began_s + at_ns / 1e9).astimezone():%H:%M:%S.%f}"[:-3]
 
 
 class EventLog:

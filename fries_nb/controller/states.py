@@ -2,7 +2,7 @@
 
 ``TABLES`` lists all of them. The moves are made by ``lifecycle`` (the run), ``membership`` (hosts, and the topology),
 ``transactions`` (changes), ``commits`` (commits and checkpoints), ``loop_attempts`` (loops), ``joining`` (numbers of
-hosts), ``moves`` (bins of keyed operators, and splits of sources), ``running.change_queue`` (regions) and
+hosts), ``moves`` (bins of keyed operators, and splits of sources), ``changes.change_queue`` (regions) and
 ``constraints.remedy`` (remedies of latency constraints).
 
 >>> from fries_nb.transitions import moved

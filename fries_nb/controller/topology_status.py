@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from fries_nb.controller.states import RescalePhase
@@ -117,14 +117,17 @@ class HostCount:
         hosts: number of hosts.
         workers: number of their workers.
         moved_bytes: size in bytes of the state that the rescale has moved.
+        topology: where the workers were.
     """
 
     at_s: float
     hosts: int
     workers: int
-    moved_bytes: int = 0
+    moved_bytes: int
+    topology: TopologyStatus = field(repr=False)
 
     @classmethod
     def of(cls, at_s: float, status: TopologyStatus) -> HostCount:
         """The number of hosts by a status at this time."""
-        return cls(at_s, len(status.hosts), sum(map(len, status.workers.values())), status.moved_bytes)
+        workers = sum(map(len, status.workers.values()))
+        return cls(at_s, len(status.hosts), workers, status.moved_bytes, status)

@@ -212,7 +212,7 @@ class DataflowBuilder:
             latency_ms: the limit in milliseconds.
             window_s: the window over which latencies are averaged, in seconds.
             on_violation: what happens if the limit cannot be kept for two windows: ``tell`` reports it, ``propose``
-                proposes a change to lighter functions in ``run.proposals()``, ``apply`` makes it. The original
+                proposes a change to lighter functions in ``run.proposals``, ``apply`` makes it. The original
                 functions return when they have become fast enough for the rate, and at the earliest after a minute,
                 twice as long with each change, up to 16 minutes. A change of these operators by the user ends that.
             lighter: the lighter functions, ``fn.lighter({...})``; required by ``propose`` and ``apply``.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fries_nb.connectors.sink import Sink
+from fries_nb.connectors.sink import RuntimeSink
 from fries_nb.controller import events as said
 from fries_nb.errors import CheckpointError, ColumnError, FriesError, PlaceHeldError, SinkError
 from fries_nb.protocol.checkpoints import Checkpoint
@@ -23,7 +23,7 @@ class Committer:
         failure: why output could not be committed; empty if none failed.
     """
 
-    def __init__(self, place: CheckpointStore, sinks: Mapping[str, Sink], warn: Callable[[str], None]) -> None:
+    def __init__(self, place: CheckpointStore, sinks: Mapping[str, RuntimeSink], warn: Callable[[str], None]) -> None:
         self.failure = ""
         self._place = place
         self._sinks = sinks

@@ -85,7 +85,7 @@ def _surges(spark: Any, scheduler: str, scale: ExperimentScale, workers: int) ->
         pause_until(began + LENGTH_S * scale.of_paper)
         curve = _curve(run, scheduler, began_s)
         marks: list[Row] = [
-            {"scheduler": scheduler, "at_s": mark.at_s - began_s, "kind": mark.kind} for mark in run.marks()
+            {"scheduler": scheduler, "at_s": mark.at_s - began_s, "kind": mark.kind} for mark in run.history.marks
         ]  # fmt: skip
     first, second = delays or (None, None)
     row: Row = {
@@ -109,7 +109,7 @@ def _curve(run: Run, scheduler: str, began_s: float) -> list[Row]:
             "p99_ms": point.p99_ms,
             "rate": point.rate,
         }
-        for point in run.history()
+        for point in run.history.latency
         if point.at_s >= began_s
     ]
 

@@ -107,7 +107,7 @@ def _processed(
                 made = changed(run, {"FD": VersionedDetector(version + number, period_ns)}, scheduler)
                 delays.append(made.delay_ms)
         _pause_to(began_s + PERIODS * period_s)
-        run.stop(drain=True, timeout=PATIENCE_S)
+        run.stop(timeout=PATIENCE_S)
         found = run.output().select("due", "at", "invalid").toPandas()
     found["at_s"] = found["at"] / 1e9 - began_s
     found = found[(found["due"] >= began_s * 1e9) & (found["at_s"] <= PERIODS * period_s)].sort_values("at_s")

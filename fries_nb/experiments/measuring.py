@@ -37,7 +37,7 @@ from typing import Any
 import fries_nb as fn
 from fries_nb.controller.events import Outcome
 from fries_nb.errors import FriesError, RunError
-from fries_nb.run import BUDGET, Run
+from fries_nb.run import BUFFER_BUDGET_BYTES, Run
 from fries_nb.spark.session import start_or_find
 from fries_nb.telemetry.metrics import OperatorMetrics
 
@@ -180,7 +180,7 @@ def session(hosts: int = HOSTS) -> Iterator[Any]:
 
 @contextmanager
 def running(
-    flow: fn.Dataflow, spark: Any, *, workers: int = 2, hosts: int = HOSTS, budget: int = BUDGET,
+    flow: fn.Dataflow, spark: Any, *, workers: int = 2, hosts: int = HOSTS, budget: int = BUFFER_BUDGET_BYTES,
     chaining: bool = False, **options: Any,
 ) -> Iterator[Run]:  # fmt: skip
     """Runs a flow within the block; further options are those of ``flow.run``.
@@ -188,13 +188,13 @@ def running(
     Raises:
         RunError: no data flows in time.
     """
-    run = flow.run(spark=spark, hosts=hosts, workers=workers, budget=budget, chaining=chaining, **options)
+    run = flow.run(spark=spark, hosts=hosts, workers=workers, buffer_budget_bytes=budget, chaining=chaining, **options)
     try:
         if not run.wait_flowing(STARTING_S) or run.state != "running":
             raise RunError(f"the flow of an experiment is {run.state} after {STARTING_S:g} s: {run.error}")
         yield run
     finally:
-        run.request_stop()  # its output is not looked at
+        run.request_stop(drain=False)  # its output is not looked at
         run.wait()
 
 

@@ -123,7 +123,7 @@ def _measured(spark: Any, mode: str, rates: Sequence[float], seconds: float) -> 
     options: dict[str, Any] = {"commit_interval_s": None} if MODES[mode] else {}
     with running(with_buffers(pair_flow(rates[0]), MODES[mode]), spark, workers=HOSTS, **options) as run:
         windows = [_window(run, rate, seconds) for rate in rates]
-        run.stop(drain=True)
+        run.stop()
         received = [row.asDict() for row in run.output().collect()]
     return [
         {"mode": mode, "rate": rate, **summary(received, window), "paper mean ms": PAPER_MS.get(mode, {}).get(rate)}

@@ -150,7 +150,7 @@ def measured(spark: Any, at_once: int | None, accounts: int, state_bytes: int, s
         until(run, lambda: _is_settled(run), "rows that are not late", PATIENCE_S, look_s=0.2)
         pause(seconds / 4)
         spans = _spans(run, at_once, seconds)
-        run.stop(drain=True)
+        run.stop()
         table = run.output().select("value", "nth", "timestamp", "booked_ns").toArrow()
     value, nth, due_ns, booked_ns = (column.to_numpy() for column in table.columns)
     began_ns = spans["steady"][0] * 1e9
@@ -161,7 +161,7 @@ def measured(spark: Any, at_once: int | None, accounts: int, state_bytes: int, s
 
 
 def _is_settled(run: fn.Run) -> bool:
-    points = run.history()
+    points = run.history.latency
     return bool(points) and points[-1].p50_ms < SETTLED_MS
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import msgspec
 
-from fries_nb.connectors.sink import ClaimedSink
+from fries_nb.connectors.sink import RuntimeSink
 from fries_nb.connectors.worker_reader import SourcePlan
 from fries_nb.dataflow.arguments import is_duration
 from fries_nb.dataflow.constraints import LatencyConstraint
@@ -67,14 +67,15 @@ class Options:
 
     def __post_init__(self) -> None:
         if isinstance(self.budget, bool) or not isinstance(self.budget, int) or self.budget < 1:
-            raise DataflowError(f"budget={self.budget!r}; expected a number of bytes, 1 or more")
+            raise DataflowError(f"buffer_budget_bytes={self.budget!r}; expected a number of bytes, 1 or more")
         if self.commit_interval_s is not None and not is_duration(self.commit_interval_s):
             raise DataflowError(
                 f"commit_interval_s={self.commit_interval_s!r}; expected seconds, more than 0 and at most a "
                 "year, or None for the end only"
             )
         if not is_duration(self.silence_s):
-            raise DataflowError(f"silence_s={self.silence_s!r}; expected seconds, more than 0 and at most a year")
+            given = f"heartbeat_timeout_s={self.silence_s!r}"
+            raise DataflowError(f"{given}; expected seconds, more than 0 and at most a year")
         if isinstance(self.port, bool) or not isinstance(self.port, int) or not 0 <= self.port <= 65535:
             raise DataflowError(f"port={self.port!r}; expected 1 to 65535, or 0 for any free one")
         if isinstance(self.buffer_bytes, bool) or not isinstance(self.buffer_bytes, int) or self.buffer_bytes < 0:
@@ -108,7 +109,7 @@ class RegionSpec:
     graph: Graph
     functions: Mapping[str, bytes] = field(repr=False)
     sources: Mapping[str, SourcePlan]
-    sinks: Mapping[str, ClaimedSink]
+    sinks: Mapping[str, RuntimeSink]
     controller: str
     keys: HostKeys
     interface: str

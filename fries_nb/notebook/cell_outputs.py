@@ -3,10 +3,10 @@
 Such text arrives from a thread, long after the cell has ended, and may be a lot. Each cell therefore has one output
 that is updated in place: it stays short, and it stays with its cell in every front end, whereas text that a thread
 writes to standard output appears in whichever cell is running. Without a kernel no output can be updated, and nothing
-is shown; ``run.printed()``, ``%fries_status`` and ``change.settled()`` have the same information.
+is shown; ``run.printed``, ``%fries_status`` and ``change.settled()`` have the same information.
 
 >>> tail([Line("FM[0]", "opened"), Line("FM[1]", "opened"), Line("", "more")], 5, 2, "run").splitlines()
-['... 3 more lines: run.printed()', 'FM[1]: opened', 'more']
+['... 3 more lines: run.printed', 'FM[1]: opened', 'more']
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
 from fries_nb.run import Run
 from fries_nb.transport.envelopes import Line
 
 DEFAULT_S = 5.0
 """Duration of a change's guard in seconds, unless the user specifies one."""
 LONGEST = 300
-"""Characters of a line that are shown; ``run.printed()`` has the whole line."""
+"""Characters of a line that are shown; ``run.printed`` has the whole line."""
 _CELL_FILE = re.compile(r'^  File "([^"]+)", (line \d+)', re.MULTILINE)
 
 
@@ -107,7 +107,7 @@ class CellEcho:
             self._show(run, variable, over)
 
     def _show(self, run: Run, variable: str, over: bool) -> None:
-        text = tail(run.printed(), run.lines_printed, self._lines, variable)
+        text = tail(run.printed, run.lines_printed, self._lines, variable)
         if run.error:
             failure = f"{run.graph.name!r} {'has' if over else 'is'} {run.state}: {run.error}"
             text = "\n".join(filter(None, [text, failure, in_cells(run.details, self._name_of)]))
@@ -138,7 +138,7 @@ def tail(lines: Sequence[Line], printed: int, most: int, variable: str) -> str:
     """The last lines, each prefixed with its worker, and where further ones are."""
     last = [f"{line.worker}: {line.text}" if line.worker else line.text for line in lines[-most:]]
     shown = [line if len(line) <= LONGEST else f"{line[:LONGEST]} ..." for line in last]
-    more = [f"... {printed - len(last):,} more lines: {variable}.printed()"] if printed > len(last) else []
+    more = [f"... {printed - len(last):,} more lines: {variable}.printed"] if printed > len(last) else []
     return "\n".join([*more, *shown])
 
 

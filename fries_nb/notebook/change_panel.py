@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import ipywidgets
 
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
+from fries_nb.changes.change_replay import ChangeReplay, ReplayStep
 from fries_nb.errors import FriesError
 from fries_nb.notebook import summaries
 from fries_nb.notebook.panels import DagPanel, TableView, clock_time
@@ -23,7 +24,6 @@ from fries_nb.notebook.statuses import in_the_way, progress_text
 from fries_nb.notebook.widgets import DagView, answer_in_subshell, said
 from fries_nb.report.change_rows import function_parts, time_parts
 from fries_nb.run import Run
-from fries_nb.running.change_replay import ChangeReplay, ReplayStep
 from fries_nb.words import milliseconds
 
 COLUMNS = (
@@ -54,7 +54,7 @@ def why_waits(moment: RunMoment, change: Change) -> str:
     for loop in moment.loops:
         if loop.change == change.id:
             return f"it waits until the loop {loop.name} is empty: {loop.waiting:,} rows wait there, {loop.phase}"
-    progress = run.change_progress(change)
+    progress = change.progress()
     if progress is not None and progress.begun and (progress.prepared < progress.workers or moment.topology.is_idle):
         return progress_text(progress)
     for earlier in moment.changes:
@@ -178,7 +178,7 @@ class ChangePanel(ipywidgets.VBox):
             return
         waits = "" if change.done else why_waits(moment, change)
         fixed = self._fixed(change)
-        refused = fixed or (self._run.revertible(change) if change.done and not moment.over else "the run has ended")
+        refused = fixed or (change.blocked_by() if change.done and not moment.over else "the run has ended")
         outcome = change.result(0).outcome if change.done else ""
         shown = (change, outcome, waits, refused)
         if shown == self._shown:
@@ -220,7 +220,7 @@ class ChangePanel(ipywidgets.VBox):
 
     def _revert(self, change: Change) -> None:
         try:
-            result = self._run.rollback(change=change).result()
+            result = self._run.rollback(change).result()
         except FriesError as error:
             self.result.value = said(str(error), failed=True)
         else:
@@ -236,4 +236,4 @@ class ChangePanel(ipywidgets.VBox):
         self.result.value = said(f"change {change.id}: it is cancelled, unless it was decided already")
 
     def _replayed(self, change: Change) -> None:
-        self.bar.begin(self._run.replay(change))
+        self.bar.begin(change.replay())

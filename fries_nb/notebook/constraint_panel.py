@@ -50,7 +50,7 @@ class ConstraintPanel(DrawnPanel):
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run."""
         run = moment.run
-        self.show(run.constraints(), run.buffer_history(), run.chain_history(), run.constraint_history())
+        self.show(run.constraints(), run.history.buffers, run.history.chains, run.history.constraints)
 
     def __repr__(self) -> str:
         states = (f"{state.constraint.sequence} {in_figures(state)}" for state in self._facts)
@@ -95,7 +95,7 @@ class ProposalList(ipywidgets.VBox):
 
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run; once it has ended, nothing is proposed."""
-        self.show(() if moment.over else moment.run.proposals())
+        self.show(() if moment.over else moment.run.proposals)
 
     def _row(self, proposal: Proposal) -> ipywidgets.Widget:
         heading = f"Proposed for {proposal.constraint.sequence}: {proposal.what},"

@@ -255,7 +255,7 @@ class RunView(ipywidgets.VBox):
 
     def _keep(self, moment: RunMoment) -> None:
         """Renew the static picture if a change or a rescale has ended, or the run has."""
-        ended = sum(change.done for change in moment.changes) + len(moment.run.topology_history())
+        ended = sum(change.done for change in moment.changes) + len(moment.run.history.hosts)
         if moment.over or ended > self._ended:
             self._ended = ended
             self._renew(self._run)

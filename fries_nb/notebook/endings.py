@@ -77,7 +77,7 @@ class Ending:
                 tuple, which can only be fixed in another cell; or the run cannot be suspended.
         """
         name = self._run.graph.name
-        now = f"%fries_stop {quoted(name)} --now ends it at once, without what still waits"
+        now = f"%fries_stop --of {quoted(name)} --now ends it at once, without what still waits"
         on = "is still ending; %fries_status shows its state" if self._now else f"is still draining; {now}"
         until_s = time.monotonic() + wait_s
         with told_when_interrupted(f"{name!r} {on}"):

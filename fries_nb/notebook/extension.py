@@ -83,9 +83,6 @@ def _names(magic: str, known: Registry) -> list[str]:
         return [quoted(name) for run in live for name in run.graph if not run.graph.by_name[name].traits.is_source]
     if magic == "fries_rescale":
         return [str(number) for run in live for number in _other_hosts(len(run.topology().hosts))]
-    if magic in ("fries_stop", "fries_rollback", "fries_audit", "fries_loops"):
-        ended = magic in ("fries_audit", "fries_loops")  # of which they tell as well
-        return [quoted(run.graph.name) for run in (known.runs() if ended else live)]
     return []
 
 

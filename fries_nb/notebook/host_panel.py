@@ -20,7 +20,7 @@ import traitlets
 from IPython.core.interactiveshell import InteractiveShell
 
 from fries_nb.controller.states import RescalePhase
-from fries_nb.controller.topology_status import TopologyStatus
+from fries_nb.controller.topology_status import HostCount, TopologyStatus
 from fries_nb.errors import FriesError
 from fries_nb.notebook.cell_outputs import CellOutput
 from fries_nb.notebook.panels import DrawnPanel, TableView
@@ -30,7 +30,7 @@ from fries_nb.report.host_rows import before_now, bytes_of, hosts_svg, read_alou
 from fries_nb.run import Run
 from fries_nb.running.remedies import HostProposal
 from fries_nb.running.rescales import Rescale, RescaleResult
-from fries_nb.telemetry.run_tables import HostLoad
+from fries_nb.telemetry.workers import HostLoad
 from fries_nb.words import counted, duration
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class HostPanel(DrawnPanel):
         self,
         status: TopologyStatus,
         rates: Mapping[int, float],
-        topologies: Sequence[tuple[float, TopologyStatus]] = (),
+        topologies: Sequence[HostCount] = (),
     ) -> None:
         """Show hosts and bins, now and in earlier topologies; may be called from any thread."""
         rounded = {host: two_digits(rate) for host, rate in rates.items()}
@@ -162,7 +162,7 @@ class HostPanel(DrawnPanel):
 
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run."""
-        self.show(moment.topology, moment.host_rates, moment.run.topology_history())
+        self.show(moment.topology, moment.host_rates, moment.run.history.hosts)
 
     def __repr__(self) -> str:
         return f"HostPanel({read_aloud(*self._facts[:2]) if self._facts else ''})"
@@ -213,7 +213,7 @@ class HostProposalRow(ipywidgets.VBox):
 
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run; once it has ended, nothing is proposed."""
-        self.show(None if moment.over else moment.run.host_proposal())
+        self.show(None if moment.over else moment.run.host_proposal)
 
     def _accepted(self, _: object) -> None:
         proposal = self._proposal

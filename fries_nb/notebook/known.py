@@ -13,7 +13,6 @@ from IPython.core.error import UsageError
 
 from fries_nb.errors import RunError, unknown
 from fries_nb.notebook.options import shortened
-from fries_nb.notebook.summaries import quoted
 from fries_nb.run import Dataflow, Run
 from fries_nb.spark import session
 from fries_nb.words import counted
@@ -72,7 +71,7 @@ class Start:
             self._cancelled = True
             run = self._run
         if run is not None:
-            run.request_stop()
+            run.request_stop(drain=False)
             run.wait()
 
     def _go(self) -> None:
@@ -87,7 +86,7 @@ class Start:
                 self._run = run
                 self._ready(run)
         if not wanted:
-            run.request_stop()
+            run.request_stop(drain=False)
             run.wait()
 
 
@@ -218,11 +217,7 @@ class Registry:
             return held
         runs = {run.graph.name: run for run in [*self.runs(), *self._runs.values(), *self.live()]}
         if name not in runs:
-            begins = name.partition("=")[0].rstrip(":+")
-            operators = [operator for run in self.live() for operator in run.graph.by_name]
-            meant = next((name for name in operators if name == begins or name.split(" ")[0] == begins), "")
-            hint = f"; for a change of the operator: {quoted(meant)}=new_function" if meant else ""
-            raise UsageError(unknown("run", shortened(name), runs) + hint)
+            raise UsageError(unknown("run", shortened(name), runs))
         return runs[name]
 
     def _held(self, variable: str) -> Run | None:

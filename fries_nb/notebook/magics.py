@@ -30,7 +30,17 @@ from fries_nb.notebook.cells import assigned, declare, told_when_interrupted, un
 from fries_nb.notebook.endings import Ending, Notes
 from fries_nb.notebook.host_panel import RescaleView, outcome_line, progress_line
 from fries_nb.notebook.known import OVER, Registry, Start
-from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, evaluate, options, shortened, split_line
+from fries_nb.notebook.options import (
+    NO_PRUNING,
+    OF,
+    SCHEDULER,
+    arguments,
+    evaluate,
+    options,
+    refuse_rest,
+    shortened,
+    split_line,
+)
 from fries_nb.notebook.statuses import of_hosts, why_failed
 from fries_nb.notebook.summaries import Summary, changeable, quoted
 from fries_nb.notebook.waits import GLANCE_S, ProgressOutput, change_summary, wait_for_start
@@ -123,7 +133,7 @@ class FriesMagics(Magics):
     @argument("--no-checkpoint", action="store_true", help="keep none; by default in a directory deleted with the run")
     @argument("--on-error", choices=("pause", "fail"), help="of operators declared without on_error= (pause)")
     @argument("--resume", action="store_true", help="go on from what an earlier run has left at --checkpoint")
-    @argument("--key", metavar="VARIABLE", help="that holds the text or bytes by which the checkpoint is signed")
+    @argument("--signing-key", metavar="VARIABLE", help="that holds the text or bytes that sign the checkpoint")
     @argument("--replace", action="store_true", help="if the dataflow runs already: stop that run first")
     @argument("--noblock", action="store_true", help="do not wait for Spark; %%fries_status says how it went")
     @argument("-o", "--output", default="run", metavar="VARIABLE", help="that will hold the run (run)")
@@ -174,7 +184,8 @@ class FriesMagics(Magics):
     @no_var_expand
     @line_cell_magic
     @magic_arguments()
-    @RUN
+    @argument("rest", nargs="*", metavar="OPERATOR=expression", help="of each operator to change")
+    @OF
     @SCHEDULER
     @NO_PRUNING
     @argument("--guard", type=float, metavar="SECONDS", help="in which a failing change is rolled back (5); 0: never")
@@ -190,12 +201,12 @@ class FriesMagics(Magics):
 
             %fries_reconfigure FM=MerchantModel(window=10) MC=Combine([0.4, 0.4, 0.2])
             %fries_reconfigure FM=fn.Update(MerchantModel(window=10), state=pad_to_ten) --scheduler epoch --wait 60
-            %fries_reconfigure fraud MC=lambda row: row | {"p": 0.5}
+            %fries_reconfigure --of fraud MC=lambda row: row | {"p": 0.5}
             %fries_reconfigure "my operator"=better
 
         As a cell magic, names of operators that the body assigns or defines are changed; other names stay variables::
 
-            %%fries_reconfigure fraud --scheduler fries
+            %%fries_reconfigure --of fraud --scheduler fries
             weights = [0.4, 0.4, 0.2]
             FM = MerchantModel(window=10)
             def MC(row):
@@ -212,7 +223,8 @@ class FriesMagics(Magics):
         """
         split = split_line(line, options(self.fries_reconfigure))
         args = arguments(self.fries_reconfigure, split.options, self)
-        names, run = self.shell.user_ns, self._known.run(args.run)
+        names, run = self.shell.user_ns, self._known.run(args.of)
+        refuse_rest(args.rest, run.graph.by_name)
         updates = {} if cell is None else assigned(self.shell, cell, changeable(run.graph))
         if split.expressions or cell is None:
             updates |= evaluate(split.expressions, names)
@@ -225,7 +237,7 @@ class FriesMagics(Magics):
 
     @line_magic
     @magic_arguments()
-    @RUN
+    @OF
     @SCHEDULER
     @WAIT
     @OUTPUT
@@ -235,20 +247,20 @@ class FriesMagics(Magics):
         Examples::
 
             %fries_rollback
-            %fries_rollback fraud --scheduler epoch --wait 60
+            %fries_rollback --of fraud --scheduler epoch --wait 60
 
         A change that transformed state can be undone if it declared the inverse: ``fn.Update(..., state=...,
         back=...)``.
         """
         args = arguments(self.fries_rollback, line, self)
-        run = self._known.run(args.run)
-        change = run.rollback(args.scheduler)
+        run = self._known.run(args.of)
+        change = run.rollback(scheduler=args.scheduler)
         self.shell.user_ns[args.output] = change
         return change_summary(self.shell, run, change, args.wait, args.output)
 
     @line_magic
     @magic_arguments()
-    @RUN
+    @OF
     @argument("--now", action="store_true", help="at once: what was read and is not committed is not in the output")
     @argument("--drain", action="store_true", help="for good, also where it keeps checkpoints to resume from")
     @argument("--wait", type=float, default=60.0, metavar="SECONDS", help="for the end (60)")
@@ -260,10 +272,10 @@ class FriesMagics(Magics):
         instead, so that ``--resume`` continues from there. Examples::
 
             %fries_stop
-            %fries_stop fraud --now
+            %fries_stop --of fraud --now
         """
         args = arguments(self.fries_stop, line)
-        run = self._known.run(args.run)
+        run = self._known.run(args.of)
         name = run.graph.name
         if run.state in OVER:
             run.wait(args.wait)
@@ -283,9 +295,9 @@ class FriesMagics(Magics):
         if any(start.under_way and start.flow == flow for start in self._known.starts()):
             raise UsageError(f"{flow!r} is starting; it will be there in a few seconds")
         if live and not replace:
-            raise UsageError(f"{flow!r} is running; %fries_stop {quoted(flow)} ends it, {instead} takes its place")
+            raise UsageError(f"{flow!r} is running; %fries_stop --of {quoted(flow)} ends it, {instead} takes its place")
         for run in live:
-            run.request_stop()
+            run.request_stop(drain=False)
             with ProgressOutput(self.shell, lambda: f"stopping the run of {flow!r} that is replaced"):
                 run.wait()
         missing = [run.uncommitted.facts for run in live if run.uncommitted is not None]
@@ -302,23 +314,24 @@ def _beginning(flow: Dataflow, args: Namespace, variables: Mapping[str, Any]) ->
     """The function that starts the run: ``Dataflow.run``, or ``Dataflow.resume`` from a checkpoint.
 
     Raises:
-        UsageError: ``--resume`` without a checkpoint, or ``--key`` with an undefined variable.
+        UsageError: ``--resume`` without a checkpoint, or ``--signing-key`` with an undefined variable.
     """
-    if args.key is not None and args.key not in variables:
-        raise UsageError(f"--key {args.key}: there is no such variable; name one that holds text or bytes")
+    if args.signing_key is not None and args.signing_key not in variables:
+        given = f"--signing-key {args.signing_key}"
+        raise UsageError(f"{given}: there is no such variable; name one that holds text or bytes")
     if args.no_checkpoint and args.checkpoint:
         raise UsageError("--checkpoint names a place, --no-checkpoint keeps none; expected one of them")
-    key = None if args.key is None else variables[args.key]
+    key = None if args.signing_key is None else variables[args.signing_key]
     if not args.resume:
         recover = not (args.checkpoint or args.no_checkpoint)
         place = args.checkpoint or ""
         return functools.partial(
-            flow.run, workers=args.workers, checkpoint=place, key=key, recover=recover, on_error=args.on_error
+            flow.run, workers=args.workers, checkpoint=place, signing_key=key, recover=recover, on_error=args.on_error
         )
     if not args.checkpoint:
         raise UsageError("--resume needs a checkpoint; expected its directory, as in --checkpoint PATH")
     workers = args.workers if "workers" in args.given else None
-    return functools.partial(flow.resume, args.checkpoint, workers=workers, key=key, on_error=args.on_error)
+    return functools.partial(flow.resume, args.checkpoint, workers=workers, signing_key=key, on_error=args.on_error)
 
 
 def _refuse_failed(run: Run, variable: str) -> None:
@@ -340,7 +353,7 @@ class FriesDashboard(Magics):
     @no_var_expand
     @line_magic
     @magic_arguments()
-    @RUN
+    @OF
     @argument("--offer", metavar="VARIABLE", help="a dict of the only functions that the form offers; {} for none")
     def fries_dashboard(self, line: str) -> None:
         """Show the dashboard of a run: dataflow, latency, a form for changes, and tabs for all else.
@@ -350,11 +363,11 @@ class FriesDashboard(Magics):
         shows the same. Examples::
 
             %fries_dashboard
-            %fries_dashboard fraud
-            %fries_dashboard fraud --offer better_models
+            %fries_dashboard --of fraud
+            %fries_dashboard --of fraud --offer better_models
         """
         args = arguments(self.fries_dashboard, line)
-        run = self._known.run(args.run)
+        run = self._known.run(args.of)
         if args.offer is not None and args.offer not in self.shell.user_ns:
             raise UsageError(f"--offer {args.offer}: there is no such variable; expected a dict, as of fn.show")
         self._show(run, None if args.offer is None else self.shell.user_ns[args.offer])
@@ -376,7 +389,7 @@ class FriesRescaling(Magics):
     @magic_arguments()
     @argument("number", nargs="?", metavar="HOSTS", help="the number of hosts; the present hosts are shown if left out")
     @argument("--at-once", type=int, metavar="BINS", help="that move in one step, of 1,024; adapted if left out")
-    @argument("--of", metavar="NAME", help="of the dataflow or variable of the run; the one that runs if left out")
+    @OF
     @argument("--wait", type=float, default=GLANCE_S, metavar="SECONDS", help="for the end (2); 0 never waits")
     @argument("-o", "--output", default="rescale", metavar="VARIABLE", help="that will hold the rescale (rescale)")
     def fries_rescale(self, line: str) -> Summary | None:
@@ -399,7 +412,7 @@ class FriesRescaling(Magics):
         if args.number is None:
             if args.at_once is not None:
                 raise UsageError("--at-once belongs to a number of hosts, as in %fries_rescale 3 --at-once 1")
-            return of_hosts(run, f"%fries_rescale {len(run.topology().hosts) + 1}, {variable}.topology_frame()")
+            return of_hosts(run, f"%fries_rescale {len(run.topology().hosts) + 1}, {variable}.workers().to_pandas()")
         rescale = run.rescale(_hosts(args.number), args.at_once)
         self.shell.user_ns[args.output] = rescale
         if getattr(self.shell, "kernel", None) is None:

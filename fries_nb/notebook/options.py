@@ -28,7 +28,7 @@ import re
 import tokenize
 import zlib
 from argparse import Namespace
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from tokenize import TokenInfo
 from typing import Any, NoReturn
@@ -39,9 +39,15 @@ from IPython.core.magic_arguments import argument, parse_argstring
 from traitlets import HasTraits
 
 from fries_nb.errors import DataflowError, FriesError, PlanError, close_match, exception_text
+from fries_nb.notebook.summaries import quoted
 from fries_nb.planning.schedulers import SCHEDULERS
 
-RUN = argument("run", nargs="?", help="name of the dataflow or variable of the run; the one that runs if left out")
+OF = argument(
+    "--of", metavar="NAME", help="of the dataflow or variable of the run; the one that runs if left out"
+)
+OF_EITHER = argument(
+    "--of", metavar="NAME", help="of the dataflow or run; what runs, or else was declared last, if left out"
+)
 SCHEDULER = argument("--scheduler", help=f"{', '.join(SCHEDULERS)} (fries)")
 NO_PRUNING = argument(
     "--no-pruning", action="store_true", help="synchronise one-to-many operators that need not be as well"
@@ -85,7 +91,7 @@ def arguments(magic: Any, line: str, configured: HasTraits | None = None) -> Nam
     output = getattr(args, "output", "_")
     if not output.isidentifier() or keyword.iskeyword(output):
         raise UsageError(f"-o {shortened(output)} is not the name of a variable")
-    for given in ("name", "run", "of", "path", "checkpoint"):
+    for given in ("name", "of", "path", "checkpoint"):
         if hasattr(args, given):
             setattr(args, given, _plain(given, getattr(args, given)))
     args.given = {name for name, value in vars(args).items() if value is not None}
@@ -97,6 +103,25 @@ def arguments(magic: Any, line: str, configured: HasTraits | None = None) -> Nam
         if number is not None and not least <= number < float("inf"):
             raise UsageError(f"--{name.replace('_', '-')} {number:g}: expected {what}")
     return args
+
+
+def refuse_rest(rest: Sequence[str], operators: Iterable[str]) -> None:
+    """Refuse what stands on the line of a change and is no assignment.
+
+    Args:
+        rest: the words.
+        operators: names of the operators that can be changed.
+
+    Raises:
+        UsageError: there are such words.
+    """
+    if not rest:
+        return
+    begins = rest[0].partition("=")[0].rstrip(":+")
+    meant = next((name for name in operators if name == begins or name.split(" ")[0] == begins), "")
+    change = f"for a change of the operator: {quoted(meant)}={PLACEHOLDER}"
+    hint = change if meant else f"a run is named by --of {shortened(begins)}"
+    raise UsageError(f"{shortened(' '.join(rest))}: {_EXPECTED}; {hint}")
 
 
 def options(magic: Any) -> list[str]:
@@ -136,10 +161,10 @@ def _meant(magic: Any, got: str) -> str:
         return ""
     if re.match("--?[A-Za-z]", got):
         return close_match(got[:_LONGEST], options(magic))
-    if magic.__name__ == "fries_reconfigure":
-        return "; a change is OPERATOR=expression, and a name with spaces has quotes"
     takes_names = any(not action.option_strings for action in magic.parser._actions)
-    return ", a name with spaces has quotes" if takes_names else "; it takes none"
+    if takes_names:
+        return ", a name with spaces has quotes"
+    return f"; a run is named by --of {shortened(got)}" if "--of" in options(magic) else "; it takes none"
 
 
 def _plain(argument: str, given: str | None) -> str | None:

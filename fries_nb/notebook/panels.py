@@ -34,6 +34,7 @@ import anywidget
 import ipywidgets
 import traitlets
 
+from fries_nb.changes.function_versions import RunningFunction
 from fries_nb.errors import exception_text
 from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.static_pictures import Shown, dag_svg, last_change, latency_svg, run_svg, stacked
@@ -45,7 +46,6 @@ from fries_nb.report.latency import bands_of
 from fries_nb.report.layout import shortened
 from fries_nb.report.plan_section import plan_svg
 from fries_nb.run import Run
-from fries_nb.running.function_versions import RunningFunction
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier
 from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
 
@@ -354,16 +354,16 @@ def _measured(metrics: OperatorMetrics | None, chain: str) -> tuple[str, str, st
 
 
 FRAMES: Mapping[str, Callable[[Run], Any]] = {
-    "latency and rate": lambda run: run.history_frame(),
-    "queues": lambda run: run.queues_frame(),
+    "latency and rate": lambda run: run.history.latency.to_pandas(),
+    "queues": lambda run: run.history.queues.to_pandas(),
     "operators": lambda run: run.metrics().to_pandas().reset_index(),
-    "changes": lambda run: run.changes_frame(),
-    "constraints": lambda run: run.constraints_frame(),
+    "changes": lambda run: run.changes.to_pandas(),
+    "constraints": lambda run: run.constraints().to_pandas(),
 }
 """Name to the DataFrame of a run."""
 PICTURES: Mapping[str, Callable[[Run], str]] = {
     "dataflow": lambda run: plan_svg(run.graph, run.changes[-1].plan) if run.changes else dag_svg(run.graph),
-    "latency": lambda run: latency_svg(run.history(), run.marks(), bands_of(run.constraint_history())),
+    "latency": lambda run: latency_svg(run.history.latency, run.history.marks, bands_of(run.history.constraints)),
     "whole view": run_svg,
 }
 """Name to the picture of a run, as SVG."""

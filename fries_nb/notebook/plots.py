@@ -148,7 +148,7 @@ class LatencyPanel:
 
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run."""
-        points, marks, judged = moment.run.history(), moment.run.marks(), moment.run.constraint_history()
+        points, marks, judged = moment.run.history.latency, moment.run.history.marks, moment.run.history.constraints
         last_s = points[-1].at_s if points else 0.0
         step_s = 0.0 if moment.over or not points else min(WINDOW_S, last_s - points[0].at_s) / _MOST_POINTS
         others = (len(marks), judged[-1].at_s if judged else 0.0)

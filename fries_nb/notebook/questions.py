@@ -38,7 +38,8 @@ from fries_nb.notebook.endings import Notes
 from fries_nb.notebook.known import Registry
 from fries_nb.notebook.options import (
     NO_PRUNING,
-    RUN,
+    OF,
+    OF_EITHER,
     SCHEDULER,
     arguments,
     evaluate,
@@ -72,7 +73,7 @@ class FriesQuestions(Magics):
     @argument("operators", nargs="*", metavar="OPERATOR", help="to change, by name or as OPERATOR=expression")
     @SCHEDULER
     @NO_PRUNING
-    @argument("--of", metavar="NAME", help="of the dataflow or run; what runs, or else was declared last, if left out")
+    @OF_EITHER
     def fries_plan(self, line: str) -> Summary:
         """Show what a change would synchronise, and why, without making it; the dataflow need not run.
 
@@ -109,23 +110,23 @@ class FriesQuestions(Magics):
 
     @line_magic
     @magic_arguments()
-    @RUN
+    @OF
     def fries_audit(self, line: str) -> Summary:
         """Show whether the run so far is conflict-serializable; if not, the transactions that mixed versions.
 
         The run must have been started with ``--audit``. Examples::
 
             %fries_audit
-            %fries_audit fraud
+            %fries_audit --of fraud
         """
         args = arguments(self.fries_audit, line)
-        run = self._known.run(args.run)
+        run = self._known.run(args.of)
         return statuses.of_verdict(run.graph.name, run.audit())
 
     @line_magic
     @magic_arguments()
     @argument("path", help="of the HTML file, which is written anew")
-    @argument("--of", metavar="NAME", help="of the dataflow or variable of the run; the one that runs if left out")
+    @OF
     def fries_report(self, line: str) -> Summary:
         """Write a report of the run so far as one HTML page that needs no network.
 
@@ -153,7 +154,7 @@ class FriesProgress(Magics):
     @line_magic
     @magic_arguments()
     @argument("operator", nargs="?", metavar="OPERATOR", help="of which to show all that holds it back")
-    @argument("--of", metavar="NAME", help="of the dataflow or variable of the run; the one that runs if left out")
+    @OF
     def fries_frontier(self, line: str) -> Summary:
         """Show the least time that can still arrive at each operator, and what keeps it from advancing.
 
@@ -172,17 +173,17 @@ class FriesProgress(Magics):
 
     @line_magic
     @magic_arguments()
-    @RUN
+    @OF
     def fries_loops(self, line: str) -> Summary:
         """Show the loops of a run: rounds, rows that wait at their heads, bytes on disk, attempts to end them.
 
         Examples::
 
             %fries_loops
-            %fries_loops fraud
+            %fries_loops --of fraud
         """
         args = arguments(self.fries_loops, line)
-        run = self._known.run(args.run)
+        run = self._known.run(args.of)
         return of_loops(run.graph.name, run.loops(), f"{self._known.variable(run)}.loops()")
 
 
@@ -211,7 +212,7 @@ class FriesConstraints(Magics):
     @argument("--window", type=float, metavar="SECONDS", help=f"over which latencies are averaged ({WINDOW_S:g})")
     @argument("--on-violation", metavar="WHAT", help=f"if it cannot be kept: {', '.join(OnViolation)} (tell)")
     @argument("--lighter", metavar="VARIABLE", help="that holds fn.lighter({...}), for propose and apply")
-    @argument("--of", metavar="NAME", help="of the dataflow or run; what runs, or else was declared last, if left out")
+    @OF_EITHER
     def fries_constrain(self, line: str) -> Summary:
         """Limit the mean latency of a sequence of operators and edges; without operators show all limits.
 
@@ -259,7 +260,9 @@ class FriesConstraints(Magics):
         return None if variable is None else self.shell.user_ns[variable]
 
     def _then(self, run: Run | None) -> str:
-        return "%fries_run" if run is None else f"%fries_constrain, {self._known.variable(run)}.constraints_frame()"
+        if run is None:
+            return "%fries_run"
+        return f"%fries_constrain, {self._known.variable(run)}.constraints().to_pandas()"
 
 
 def spaced(line: str) -> str:
@@ -333,7 +336,7 @@ class FriesComparing(Magics):
         args = arguments(self.fries_compare, line)
         flow = self._known.flow(args.name)
         if live := self._known.live(flow.name):
-            raise UsageError(f"{flow.name!r} is {live[0].state}; %fries_stop {quoted(flow.name)} ends it first")
+            raise UsageError(f"{flow.name!r} is {live[0].state}; %fries_stop --of {quoted(flow.name)} ends it first")
         surge, after = (dict(map(_rate, given)) for given in (args.surge, args.after))
         if not surge:
             raise UsageError(f"without a surge no queue builds up; expected --surge {_RATE}")

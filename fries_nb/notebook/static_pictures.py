@@ -43,10 +43,10 @@ def run_svg(run: Run) -> str:
     marked = shown.marked if shown.states else None
     dataflow = dag_svg(run.graph, states, titles=shown.titles, marked=marked, rounds=rounds)
     progress = progress_svgs(run.frontiers(), loops)
-    latency = latency_svg(run.history(), run.marks(), bands_of(run.constraint_history()))
-    sizes, judged = run.buffer_history(), run.constraint_history()
-    buffers = [buffers_svg(sizes, run.chain_history(), judged[0].at_s, judged[-1].at_s)] if sizes else []
-    hosts = hosts_svg(run.topology(), {}, before_now(run.topology_history()))
+    latency = latency_svg(run.history.latency, run.history.marks, bands_of(run.history.constraints))
+    sizes, judged = run.history.buffers, run.history.constraints
+    buffers = [buffers_svg(sizes, run.history.chains, judged[0].at_s, judged[-1].at_s)] if sizes else []
+    hosts = hosts_svg(run.topology(), {}, before_now(run.history.hosts))
     return stacked(dataflow, latency, *progress, *map(constraint_svg, run.constraints()), *buffers, hosts)
 
 

@@ -138,7 +138,7 @@ def of_hosts(run: Run, then: str) -> Summary:
     rows = [_host_row(status, host, rates) for host in status.hosts_now]
     shares = [_bins_line(status, name) for name in status.tables]
     text = "\n".join([phrase_of(status), *_aligned([_HOST_COLUMNS, *rows], (2,)), *shares])
-    rich = {"text/html": hosts_svg(status, rates, before_now(run.topology_history()))}
+    rich = {"text/html": hosts_svg(status, rates, before_now(run.history.hosts))}
     return Summary(text, then, rich)
 
 
@@ -235,7 +235,7 @@ def changes_of(run: Run) -> str:
     ended = [change.result(0).outcome if change.done else "under way" for change in run.changes]
     kinds = ("done", "rolled_back", "aborted", "failed", "under way")
     counts = [f"{ended.count(kind)} {kind.replace('_', ' ')}" for kind in kinds if kind in ended]
-    parts = [run.change_progress(change) for change in run.changes if not change.done]
+    parts = [change.progress() for change in run.changes if not change.done]
     begun = [f" ({progress_text(progress)})" for progress in parts if progress is not None and progress.begun]
     return ", ".join(counts) + "".join(begun[:1])
 
@@ -255,7 +255,7 @@ def _start_row(flow: str, error: Exception | None) -> tuple[str, ...]:
 def _then(known: Registry) -> str:
     live = known.live()
     if live:
-        return f"%fries_reconfigure, %fries_plan, %fries_stop {quoted(live[-1].graph.name)}"
+        return f"%fries_reconfigure, %fries_plan, %fries_stop --of {quoted(live[-1].graph.name)}"
     return f"%fries_run {quoted(next(iter(known.flows()), 'NAME'))}"
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
 from fries_nb.commands.plan import as_dict, in_words
 from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Edge, Graph
@@ -93,7 +93,7 @@ def of_defaults(recovers: bool, on_error: str) -> str:
 def of_end(flow: str, state: str, missing: UncommittedCheck | None, resumable: bool = False) -> Summary:
     """The summary of a run that has ended, with the tuples that its output lacks, and how to go on."""
     if missing is not None:
-        tail = ", and " + missing.sentence(f"%fries_stop {quoted(flow)} without --now would have committed them")
+        tail = ", and " + missing.sentence(f"%fries_stop --of {quoted(flow)} without --now would have committed them")
     else:
         tail = "; what it has read is in its output"
     again = f"%fries_run {quoted(flow)}{' --resume --checkpoint PATH' if resumable else ''}"

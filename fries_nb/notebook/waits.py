@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
 from fries_nb.controller.events import Outcome
 from fries_nb.errors import DoubtfulChangeError, ReconfigurationError, RunError
 from fries_nb.long_calls import Say

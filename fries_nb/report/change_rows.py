@@ -46,7 +46,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
+from fries_nb.changes.change_replay import ChangeReplay, ReplayStep
 from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.operators import BatchFunction
@@ -58,7 +59,6 @@ from fries_nb.report.layout import layout
 from fries_nb.report.markup import in_one_style
 from fries_nb.report.page import part
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, SKY, escaped, number, picture, themed
-from fries_nb.running.change_replay import ChangeReplay, ReplayStep
 from fries_nb.words import counted, milliseconds
 
 MOST_LINES = 1_000

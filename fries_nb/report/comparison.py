@@ -27,6 +27,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from fries_nb.audit import Verdict
+from fries_nb.changes.change_replay import ChangeReplay
 from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.schedulers import Plan
@@ -38,7 +39,6 @@ from fries_nb.report.page import part, rendered, setting_words, write_page
 from fries_nb.report.plan_section import dag_parts
 from fries_nb.report.row_picture import TextColumn
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
-from fries_nb.running.change_replay import ChangeReplay
 from fries_nb.running.results import Place
 from fries_nb.telemetry.history import PlotMark, Point
 from fries_nb.words import duration, milliseconds

@@ -35,7 +35,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from fries_nb.controller.topology_status import TopologyStatus
+from fries_nb.controller.topology_status import HostCount, TopologyStatus
 from fries_nb.protocol.partitioning import BINS
 from fries_nb.report import theme
 from fries_nb.report.markup import fitted
@@ -161,9 +161,9 @@ def hosts_svg(
     return theme.picture("hosts", (width, height), read_aloud(status, rates), _CSS, *parts)
 
 
-def before_now(topologies: Sequence[tuple[float, TopologyStatus]]) -> list[tuple[str, TopologyStatus]]:
+def before_now(topologies: Sequence[HostCount]) -> list[tuple[str, TopologyStatus]]:
     """The topologies before the current one, which is the last, with the numbers of hosts as labels."""
-    return [(counted(len(status.hosts), "host"), status) for _, status in topologies[:-1]]
+    return [(counted(one.hosts, "host"), one.topology) for one in topologies[:-1]]
 
 
 def read_aloud(status: TopologyStatus, rates: Mapping[int, float]) -> str:

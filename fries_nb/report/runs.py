@@ -10,7 +10,8 @@ from functools import singledispatch
 
 from markupsafe import Markup
 
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
+from fries_nb.changes.change_replay import ChangeReplay
 from fries_nb.constraints.judgements import ConstraintState, LatencyParts
 from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Graph
@@ -25,7 +26,6 @@ from fries_nb.report.markup import stacked
 from fries_nb.report.page import rendered, setting_words
 from fries_nb.report.plan_section import dag_parts, in_words, plan_drawing, plan_parts
 from fries_nb.report.row_picture import TextColumn
-from fries_nb.running.change_replay import ChangeReplay
 from fries_nb.running.results import DataflowPlan, RunVerdict, Story, naive_targets
 from fries_nb.telemetry.metrics import MetricsSnapshot
 from fries_nb.words import NONE, milliseconds

@@ -10,7 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
+from fries_nb.changes.rollbacks import functions_of
 from fries_nb.dataflow.arguments import Tuples, checked_limit, checked_timeout
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.endpoints import check_readable
@@ -23,7 +24,6 @@ from fries_nb.long_calls import progress_of
 from fries_nb.protocol.topology import chains
 from fries_nb.running.region_runner import RegionRunner
 from fries_nb.running.rescales import Rescale
-from fries_nb.running.rollbacks import functions_of
 from fries_nb.running.run_checkpoints import CheckpointLayout
 from fries_nb.running.run_end import live, warn_of
 from fries_nb.running.run_monitor import RunMonitor
@@ -140,16 +140,16 @@ class Run(RunMonitor):
             force=force,
         )  # fmt: skip
 
-    def rollback(self, scheduler: str = "fries", change: Change | str | None = None) -> Change:
+    def rollback(self, change: Change | str | None = None, scheduler: str = "fries") -> Change:
         """Undo a change that is in effect or under way, by a change back; returns at once.
 
         A change that waits and has not begun is withdrawn: its outcome is ``aborted``. Merged changes are undone
         together.
 
         Args:
-            scheduler: see ``reconfigure``.
             change: the change, or its id; ``None`` for the last one. An earlier one can be undone as long as each of
-                its operators runs the function that it installed: see ``revertible``.
+                its operators runs the function that it installed: see ``Change.blocked_by``.
+            scheduler: see ``reconfigure``.
 
         Returns:
             The handle of the change back.
@@ -240,36 +240,37 @@ class Run(RunMonitor):
         self._runner.constrain(constraint, check_lighter(self.graph, constraint, lighter))
         return constraint
 
-    def stop(self, drain: bool = False, timeout: float | None = 60.0) -> None:
-        """End the run and wait until no host, thread or socket of it is left; does nothing if the run has ended.
+    def stop(self, drain: bool = True, timeout: float | None = 60.0) -> None:
+        """End the run when all that was read is processed and committed, and wait for that end.
 
-        If tuples are missing from the output, after this stop or a failure, an ``UncommittedWarning`` gives their
-        number.
+        Its sources, endless ones too, read nothing more; later regions are run as well. Afterwards no host, thread or
+        socket of the run is left. Does nothing if the run has ended.
 
         Args:
-            drain: end the sources, endless ones too, and process and commit what they have read, also in later regions.
-                Otherwise tuples read since the last commit are missing from the output; see ``uncommitted``.
+            drain: whether to process and commit what was read; without, this is ``cancel``.
             timeout: seconds to wait; ``None`` waits indefinitely.
 
         Raises:
             TimeoutError: the run has not ended in time; it continues to end, also after an interrupt (Ctrl-C), and
-                ``stop()`` ends a draining run at once.
+                ``cancel()`` ends it at once.
         """
-        if self._runner.ended.is_set() and self.state != "failed":
-            return
-        self.request_stop(drain)
-        on = "draining; stop() ends it at once, without what still waits" if drain else "ending"
-        try:
-            self._runner.ended.wait(timeout)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"run {self.graph.name!r} goes on {on}") from None
-        if not self._runner.ended.is_set():
-            what = f"has not ended after {timeout:g} s and goes on {on}"
-            raise TimeoutError(f"run {self.graph.name!r} {what}{self._unfinished()}")
-        self._runner.join()
-        warn_of(self.graph.name, self.error, self.uncommitted)
+        self._end(drain, timeout)
 
-    def request_stop(self, drain: bool = False) -> None:
+    def cancel(self, timeout: float | None = 60.0) -> None:
+        """End the run at once, and wait until no host, thread or socket of it is left; nothing if it has ended.
+
+        If tuples are missing from the output, as those read since the last commit are, an ``UncommittedWarning`` gives
+        their number; see ``uncommitted``.
+
+        Args:
+            timeout: seconds to wait; ``None`` waits indefinitely.
+
+        Raises:
+            TimeoutError: the run has not ended in time; it continues to end, also after an interrupt (Ctrl-C).
+        """
+        self._end(False, timeout)
+
+    def request_stop(self, drain: bool = True) -> None:
         """Request the end of the run, as ``stop`` does, and return at once; ``wait`` waits for it. Does not warn.
 
         Args:
@@ -278,10 +279,25 @@ class Run(RunMonitor):
         if not self._runner.ended.is_set():
             self._runner.stop(drain)
 
+    def _end(self, drain: bool, timeout: float | None) -> None:
+        if self._runner.ended.is_set() and self.state != "failed":
+            return
+        self.request_stop(drain)
+        on = "draining; cancel() ends it at once, without what still waits" if drain else "ending"
+        try:
+            self._runner.ended.wait(timeout)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"run {self.graph.name!r} goes on {on}") from None
+        if not self._runner.ended.is_set():
+            what = f"has not ended after {timeout:g} s and goes on {on}"
+            raise TimeoutError(f"run {self.graph.name!r} {what}{self._unfinished()}")
+        self._runner.join()
+        warn_of(self.graph.name, self.error, self.uncommitted, depth=2)
+
     def suspend(self, timeout: float = 60.0) -> None:
         """Pause the sources, take a checkpoint, and end the run; ``resume`` continues from the checkpoint.
 
-        After ``stop(drain=True)``, in contrast, nothing is left to resume. Tuples that a source has read after the
+        After ``stop()``, in contrast, nothing is left to resume. Tuples that a source has read after the
         checkpoint's marker are ``uncommitted``; ``resume`` reads them again.
 
         Args:
@@ -293,12 +309,12 @@ class Run(RunMonitor):
             TimeoutError: the checkpoint, or the end of the run, was not reached in time; the sources stay paused.
         """
         if not self.resumable:
-            raise RunError(f"run {self.graph.name!r} keeps no checkpoints; expected stop(drain=True), or checkpoint=")
+            raise RunError(f"run {self.graph.name!r} keeps no checkpoints; expected stop(), or checkpoint=")
         until_s = time.monotonic() + timeout
         for source in self.graph.sources:
             self.set_rate(source, 0)
         self.checkpoint(timeout)
-        self.request_stop()
+        self.request_stop(drain=False)
         self.wait(max(0.0, until_s - time.monotonic()))
 
     def wait_flowing(self, timeout: float | None = None) -> bool:

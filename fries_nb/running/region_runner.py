@@ -23,8 +23,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from fries_nb.changes.change_queue import ChangeQueue
+from fries_nb.changes.queue_entries import QueueShell
 from fries_nb.controller import events as said
-from fries_nb.controller.states import RunState
+from fries_nb.controller.event_log import Timeline
+from fries_nb.controller.states import ChangeProgress, RunState
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Kept, Region
@@ -35,12 +38,11 @@ from fries_nb.host.region_spec import Options
 from fries_nb.planning.schedulers import Plan
 from fries_nb.protocol.checkpoints import CommittedChange
 from fries_nb.protocol.messages import Chained, Failed, Report
-from fries_nb.running.change_queue import ChangeQueue
+from fries_nb.protocol.trace import Record
 from fries_nb.running.remedies import Remedies
 from fries_nb.running.rescales import Rescales
 from fries_nb.running.run_checkpoints import CheckpointLayout, CheckpointRequests, with_functions
 from fries_nb.running.run_end import HeldCommits, UncommittedCheck
-from fries_nb.running.timeline import Timeline
 from fries_nb.running.traces import Part, RunTrace
 from fries_nb.spark import blocking_operators as blocking
 from fries_nb.spark.catalog import output
@@ -58,7 +60,7 @@ FLOWING = frozenset(str(state) for state in RunState if state.flows)
 _log = logging.getLogger("fries_nb")
 
 
-class RegionRunner:
+class RegionRunner(QueueShell):
     """The execution of a run.
 
     Args:
@@ -103,7 +105,7 @@ class RegionRunner:
         self.telemetry = telemetry
         self.rescales = Rescales(regions, self)
         self.remedies = Remedies(graph, self)
-        self.queue = ChangeQueue(graph, regions, self, self.remedies, before=before, story=self.story)
+        self.queue = ChangeQueue(graph, regions, self, self.remedies, before=before)
         self._lock = threading.RLock()
         self._closed = closed
         self._state = ""
@@ -288,12 +290,21 @@ class RegionRunner:
         ]
         return RunTrace(tuple(parts))
 
+    def records(self) -> Sequence[Record]:
+        """The trace so far, for replays of changes; empty without an audit."""
+        return list(self.trace()) if self.options.audit else ()
+
+    def progress(self, change: str) -> ChangeProgress | None:
+        """How far a change is in the first region in which it has not ended; see ``Change.progress``."""
+        controllers = (launched.driver.controller for launched in tuple(self.launched))
+        return next((one for one in (each.progress_of(change) for each in controllers) if one is not None), None)
+
     def story(self) -> Timeline:
         """What has happened in all regions, in words; see ``Run.story``."""
-        zero_s = time.time() - time.monotonic_ns() / 1e9
+        began_s = time.time() - time.monotonic_ns() / 1e9
         with self._lock:
             launched = list(self.launched)
-        return Timeline.of(chain.from_iterable(one.driver.noted for one in launched), zero_s)
+        return Timeline(tuple(chain.from_iterable(one.driver.noted for one in launched)), began_s)
 
     def join(self) -> None:
         """Join all threads of the run; to be called once ``ended`` is set."""

@@ -45,7 +45,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
+from fries_nb.changes.change_queue import ChangeQueue
+from fries_nb.changes.queue_entries import ChangeOrigin
 from fries_nb.constraints.judgements import ConstraintState, milliseconds
 from fries_nb.constraints.remedy import CALM_SHARE, CALM_WINDOWS, Remedy, RemedyDecision, RemedyPhase
 from fries_nb.controller.events import Outcome
@@ -59,8 +61,6 @@ from fries_nb.planning.host_demand import BUSY_SHARE, OperatorDemand, Totals, co
 from fries_nb.planning.schedulers import Plan
 from fries_nb.protocol.messages import Report
 from fries_nb.protocol.progress_locations import is_tracked
-from fries_nb.running.change_queue import ChangeQueue
-from fries_nb.running.queue_interfaces import ChangeOrigin
 from fries_nb.telemetry.telemetry import Telemetry
 from fries_nb.words import counted
 
@@ -356,7 +356,7 @@ class Remedies:
     @locked
     def requested(self, change: Change) -> None:
         """Record the request of a change; that of the user ends the automatism of its operators."""
-        self._shell.telemetry.requested(change)
+        self._shell.telemetry.mark(change.id, "request", change.label, change.requested_s)
         for case in self._cases.values():
             both = sorted(case.lighter.updates.keys() & change.plan.targets)
             if change.constraint == case.constraint.sequence:
@@ -368,7 +368,7 @@ class Remedies:
     @locked
     def ended(self, change: Change, outcome: Outcome) -> None:
         """Record the outcome of a change; an automatic one that is not done ends the automatism."""
-        self._shell.telemetry.ended(change, outcome)
+        self._shell.telemetry.mark(change.id, outcome.outcome, change.label, change.ended_s(outcome, time.time()))
         for case in self._cases.values():
             if case.under_way == change.id:
                 is_done = outcome.outcome == "done"
@@ -423,7 +423,7 @@ class Remedies:
             if case.proposal is not proposal:
                 raise PlanError(
                     f"the proposal to change {case.lighter.operators} was accepted or withdrawn already; "
-                    "expected one of run.proposals()"
+                    "expected one of run.proposals"
                 )
             case.proposal = None
             case.remedy.accepted()
@@ -603,7 +603,7 @@ class HostAdvice:
     def _accept(self, proposal: HostProposal) -> Rescale:
         with self.lock:
             if self._proposal is not proposal:
-                raise PlanError("this proposal was accepted or withdrawn already; expected run.host_proposal()")
+                raise PlanError("this proposal was accepted or withdrawn already; expected run.host_proposal")
             self._forget()
         return self._run.request(proposal.hosts, None)
 

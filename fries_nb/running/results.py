@@ -16,16 +16,16 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fries_nb.audit import Verdict
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
+from fries_nb.changes.change_replay import ChangeReplay
 from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState
-from fries_nb.controller.topology_status import TopologyStatus
+from fries_nb.controller.topology_status import HostCount, TopologyStatus
 from fries_nb.dataflow.graph import Graph
 from fries_nb.displays import Displayed
 from fries_nb.errors import TraceError
 from fries_nb.planning.schedulers import Plan
 from fries_nb.protocol.running_chains import ChainChange
 from fries_nb.protocol.trace import SourceRow
-from fries_nb.running.change_replay import ChangeReplay
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier
 from fries_nb.telemetry.history import PlotMark, Point
 from fries_nb.telemetry.metrics import MetricsSnapshot
@@ -78,7 +78,7 @@ class Story:
     frontiers: Sequence[OperatorFrontier] = ()
     loops: Sequence[LoopState] = ()
     topology: TopologyStatus | None = None
-    topologies: Sequence[tuple[float, TopologyStatus]] = ()
+    topologies: Sequence[HostCount] = ()
     replays: Sequence[ChangeReplay] = ()
 
 

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fries_nb.changes.queue_entries import Request
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import configured, new_table
 from fries_nb.dataflow.windowing import following
 from fries_nb.protocol.checkpoints import CommittedChange
-from fries_nb.running.queue_entries import Request
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.locations import absolute, join
 

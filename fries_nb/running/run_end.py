@@ -1,4 +1,4 @@
-"""The end of a run: the warning about uncommitted tuples, and the stop of all runs when the interpreter exits.
+"""The end of a run: the warning about uncommitted tuples, and the end of all runs when the interpreter exits.
 
 The warning is issued when a run is stopped without being drained, and when it fails.
 
@@ -125,25 +125,25 @@ def warn_of(name: str, failure: str, left: UncommittedCheck | None, depth: int =
         missing = left.facts if left else "its output is what was committed before"
         warnings.warn(f"{name!r} failed: {failure}; {missing}", UncommittedWarning, stacklevel=depth + 2)
     elif left is not None:
-        missing = left.sentence("stop(drain=True) processes and commits what was read")
+        missing = left.sentence("stop() processes and commits what was read")
         warnings.warn(f"{name!r} was stopped, and {missing}", UncommittedWarning, stacklevel=depth + 2)
 
 
-class Stoppable(Protocol):
-    """A run that can be stopped."""
+class Cancellable(Protocol):
+    """A run that can be ended."""
 
-    def stop(self) -> None:
-        """End the run, and wait until its resources are released."""
+    def cancel(self) -> None:
+        """End the run at once, and wait until its resources are released."""
 
 
-live: weakref.WeakSet[Stoppable] = weakref.WeakSet()
-"""The runs of this process that have not ended; they are stopped when the interpreter exits.
+live: weakref.WeakSet[Cancellable] = weakref.WeakSet()
+"""The runs of this process that have not ended; they are ended when the interpreter exits.
 
 A run adds itself when it starts, and removes itself when it has ended.
 """
 
 
 @atexit.register
-def _stop_all() -> None:
+def _cancel_all() -> None:
     for one in list(live):
-        one.stop()
+        one.cancel()

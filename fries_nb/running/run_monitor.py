@@ -1,51 +1,56 @@
-"""The read-only part of a run's handle: its state, measurements, changes and trace. Every member returns at once."""
+"""What can be observed of a run. Every member returns at once.
+
+A property is what the run keeps: its state, its end, and what was recorded of it. A method asks: it takes measurements,
+counts, judges or reads, or asks about what it is given.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, fields
+from dataclasses import asdict, fields
 from os import PathLike
 from typing import Any
 
 from fries_nb import audit as auditing
-from fries_nb.changes import Change, FunctionPairs
-from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState, LatencyParts
-from fries_nb.controller.states import ChangeProgress, LoopPhase
-from fries_nb.controller.topology_status import HostCount, TopologyStatus
+from fries_nb.changes.change import Change, all_recorded
+from fries_nb.changes.function_versions import RunningFunction
+from fries_nb.changes.queue_entries import CHANGES_KEPT
+from fries_nb.constraints.judgements import ConstraintState, LatencyParts
+from fries_nb.controller.event_log import Timeline
+from fries_nb.controller.states import LoopPhase
+from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import targets_of
 from fries_nb.displays import used
 from fries_nb.errors import DataflowError, PlanError, RunError, TraceError
 from fries_nb.host.region_spec import Options
 from fries_nb.protocol.messages import Paused
-from fries_nb.protocol.running_chains import ChainChange, ChainedOperators
+from fries_nb.protocol.running_chains import ChainedOperators
 from fries_nb.protocol.trace import Record
-from fries_nb.running.change_replay import ChangeReplay, operations_around
-from fries_nb.running.function_versions import RunningFunction
-from fries_nb.running.queue_entries import CHANGES_KEPT
 from fries_nb.running.region_runner import OVER, RegionRunner
 from fries_nb.running.remedies import HostProposal, Proposal, Violation
 from fries_nb.running.rescales import Rescale
 from fries_nb.running.results import MOST_REPLAYS, DataflowPlan, Place, RunVerdict, Story
 from fries_nb.running.run_end import UncommittedCheck
-from fries_nb.running.timeline import Timeline
+from fries_nb.running.run_history import RunHistory
 from fries_nb.telemetry.frontiers import NOT_BEGUN, PHASES, LoopState, OperatorFrontier, TimeHolder
-from fries_nb.telemetry.history import PlotMark, Point, QueuePoint
 from fries_nb.telemetry.metrics import MetricsSnapshot
-from fries_nb.telemetry.run_tables import (
-    HostLoad,
-    changes_frame,
-    history_frame,
-    queues_frame,
-    rates_by_host,
-    worker_frame,
-)
+from fries_nb.telemetry.recorded import Recorded
 from fries_nb.telemetry.source_states import Explanation, source_states
 from fries_nb.telemetry.telemetry import KeptCheckpoint, RecoveryTime, Telemetry
+from fries_nb.telemetry.workers import HostLoad, PlacedWorker, placed_workers, rates_by_host
 from fries_nb.transport.envelopes import Line
 
 NAMED = 10
 """Number of changes that an error lists."""
+
+
+_CONSTRAINT_COLUMNS = ("sequence", "limit_ms", "status", *(field.name for field in fields(LatencyParts)))
+
+
+def _constraint_rows(state: ConstraintState) -> list[dict[str, Any]]:
+    of = {"sequence": state.constraint.sequence, "limit_ms": state.constraint.latency_ms, "status": str(state.status)}
+    return [of | asdict(parts) for parts in state.parts]
 
 
 class RunMonitor:
@@ -166,8 +171,10 @@ class RunMonitor:
         return self._telemetry.loops({name: loop for loops in begun for name, loop in loops.items()})
 
     def _unfinished(self) -> str:
-        """What a run waits for that has not ended in time, as far as loops and tokens are concerned, for an error."""
+        """What a run waits for that has not ended in time: paused operators, loops and tokens; for an error."""
         frontiers, words = self._telemetry.frontiers(), ""
+        if self.paused:
+            words = f"; {', '.join(sorted(self.paused))} is paused on a tuple on which it failed, until it is changed"
         for loop in self.loops():
             if loop.phase in (NOT_BEGUN, PHASES[LoopPhase.FED], PHASES[LoopPhase.ENDING]):
                 continue
@@ -181,97 +188,42 @@ class RunMonitor:
             words += "".join(f"; sources with ahead= wait, held by {one}" for one in slow)
         return words
 
-    def constraints(self) -> tuple[ConstraintState, ...]:
+    def constraints(self) -> Recorded[ConstraintState]:
         """The latency constraints and whether they are met, as last judged (about once a second).
 
         Returns:
             For each constraint its status, the reason, the latency of each operator and edge in milliseconds, and
-            whether lighter functions run.
+            whether lighter functions run. ``to_pandas()`` has a row for each operator and edge, in order: its mean
+            latency in milliseconds as ``task_ms``, ``buffer_ms`` (output buffers) and ``transport_ms`` (transport and
+            input queue), its ``worst_ms``, the sizes of its output buffers as ``smallest_bytes`` and ``largest_bytes``,
+            its ``chain`` as in ``FM + MC``, and ``sequence``, ``limit_ms`` and ``status`` of the constraint; none of a
+            constraint without measurements.
         """
-        return self._runner.remedies.states()
+        return Recorded(self._runner.remedies.states(), dict.fromkeys(_CONSTRAINT_COLUMNS), _constraint_rows)
 
+    @property
     def proposals(self) -> tuple[Proposal, ...]:
         """The changes proposed by constraints with ``on_violation="propose"``; ``accept()`` makes one.
 
-        A proposal is withdrawn when its reason has passed, or when the user changes the operators. One that was
-        accepted stays until its change is done: if it was not made, ``outcome`` and ``error`` say why.
-
-        Returns:
-            The proposals that are open or not made, in order of declaration of their constraints.
+        Those that are open or were not made, in order of declaration of their constraints. A proposal is withdrawn when
+        its reason has passed, or when the user changes the operators. One that was accepted stays until its change is
+        done: if it was not made, ``outcome`` and ``error`` say why.
         """
         return self._runner.remedies.proposals()
 
+    @property
     def violations(self) -> tuple[Violation, ...]:
-        """The violations of constraints that no remedy could end, as reported: each once, and in the log ``fries_nb``.
-
-        Returns:
-            The violations, oldest first.
-        """
+        """The violations of constraints that no remedy could end, oldest first, each once; they are logged as well."""
         return self._runner.remedies.violations()
-
-    def constraint_history(self) -> tuple[ConstraintPoint, ...]:
-        """Mean and worst latency of the constrained sequences over time.
-
-        Returns:
-            About one point a second of each constraint, oldest first; ``pandas.DataFrame`` accepts them.
-        """
-        return self._telemetry.constraints.points()
-
-    def buffer_history(self) -> tuple[BufferSize, ...]:
-        """The sizes of output buffers of the constrained edges over time.
-
-        Returns:
-            The sizes of an edge whenever they have changed, oldest first; ``pandas.DataFrame`` accepts them.
-        """
-        return self._telemetry.constraints.sizes()
-
-    def constraints_frame(self) -> Any:
-        """The constrained sequences by element, as last judged.
-
-        Returns:
-            A pandas DataFrame with a row for each operator and edge, in order: its mean latency in milliseconds as
-            ``task_ms``, ``buffer_ms`` (output buffers) and ``transport_ms`` (transport and input queue), its
-            ``worst_ms``, the sizes of its output buffers as ``smallest_bytes`` and ``largest_bytes``, its ``chain`` as
-            in ``FM + MC``, and ``sequence``, ``limit_ms`` and ``status`` of the constraint. A constraint without
-            measurements has no rows.
-        """
-        from pandas import DataFrame  # takes longer to import than all of fries_nb's own modules
-
-        columns = ("sequence", "limit_ms", "status", *(field.name for field in fields(LatencyParts)))
-        rows = [
-            (state.constraint.sequence, state.constraint.latency_ms, str(state.status), *astuple(parts))
-            for state in self.constraints()
-            for parts in state.parts
-        ]
-        return DataFrame(rows, columns=columns)
-
-    def history(self) -> tuple[Point, ...]:
-        """Latency and throughput at the sinks over time.
-
-        Returns:
-            About four points a second, oldest first.
-        """
-        return self._telemetry.points()
-
-    def history_frame(self) -> Any:
-        """Latency and throughput at the sinks over time, as ``history()``.
-
-        Returns:
-            A pandas DataFrame with ``p50_ms``, ``p99_ms`` and ``rate`` (tuples per second), by ``at`` in UTC.
-        """
-        return history_frame(self.history())
 
     @property
     def lines_printed(self) -> int:
-        """Number of lines that operators have printed; ``printed()`` returns the last ones."""
+        """Number of lines that operators have printed; ``printed`` has the last ones."""
         return self._telemetry.lines_printed
 
+    @property
     def printed(self) -> tuple[Line, ...]:
-        """The output of operators on their hosts, printed or logged.
-
-        Returns:
-            The last 1,000 lines, each with its worker.
-        """
+        """The last 1,000 lines that operators have printed or logged on their hosts, each with its worker."""
         return self._telemetry.printed()
 
     @property
@@ -315,20 +267,20 @@ class RunMonitor:
             state=self.state,
             error=self.error,
             details=self.details,
-            points=self.history(),
-            marks=self.marks(),
+            points=self.history.latency,
+            marks=self.history.marks,
             changes=self.changes,
             snapshot=self.metrics(),
             verdict=self._judged() if self._options.audit else None,
             constraints=self.constraints(),
-            judged=self.constraint_history(),
-            sizes=self.buffer_history(),
-            chains=self.chain_history(),
+            judged=self.history.constraints,
+            sizes=self.history.buffers,
+            chains=self.history.chains,
             frontiers=self.frontiers(),
             loops=self.loops(),
             topology=self.topology(),
-            topologies=self.topology_history(),
-            replays=self._replays([change for change in self.changes if change.done][-MOST_REPLAYS :]),
+            topologies=self.history.hosts,
+            replays=self._runner.queue.replays([change for change in self.changes if change.done][-MOST_REPLAYS:]),
         )
 
     def _judged(self) -> RunVerdict | TraceError:
@@ -351,9 +303,18 @@ class RunMonitor:
     # ---- changes
 
     @property
-    def changes(self) -> tuple[Change, ...]:
-        """The changes of the run in order of request: the last 1,000, and older ones that are still open."""
-        return self._runner.queue.changes
+    def changes(self) -> Recorded[Change]:
+        """The changes of the run in order of request: the last 1,000, and older ones that are still open.
+
+        ``to_pandas()`` has a row for each: ``change`` (its id), ``targets``, ``scheduler``, ``origin``, ``outcome``,
+        the times ``delay_ms``, ``plan_ms``, ``prepare_ms`` and ``commit_ms``, ``old_tuples`` and ``error``.
+        """
+        return all_recorded(self._runner.queue.changes)
+
+    @property
+    def history(self) -> RunHistory:
+        """Latency, queues, hosts, buffers, constraints, chains and marks over time."""
+        return RunHistory(self._telemetry)
 
     def story(self) -> Timeline:
         """What has happened so far, as its controller has seen it: hosts, changes, checkpoints, failures.
@@ -386,92 +347,6 @@ class RunMonitor:
         targets = targets_of(self.graph, change)
         return DataflowPlan.of(self.graph, self._runner.plan(targets, scheduler, pruning))
 
-    def revertible(self, change: Change | str) -> str:
-        """Why ``rollback(change=...)`` would be refused now.
-
-        Args:
-            change: a change of this run, or its id.
-
-        Returns:
-            The reason in words, which names the later change and the operator if there is one; empty if the change can
-            be undone.
-
-        Raises:
-            PlanError: it is no change of this run.
-        """
-        return self._runner.queue.irrevertible(self._id_of(change))
-
-    def change_progress(self, change: Change | str) -> ChangeProgress | None:
-        """How far a change is: how many of its workers have prepared it, and how many have switched.
-
-        Args:
-            change: a change of this run, or its id.
-
-        Returns:
-            The progress in the first region in which it has not ended; that of all changes with which it was merged.
-            ``None`` if no controller has it: it waits for another change or for its region, or has ended.
-
-        Raises:
-            PlanError: it is no change of this run.
-        """
-        known_as = self._runner.queue.carried_out_as(self._id_of(change))
-        controllers = (launched.driver.controller for launched in tuple(self._runner.launched))
-        return next((one for one in (each.progress_of(known_as) for each in controllers) if one is not None), None)
-
-    def function_changes(self, change: Change | str) -> FunctionPairs:
-        """The functions that a change replaces, and its new ones. Superseded functions are read from disk.
-
-        Args:
-            change: a change of this run, or its id. One that was merged has the functions of all that it was merged
-                with.
-
-        Returns:
-            Operator to the function that it ran when the change was begun, and the new one, whether or not it was
-            installed. Empty if the change was withdrawn before it was begun.
-
-        Raises:
-            PlanError: it is no change of this run.
-        """
-        return self._runner.queue.functions(self._id_of(change))
-
-    def replay(self, change: Change | str) -> ChangeReplay:
-        """A change that has ended, step by step: messages, switches, and the way of its marker.
-
-        Args:
-            change: a change of this run, or its id.
-
-        Returns:
-            The steps, in words and pictures; with ``audit=True`` also the operations in the trace before and after each
-            switch, except for changes that were merged into a later one. A notebook shows pictures to step through.
-
-        Raises:
-            PlanError: it is no change of this run, or has not ended yet.
-        """
-        name = self._id_of(change)
-        [asked] = (one for one in self.changes if one.id == name)
-        if not asked.done:
-            raise PlanError(f"change {name} is still under way; expected one that has ended; its result() waits")
-        [replay] = self._replays([asked])
-        return replay
-
-    def changes_frame(self) -> Any:
-        """All changes of the run, in order of request.
-
-        Returns:
-            A pandas DataFrame with a row for each: ``change`` (its id), ``targets``, ``scheduler``, ``origin``,
-            ``outcome``, the times ``delay_ms``, ``plan_ms``, ``prepare_ms`` and ``commit_ms``, ``old_tuples`` and
-            ``error``.
-        """
-        return changes_frame(self.changes)
-
-    def marks(self) -> tuple[PlotMark, ...]:
-        """The times at which changes were requested and ended, for plots.
-
-        Returns:
-            The marks, oldest first.
-        """
-        return self._telemetry.marks()
-
     def records(self) -> list[Record]:
         """The trace so far.
 
@@ -482,13 +357,6 @@ class RunMonitor:
             RunError: the run was not started with ``audit=True``.
         """
         return list(self._runner.trace())
-
-    def _replays(self, changes: Iterable[Change]) -> tuple[ChangeReplay, ...]:
-        """The replays of changes that have ended; the trace is read once."""
-        records = self.records() if self._options.audit else []
-        return tuple(
-            ChangeReplay.of(self.graph, one.plan, one.result(0), operations_around(records, one.id)) for one in changes
-        )
 
     def _id_of(self, change: Change | str) -> str:
         """The id of a change of this run; ids alone are not unique among runs."""
@@ -512,26 +380,6 @@ class RunMonitor:
             A snapshot: latencies in milliseconds, rates in tuples per second, queues in tuples and bytes.
         """
         return self._telemetry.snapshot()
-
-    def queue_history(self) -> tuple[QueuePoint, ...]:
-        """The input queues and the rate of each operator over time.
-
-        The points of the last minute are a quarter of a second apart, older ones up to a sixtieth of their age: 24
-        hours have less than 1,000 for each operator. A point of a longer interval has its longest queue and mean rate.
-
-        Returns:
-            The points of all operators, oldest first; ``pandas.DataFrame`` accepts them.
-        """
-        return self._telemetry.queue_points()
-
-    def queues_frame(self) -> Any:
-        """The input queues and the rate of each operator over time, as ``queue_history()``.
-
-        Returns:
-            A pandas DataFrame with ``operator``, ``queued`` (tuples), ``queued_bytes`` and ``rate`` (tuples per
-            second), by ``at`` in UTC.
-        """
-        return queues_frame(self.queue_history())
 
     def functions(self) -> dict[str, RunningFunction]:
         """What each operator runs now, by which change, and since when.
@@ -567,14 +415,6 @@ class RunMonitor:
         """
         return self._telemetry.running_chains.chained
 
-    def chain_history(self) -> tuple[ChainChange, ...]:
-        """The times at which chains were made or split.
-
-        Returns:
-            The chains of at least two operators from each of these times on, oldest first; empty without any change.
-        """
-        return self._telemetry.chain_changes
-
     # ---- hosts
 
     def topology(self) -> TopologyStatus:
@@ -590,31 +430,18 @@ class RunMonitor:
             raise RunError("the dataflow has not been launched, so it has no hosts yet")
         return self._runner.rescales.status
 
-    def topology_frame(self) -> Any:
+    def workers(self) -> Recorded[PlacedWorker]:
         """The workers and where they are.
 
         Returns:
-            A pandas DataFrame with a row for each worker: its ``operator``, its index ``worker``, its ``host``, whether
-            rows are ``routed`` to it, the number of ``bins`` that it owns (none without keys), and its ``rate``, the
-            tuples per second that it takes in.
+            Each worker with its ``operator``, its index ``worker``, its ``host``, whether rows are ``routed`` to it,
+            the number of ``bins`` that it owns (none without keys), and its ``rate``, the tuples per second that it
+            takes in.
+
+        Raises:
+            RunError: the dataflow has not been launched yet.
         """
-        return worker_frame(self.topology(), self._telemetry.worker_rates())
-
-    def topology_history(self) -> tuple[tuple[float, TopologyStatus], ...]:
-        """The topologies before the first rescale and after each one.
-
-        Returns:
-            Times in seconds since the Unix epoch, oldest first, and the topology from then on; empty without a rescale.
-        """
-        return self._telemetry.topologies
-
-    def host_history(self) -> tuple[HostCount, ...]:
-        """The number of hosts over time.
-
-        Returns:
-            The number before the first rescale, and after each one; ``pandas.DataFrame`` accepts them.
-        """
-        return tuple(HostCount.of(at_s, status) for at_s, status in self._telemetry.topologies)
+        return placed_workers(self.topology(), self._telemetry.worker_rates())
 
     def host_rates(self) -> dict[int, float]:
         """The load of each host.
@@ -633,13 +460,12 @@ class RunMonitor:
         """
         return self._telemetry.loads(self.topology())
 
+    @property
     def host_proposal(self) -> HostProposal | None:
         """Another number of hosts, if the operators' cost and the rates of the sources have asked for it three times.
 
-        Nothing is rescaled by itself. There are no proposals while a source has no rate.
-
-        Returns:
-            The proposal, whose ``accept()`` requests the rescale; ``None`` without one.
+        ``accept()`` requests the rescale; nothing is rescaled by itself. ``None`` without one, as while a source has no
+        rate.
         """
         return self._runner.rescales.advice.proposal
 

@@ -20,18 +20,18 @@ from typing import Any
 
 import cloudpickle
 
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
+from fries_nb.changes.change_queue import ChangeQueue
+from fries_nb.changes.queue_entries import ChangeListener, QueueShell
 from fries_nb.controller import events as said
 from fries_nb.dataflow.arguments import Limit
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update, as_updates
 from fries_nb.protocol.checkpoints import CommittedChange
-from fries_nb.running.change_queue import ChangeQueue
-from fries_nb.running.queue_interfaces import ChangeListener
 
 
-class SeededChanges:
+class SeededChanges(QueueShell):
     """The requested changes of a seeded run, and their outcomes; runs the queue.
 
     Args:
@@ -51,7 +51,7 @@ class SeededChanges:
     """True even without checkpoints, so that the queue does not refuse guards and controllers are tested with them."""
 
     def __init__(self, graph: Graph, chaining: bool) -> None:
-        self.chaining = chaining
+        self._chaining = chaining
         self.outcomes: dict[str, said.Outcome] = {}
         self.guards: dict[str, said.GuardEnded] = {}
         self.fired: list[str] = []
@@ -134,13 +134,18 @@ class SeededChanges:
             graph: the graph with which the run is resumed.
             chaining: whether operators are chained.
         """
-        self._graph, self.chaining = graph, chaining
+        self._graph, self._chaining = graph, chaining
         self.orphans |= self.open
         self.paused.clear()
         self._posted.clear()
         self._queue = self._new(before)
 
     # ---- the queue's protocols
+
+    @property
+    def chaining(self) -> bool:
+        """As the run was started, or resumed."""
+        return self._chaining
 
     def refuse_if_over(self, why: str) -> None:
         """Does nothing: the controller refuses changes after the end of the run."""

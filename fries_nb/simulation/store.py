@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from fries_nb.connectors.sink import Sink
+from fries_nb.connectors.sink import RuntimeSink
 from fries_nb.dataflow.columns import united
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import SinkError
@@ -68,7 +68,7 @@ class ListPort:
         return (part,)
 
 
-class ListSink(Sink):
+class ListSink(RuntimeSink):
     """A sink in memory that survives simulated failures: all closed parts, and the commits.
 
     >>> sink = ListSink()

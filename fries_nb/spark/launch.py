@@ -14,7 +14,7 @@ from fries_nb.connectors.kafka_client import KafkaCluster
 from fries_nb.connectors.kafka_sink import KafkaSink
 from fries_nb.connectors.own_connectors import OwnSinkCopy
 from fries_nb.connectors.parquet_sink import DeltaSink, ParquetSink
-from fries_nb.connectors.sink import ClaimedSink, Sink
+from fries_nb.connectors.sink import RuntimeSink
 from fries_nb.connectors.source import Split
 from fries_nb.connectors.worker_reader import SourcePlan
 from fries_nb.controller.controller import Controller
@@ -229,7 +229,7 @@ def _tables(graph: Graph, session: Session, place: CheckpointStore) -> dict[str,
     }
 
 
-def complete(place: CheckpointStore, sinks: Mapping[str, Sink]) -> None:
+def complete(place: CheckpointStore, sinks: Mapping[str, RuntimeSink]) -> None:
     """Make the output of the sinks equal to that of the restored checkpoint, if the earlier driver ended before that.
 
     Args:
@@ -277,9 +277,9 @@ def _bare(graph: Graph) -> Graph:
     return Graph(graph.name, tuple(replace(operator, function=None) for operator in graph.operators), graph.edges)
 
 
-def _sinks(graph: Graph, spark: SparkSession, root: str, run: str) -> dict[str, ClaimedSink]:
+def _sinks(graph: Graph, spark: SparkSession, root: str, run: str) -> dict[str, RuntimeSink]:
     """Sink, or operator with dead letters, to its claimed target."""
-    sinks: dict[str, ClaimedSink] = {}
+    sinks: dict[str, RuntimeSink] = {}
     taken: set[str] = set()
     for name, operator in graph.by_name.items():
         given = _target(operator)

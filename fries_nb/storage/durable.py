@@ -132,9 +132,10 @@ def secret(key: bytes | str | None) -> bytes:
     if key is None:
         return NO_KEY
     if not isinstance(key, (bytes, str)):
-        raise CheckpointError(f"key= is a {type(key).__name__}; expected bytes or text that only you know")
+        raise CheckpointError(f"signing_key= is a {type(key).__name__}; expected bytes or text that only you know")
     if not key:
-        raise CheckpointError("key= is empty; expected bytes or text that only you know, or None to sign nothing")
+        expected = "expected bytes or text that only you know, or None to sign nothing"
+        raise CheckpointError(f"signing_key= is empty; {expected}")
     return key.encode() if isinstance(key, str) else key
 
 
@@ -180,9 +181,9 @@ def _begun(name: str, key: bytes) -> _Hash:
 def _expected(head: bytes, key: bytes) -> bytes:
     kind, seal = head[: len(_CHECKED)], head[len(_CHECKED) :].rstrip(b"\n")
     if key and kind == _CHECKED:
-        raise ValueError("it is not signed, and key= was given; it was written without a key, or is not yours")
+        raise ValueError("it is not signed, and signing_key= was given; it was written without a key, or is not yours")
     if not key and kind == _SIGNED:
-        raise ValueError("it is signed; give the key= that it was written with")
+        raise ValueError("it is signed; give the signing_key= that it was written with")
     if kind != (_SIGNED if key else _CHECKED) or len(head) != _HEAD or not head.endswith(b"\n"):
         raise ValueError("it is cut off or has been overwritten")
     return seal

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from fries_nb.changes import Change
-from fries_nb.controller.events import CheckpointEnded, OperatorPaused, Outcome, Recover, RescaleEnded
+from fries_nb.controller.events import CheckpointEnded, OperatorPaused, Recover, RescaleEnded
 from fries_nb.controller.loop_attempts import Loop
-from fries_nb.controller.topology_status import TopologyStatus
+from fries_nb.controller.topology_status import HostCount, TopologyStatus
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region, regions
@@ -29,9 +28,9 @@ from fries_nb.protocol.running_chains import ChainChange, RunningChains
 from fries_nb.storage.part_files import first_come
 from fries_nb.telemetry.constraint_states import ConstraintStates
 from fries_nb.telemetry.frontiers import Frontiers, LoopState, loop_states
-from fries_nb.telemetry.history import History, PlotMark, Point, QueueHistory, QueuePoint
+from fries_nb.telemetry.history import History, MarkKind, PlotMark, Point, QueueHistory, QueuePoint
 from fries_nb.telemetry.metrics import Metrics, MetricsSnapshot, OperatorMetrics
-from fries_nb.telemetry.run_tables import HostLoad, loads_by_host
+from fries_nb.telemetry.workers import HostLoad, loads_by_host
 from fries_nb.transport.envelopes import Line, ProcessUsage
 from fries_nb.words import counted
 
@@ -96,7 +95,7 @@ class Telemetry:
         chains: the last answer to a request for the chain that begins with a worker, since the hosts were restarted.
         running_chains: the chains as they are now.
         chain_changes: when they have changed, and what they were from then on.
-        topologies: times in seconds since the Unix epoch, and the topology from then on, where it was rescaled.
+        topologies: the hosts before the first rescale, and from each one on.
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class Telemetry:
         workers = {one.name: one.workers for one in graph.operators}
         self.running_chains = RunningChains((one for one in chains if workers.keys() >= set(one)), workers)
         self.chain_changes: tuple[ChainChange, ...] = ()
-        self.topologies: tuple[tuple[float, TopologyStatus], ...] = ()
+        self.topologies: tuple[HostCount, ...] = ()
         self._columns: dict[WorkerId, pa.Schema] = {}
         self.constraints = ConstraintStates(constraints)
         self._usages: dict[int, ProcessUsage] = {}
@@ -248,21 +247,16 @@ class Telemetry:
         )
 
     @locked
-    def requested(self, change: Change) -> None:
-        """Record the request of a change."""
-        self._history.mark(change.id, "request", change.label, change.requested_s)
-
-    @locked
-    def ended(self, change: Change, outcome: Outcome) -> None:
-        """Record the outcome of a change."""
-        self._history.mark(change.id, outcome.outcome, change.label, change.ended_s(outcome, time.time()))
+    def mark(self, change: str, kind: MarkKind, label: str, at_s: float) -> None:
+        """Record that a change was requested, or has ended."""
+        self._history.mark(change, kind, label, at_s)
 
     @locked
     def rescale_requested(self, request: str, hosts: int, status: TopologyStatus) -> None:
         """Record the request of another number of hosts, and the topology before the first one."""
         now_s = time.time()
         self._metrics.expect_all()
-        self.topologies = self.topologies or ((now_s, status),)
+        self.topologies = self.topologies or (HostCount.of(now_s, status),)
         self._history.mark(_mark_of(request), "request", f"rescale to {counted(hosts, 'host')}", now_s)
 
     @locked
@@ -271,7 +265,7 @@ class Telemetry:
         now_s, label = time.time(), f"rescale to {counted(hosts, 'host')}"
         self._history.mark(_mark_of(event.request), event.outcome, label, now_s)
         if event.outcome == "done":
-            self.topologies = (*self.topologies[-EVENTS_KEPT:], (now_s, status))
+            self.topologies = (*self.topologies[-EVENTS_KEPT:], HostCount.of(now_s, status))
             self._usages = {host: one for host, one in self._usages.items() if host in status.hosts_now}
             known = [one.worker for one in self._metrics.reports]
             self._metrics.depart(

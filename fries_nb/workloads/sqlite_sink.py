@@ -4,7 +4,7 @@
 >>> with tempfile.TemporaryDirectory() as directory:
 ...     sink = SqliteSink(f"{directory}/out.db", "scored", ("n",))
 ...     sink.claim("flow", "r1")
-...     writer = sink.open("scored[0]", incarnation=1)
+...     writer = sink.open("scored[0]-1-1")
 ...     writer.write(pa.RecordBatch.from_pylist([{"n": 1}]))
 ...     parts, before = writer.close_part(), sink.rows()
 ...     sink.commit(1, parts)
@@ -58,14 +58,14 @@ class SqliteSink(fn.Sink):
     def claim(self, flow: str, run: str) -> None:
         """Create the tables, unless there are some; see ``fn.Sink``."""
         self.run = run
-        key = "run, name, attempt, number, PRIMARY KEY (run, name)"
+        key = "run, name, number, PRIMARY KEY (run, name)"
         with self.transaction() as database:
             database.execute(f"CREATE TABLE IF NOT EXISTS {self.table}_parts ({key})")
             database.execute(f"CREATE TABLE IF NOT EXISTS {self.table} (part, {', '.join(self.columns)})")
 
-    def open(self, worker: object, incarnation: int, epoch: int = 1) -> SqliteWriter:
+    def open(self, writer_id: str) -> SqliteWriter:
         """Open a writer; see ``fn.Sink``."""
-        return SqliteWriter(self, f"{worker}-{incarnation}-{epoch}", incarnation)
+        return SqliteWriter(self, writer_id)
 
     def prepare(self, parts: Sequence[str]) -> None:
         """Look for all parts; see ``fn.Sink``."""
@@ -74,31 +74,26 @@ class SqliteSink(fn.Sink):
 
     def commit(self, number: int, parts: Sequence[str]) -> None:
         """Number the parts, all or none; see ``fn.Sink``."""
-        known = self.parts()
-        committed = {part for part, (_, one) in known.items() if one == number}
+        committed = {part for part, one in self.parts().items() if one == number}
         if committed and committed != set(parts):
             raise fn.SinkError(f"{number} is committed in {self.path} with other parts")
-        newest = max((attempt for attempt, one in known.values() if one is not None), default=0)
-        if not committed and (old := [part for part in parts if known[part][0] < newest]):
-            raise fn.SinkError(f"{old[0]} is of incarnation {known[old[0]][0]}, and {self.path} is at {newest}")
         self._change("UPDATE {0}_parts SET number = ? WHERE run = ? AND name = ?", parts, number)
 
     def recover(self, number: int, parts: Sequence[str]) -> None:
         """Take back later commits, and repeat this one; see ``fn.Sink``."""
-        later = [part for part, (_, one) in self.parts().items() if one is not None and one > number]
+        later = [part for part, one in self.parts().items() if one is not None and one > number]
         self._change("DELETE FROM {0}_parts WHERE run = ? AND name = ?", later)
         self.commit(number, parts)
 
-    def discard(self, incarnation: int, spared: Collection[str]) -> None:
+    def discard(self, spared: Collection[str]) -> None:
         """Delete parts that no commit has numbered; see ``fn.Sink``."""
-        left = [part for part, (attempt, one) in self.parts().items() if one is None and attempt <= incarnation]
-        self._change("DELETE FROM {0}_parts WHERE run = ? AND name = ?", [part for part in left if part not in spared])
+        left = [part for part, one in self.parts().items() if one is None and part not in spared]
+        self._change("DELETE FROM {0}_parts WHERE run = ? AND name = ?", left)
 
-    def parts(self) -> dict[str, tuple[int, int | None]]:
-        """The parts of this run, each with its incarnation, and with the number of its commit if there was one."""
+    def parts(self) -> dict[str, int | None]:
+        """The parts of this run, each with the number of its commit if there was one."""
         with self.transaction() as database:
-            found = database.execute(f"SELECT name, attempt, number FROM {self.table}_parts WHERE run = ?", [self.run])
-            return {part: (attempt, number) for part, attempt, number in found}
+            return dict(database.execute(f"SELECT name, number FROM {self.table}_parts WHERE run = ?", [self.run]))
 
     def rows(self) -> list[dict[str, Any]]:
         """The output of all runs."""
@@ -120,14 +115,12 @@ class SqliteWriter:
 
     Args:
         sink: the sink.
-        name: name of the worker, for its parts.
-        incarnation: incarnation of the run.
+        name: its id, with which the names of its parts begin.
     """
 
-    def __init__(self, sink: SqliteSink, name: str, incarnation: int) -> None:
+    def __init__(self, sink: SqliteSink, name: str) -> None:
         self._sink = sink
         self._name = name
-        self._incarnation = incarnation
         self._count = 0
         self._rows: list[dict[str, Any]] = []
 
@@ -143,8 +136,8 @@ class SqliteWriter:
         values = [tuple(map(row.get, self._sink.columns)) for row in self._rows]
         marks = ", ".join("?" * (1 + len(self._sink.columns)))
         with self._sink.transaction() as database:
-            known = (self._sink.run, part, self._incarnation)
-            added = database.execute(f"INSERT INTO {self._sink.table}_parts VALUES (?, ?, ?, NULL)", known)
+            known = (self._sink.run, part)
+            added = database.execute(f"INSERT INTO {self._sink.table}_parts VALUES (?, ?, NULL)", known)
             database.executemany(
                 f"INSERT INTO {self._sink.table} VALUES ({marks})", [(added.lastrowid, *row) for row in values]
             )

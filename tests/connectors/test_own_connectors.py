@@ -260,7 +260,7 @@ class Writer:
 class Opens(SqliteSink):
     """Opens something else."""
 
-    def open(self, worker: Any, incarnation: int, epoch: int = 1) -> Any:
+    def open(self, writer_id: str) -> Any:
         return self.columns
 
 

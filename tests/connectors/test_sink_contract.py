@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +16,6 @@ import sink_contract
 from deltalake import DeltaTable, Field, Schema
 from sink_contract import CHECKS, Check, Target
 
-from fries_nb.connectors.own_connectors import OwnSinkCopy
 from fries_nb.connectors.parquet_sink import DeltaSink, ParquetSink, TableSink
 from fries_nb.connectors.sink import Sink
 from fries_nb.errors import SinkError
@@ -25,7 +23,6 @@ from fries_nb.protocol.messages import WorkerId
 from fries_nb.simulation.store import ListPort, ListSink
 from fries_nb.storage import manifest
 from fries_nb.storage.checkpoint_store import SINKS
-from fries_nb.workloads.sqlite_sink import SqliteSink
 
 RUN = "r1"
 
@@ -72,19 +69,6 @@ def memory_of(sink: ListSink) -> Target:
     return Target(lambda: sink, output, ship=lambda one: one)
 
 
-def table_of(path: Path) -> Target:
-    """The user's own: a table of SQLite."""
-    given = SqliteSink(str(path / "out.db"), "scored", ("n", "name", "score"))
-
-    def sink() -> Sink:
-        copied = OwnSinkCopy("scored", cloudpickle.dumps(given))
-        copied.claim("flow", RUN)
-        return OwnSinkCopy("scored", cloudpickle.dumps(copied.sink))
-
-    sink()
-    return Target(sink, given.rows)
-
-
 def catalogue_table_of(path: Path) -> Target:
     """A table of Spark's catalogue, which holds a row of another origin."""
     path.mkdir()
@@ -125,7 +109,6 @@ KINDS: dict[str, Callable[[Path], Target]] = {
     "delta": lambda path: files(DeltaSink, path / "out"),
     "partitions": lambda path: partitions_of(path / "out"),
     "catalogue table": lambda path: catalogue_table_of(path / "out"),
-    "own table": table_of,
     "list": lambda path: memory_of(ListSink()),
 }
 

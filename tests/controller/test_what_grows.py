@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from controller_setting import FM_ALONE, FRAUD, Desk
 
+from fries_nb.changes import change_queue, function_versions
 from fries_nb.controller import known_changes
 from fries_nb.controller.events import CheckpointKept, CheckpointRequested, Outcome, Resolved, Tick
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
 from fries_nb.protocol.messages import Done, WorkerId
-from fries_nb.running import change_queue, function_versions
 from fries_nb.simulation.seeded_changes import SeededChanges
 
 EVERYTHING = tuple(FRAUD.by_name)

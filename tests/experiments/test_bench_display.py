@@ -156,7 +156,7 @@ def test_each_tab_of_the_wide_view_has_a_cost():
         assert [one.updates for one in found] == [8.0] * 2
     chosen = [cell for cell in kernel.cells if "selected_index" in cell]
     assert len(chosen) == 2 * len(bench.TABS)
-    assert kernel.cells[-1] == "%fries_stop wide --now"
+    assert kernel.cells[-1] == "%fries_stop --of wide --now"
 
 
 def test_a_run_that_is_over_is_no_figure():

@@ -56,7 +56,7 @@ def test_a_limit_on_what_runs_is_that_runs(shell: InteractiveShell, stand_ins: l
     shown = told(shell, "%fries_constrain FM MC --latency 300 --window 7 --on-violation propose --lighter small")
     assert shown.splitlines() == [
         "FM -> MC: at most 300 ms over 7 s, in this run; if it cannot be kept: propose",
-        "Next: %fries_constrain, run.constraints_frame()",
+        "Next: %fries_constrain, run.constraints().to_pandas()",
     ]
     assert [str(state.constraint.on_violation) for state in stand_ins[0].constraints()] == ["propose"]
     assert shell.user_ns["flow"].constraints() == ()
@@ -161,7 +161,7 @@ def test_without_operators_it_shows_all(shell: InteractiveShell, stand_ins: list
     assert lines[1].split()[3:] == ["violated", "50", "ms", "75", "ms", "50", "ms", "5", "s", "tell"]
     assert lines[2:] == [
         "FM -> MC: the worst sequence takes 75 ms",
-        "Next: %fries_constrain, run.constraints_frame()",
+        "Next: %fries_constrain, run.constraints().to_pandas()",
     ]
     assert shown.rich["text/html"].count("fries-constraint-svg") > 0
     run.state = "stopped"

@@ -16,7 +16,7 @@ from notebook_shell import FRAUD, StandIn, ipython, replace_runs, show_tab, told
 from patience import PATIENCE_S, until
 from verdicts import verdict_on
 
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
 from fries_nb.constraints.judgements import ConstraintPoint, state_of
 from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.controller.events import Outcome

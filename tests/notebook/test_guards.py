@@ -6,12 +6,13 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from changes_asked import ChangesAsked
 from IPython.core.events import EventManager, available_events
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, refused, replace_runs, told
 from patience import PATIENCE_S
 
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
 from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.notebook.cell_outputs import GuardNotice
@@ -48,7 +49,7 @@ def test_the_cell_says_so_when_its_change_is_rolled_back() -> None:
 
         shell = SimpleNamespace(kernel=object(), display_pub=SimpleNamespace(publish=publish))
         shell.events = EventManager(shell, available_events)
-        change = Change("u1", schedule("fries", graph, {"FM"}), {}, 1.0, guard="for 5 s")
+        change = Change("u1", schedule("fries", graph, {"FM"}), {}, 1.0, guard="for 5 s", run=ChangesAsked())
         GuardNotice(shell, change)  # type: ignore[arg-type]
         change.resolve(Outcome("u1", "fries", "done"))
         if outcome == "rolled_back":

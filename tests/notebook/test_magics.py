@@ -127,7 +127,7 @@ def test_options_reach_the_run(shell: InteractiveShell, stand_ins: list[StandIn]
     assert shell.user_ns["mine"] is stand_ins[0]
     assert stand_ins[0].options == {
         "hosts": 1, "workers": 3, "audit": True, "chaining": False, "commit_interval_s": 2.0, "checkpoint": "",
-        "key": None, "recover": True, "on_error": "pause",
+        "signing_key": None, "recover": True, "on_error": "pause",
     }  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def test_options_reach_the_run(shell: InteractiveShell, stand_ins: list[StandIn]
         ("%fries_run --hosts 0", "--hosts 0: expected a whole number, 1 or more"),
         ("%fries_run --workers -3", "--workers -3: expected a whole number, 1 or more"),
         ("%fries_run --commit-interval 0", "--commit-interval 0: expected a number of seconds, more than 0"),
-        ("%fries_run --checkpoint p --key nosuch", "--key nosuch: there is no such variable; name one that holds text"),
+        ("%fries_run --checkpoint p --signing-key nosuch", "--signing-key nosuch: there is no such variable; name one"),
         ("%fries_run --resume", "--resume needs a checkpoint; expected its directory"),
         ("%fries_run -o class", "not the name of a variable"),
         ("%fries_run ключ", "no dataflow 'ключ'; expected one of fraud"),
@@ -208,7 +208,7 @@ def test_expressions_keep_their_spaces_quotes_and_braces(shell: InteractiveShell
     shell.user_ns["word"] = "w"
     shown = told(
         shell,
-        """%fries_reconfigure --no-pruning fraud "FM"=Score(version='a b=c --wait') """
+        """%fries_reconfigure --no-pruning --of fraud "FM"=Score(version='a b=c --wait') """
         """MC = lambda row, x={"$word": 1}: row | {word: x} --scheduler epoch -o mine""",
     )
     assert shown.startswith("done by epoch in ")
@@ -238,11 +238,12 @@ def test_expressions_keep_their_spaces_quotes_and_braces(shell: InteractiveShell
         ("FM=Score(2) FM=Score(3)", UsageError, "assigned twice"),
         ("FM= --wait 1", UsageError, "no expression"),
         ("FM=Score(2))", UsageError, "a bracket is closed that was not opened"),
-        ("FM", UsageError, "no run 'FM'; expected one of fraud; for a change of the operator: FM=new_function"),
+        ("FM", UsageError, "for a change of the operator: FM=new_function"),
         ("FM==Score(2)", UsageError, "for a change of the operator: FM=new_function"),
+        ("frod FM=Score(2)", UsageError, "frod: expected OPERATOR=expression, as in FM=MerchantModel(window=10); a"),
         ("FM=Score(2) -o lambda", UsageError, "not the name of a variable"),
         ("", UsageError, "expected OPERATOR=expression"),
-        ("frod FM=Score(2)", UsageError, "no run 'frod'; expected one of fraud; did you mean 'fraud'?"),
+        ("--of frod FM=Score(2)", UsageError, "no run 'frod'; expected one of fraud; did you mean 'fraud'?"),
     ],
 )
 def test_a_wrong_change_is_one_line_and_changes_nothing(
@@ -289,15 +290,15 @@ def test_one_of_several_runs_is_named(
     for cell in (FRAUD, "%fries_run -o first", PLAIN, "%fries_run -o second"):
         told(shell, cell)
     assert "name one of fraud, plain" in str(refused(shell, "%fries_stop", capsys))
-    assert "'fraud' has finished" in told(shell, "%fries_stop first")
+    assert "'fraud' has finished" in told(shell, "%fries_stop --of first")
     assert "'plain' has stopped" in told(shell, "%fries_stop --now")
-    assert "'plain' has stopped before" in told(shell, "%fries_stop plain")
+    assert "'plain' has stopped before" in told(shell, "%fries_stop --of plain")
     assert [run.state for run in stand_ins] == ["finished", "stopped"]
 
 
 @pytest.mark.parametrize(
     ("begun", "completed"),
-    [("%fries_run fr", "fraud"), ("%fries_reconfigure F", "FM="), ("%fries_stop f", "fraud")],
+    [("%fries_run fr", "fraud"), ("%fries_reconfigure F", "FM="), ("%fries_stop --of f", "fraud")],
 )
 def test_names_are_completed(shell: InteractiveShell, stand_ins: list[StandIn], begun: str, completed: str) -> None:
     """Names of flows, of operators that can change, and of runs."""
@@ -346,7 +347,7 @@ def test_a_session_on_spark(shell: InteractiveShell, spark: SparkSession, capsys
         until(lambda: run.metrics().operators["out"].processed > seen + 500, run)
         assert told(shell, f"%fries_stop --wait {PATIENCE_S}").startswith("'fraud' has ")
     finally:
-        run.stop()
+        run.cancel()
     assert threads_left() == []
     versions = {(row["version"], row["after"]) for row in run.output().select("version", "after").distinct().collect()}
     assert versions == {(1, 1), (2, 2)}

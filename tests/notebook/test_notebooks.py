@@ -108,7 +108,7 @@ def test_the_hot_replacement_goes_as_told(kernel: SharedKernel, tmp_path: Path):
     aucs = [float(auc) for auc in re.findall(r"payments: (0\.\d+)", said(notebook, "for learner"))]
     assert len(aucs) == 3
     assert min(aucs) > 0.7
-    assert said(notebook, "%%fries_reconfigure surge --wait 300\n").startswith("done by fries in ")
+    assert said(notebook, "%%fries_reconfigure --of surge --wait 300\n").startswith("done by fries in ")
     assert "half of the payments take less than" in said(notebook, "while run.metrics()")
     fries, naive = said(notebook, "%fries_audit").split("\n'surge' is ")
     assert fries.startswith("'surge' is serializable")
@@ -147,7 +147,7 @@ def test_windows_are_complete_and_change_while_they_are_open(kernel: SharedKerne
     assert [line.split()[0] for line in said(notebook, "%fries_frontier").splitlines()[1:4]] == [
         "Check", "Replicate(Check)", "Hour",
     ]  # fmt: skip
-    assert said(notebook, "%%fries_reconfigure windows").count("done by fries in") == 2
+    assert said(notebook, "%%fries_reconfigure --of windows").count("done by fries in") == 2
     read, counted = re.findall(r"([\d,]+) (?:payments were read|are in windows)", said(notebook, "hours = "))
     assert read == counted
     assert "[0, 30] minutes past the hour" in said(notebook, "hours = ")
@@ -165,11 +165,11 @@ def test_loops_end_with_every_row_decided(kernel: SharedKernel, tmp_path: Path):
     notebook = kernel.executed("06_loops.ipynb", tmp_path)
     assert re.search(r"phase='running', attempts=0, .*\bround=7\b", said(notebook, "wait_until(lambda: run.loops"))
     assert said(notebook, "%fries_loops").splitlines()[1].split()[:3] == ["Checks", "running", "7"]
-    end = said(notebook, "run.stop(drain=True)")
+    end = said(notebook, "run.stop()")
     assert re.search(r"ended \(attempts: [1-9]\d*\); the longest check took 7 rounds", end)
     read, decided = re.findall(r"([\d,]+) (?:payments were read|are decided)", end)
     assert read == decided
-    assert said(notebook, "%%fries_reconfigure checks").startswith("done by fries in ")
+    assert said(notebook, "%%fries_reconfigure --of checks").startswith("done by fries in ")
     steps = [line.split() for line in end.splitlines() if re.match(r"\d\.\d", line)]
     assert [step for step, *_ in steps] == ["0.5", "1.0"]  # and no payment with both
     assert "'checks' is serializable" in said(notebook, "%fries_audit")
@@ -184,7 +184,7 @@ def test_hosts_come_and_go_and_nothing_is_lost(kernel: SharedKernel, tmp_path: P
     first, back = said(notebook, "%fries_rescale 3"), said(notebook, "%fries_rescale 1")
     assert re.match(r"3 hosts after [\d.]+ m?s: 10 workers, \d+ KiB of state moved", first)
     assert re.match(r"1 host after [\d.]+ m?s: 4 workers, \d+ KiB of state moved", back)
-    assert "done by fries in" in said(notebook, "%%fries_reconfigure spending")
+    assert "done by fries in" in said(notebook, "%%fries_reconfigure --of spending")
     assert "bins of Spending: 342 at host 0, 341 at host 1, 341 at host 2" in said(notebook, "%fries_rescale")
     compared = said(notebook, "import pandas")
     counts = re.search(r"([\d,]+) payments were read, ([\d,]+) are checked, (\d+) differ", compared)

@@ -15,7 +15,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import StandIn, replace_runs, show_tab, told
 from patience import PATIENCE_S, until
 
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
 from fries_nb.controller.states import ChangeProgress, ChangeState
 from fries_nb.errors import PlanError
 from fries_nb.notebook.change_panel import why_waits
@@ -170,7 +170,7 @@ def test_revert_undoes_the_selected_change_in_another(view: RunView, run: StandI
     until(lambda: view.changes.table.selected == "u2")
     assert "done by fries" in view.changes.result.value
 
-    def refuse(**_: Any) -> Change:
+    def refuse(*_: Any) -> Change:
         raise PlanError("its state has no way <back>")
 
     run.rollback = refuse  # type: ignore[method-assign]
@@ -183,14 +183,12 @@ def test_revert_undoes_the_selected_change_in_another(view: RunView, run: StandI
 def test_a_change_that_waits_says_why_and_can_be_cancelled(view: RunView, run: StandIn) -> None:
     """Until it was decided."""
     run.outcome = None
-    cancelled: list[str] = []
     change = run.reconfigure({"FM": dict})
-    change._cancel = cancelled.append
     until(lambda: "it waits for the first tuples" in view.changes.details.value)
     assert not view.changes.cancel.disabled
     assert view.changes.replay.disabled
     view.changes.cancel.click()
-    assert cancelled == ["u1"]
+    assert run.cancelled == ["u1"]
     second = run.reconfigure({"MC": dict})
     assert "it waits for change u1 of FM" in why_waits(RunMoment(run), second)  # type: ignore[arg-type]
     run.hear("out", 9, 4.0, 1.0)
@@ -265,6 +263,6 @@ def test_the_dashboard_is_shown_by_its_magic(shell: InteractiveShell, run: Stand
     with pytest.MonkeyPatch.context() as patch:
         shown: list[Any] = []
         patch.setattr(shell.display_pub, "publish", lambda data, **_: shown.append(data))
-        assert told(shell, "%fries_dashboard fraud") == "None"
+        assert told(shell, "%fries_dashboard --of fraud") == "None"
     assert shown[0]["text/plain"].startswith("fraud: running")
     assert "<svg" in shown[0]["image/svg+xml"]

@@ -17,7 +17,7 @@ from jupyter_client.manager import KernelManager
 from notebook_shell import StandIn, told
 from patience import PATIENCE_S
 
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
 from fries_nb.controller.events import Outcome
 from fries_nb.errors import ReconfigurationError
 from fries_nb.long_calls import progress_of

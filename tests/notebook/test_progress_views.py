@@ -100,7 +100,7 @@ def test_a_magic_shows_loops(shell: InteractiveShell, stand_ins: list[StandIn]) 
     told(shell, "%fries_run")
     assert told(shell, "%fries_loops").startswith("'checks' has no loops")
     stand_ins[0].gone_round = (LOOP,)
-    lines = told(shell, "%fries_loops checks").splitlines()
+    lines = told(shell, "%fries_loops --of checks").splitlines()
     assert lines[1].split() == ["Checks", "asking", "7", "1,200", "4", "5", "3.0", "MiB", "2"]
     assert lines[-1] == "Next: run.loops()"
 
@@ -112,5 +112,5 @@ def test_misuse_is_one_line(
     told(shell, FRAUD)
     told(shell, "%fries_run")
     assert "no operator 'XX'" in str(refused(shell, "%fries_frontier XX", capsys))
-    assert "no run 'XX'" in str(refused(shell, "%fries_loops XX", capsys))
-    assert "%fries_loops? shows its help" in str(refused(shell, "%fries_loops fraud --all", capsys))
+    assert "no run 'XX'" in str(refused(shell, "%fries_loops --of XX", capsys))
+    assert "%fries_loops? shows its help" in str(refused(shell, "%fries_loops --of fraud --all", capsys))

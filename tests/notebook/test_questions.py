@@ -111,7 +111,7 @@ def test_a_cell_gives_operators_their_functions(shell: InteractiveShell, stand_i
     told(shell, "%fries_run")
     shown = told(
         shell,
-        """%%fries_reconfigure fraud --scheduler epoch -o mine
+        """%%fries_reconfigure --of fraud --scheduler epoch -o mine
 version = 4
 FM = Score(version)
 def MC(row):
@@ -135,7 +135,7 @@ def MC(row):
         ("%%fries_reconfigure\nFN = 1", "did you mean 'FM'?"),
         ("%%fries_reconfigure\n# FM = 1", "the cell is empty; give operators"),
         ("%%fries_reconfigure\nFM = = 1", "line 2 of the cell: invalid syntax\n    FM = = 1\n         ^"),
-        ("%%fries_reconfigure frod\nFM = dict", "did you mean 'fraud'?"),
+        ("%%fries_reconfigure --of frod\nFM = dict", "did you mean 'fraud'?"),
         ("%%fries_reconfigure --shceduler\nFM = dict", "did you mean '--scheduler'?"),
     ],
 )
@@ -159,7 +159,7 @@ def test_rollback_changes_back(
     assert told(shell, "%fries_rollback --scheduler naive -o back").startswith("done by naive in ")
     assert stand_ins[0].asked["FM"].version == 1
     assert shell.user_ns["back"] is stand_ins[0].changes[-1]
-    assert "'fraud'" in str(refused(shell, "%fries_rollback frod", capsys))
+    assert "'fraud'" in str(refused(shell, "%fries_rollback --of frod", capsys))
 
 
 # ---- how it goes
@@ -178,7 +178,7 @@ def test_status_is_one_table(shell: InteractiveShell, stand_ins: list[StandIn]) 
     assert head.split() == ["dataflow", "state", "tuples/s", "p50", "p99", "changes"]
     assert row.split()[:3] == ["fraud", "running", "1,500"]
     assert row.endswith("1 done, 1 under way")
-    assert rest == ["Next: %fries_reconfigure, %fries_plan, %fries_stop fraud"]
+    assert rest == ["Next: %fries_reconfigure, %fries_plan, %fries_stop --of fraud"]
     stand_ins[0].state, stand_ins[0].error = "failed", "FM[0] failed: <KeyError>"
     summary = shell.run_line_magic("fries_status", "")
     assert "fraud: FM[0] failed: <KeyError>" in summary.text
@@ -192,7 +192,7 @@ def test_audit_is_asked_of_a_run(
     told(shell, "%fries_run")
     assert type(refused(shell, "%fries_audit", capsys)) is RunError
     told(shell, "%fries_run --audit --replace")
-    assert told(shell, "%fries_audit fraud").startswith("'fraud' is serializable (1 transaction, 0 updates)")
+    assert told(shell, "%fries_audit --of fraud").startswith("'fraud' is serializable (1 transaction, 0 updates)")
 
 
 def test_a_report_is_written_where_told(
@@ -241,7 +241,7 @@ def test_noblock_returns_before_spark_is_there(
     spark = SlowSpark(monkeypatch)
     told(shell, "%fries_run --noblock")
     assert told(shell, "%fries_status").splitlines()[1].split() == ["fraud", "starting"]
-    for line in ("%fries_reconfigure FM=Score(2)", "%fries_run", "%fries_stop fraud"):
+    for line in ("%fries_reconfigure FM=Score(2)", "%fries_run", "%fries_stop --of fraud"):
         assert "'fraud' is starting" in str(refused(shell, line, capsys))
     assert "run" not in shell.user_ns
     spark.go.set()

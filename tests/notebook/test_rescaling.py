@@ -13,6 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import StandIn, refused, show_tab, told
 from patience import PATIENCE_S, until
 
+from fries_nb.controller.topology_status import HostCount
 from fries_nb.errors import ReconfigurationError
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import TypedFunctions
@@ -74,7 +75,7 @@ def test_without_a_number_the_hosts_are_shown(shell: InteractiveShell, run: Stan
         "1     FM 1, MC 1, out 1                    0",
         "bins of FM: 512 at host 0, 512 at host 1",
         "bins of MC: 512 at host 0, 512 at host 1",
-        "Next: %fries_rescale 3, run.topology_frame()",
+        "Next: %fries_rescale 3, run.workers().to_pandas()",
     ]
     assert "fries-hosts-svg" in summary._repr_mimebundle_()["text/html"]
     assert not hasattr(run, "rescaling")
@@ -180,7 +181,8 @@ def test_a_view_follows_hosts_and_bins(run: StandIn) -> None:
     run.placed = replace(before, hosts=(0,), wanted=2, phase="balancing", bins_left=9)
     show_tab(view, "Hosts")
     until(lambda: "from 1 to 2 hosts: balancing, 9 bins left" in str(view.hosts.drawings))
-    run.placed, run.topologies = before, ((100.0, replace(before, hosts=(0,))), (103.0, before))
+    run.placed = before
+    run.topologies = (HostCount.of(100.0, replace(before, hosts=(0,))), HostCount.of(103.0, before))
     until(lambda: bool(drawn) and ">1 host<" in drawn[-1])
     until(lambda: ">1 host<" in str(view.hosts.drawings))
     view.close()

@@ -49,7 +49,7 @@ def test_a_run_goes_on_by_magic_in_a_new_shell(
 ) -> None:
     """The change of the first shell is in effect in the second, and no row is missing or there twice."""
     place = tmp_path / "my place"
-    begin = f'%fries_run --hosts 1 --workers 1 --commit-interval 0.3 --checkpoint "{place}" --key phrase'
+    begin = f'%fries_run --hosts 1 --workers 1 --commit-interval 0.3 --checkpoint "{place}" --signing-key phrase'
     with ipython(tmp_path / "first") as shell:
         told(shell, NUMBERS)
         shell.user_ns["phrase"] = "known to nobody else"
@@ -63,20 +63,20 @@ def test_a_run_goes_on_by_magic_in_a_new_shell(
             until(lambda: len(run.checkpoints) > known, run)
             assert told(shell, "%fries_stop --now").startswith("'numbers' has stopped")
         finally:
-            run.stop()
+            run.cancel()
         assert type(refused(shell, begin, capsys)) is CheckpointError
     with ipython(tmp_path / "second") as shell:
         told(shell, NUMBERS)
         resume = f'%fries_run --hosts 1 --checkpoint "{place}" --resume'
-        assert "it is signed; give the key=" in str(refused(shell, resume, capsys))
+        assert "it is signed; give the signing_key=" in str(refused(shell, resume, capsys))
         shell.user_ns["phrase"] = b"known to nobody else"
-        told(shell, f"{resume} --key phrase")
+        told(shell, f"{resume} --signing-key phrase")
         again = run_in(shell)
         try:
             again.set_rate("S", 100_000)
             assert again.wait(PATIENCE_S) == "finished", again.error
         finally:
-            again.stop()
+            again.cancel()
     rows = sorted((row["value"], row["a"]) for row in again.output().collect())
     assert [value for value, _ in rows] == list(range(COUNT))
     versions = [version for _, version in rows]
@@ -107,7 +107,7 @@ def test_changes_that_wait_are_merged_by_magic(spark: SparkSession, tmp_path: Pa
             told(shell, f"%fries_stop --wait {PATIENCE_S}")
         finally:
             gate.touch()
-            run.stop()
+            run.cancel()
     seen = Counter((row["a"], row["b"], row["c"]) for row in run.output().collect())
     assert {(b, c) for _, b, c in seen} == {(1, 1), (3, 3)}
     assert {a for a, _, _ in seen} == {1, 2}

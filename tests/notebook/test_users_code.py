@@ -49,7 +49,7 @@ CELLS = {
 numbers = flow.source("numbers", fn.rate(1_000))
 numbers.map("D", mymodel.Doubler()).map("E", lambda row: row).sink("out", fn.memory())""",
     "run": "%fries_run --workers 1",
-    "wait": "until(lambda: len(run.printed()) >= 3)\nprinted = run.printed()",
+    "wait": "until(lambda: len(run.printed) >= 3)\nprinted = run.printed",
     "lines": "for line in printed:\n    print(line.worker, line.text)",
     "edit": f"""open("mymodel.py", "w").write({NEXT_MODEL!r})
 open("marks.py", "w").write("NAME = 'another name'")
@@ -57,7 +57,7 @@ importlib.reload(marks)
 importlib.reload(mymodel)
 importlib.invalidate_caches()""",
     "change": "%fries_reconfigure D=mymodel.Doubler() --wait 900",
-    "flood": "until(lambda: run.lines_printed > 200)\nprint(run.printed()[-1].text)",
+    "flood": "until(lambda: run.lines_printed > 200)\nprint(run.printed[-1].text)",
     "bad": """def deeper(row):
     return row["no such"]
 
@@ -131,7 +131,7 @@ def test_the_cell_that_ran_the_flow_shows_the_last_lines(cells: dict[str, Any]) 
     """However many were printed, its output has few, and says how many more there are, and where."""
     head, *lines = shown(cells["run"], "display_data").splitlines()
     assert head.startswith("... ")
-    assert head.endswith(" more lines: run.printed()")
+    assert head.endswith(" more lines: run.printed")
     assert len(lines) == 20
     assert any(line.startswith("D[0]: next ") for line in lines)
 

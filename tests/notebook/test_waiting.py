@@ -12,7 +12,7 @@ from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from run_setting import until
 
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
 from fries_nb.errors import DoubtfulChangeError, ReconfigurationError, see
 from fries_nb.notebook import waits
 from fries_nb.notebook.statuses import status_line, troubles
@@ -104,7 +104,7 @@ def test_a_change_that_is_doubted_needs_an_option(
         (
             "%fries_stop",
             (StandIn, "wait"),
-            "'fraud' is still draining; %fries_stop fraud --now ends it at once, without what still waits",
+            "'fraud' is still draining; %fries_stop --of fraud --now ends it at once, without what still waits",
         ),
         ("%fries_stop --now", (StandIn, "wait"), "'fraud' is still ending; %fries_status shows its state"),
         ("%fries_run --replace", (StandIn, "wait_flowing"), "'fraud' is not started; what has begun of it is stopped"),
@@ -133,7 +133,7 @@ def test_stop_drains_unless_it_is_told_now(shell: InteractiveShell, run: StandIn
     assert told(shell, "%fries_stop").startswith("'fraud' has finished; what it has read is in its output\n")
     run.state, run.uncommitted = "running", UncommittedCheck(1204, 0.0, first=True)
     lacks = r"none of the 1,204 tuples read since it was started at \d\d:\d\d:\d\d is in the output"
-    again = "; %fries_stop fraud without --now would have committed them\n"
+    again = "; %fries_stop --of fraud without --now would have committed them\n"
     assert re.match(f"'fraud' has stopped, and {lacks}{again}", told(shell, "%fries_stop --now"))
     assert re.search(f"^fraud: {lacks}$", told(shell, "%fries_status"), re.MULTILINE)
     run.state = "running"
@@ -145,7 +145,7 @@ def test_a_drain_that_waits_for_a_fix_or_for_long_says_how_to_end_it(
 ) -> None:
     """Nobody can fix an operator before the cell is over, so that the cell does not wait."""
     run.drains = True
-    now = "%fries_stop fraud --now ends it at once, without what still waits"
+    now = "%fries_stop --of fraud --now ends it at once, without what still waits"
     error = refused(shell, "%fries_stop --wait 0.01", capsys)
     assert str(error) == f"'fraud' has not ended after 0.01 s and is still draining; {now}"
     run.paused = PAUSED

@@ -184,9 +184,7 @@ def test_zero_latency_has_a_place_on_a_logarithmic_axis():
 def test_a_point_too_narrow_to_be_seen_waits(before: int, over: bool, shown: int):
     """Of a long window a plotted point stands for two: one more is not sent alone, but two are, and so is the last."""
     panel, points = LatencyPanel(), points_of(before)
-    run = SimpleNamespace(
-        state="running", history=lambda: tuple(points), marks=lambda: MARKS, constraint_history=lambda: ()
-    )
+    run = SimpleNamespace(state="running", history=SimpleNamespace(latency=points, marks=MARKS, constraints=()))
     panel.update(RunMoment(run))
     sent: list[object] = []
     panel.plot.observe(sent.append, names="window")

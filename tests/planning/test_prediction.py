@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from planning_draws import changes
 from planning_graphs import FIGURE_8, drawn
 
+from fries_nb.changes.region_plans import planned, predicted
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.dataflow.regions import regions
 from fries_nb.planning import CriticalPath, Prediction
 from fries_nb.planning.schedulers import schedule
 from fries_nb.protocol.messages import Report, WorkerId
-from fries_nb.running.region_plans import planned, predicted
 from fries_nb.running.region_runner import RegionRunner
 from fries_nb.telemetry.metrics import OperatorMetrics
 from fries_nb.telemetry.telemetry import Telemetry

@@ -9,12 +9,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import pytest
+from changes_asked import ChangesAsked
 from markupsafe import Markup
 from planning_graphs import W3, W5
 from report_page import NASTY, Page, stands_alone
 
 from fries_nb.audit import Verdict, judge
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
 from fries_nb.dataflow import Edge, Graph, Operator
 from fries_nb.planning import CriticalPath, Prediction
 from fries_nb.planning.counter_example import counter_example
@@ -35,7 +36,8 @@ CHAIN = Graph("chain", (Operator("S"), Operator("A"), Operator(NASTY)), (Edge("S
 
 def shown(verdict: Verdict, graph: Graph, changes: Mapping[str, tuple[str, Collection[str]]]) -> tuple[Page, str, str]:
     """The page, the SVG and the text of a verdict on a run with these changes, each by a scheduler, of operators."""
-    made = [Change(id_, schedule(by, graph, names), {}, plan_ms=1.0) for id_, (by, names) in changes.items()]
+    plans = {id_: schedule(by, graph, names) for id_, (by, names) in changes.items()}
+    made = [Change(id_, plan, {}, plan_ms=1.0, run=ChangesAsked()) for id_, plan in plans.items()]
     bundle = RunVerdict.of(verdict, graph, made, lambda identity: None)._repr_mimebundle_()
     html = rendered("page.jinja", title="verdict", contents=Markup(bundle["text/html"]))
     return stands_alone(html), bundle.get("image/svg+xml", ""), bundle["text/plain"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fries_nb.controller.topology_status import TopologyStatus
+from fries_nb.controller.topology_status import HostCount, TopologyStatus
 from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
 from fries_nb.protocol.partitioning import BINS, RoutingTable
 from fries_nb.protocol.topology import Topology
@@ -67,18 +67,18 @@ def test_a_rescale_under_way_is_told_with_what_is_left() -> None:
 
 def test_strips_of_before_are_above_those_of_now() -> None:
     """With the number of hosts."""
-    topologies = [(100.0, keyed(1, 1)), (104.2, keyed(2, 2)), (150.0, keyed(1, 1))]
+    topologies = [HostCount.of(*one) for one in ((100.0, keyed(1, 1)), (104.2, keyed(2, 2)), (150.0, keyed(1, 1)))]
     before = before_now(topologies)
     assert [label for label, _ in before] == ["1 host", "2 hosts"]
-    svg = hosts_svg(topologies[-1][1], {}, before)
+    svg = hosts_svg(topologies[-1].topology, {}, before)
     assert svg.index(">1 host<") < svg.index(">2 hosts<") < svg.index(">now<")
     assert before_now([]) == []
 
 
 def test_the_report_has_the_hosts_of_before_and_now() -> None:
     """Also the caption says which strip is which."""
-    topologies = [(100.0, keyed(1, 1)), (104.2, keyed(2, 2))]
-    status = topologies[-1][1]
+    topologies = [HostCount.of(*one) for one in ((100.0, keyed(1, 1)), (104.2, keyed(2, 2)))]
+    status = topologies[-1].topology
     graph = Graph("one", (Operator("S"),), ())
     snapshot = MetricsSnapshot({"S": OperatorMetrics()})
     story = Story(

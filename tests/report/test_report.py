@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from changes_asked import ChangesAsked
 from report_page import NASTY, SECTIONS, stands_alone
 from verdicts import verdict_on
 
 from fries_nb.audit import Met, Mixed, Verdict
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
+from fries_nb.changes.change_replay import ChangeReplay
 from fries_nb.commands import demo
 from fries_nb.constraints.judgements import state_of
 from fries_nb.controller.events import Outcome, WorkerOutcome
@@ -30,7 +32,6 @@ from fries_nb.report import (
     writable,
     write_page,
 )
-from fries_nb.running.change_replay import ChangeReplay
 from fries_nb.running.results import Place, Story
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder
 from fries_nb.telemetry.history import PlotMark, Point
@@ -55,7 +56,7 @@ MIXED = Verdict(
 
 def change(number: int, scheduler: str, outcome: Outcome | None) -> Change:
     """A change of FM and the operator with the nasty name, ended or not."""
-    one = Change(f"u{number}", schedule(scheduler, GRAPH, ["FM", NASTY]), {}, plan_ms=1.0)
+    one = Change(f"u{number}", schedule(scheduler, GRAPH, ["FM", NASTY]), {}, plan_ms=1.0, run=ChangesAsked())
     if outcome is not None:
         one.resolve(outcome)
     return one
@@ -123,8 +124,8 @@ def test_a_change_that_has_ended_is_told_in_detail():
     """Where its time went, its functions before and after, and its steps; those of the newest are open."""
     models = {"FM": (MerchantModel(), MerchantModel(window=10)), NASTY: (len, sorted)}
     plan = schedule("fries", GRAPH, ["FM", NASTY])
-    one = Change("u1", plan, {}, 1.0, functions=lambda name: models)
-    gone = Change("u2", plan, {}, 1.0, functions=lambda name: {}[NASTY])
+    one = Change("u1", plan, {}, 1.0, run=ChangesAsked(lambda name: models))
+    gone = Change("u2", plan, {}, 1.0, run=ChangesAsked(lambda name: {}[NASTY]))
     for each in (one, gone):
         each.resolve(replace(DONE, change=each.id, components=(("FM", NASTY),)))
     replays = [ChangeReplay.of(GRAPH, plan, each.result(0)) for each in (one, gone)]

@@ -11,7 +11,7 @@ from queue_setting import Desk, first, function
 from fries_nb.controller.states import ChangeProgress, ChangeState
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
-from fries_nb.running.run_monitor import RunMonitor
+from fries_nb.running.region_runner import RegionRunner
 
 
 def shipped(desk: Desk, operator: str) -> str:
@@ -42,7 +42,6 @@ def test_merged_changes_are_one_and_end_alike() -> None:
     older, _ = desk.ask(A=function("old"), B=function("b"))
     newer, orders = desk.ask(A=function("new"), merge=True)
     assert orders == []
-    assert [desk.queue.carried_out_as(name) for name in ("u1", "u2", "u3")] == ["u1", "u3", "u3"]
     assert desk.end(0, "u1") == ["0:u3"]
     assert desk.last is not None
     assert {name: shipped(desk, name) for name in desk.last.payloads} == {"A": "new", "B": "b"}
@@ -55,20 +54,18 @@ def test_merged_changes_are_one_and_end_alike() -> None:
 
 def test_the_progress_is_that_of_the_change_as_carried_out() -> None:
     """In the first region whose controller has it and in which it has not ended."""
-    desk, monitor = Desk(), RunMonitor()
-    desk.ask(A=function("begun"))
+    desk = Desk()
+    begun, _ = desk.ask(A=function("begun"))
     older, _ = desk.ask(A=function("old"))
     newer, _ = desk.ask(A=function("new"), merge=True)
     known = {"u3": ChangeProgress(ChangeState.PREPARING, workers=8, prepared=3)}
     regions = [SimpleNamespace(driver=SimpleNamespace(controller=SimpleNamespace(progress_of=one))) for one in (
         {}.get, known.get
     )]  # fmt: skip
-    monitor._runner = SimpleNamespace(queue=desk.queue, launched=regions)  # type: ignore[assignment]
-    assert monitor.change_progress(older) == monitor.change_progress(newer) == known["u3"]
-    assert monitor.change_progress("u1") is None
-    monitor.graph = desk.graph
-    with pytest.raises(PlanError, match="'u4' is no change of run"):
-        monitor.change_progress("u4")
+    runner = SimpleNamespace(launched=regions)
+    desk.progress = lambda change: RegionRunner.progress(runner, change)  # type: ignore[method-assign, arg-type]
+    assert older.progress() == newer.progress() == known["u3"]
+    assert begun.progress() is None
 
 
 def test_of_all_that_is_merged_the_latest_counts() -> None:

@@ -13,12 +13,12 @@ from loop_graphs import loop_changes
 from planning_draws import changes
 from planning_graphs import drawn
 
+from fries_nb.changes.change_replay import ChangeReplay, ReplayKind, ReplayStep, operations_around, replay_steps
 from fries_nb.controller.events import Outcome, WorkerOutcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.schedulers import SCHEDULERS, Plan, schedule
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.trace import Ran, RanMany, Updated
-from fries_nb.running.change_replay import ChangeReplay, ReplayKind, ReplayStep, operations_around, replay_steps
 
 VERSIONS = ("old", "both", "new")
 """The versions of a target, in the only order in which they may follow each other."""

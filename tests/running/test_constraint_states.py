@@ -16,6 +16,7 @@ from fries_nb.protocol.running_chains import ChainedOperators
 from fries_nb.running.run_monitor import RunMonitor
 from fries_nb.telemetry import constraint_states
 from fries_nb.telemetry.constraint_states import ConstraintStates
+from fries_nb.telemetry.recorded import Recorded
 
 CONSTRAINT = LatencyConstraint(("FC", "FM"), latency_ms=300)
 ELEMENTS = (ElementLatency("FC", 4.0, 9.0), ElementLatency("FC -> FM", 100.0, 130.0, 90.0), ElementLatency("FM", 2, 3))
@@ -127,18 +128,17 @@ def test_elements_say_in_which_chain_they_run() -> None:
 
 def test_data_frames_of_a_run() -> None:
     """The elements as rows, and the points as pandas takes them."""
-    import pandas as pd
-
     states = ConstraintStates([CONSTRAINT])
-    run = SimpleNamespace(constraints=states.states)
+    run = RunMonitor()
+    run._runner = SimpleNamespace(remedies=SimpleNamespace(states=states.states))  # type: ignore[assignment]
     columns = ["sequence", "limit_ms", "status", "element", "task_ms", "buffer_ms", "transport_ms", "worst_ms"]
     columns += ["smallest_bytes", "largest_bytes", "chain"]
-    assert list(RunMonitor.constraints_frame(run).columns) == columns  # type: ignore[arg-type]
+    assert list(run.constraints().to_pandas().columns) == columns
     states.judge([judged(100.0)])
-    frame = RunMonitor.constraints_frame(run)  # type: ignore[arg-type]
+    frame = run.constraints().to_pandas()
     assert list(frame["element"]) == ["FC", "FC -> FM", "FM"]
     assert frame["buffer_ms"].sum() == 90.0
     assert set(frame["status"]) == {"met"}
-    over_time = pd.DataFrame(states.points())
-    assert list(over_time.columns) == list(ConstraintPoint.__slots__)
+    over_time = Recorded.of(ConstraintPoint, states.points()).to_pandas()
+    assert list(over_time.columns) == list(ConstraintPoint.__slots__)[1:]
     assert over_time["mean_ms"].tolist() == [100.0]

@@ -12,14 +12,14 @@ import pytest
 from queue_setting import Desk, first, function
 
 import fries_nb as fn
+from fries_nb.changes.change_queue import ChangeQueue
+from fries_nb.changes.function_versions import TEXT_LENGTH, function_text
 from fries_nb.controller.events import GuardEnded
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update
 from fries_nb.dataflow.windowing import WindowFunction
 from fries_nb.protocol.checkpoints import CommittedChange
-from fries_nb.running.change_queue import ChangeQueue
-from fries_nb.running.function_versions import TEXT_LENGTH, function_text
 
 
 def runs(desk: Desk, operator: str) -> tuple[str, str]:

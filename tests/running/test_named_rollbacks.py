@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from queue_setting import Desk, first, function
 
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
+from fries_nb.changes.queue_entries import ChangeOrigin
 from fries_nb.controller.events import GuardEnded
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, PlanError
-from fries_nb.running.queue_interfaces import ChangeOrigin
 
 
 def two_done(**second: Any) -> Desk:
@@ -30,16 +30,16 @@ def test_the_reason_names_the_later_change_and_the_operator() -> None:
     """Once that one is rolled back, the operator runs the function of the named change again."""
     desk = two_done(A=function("a2"))
     words = "change u2 has changed A since change u1; roll that back first"
-    assert desk.queue.irrevertible("u1") == words
+    assert desk.queue.blocked_by("u1") == words
     with pytest.raises(PlanError, match=f"^{words}$"):
         desk.queue.roll_back(change="u1")
-    assert desk.queue.irrevertible("u2") == ""
+    assert desk.queue.blocked_by("u2") is None
     back = desk.queue.roll_back(change="u2")
     desk.end(0, "u3")
     assert (back.origin, back.updates["A"].function.__name__) == ("rollback of u2", "a1")
-    assert desk.queue.irrevertible("u2").endswith("cannot be rolled back: change u3 has rolled it back")
-    assert desk.queue.irrevertible("u3").startswith("change u3 is a rollback itself, of change u2; request its")
-    assert desk.queue.irrevertible("u1") == ""
+    assert str(desk.queue.blocked_by("u2")).endswith("cannot be rolled back: change u3 has rolled it back")
+    assert str(desk.queue.blocked_by("u3")).startswith("change u3 is a rollback itself, of change u2; request its")
+    assert desk.queue.blocked_by("u1") is None
     again = desk.queue.roll_back(change="u1")
     assert {name: update.function for name, update in again.updates.items()} == {"A": first, "B": first}
 
@@ -50,7 +50,7 @@ def test_an_earlier_change_of_other_operators_is_undone_alone() -> None:
     with pytest.raises(PlanError, match=r"^no change is in effect"):
         Desk().queue.roll_back()
     assert desk.queue.roll_back(change="u1").updates.keys() == {"A", "B"}
-    assert desk.queue.irrevertible("u2") == ""
+    assert desk.queue.blocked_by("u2") is None
 
 
 def test_other_reasons_are_told_in_words() -> None:
@@ -63,15 +63,15 @@ def test_other_reasons_are_told_in_words() -> None:
     desk.end(0, "u2", "aborted", "no")
     desk.end(0, "u3")
     desk.queue.guard_ended(0, GuardEnded("u3", "it failed", True, "no"))
-    assert desk.queue.irrevertible("u1").startswith("the state of A was transformed by change u1, which has no inverse")
+    assert str(desk.queue.blocked_by("u1")).startswith("the state of A was transformed by change u1, which has no")
     gone = "is not in effect and cannot be rolled back: it"
-    assert desk.queue.irrevertible("u2") == f"change u2 {gone} was aborted"
-    assert desk.queue.irrevertible("u3") == f"change u3 {gone}s guard has rolled it back"
+    assert desk.queue.blocked_by("u2") == f"change u2 {gone} was aborted"
+    assert desk.queue.blocked_by("u3") == f"change u3 {gone}s guard has rolled it back"
     desk.ask(C=function("c"))
     desk.ask(merge=True, B=function("b"))
-    assert (one.origin, desk.queue.irrevertible("u4")) == ("user", "")
+    assert (one.origin, desk.queue.blocked_by("u4")) == ("user", None)
     desk.queue.over(0, "region 1 of 2 had finished")
-    assert desk.queue.irrevertible("u4") == ""  # it waits for its region
+    assert desk.queue.blocked_by("u4") is None  # it waits for its region
     assert desk.queue.roll_back(change="u4").plan.targets == {"C"}
 
 
@@ -118,7 +118,7 @@ class Ledger:
         victim = self.chance.choice([*self.changes])
         names = self.changes[victim]
         runs = victim not in self.undone and all(self.held[name][-1][0] == victim for name in names)
-        assert (self.desk.queue.irrevertible(victim) == "") is runs
+        assert (self.desk.queue.blocked_by(victim) is None) is runs
         if not runs:
             self.refused += 1
             with pytest.raises(FriesError):

@@ -14,13 +14,14 @@ from functools import partial
 import cloudpickle
 from interleaving_checks import SOAK
 
+from fries_nb.changes.change_queue import ChangeQueue
+from fries_nb.changes.queue_entries import QueueShell
 from fries_nb.controller import events as said
 from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError, RunError
-from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.run_checkpoints import changed
 from fries_nb.simulation import Cluster
 
@@ -76,7 +77,7 @@ def flow():
     return Graph("queue", operators, tuple(Edge(*each) for each in itertools.pairwise(names)))
 
 
-class Play:
+class Play(QueueShell):
     """A run's queue, what it is asked, and what carries out."""
 
     chaining, recovers = True, False

@@ -17,11 +17,11 @@ from interleaving_checks import SOAK, lacking
 
 import fries_nb as fn
 from fries_nb.audit import judge
+from fries_nb.changes.queue_entries import ChangeOrigin
 from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
 from fries_nb.constraints.remedy import RemedyPhase
 from fries_nb.dataflow import constraint_of
 from fries_nb.errors import FriesError
-from fries_nb.running.queue_interfaces import ChangeOrigin
 from fries_nb.running.remedies import Remedies
 from fries_nb.simulation.faults import Faults
 from fries_nb.simulation.rescaling_cluster import RechainingCluster

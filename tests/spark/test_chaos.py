@@ -114,13 +114,13 @@ def test_a_driver_is_killed_in_the_middle_and_the_run_resumed(spark: SparkSessio
         made = run.metrics().operators["S"].processed
         # The last rows tell whether the last change was made, so some are read after it.
         until(lambda: run.metrics().operators["S"].processed > made + RATE, run)
-        run.stop(drain=True)
+        run.stop()
         assert run.state == "finished", run.error
         made = run.metrics().operators["S"].processed
         check([row.asDict() for row in run.output().collect()], made, changes, outcomes)
         assert run.audit().serializable
     finally:
-        run.stop()
+        run.cancel()
 
 
 CLUSTER = textwrap.dedent(

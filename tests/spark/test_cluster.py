@@ -55,7 +55,7 @@ wait_for(second, 200)
 print(second.rescale(2).result(300).outcome, end=" ")
 wait_for(second, 500)
 print(second.rescale(1).result(300).outcome, end=" ")
-second.stop(drain=True)
+second.stop()
 rows = second.output().collect()
 exact = sorted((row["value"], row["seen"]) for row in rows) == [(n, n // 99 + 1) for n in range(len(rows))]
 print(second.state, len(second.recoveries), second.error, exact, second.audit().serializable)

@@ -37,7 +37,7 @@ def test_a_driver_that_dies_behind_the_record_loses_and_repeats_nothing(spark: S
     with ended_runs() as runs:
         runs.append(run_in(spark, tmp_path))
         until(lambda: len(own_sink(tmp_path).rows()) > after["own"], runs[0])
-        runs[0].stop(drain=True)
+        runs[0].stop()
         count = len(own_sink(tmp_path).rows())
         for rows in rows_of(spark, tmp_path).values():
             check_counted(rows, count)

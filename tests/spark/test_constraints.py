@@ -63,11 +63,11 @@ def test_buffers_shrink_until_the_constraint_is_met_and_no_row_is_lost(spark: An
     assert last.worst_ms is not None
     assert last.worst_ms <= 100
     assert [one.element for one in last.elements] == ["S -> A", "A", "A -> B", "B", "B -> Z"]
-    sizes = [one for one in run.buffer_history() if one.edge == "A -> B"]
+    sizes = [one for one in run.history.buffers if one.edge == "A -> B"]
     assert sizes[0].largest_bytes == BUFFER
     assert sizes[-1].largest_bytes < BUFFER
     assert "ms" in next(one.reason for one in seen if one.status == "violated")
-    run.stop(drain=True)
+    run.stop()
     rows = sorted(row.n for row in run.output().collect())
     assert rows == list(range(len(rows)))
     assert rows
@@ -87,6 +87,6 @@ def test_a_constraint_on_a_run_is_judged_by_the_hosts_that_run_already(spark: An
         run.constrain(["A", "B"], latency_ms=1_000, window_s=1)
     with pytest.raises(DataflowError, match="did you mean"):
         run.constrain(["A", "Bb"], latency_ms=1_000)
-    run.stop()
+    run.cancel()
     with pytest.raises(RunError, match="stopped"):
         run.constrain(["B", "Z"], latency_ms=1_000)

@@ -97,10 +97,10 @@ def test_a_new_function_that_fails_is_rolled_back_in_place_whichever_of_the_chai
     assert result.outcome == "rolled_back", result.error
     assert f"{bad} failed on a tuple" in result.error
     assert [one.result(0).outcome for one in run.changes] == ["rolled_back"]
-    assert "rolled_back" in [mark.kind for mark in run.marks()]
+    assert "rolled_back" in [mark.kind for mark in run.history.marks]
     again = run.reconfigure({"MC": label(3)}, guard=0.01).settled(PATIENCE_S)
     assert again.outcome == "done"
-    run.stop(drain=True)
+    run.stop()
     rows = each_once(run)
     assert {(row["version"], row["label"]) for row in rows} >= {(1, 1), (1, 3)}
     assert {row["version"] for row in rows if row["label"] == 3} == {1}
@@ -134,7 +134,7 @@ def test_what_fails_below_is_undone_from_the_last_checkpoint(started: Callable[.
     assert result.outcome == "rolled_back", result.error
     assert "FD failed on a tuple" in result.error
     assert ["by its guard" in recovery.reason for recovery in run.recoveries] == [True]
-    run.stop(drain=True)
+    run.stop()
     values = Counter(row["value"] for row in run.output().collect())
     assert set(values.values()) == {1}
     assert set(values) == set(range(len(values)))

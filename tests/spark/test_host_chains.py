@@ -102,9 +102,9 @@ def test_chains_are_fused_and_split_while_rows_flow(spark: SparkSession) -> None
             assert asked(run, index, "MC") == (("MC",), "")
         changed(run, 4)
         assert run.chains() == ()
-        assert len(run.chain_history()) > 4
+        assert len(run.history.chains) > 4
         flows(run)
-        run.stop(drain=True)
+        run.stop()
         rows = run.output().collect()
         values = Counter(row["value"] for row in rows)
         assert set(values.values()) == {1}

@@ -90,9 +90,9 @@ def test_customers_move_to_new_hosts_and_back(spark: SparkSession, tmp_path: Pat
         assert run.rescale(1, at_once).result(timeout=PATIENCE_S).outcome == "done"
         assert run.topology().hosts == (0,)
         wait_for_more(run, "counted", 1_500)
-        run.stop(drain=True)
-    finally:
         run.stop()
+    finally:
+        run.cancel()
     rows = sorted((row["value"], row["nth"]) for row in run.output().select("value", "nth").collect())
     assert rows == [(value, value // 997 + 1) for value in range(len(rows))]
     assert run.output().select("pid").distinct().count() == 3
@@ -199,9 +199,9 @@ def test_payments_are_rescaled_by_the_run(spark: SparkSession) -> None:
         fewer, more = run.rescale(1), run.rescale(3)  # requests are carried out in order
         assert (fewer.result(timeout=PATIENCE_S).outcome, more.result(timeout=PATIENCE_S).outcome) == ("done", "done")
         wait_for_more(run, "scored", 600)
-        run.stop(drain=True)
-    finally:
         run.stop()
+    finally:
+        run.cancel()
     rows = [row.asDict() for row in run.output().collect()]
     assert sorted(row["value"] for row in rows) == list(range(len(rows)))
     thirds = [row["value"] for row in sorted(rows, key=lambda row: row["value"]) if row["pid"] == joined]

@@ -50,7 +50,7 @@ def test_a_live_topic_through_a_change_and_a_lost_host(spark: SparkSession, kafk
         until(lambda: len(kafka.rows(out, 2)) == 2_000, run)
         assert len(run.recoveries) == 1
         until(lambda: "partition 0, offset 501" in str(run.explain()), run)  # hosts report it some time later
-        run.stop(drain=True)
+        run.stop()
         assert run.audit().serializable
         rows = kafka.rows(out, 2)
         check_once(rows, 2_000)
@@ -80,7 +80,7 @@ def test_drivers_that_die_at_a_commit_leave_each_message_once(
         run = from_topic_to_topic(kafka.servers, source, out).resume(place, spark, hosts=1, commit_interval_s=0.2)
         runs.append(run)
         until(lambda: len(kafka.rows(out, 2)) >= count, run)
-        run.stop(drain=True)
+        run.stop()
     check_once(kafka.rows(out, 2), count)
 
 

@@ -78,7 +78,7 @@ def pids_of(run: Run) -> list[int]:
 def test_who_holds_the_interpreters_lock_is_alive(spark: SparkSession, runs: list[Run], tmp_path: Path) -> None:
     """At start, on a tuple, in the ``open()`` of a change, and in the notebook: each takes longer, and nothing else."""
     flow = flow_of(Busy(1, str(tmp_path / "start"), value=200))
-    run = flow.run(spark, silence_s=SILENCE_S)
+    run = flow.run(spark, heartbeat_timeout_s=SILENCE_S)
     runs.append(run)
     until(lambda: processed(run) > 600, run)
     change = run.reconfigure({"A": Busy(2, str(tmp_path / "change"))})
@@ -87,7 +87,7 @@ def test_who_holds_the_interpreters_lock_is_alive(spark: SparkSession, runs: lis
     hold(HELD_S)
     before = processed(run)
     until(lambda: processed(run) > before + 500, run)
-    run.stop(drain=True)
+    run.stop()
     assert (run.state, run.error) == ("finished", "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["change", "start"]
 
@@ -97,7 +97,7 @@ def test_a_host_that_is_stopped_or_killed_is_lost(
     spark: SparkSession, runs: list[Run], tmp_path: Path, end: signal.Signals
 ) -> None:
     """Stopped it answers nobody: the network tells. The run goes on from its checkpoint with another process."""
-    run = flow_of(Busy(1)).run(spark, silence_s=SILENCE_S, checkpoint=tmp_path / "c", commit_interval_s=0.5)
+    run = flow_of(Busy(1)).run(spark, heartbeat_timeout_s=SILENCE_S, checkpoint=tmp_path / "c", commit_interval_s=0.5)
     runs.append(run)
     until(lambda: processed(run) > 200, run)
     first = pids_of(run)
@@ -105,5 +105,5 @@ def test_a_host_that_is_stopped_or_killed_is_lost(
     until(lambda: len(pids_of(run)) == 2 and first[1] not in pids_of(run), run)
     assert "its connection has ended" in run.recoveries[0].reason or "Spark" in run.recoveries[0].reason
     until(lambda: processed(run) > 200, run)
-    run.stop(drain=True)
+    run.stop()
     assert (run.state, run.error) == ("finished", "")

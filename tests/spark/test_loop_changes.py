@@ -112,4 +112,4 @@ def test_a_change_that_waits_for_a_loop_ends_in_time_or_when_it_is_cancelled(
         assert change.result(PATIENCE_S).error == "it was cancelled; nothing changed"
         met = run.metrics().operators["K"].processed
         until(lambda: run.metrics().operators["K"].processed > met, run)
-        run.stop()
+        run.cancel()

@@ -100,7 +100,7 @@ def own_bytes(pid: int) -> int:
 def test_rows_that_wait_for_a_head_are_spilled(started: Callable[..., Run], tmp_path: Path) -> None:
     """A hundred times the budget goes round; the files are unlinked, and memory keeps a part of the rows only."""
     go, rows, size, budget = tmp_path / "go", 120_000, 1_000, 1 << 20
-    run = started(circling(str(go), rows // 100, size=size), hosts=1, workers=1, budget=budget)
+    run = started(circling(str(go), rows // 100, size=size), hosts=1, workers=1, buffer_budget_bytes=budget)
     until(lambda: run.wait_flowing(0) and processed(run).get("S", 0) == rows // 100, run)
     [pid] = run.host_processes.values()
     before, most = own_bytes(pid), 0
@@ -142,16 +142,16 @@ def test_a_loop_that_never_drains_is_stopped(started: Callable[..., Run], tmp_pa
     run = started(circling(str(tmp_path / "never"), 10), hosts=2, workers=2)
     until(lambda: processed(run).get("K", 0) > 5_000, run)
     with pytest.raises(TimeoutError, match=r"has not ended after 0.05 s and goes on draining; stop\(\) ends"):
-        run.stop(drain=True, timeout=0.05)
+        run.stop(timeout=0.05)
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt, match=r"'circling' goes on draining; stop\(\) ends it at once"):
-        run.stop(drain=True, timeout=None)
+        run.stop(timeout=None)
     timer.join()
     met = processed(run)["K"]
     until(lambda: processed(run)["K"] > met, run)
     with pytest.warns(fn.UncommittedWarning):
-        run.stop()
+        run.cancel()
     assert run.state == "stopped"
     assert output_of(run) == []
 
@@ -163,9 +163,9 @@ def test_a_drain_ends_a_loop_whose_rows_leave(started: Callable[..., Run], tmp_p
     run = started(flow, hosts=2, workers=2)
     until(lambda: processed(run).get("K", 0) > 2_000, run)
     with pytest.raises(TimeoutError):
-        run.stop(drain=True, timeout=0.05)
+        run.stop(timeout=0.05)
     go.touch()
-    run.stop(drain=True)
+    run.stop()
     assert run.state == "finished"
     check_circled(output_of(run), processed(run)["S"])
 
@@ -185,7 +185,7 @@ class Misplaced:
 def test_a_full_disk_fails_a_loop_that_grows(started: Callable[..., Run], tmp_path: Path) -> None:
     """The error names the loop and the bytes; the place is that of the host's process, which ends with the run."""
     flow = circling(str(tmp_path / "never"), 300, size=1_000, first=Misplaced(str(tmp_path / "missing")))
-    run = started(flow, hosts=1, workers=1, budget=1 << 20)
+    run = started(flow, hosts=1, workers=1, buffer_budget_bytes=1 << 20)
     assert run.wait() == "failed"
     words = r"^\d+ bytes of rows wait in memory for the head of a loop, L, .*cannot be spilled to .*missing"
     assert re.search(words, run.error)

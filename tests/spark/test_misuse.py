@@ -81,7 +81,7 @@ def test_a_function_that_never_returns_holds_up_neither_changes_nor_stops(spark:
     until(lambda: len(run.host_processes) == 2 and run.metrics().operators["numbers"].processed > 0)
     hosts = list(run.host_processes.values())
     assert run.reconfigure({"B": lambda row: {**row, "new": 1}}).result(PATIENCE_S).outcome == "done"
-    run.stop()
+    run.cancel()
     until(lambda: not any(os.path.exists(f"/proc/{host}") for host in hosts))
     assert spark.range(10).mapInArrow(lambda batches: batches, "id long").count() == 10
 
@@ -94,7 +94,7 @@ def test_an_interrupt_ends_the_waiting_and_not_the_run(spark: SparkSession) -> N
         signal.raise_signal(signal.SIGINT)
     before = run.metrics().operators["out"].processed
     until(lambda: run.metrics().operators["out"].processed > before + 1_000)
-    run.stop()
+    run.cancel()
     assert (run.state, run.error) == ("stopped", "")
 
 

@@ -48,5 +48,5 @@ def test_a_failure_below_a_change_rolls_it_back(spark: SparkSession) -> None:
         assert len(rows) == len(set(rows))
         assert sorted(rows) == list(range(len(rows)))
     finally:
-        run.stop(drain=False)
+        run.cancel()
     assert not os.path.exists(os.path.join(run.scratch, "checkpoint")) or not run.resumable

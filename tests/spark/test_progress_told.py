@@ -61,7 +61,7 @@ def test_times_advance_while_a_timed_function_is_called(started: Callable[..., R
     assert told[0] >= BEGIN
     until(lambda: bool(run.holding("out")), run)
     assert {one.operator for one in run.frontiers()} == {"Remind", "out"}
-    run.stop(drain=True)
+    run.stop()
     assert run.metrics().frontier == {"pay": None, "Remind": None, "out": None}
     assert run.holding("Remind") == ()
     read = run.metrics().operators["pay"].processed

@@ -126,7 +126,7 @@ def test_changes_find_their_region(started: Callable[..., Run]) -> None:
     assert run.rollback().result(PATIENCE_S).outcome == "done"
     with pytest.raises(PlanError, match="which has finished"):
         run.rollback()
-    run.stop(drain=True)
+    run.stop()
     rows = run.output().collect()
     [total] = [row for row in rows if row["value"] >= 0]
     assert total["value"] == sum(range(60))
@@ -140,7 +140,7 @@ def test_a_drain_ends_the_sources_of_regions_behind(started: Callable[..., Run])
     """An endless one, too: it has read nothing yet; what the first region has read comes out whole."""
     run = started(two_regions())
     until(lambda: run.metrics().operators["A"].processed > 0, run)
-    run.stop(drain=True, timeout=PATIENCE_S)
+    run.stop(timeout=PATIENCE_S)
     assert run.state == "finished"
     rows = run.output().collect()
     [total] = [row for row in rows if row["value"] >= 0]
@@ -195,7 +195,7 @@ def test_a_run_stops_in_any_region(started: Callable[..., Run]) -> None:
     run = started(two_regions())
     until(lambda: run.metrics().operators["A"].processed > 0, run)
     waiting = run.reconfigure({"C": Stamped(2)})
-    run.stop()
+    run.cancel()
     assert run.state == "stopped"
     assert waiting.result(0).outcome == "aborted"
     assert waiting.result(0).error == "the run has been stopped before the change was begun; nothing changed"
@@ -216,7 +216,7 @@ def test_a_run_stops_while_spark_computes(spark: SparkSession, started: Callable
     jobs = spark.sparkContext.statusTracker()
     until(lambda: not has_begun or bool(jobs.getActiveJobsIds()), run)
     assert run.state == "joining"
-    run.stop()
+    run.cancel()
     spark.conf.set(BATCH, before)
     assert run.state == "stopped"
     assert run.error == ""

@@ -49,7 +49,7 @@ def test_what_would_fail_below_is_refused_and_the_run_goes_on(spark: SparkSessio
         before = run.metrics().operators["scored"].processed
         until(lambda: run.metrics().operators["scored"].processed > before + 500, run)
     finally:
-        run.stop(drain=False)
+        run.cancel()
     assert run.audit().serializable
 
 
@@ -81,7 +81,7 @@ def test_a_change_goes_without_its_rehearsal_where_one_says_so(spark: SparkSessi
         before = run.metrics().operators["out"].processed
         until(lambda: run.metrics().operators["out"].processed > before + 100, run)
     finally:
-        run.stop(drain=False)
+        run.cancel()
 
 
 def slow(row: dict[str, Any]) -> dict[str, Any]:
@@ -120,4 +120,4 @@ def test_a_change_that_loses_every_row_or_is_far_slower_has_to_be_forced(spark: 
         assert run.rollback().result(PATIENCE_S).outcome == "done"
         arrive()
     finally:
-        run.stop(drain=False)
+        run.cancel()

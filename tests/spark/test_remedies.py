@@ -85,7 +85,7 @@ def test_a_slow_model_is_replaced_by_itself_and_returns_when_the_load_is_low(
     assert run.constraints()[0].remedy == ""
     before = run.metrics().operators["FM"].processed
     until(lambda: run.metrics().operators["FM"].processed > before + 20, run)
-    run.stop(drain=True)
+    run.stop()
     rows = run.output().collect()
     assert sorted(row.n for row in rows) == list(range(len(rows)))
     assert all(row.model == row.label for row in rows)

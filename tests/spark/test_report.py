@@ -23,17 +23,17 @@ def test_a_run_writes_its_report_while_it_runs_and_afterwards(spark: SparkSessio
     try:
         assert run.report(path) == str(path)
         stands_alone(path.read_text(encoding="utf-8"))
-        until(lambda: bool(run.history()), run)
+        until(lambda: bool(run.history.latency), run)
         result = run.reconfigure(fraud_change()).result(PATIENCE_S)
         assert result.outcome == "done"
     finally:
-        run.stop()
+        run.cancel()
     page = stands_alone(Path(run.report(str(path))).read_text(encoding="utf-8"))
     assert page.headings[1:] == [*SECTIONS[:3], "Hosts", *SECTIONS[3:]]
     assert "The run was stopped." in page.text
-    assert page.tags.count("svg") == 3 + 1 + len(run.replay("u1").steps)
+    assert page.tags.count("svg") == 3 + 1 + len(run.changes[0].replay().steps)
     assert "window: 5 -> 10" in page.text
     assert f"{result.old_tuples:,}" in page.texts
     assert any(said.startswith("Serializable: ") for said in page.texts)
-    request, done = run.marks()
+    request, done = run.history.marks
     assert (done.at_s - request.at_s) * 1000 == pytest.approx(result.delay_ms, abs=0.01)

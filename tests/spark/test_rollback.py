@@ -23,22 +23,22 @@ def test_a_rollback_is_a_change_back_and_needs_a_way_back_for_the_state(spark: S
             run.rollback()
         until(lambda: run.metrics().operators["MC"].processed >= 200, run)
         asked = run.reconfigure(fraud_change())
-        assert (asked.result(PATIENCE_S).outcome, run.revertible(asked)) == ("done", "")
-        assert run.rollback(change=asked).result(PATIENCE_S).outcome == "done"
-        windows = [(was.window, new.window) for was, new in (run.function_changes(name)["FM"] for name in ("u1", "u2"))]
+        assert (asked.result(PATIENCE_S).outcome, asked.blocked_by()) == ("done", None)
+        assert run.rollback(asked).result(PATIENCE_S).outcome == "done"
+        windows = [(was.window, new.window) for was, new in (change.functions()["FM"] for change in run.changes)]
         assert windows == [(5, 10), (10, 5)]
         with pytest.raises(PlanError, match="'u9' is no change of run 'fraud'; expected one of its changes: u1, u2"):
-            run.rollback(change="u9")
+            run.rollback("u9")
         with pytest.raises(PlanError, match="no change is in effect"):
             run.rollback()
         one_way = fn.Update(MerchantModel(window=5), state=pad_to_ten)
         assert run.reconfigure({"FM": one_way}).result(PATIENCE_S).outcome == "done"
         with pytest.raises(PlanError, match=r"expected Update\(\.\.\., state=\.\.\., back=\.\.\.\)"):
             run.rollback()
-        assert "no inverse" in run.revertible("u3")
-        assert run.changes_frame()["origin"].tolist() == ["user", "rollback of u1", "user"]
-        assert [mark.kind for mark in run.marks()] == ["request", "done"] * 3
-        until(lambda: bool(run.history()), run)
+        assert "no inverse" in str(run.changes[-1].blocked_by())
+        assert run.changes.to_pandas()["origin"].tolist() == ["user", "rollback of u1", "user"]
+        assert [mark.kind for mark in run.history.marks] == ["request", "done"] * 3
+        until(lambda: bool(run.history.latency), run)
     finally:
-        run.stop()
+        run.cancel()
     assert run.audit().serializable

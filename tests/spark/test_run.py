@@ -93,24 +93,24 @@ def test_a_change_across_hosts_mixes_no_versions(started: Callable[..., Run], sc
     until(lambda: processed(run, "B") > 2_000, run)
     now = run.functions().values()
     assert [(one.function, one.version) for one in now] == [("second", result.change), ("lambda", result.change)]
-    assert {one.at_s for one in run.marks() if one.kind == "done"} == {one.since_s for one in now}
+    assert {one.at_s for one in run.history.marks if one.kind == "done"} == {one.since_s for one in now}
     until(lambda: len(run.host_loads()) == 2, run)
     assert all(0 < one.cpu_share < 16 and one.rss_bytes > 1 << 24 for one in run.host_loads().values())
     [state] = run.explain().sources
     assert (state.reads, state.ended) == ("generated rows, 2,000 a second", False)
     assert sorted(state.places) == ["numbers[0]"]
     assert state.behind is not None
-    run.stop(drain=True)
+    run.stop()
     assert run.explain().sources[0].ended
-    [row] = run.changes_frame().to_dict("records")
+    [row] = run.changes.to_pandas().to_dict("records")
     assert (row["targets"], row["outcome"], row["old_tuples"]) == ("A, B", "done", result.old_tuples)
-    replay = run.replay("u1")
+    replay = run.changes[0].replay()
     assert [step.operators for step in replay.steps if step.kind == "switched"] == [("A",), ("B",)]
     assert repr(replay).count("; the trace has ") == 2
     assert run.metrics().to_pandas()["processed"].to_dict() == {name: processed(run, name) for name in run.graph}
-    assert len(run.history_frame()) == len(run.history()) > 0
-    assert set(run.queues_frame()["operator"]) == set(run.graph)
-    assert max(point.rate for point in run.queue_history() if point.operator == "B") > 0
+    assert len(run.history.latency.to_pandas()) == len(run.history.latency) > 0
+    assert set(run.history.queues.to_pandas()["operator"]) == set(run.graph)
+    assert max(point.rate for point in run.history.queues if point.operator == "B") > 0
     rows = run.output().collect()
     assert sorted(row["value"] for row in rows) == list(range(len(rows)))
     assert all((row["version"] == 2) is bool(row["new"]) for row in rows)
@@ -122,7 +122,7 @@ def test_naive_mixes_versions_where_the_plan_says_it_may(started: Callable[..., 
     flow, numbers = counting()
     slow = numbers.map("A", first, workers=1).map("B", Slow(2.0), workers=1)
     slow.sink("out", fn.memory(), workers=1)
-    run = started(flow, hosts=1, audit=True, chaining=False, budget=1)
+    run = started(flow, hosts=1, audit=True, chaining=False, buffer_budget_bytes=1)
     until(lambda: run.metrics().operators["B"].queued > 200, run)
     run.set_rate("numbers", 20_000)
     until(lambda: run.metrics().operators["A"].blocked > 0.5, run)
@@ -133,7 +133,7 @@ def test_naive_mixes_versions_where_the_plan_says_it_may(started: Callable[..., 
     result = run.reconfigure({"A": second, "B": Slow(0.0)}, scheduler="naive").result(PATIENCE_S)
     assert result.outcome == "done"
     until(lambda: run.metrics().operators["B"].queued == 0, run)
-    run.stop()
+    run.cancel()
     verdict = run.audit()
     assert not verdict.serializable
     assert verdict.cycle_at == ("A", "B")
@@ -196,7 +196,7 @@ def test_an_fcm_arrives_past_busy_operators(started: Callable[..., Run]) -> None
     for name in ("A", "B", "C"):
         stream = stream.map(name, Busy(), workers=1)
     stream.sink("out", fn.memory(), workers=1)
-    run = started(flow, hosts=1, chaining=False, budget=8 << 20)
+    run = started(flow, hosts=1, chaining=False, buffer_budget_bytes=8 << 20)
     until(lambda: all(processed(run, name) for name in ("A", "B", "C")), run)
     until(lambda: run.metrics().operators["A"].queued > 5_000, run)
     waiting = run.metrics().operators["A"].queued
@@ -228,12 +228,12 @@ def test_drain_commits_all_that_was_read(started: Callable[..., Run]) -> None:
     numbers.map("A", first, key="value").sink("out", fn.memory())
     run = started(flow)
     until(lambda: processed(run, "A") > 500, run)
-    run.stop(drain=True)
+    run.stop()
     assert run.state == "finished"
     values = sorted(row["value"] for row in run.output().collect())
     assert len(values) > 500
     assert values == list(range(len(values)))
-    run.stop()
+    run.cancel()
 
 
 def test_a_second_flow_runs_beside_the_first_or_is_refused_with_the_numbers(started: Callable[..., Run]) -> None:
@@ -320,7 +320,7 @@ def test_a_change_that_cannot_be_prepared_is_aborted_and_nothing_changed(
     before = processed(run, "K")
     until(lambda: processed(run, "K") > before + 100, run)
     assert run.reconfigure({"A": second}).result(PATIENCE_S).outcome == "done"
-    run.stop()
+    run.cancel()
     assert run.audit().updates == 1
 
 
@@ -350,13 +350,13 @@ def test_a_change_tells_how_many_workers_have_prepared_it(started: Callable[...,
     until(lambda: processed(run, "A") > 100, run)
     change = run.reconfigure({"A": LoadsInTurn(tmp_path)})
     one_of_two = ChangeProgress(ChangeState.PREPARING, workers=2, prepared=1)
-    until(lambda: run.change_progress(change) == one_of_two, run)
+    until(lambda: change.progress() == one_of_two, run)
     before = processed(run, "A")
     until(lambda: processed(run, "A") > before + 100, run)
-    assert run.change_progress(change) == one_of_two
+    assert change.progress() == one_of_two
     (tmp_path / "go").touch()
     assert change.result(PATIENCE_S).outcome == "done"
-    assert run.change_progress(change) is None
+    assert change.progress() is None
 
 
 class Locked:

@@ -67,10 +67,10 @@ def test_a_lost_host_is_recovered_from_and_a_stopped_run_goes_on(
     assert recovery.epoch >= run.checkpoints[known - 1].epoch
     assert "host 0 was lost" in recovery.reason
     assert run.reconfigure({"A": counted_anew}).result(PATIENCE_S).outcome == "done"
-    assert {"checkpoint", "recovery", "request", "done"} <= {mark.kind for mark in run.marks()}
+    assert {"checkpoint", "recovery", "request", "done"} <= {mark.kind for mark in run.history.marks}
     after = len(run.checkpoints)
     until(lambda: len(run.checkpoints) > after, run)
-    run.stop()
+    run.cancel()
     with pytest.raises(RunError, match="a checkpoint needs a running dataflow"):
         run.checkpoint()
     with pytest.raises(CheckpointError, match="holds a run of flow 'numbers' already"):
@@ -116,7 +116,7 @@ def test_a_run_is_resumed_at_any_number_of_workers_and_hosts_chained_or_not(
         assert {one.workers for one in run.graph.operators if one.name != "S"} == {workers or 1}
         assert run.graph.operator("S").workers == 2
     until(lambda: run.metrics().operators["out"].processed > 200, run)
-    run.stop(drain=True)
+    run.stop()
     assert run.audit().serializable
     counts: dict[int, list[int]] = {}
     for row in run.output().collect():
@@ -138,11 +138,11 @@ def test_regions_are_resumed_one_by_one(spark: SparkSession, kept: Callable[[Run
     run.set_rate("S", 10_000)
     assert waiting.result(PATIENCE_S).outcome == "done"
     until(lambda: any(one.region == 2 for one in run.checkpoints), run)
-    run.stop()
+    run.cancel()
     again = kept(flow.resume(place, spark, hosts=1, audit=True))
     assert {name: one.version for name, one in again.functions().items()} == {"A": "", "E": "", "C": waiting.id}
     until(lambda: again.metrics().operators["C"].processed > 50, again)
-    again.stop(drain=True)
+    again.stop()
     rows = again.output().collect()
     totals = {row["key"]: row["total"] for row in rows if row["key"] >= 0}
     assert totals == {key: sum(range(key, 200, 5)) for key in range(5)}
@@ -235,5 +235,5 @@ def test_a_run_that_goes_on_without_checkpoints_says_so(spark: SparkSession, kep
     told = str(run.explain()).splitlines()[-1]
     assert re.search(r"it goes on without checkpoints to go back to: .*A.*lock", told), told
     until(lambda: bool(run.output().count()), run)
-    run.stop()
+    run.cancel()
     assert "without checkpoints" not in str(run.explain())

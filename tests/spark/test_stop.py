@@ -111,14 +111,14 @@ def test_a_stop_says_what_is_lost_and_the_output_keeps_its_columns(
     run = started(flow, hosts=1, workers=2, commit_interval_s=None)
     until(lambda: processed(run, "out") > 50, run)
     with pytest.warns(fn.UncommittedWarning, match=r"'typed' was stopped, and none of the .* is in the output; stop"):
-        run.stop()
+        run.cancel()
     assert run.uncommitted is not None
     assert run.uncommitted.first
     assert run.uncommitted.tuples == processed(run, "S") > 50
     assert run.output().count() == 0
     whole = started(flow, hosts=1, workers=2, commit_interval_s=None)
     until(lambda: processed(whole, "out") > 50, whole)
-    whole.stop(drain=True)
+    whole.stop()
     assert whole.uncommitted is None
     assert whole.output().count() == processed(whole, "S")
     assert whole.output().schema == run.output().schema
@@ -131,7 +131,7 @@ def test_what_follows_the_last_commit_is_counted(started: Callable[..., Run]) ->
     flow.source("S", fn.rate(2_000)).map("A", lambda row: row).sink("out", fn.memory())
     run = started(flow, hosts=2, workers=2, commit_interval_s=0.5)
     until(lambda: run.output().count() > 0, run)
-    run.request_stop()
+    run.request_stop(drain=False)
     assert run.wait(PATIENCE_S) == "stopped"
     missing = 0 if run.uncommitted is None else run.uncommitted.tuples
     assert run.output().count() + missing == processed(run, "S")
@@ -151,11 +151,11 @@ def test_a_change_asked_for_with_the_start_is_timed_from_when_tuples_flow(starte
     result = later.result(PATIENCE_S)
     assert result.outcome == "done"
     assert result.waited_ms > 0
-    done = next(mark for mark in run.marks() if (mark.change, mark.kind) == (later.id, "done"))
+    done = next(mark for mark in run.history.marks if (mark.change, mark.kind) == (later.id, "done"))
     total_ms = (done.at_s - later.requested_s) * 1000
     assert result.delay_ms + result.waited_ms == pytest.approx(total_ms, abs=0.01)  # a float of seconds since 1970
     until(lambda: "version" in run.output().columns, run)  # a tuple that was read after the switch
-    run.stop(drain=True)
+    run.stop()
     assert run.output().where("version = 2").count() > 0
 
 
@@ -168,13 +168,13 @@ def test_an_interrupted_drain_goes_on_and_says_how_to_end_it(started: Callable[.
     timer = threading.Thread(target=_interrupt_the_stop, args=[run])
     timer.start()
     with pytest.raises(KeyboardInterrupt, match=r"'slow' goes on draining; stop\(\) ends it at once"):
-        run.stop(drain=True, timeout=None)
+        run.stop(timeout=None)
     timer.join()
     assert run.state == "draining"
     with pytest.raises(TimeoutError, match=r"has not ended after 0.01 s and goes on draining; stop\(\) ends it"):
-        run.stop(drain=True, timeout=0.01)
+        run.stop(timeout=0.01)
     with pytest.warns(fn.UncommittedWarning):
-        run.stop()
+        run.cancel()
     assert run.state == "stopped"
 
 

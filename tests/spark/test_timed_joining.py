@@ -84,9 +84,9 @@ def test_windows_move_to_a_second_host_and_back(spark: SparkSession) -> None:
         wait_for_windows(run, 3 * KEYS)
         assert run.rescale(1).result(timeout=PATIENCE_S).outcome == "done"
         wait_for_windows(run, 2 * KEYS)
-        run.stop(drain=True)
-    finally:
         run.stop()
+    finally:
+        run.cancel()
     assert {row["pid"] for row in check(run)} > {joined}
     assert run.audit().serializable
 
@@ -103,8 +103,8 @@ def test_a_kill_after_the_join_is_recovered_from(spark: SparkSession, tmp_path: 
         wait_for_windows(run, 2 * KEYS)
         assert run.rescale(1).result(timeout=PATIENCE_S).outcome == "done"
         wait_for_windows(run, KEYS)
-        run.stop(drain=True)
-    finally:
         run.stop()
+    finally:
+        run.cancel()
     check(run)
     assert run.audit().serializable

@@ -32,7 +32,7 @@ def test_frames_are_those_of_the_plain_loop_wholly_old_or_wholly_new(spark: Any,
         assert run.reconfigure({"Overlay": Overlay(NEWS), "Encoder": Encoder(1)}).result(PATIENCE_S).outcome == "done"
         changed_at = run.metrics().operators["Src"].processed
         until(lambda: run.metrics().operators["Server"].processed * GROUP > changed_at + 2 * FEED.streams, run)
-        run.stop(drain=True, timeout=PATIENCE_S)
+        run.stop(timeout=PATIENCE_S)
         assert run.audit().serializable
         found = by_frame([row.asDict() for row in run.output().collect()])
         packets = run.metrics().operators["Src"].processed

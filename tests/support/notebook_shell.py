@@ -9,19 +9,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from changes_asked import ChangesAsked
 from IPython.core.interactiveshell import InteractiveShell
-from pandas import DataFrame
 from traitlets.config import Config
 
 from fries_nb.audit import Verdict, judge
-from fries_nb.changes import Change
-from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState
+from fries_nb.changes.change import Change, all_recorded
+from fries_nb.changes.change_replay import ChangeReplay
+from fries_nb.changes.function_versions import RunningFunction
+from fries_nb.constraints.judgements import ConstraintState
 from fries_nb.controller.events import Outcome, RescaleCancelled
 from fries_nb.controller.states import ChangeProgress
-from fries_nb.controller.topology_status import TopologyStatus
+from fries_nb.controller.topology_status import HostCount, TopologyStatus
 from fries_nb.dataflow.constraints import Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import Lighter, as_updates, check_lighter, check_updates
@@ -34,18 +37,17 @@ from fries_nb.protocol.running_chains import ChainChange, ChainedOperators
 from fries_nb.protocol.topology import Topology
 from fries_nb.protocol.trace import Ran
 from fries_nb.run import Dataflow
-from fries_nb.running.change_replay import ChangeReplay
-from fries_nb.running.function_versions import RunningFunction
 from fries_nb.running.remedies import HostProposal, Proposal
 from fries_nb.running.rescales import Rescale, RescaleResult
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.telemetry.constraint_states import ConstraintStates
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder
-from fries_nb.telemetry.history import PlotMark, Point
+from fries_nb.telemetry.history import PlotMark, Point, QueuePoint
 from fries_nb.telemetry.metrics import Metrics, MetricsSnapshot
-from fries_nb.telemetry.run_tables import HostLoad, changes_frame, history_frame, queues_frame
+from fries_nb.telemetry.recorded import Recorded
 from fries_nb.telemetry.source_states import Explanation, source_states
 from fries_nb.telemetry.telemetry import RecoveryTime
+from fries_nb.telemetry.workers import HostLoad
 from fries_nb.transport.envelopes import Line
 
 FRAUD = """%%fries_dataflow fraud
@@ -138,7 +140,8 @@ class StandIn:
         self.doubt = ""
         self.why_aborted = "FM[0]: open() raised OSError: no model"
         self.asked: dict[str, Any] = {}
-        self.changes: tuple[Change, ...] = ()
+        self.made: tuple[Change, ...] = ()
+        self.cancelled: list[str] = []
         self.scratch = ""
         self.host_processes: dict[int, int] = {}
         self.lines: tuple[Line, ...] = ()
@@ -157,7 +160,7 @@ class StandIn:
         self.proposed: tuple[Proposal, ...] = ()
         self.reached: tuple[OperatorFrontier, ...] = ()
         self.placed: TopologyStatus | None = None
-        self.topologies: tuple[tuple[float, TopologyStatus], ...] = ()
+        self.topologies: tuple[HostCount, ...] = ()
         self.rescaling: Rescale
         self.advised: HostProposal | None = None
         self.gone_round: tuple[LoopState, ...] = ()
@@ -186,23 +189,38 @@ class StandIn:
         plan = schedule(scheduler, self.graph, updates, pruning)
         self.asked, self.guard = change, guard
         pairs = {name: (self.graph.operator(name).function, one.function) for name, one in updates.items()}
-        asked = Change(f"u{len(self.changes) + 1}", plan, updates, 1.0, functions=lambda _: pairs)
+        far, cancelled = (lambda _: self.progress), self.cancelled.append
+        known = ChangesAsked(lambda _: pairs, self._replayed, far, self._blocked, cancelled)
+        asked = Change(f"u{len(self.made) + 1}", plan, updates, 1.0, run=known)
         doubted = self.doubt if not force else ""
         if self.outcome is not None:
             outcome = "aborted" if doubted else self.outcome
             error = "" if outcome == "done" else doubted or self.why_aborted
             parts = tuple(tuple(sorted(part.operators)) for part in plan.covering.components)
             asked.resolve(Outcome(asked.id, scheduler, outcome, error, components=parts, needs_force=bool(doubted)))
-        self.changes = (*self.changes, asked)
+        self.made = (*self.made, asked)
         return asked
+
+    @property
+    def changes(self) -> Recorded[Change]:
+        """As requested."""
+        return all_recorded(self.made)
+
+    def _replayed(self, change: Change) -> ChangeReplay:
+        """Of its plan, without times."""
+        return ChangeReplay.of(self.graph, change.plan, change.result(0))
+
+    def _blocked(self, change: str) -> str | None:
+        """The last one is not."""
+        return None if change == self.made[-1].id else f"change {self.made[-1].id} is later"
 
     def wait_flowing(self, timeout: float) -> bool:
         """It flows from the first."""
         return True
 
-    def rollback(self, scheduler: str = "fries", change: Change | None = None) -> Change:
+    def rollback(self, change: Change | None = None, scheduler: str = "fries") -> Change:
         """The first functions again."""
-        last = (change or self.changes[-1]).updates
+        last = (change or self.made[-1]).updates
         return self.reconfigure({name: self.graph.operator(name).function for name in last}, scheduler)
 
     def hear(self, operator: str, processed: int, milliseconds: float, now_s: float) -> None:
@@ -216,13 +234,19 @@ class StandIn:
         with self.reporting:
             return self.reported.snapshot()
 
-    def history(self) -> tuple[Point, ...]:
-        """Two points."""
-        return (Point(100.0, 2.0, 9.0, 50.0), Point(100.25, 3.0, 8.0, 60.0))
-
-    def marks(self) -> tuple[PlotMark, ...]:
-        """One request."""
-        return (PlotMark(100.1, "u1", "request", "FM by fries"),)
+    @property
+    def history(self) -> SimpleNamespace:
+        """Two points, one request, and what was told."""
+        points = (Point(100.0, 2.0, 9.0, 50.0), Point(100.25, 3.0, 8.0, 60.0))
+        return SimpleNamespace(
+            latency=Recorded.of(Point, points),
+            marks=(PlotMark(100.1, "u1", "request", "FM by fries"),),
+            queues=Recorded.of(QueuePoint, ()),
+            constraints=self.judged.points(),
+            buffers=self.judged.sizes(),
+            chains=self.rechained,
+            hosts=self.topologies,
+        )
 
     def constrain(
         self,
@@ -238,29 +262,18 @@ class StandIn:
         self.judged.add(constraint)
         return constraint
 
-    def constraints(self) -> tuple[ConstraintState, ...]:
+    def constraints(self) -> Recorded[ConstraintState]:
         """As told to ``judged``."""
-        return self.judged.states()
+        return Recorded(self.judged.states(), {"sequence": None, "limit_ms": None}, lambda state: ())
 
+    @property
     def proposals(self) -> tuple[Proposal, ...]:
         """As told."""
         return self.proposed
 
-    def constraint_history(self) -> tuple[ConstraintPoint, ...]:
-        """As told to ``judged``."""
-        return self.judged.points()
-
-    def buffer_history(self) -> tuple[BufferSize, ...]:
-        """As told to ``judged``."""
-        return self.judged.sizes()
-
     def chains(self) -> tuple[ChainedOperators, ...]:
         """As told."""
         return self.chained
-
-    def chain_history(self) -> tuple[ChainChange, ...]:
-        """As told."""
-        return self.rechained
 
     def frontiers(self) -> tuple[OperatorFrontier, ...]:
         """As told."""
@@ -280,10 +293,6 @@ class StandIn:
         self.placed = self.placed or TopologyStatus.of(Topology.dealt(self.graph, 2), (0, 1))
         return self.placed
 
-    def topology_history(self) -> tuple[tuple[float, TopologyStatus], ...]:
-        """As told."""
-        return self.topologies
-
     def host_rates(self) -> dict[int, float]:
         """None flows."""
         return dict.fromkeys(self.topology().hosts, 0.0)
@@ -292,6 +301,7 @@ class StandIn:
         """Of the first one."""
         return {0: HostLoad(0.5, 200_000_000, 0)}
 
+    @property
     def host_proposal(self) -> HostProposal | None:
         """As told."""
         return self.advised
@@ -310,38 +320,11 @@ class StandIn:
         assert isinstance(event, RescaleCancelled)
         self.rescaling.resolve(RescaleResult("aborted", 2, "it was cancelled; nothing changed"))
 
-    def history_frame(self) -> Any:
-        """As of a run."""
-        return history_frame(self.history())
-
-    def queues_frame(self) -> Any:
-        """Without points."""
-        return queues_frame(())
-
-    def changes_frame(self) -> Any:
-        """As of a run."""
-        return changes_frame(self.changes)
-
-    def constraints_frame(self) -> Any:
-        """Without rows."""
-        return DataFrame(columns=["sequence", "limit_ms"])
-
     def functions(self) -> dict[str, RunningFunction]:
         """What was declared."""
         return {one.name: RunningFunction(one.name, "Score(1)", "", 100.0) for one in self.graph.operators}
 
-    def change_progress(self, change: Change) -> ChangeProgress | None:
-        """As told."""
-        return self.progress
-
-    def revertible(self, change: Change) -> str:
-        """The last one is."""
-        return "" if change is self.changes[-1] else f"change {self.changes[-1].id} is later"
-
-    def replay(self, change: Change) -> ChangeReplay:
-        """Of its plan, without times."""
-        return ChangeReplay.of(self.graph, change.plan, change.result(0))
-
+    @property
     def printed(self) -> tuple[Line, ...]:
         """As told."""
         return self.lines
@@ -362,7 +345,7 @@ class StandIn:
         Path(path).write_text("<html>")
         return path
 
-    def request_stop(self, drain: bool = False) -> None:
+    def request_stop(self, drain: bool = True) -> None:
         """Ends at once, unless it ``drains`` for long."""
         self.state = "stopped" if not drain else "draining" if self.drains else "finished"
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import cloudpickle
 
-from fries_nb.changes import Change
+from fries_nb.changes.change import Change
+from fries_nb.changes.change_queue import ChangeQueue
+from fries_nb.changes.queue_entries import QueueShell, Request
 from fries_nb.controller.events import ChangeRequested, Outcome
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import Update
-from fries_nb.running.change_queue import ChangeQueue
-from fries_nb.running.queue_entries import Request
 
 NAMES = ("S", "A", "B", "G", "C", "Out")
 
@@ -34,7 +34,7 @@ def function(name: str) -> Any:
     return other
 
 
-class Desk:
+class Desk(QueueShell):
     """A queue for ``S > A > B > G > C > Out``, where G is blocking: two regions, of which the first runs.
 
     In the place of what runs it: notes what is carried out, as ``region:id``.

@@ -19,7 +19,7 @@ def ended_runs() -> Iterator[list[Run]]:
         yield runs
     finally:  # a run that is left by a failed test would let those after it fail, too
         for run in runs:
-            run.stop()
+            run.cancel()
     names = [thread.name for thread in threading.enumerate() if thread not in before]
     left = [name for name in names if name.startswith("fries") and name != "fries-java"]
     assert left == []

@@ -149,6 +149,6 @@ def test_a_function_larger_than_a_message(run: Run, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(launch, "LARGEST", 1 << 20)
     with pytest.raises(DataflowError, match=r"the new function of A is 2\d{6} bytes long; expected at most 1048576"):
         run.reconfigure({"A": Model(2 << 20)})
-    run.stop(drain=True)
+    run.stop()
     assert (run.state, run.error) == ("finished", "")
     assert {row.weights for row in run.output().select("weights").distinct().collect()} == {1, size}

@@ -53,7 +53,7 @@ def latency(scale: float, runs: int) -> BenchReport:
             time.sleep(SETTLE_S)
             found = [_after(WINDOW_S, run) for _ in range(windows)]
         finally:
-            run.stop()
+            run.cancel()
     targets = (
         Target("p50", median(window.p50_ms for window in found), 3.0, at_least=False, unit="ms"),
         Target("p99", median(window.p99_ms for window in found), 10.0, at_least=False, unit="ms"),
@@ -94,7 +94,7 @@ def rest(scale: float, runs: int) -> BenchReport:
             time.sleep(SETTLE_S)
             sizes = [max(host_sizes()) for _ in range(runs)]
         finally:
-            run.stop()
+            run.cancel()
     targets = (Target("a host at rest", median(sizes) / 2**20, 200.0, at_least=False, unit="MiB"),)
     return BenchReport("rest", scale, (), targets, {}, CREDIT_BYTES)
 

@@ -159,7 +159,7 @@ def _settled(setting: Crowd, spark: Any, seconds: float) -> Iterator[Run]:
         time.sleep(SETTLE_S)
         yield run
     finally:
-        run.request_stop()
+        run.request_stop(drain=False)
         run.wait(_PATIENCE_S)
 
 

@@ -54,7 +54,7 @@ def delay(scale: float, runs: int) -> BenchReport:
                 Side("epoch", lambda: changed("epoch")), Side("fries", lambda: changed("fries")), runs, unit="ms"
             )
         finally:
-            run.stop()
+            run.cancel()
         polled = _polled(spark)
     commit = median(change.commit_ms for change in changes["fries"]) - COST_MS
     targets = (
@@ -126,7 +126,7 @@ def versions(scale: float, runs: int) -> BenchReport:
                 after.append(_held_after(run))
             peak = run.metrics().operators["FD"].held_peak
         finally:
-            run.stop()
+            run.cancel()
     targets = (
         Target("most bytes held once the old tuples had drained", float(max(after)), 0.0, False, "bytes"),
         Target("most bytes held while they had not", float(peak), 1.0, unit="bytes"),

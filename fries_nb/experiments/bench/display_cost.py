@@ -164,7 +164,7 @@ from fries_nb.workloads.fraud import fraud_flow
 START = f"%fries_run fraud --hosts {HOSTS} --workers {HOSTS}\n"
 SHOW = "run"
 HIDE = "ipywidgets.Widget.close_all()"
-STOP = "%fries_stop fraud"
+STOP = "%fries_stop --of fraud"
 WIDE, UPDATE_S = 200, 0.1
 WIDE_FLOW = f"""
 flow = fn.Dataflow("wide")
@@ -190,7 +190,7 @@ USED = """
 clocks = [time.pthread_getcpuclockid(one.ident) for one in threading.enumerate() if one.name in ("fries-view", "IOPub")]
 print(json.dumps([sum(map(time.clock_gettime, clocks)), len(updates) / 2]))
 """
-POINTS = "print(json.dumps([run.state, [(point.at_s, point.rate) for point in run.history()]]))"
+POINTS = "print(json.dumps([run.state, [(point.at_s, point.rate) for point in run.history.latency]]))"
 
 
 @dataclass(frozen=True)
@@ -298,7 +298,7 @@ def _wide(notebook: Kernel, look_s: float, runs: int, clocks: Clocks = CLOCKS) -
         list(notebook.heard(look_s))
         took, (used_after_s, updates_after) = clocks.steady() - began, json.loads(notebook.run(USED))
         costs[tab].append(TabCost(100 * (used_after_s - used_s) / took, (updates_after - updates) / took))
-    notebook.run("%fries_stop wide --now")
+    notebook.run("%fries_stop --of wide --now")
     return costs
 
 

@@ -20,7 +20,7 @@ import fries_nb as fn
 from fries_nb.connectors.kafka_client import KafkaCluster
 from fries_nb.connectors.kafka_sink import COMMITS, KafkaSink
 from fries_nb.connectors.parquet_sink import ParquetSink
-from fries_nb.connectors.sink import ClaimedSink
+from fries_nb.connectors.sink import RuntimeSink
 from fries_nb.experiments.bench.apart import kafka_loop, mock_cluster
 from fries_nb.experiments.bench.functions import LastTen
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, Job, flow_seconds, payments_file, spark_session
@@ -96,7 +96,7 @@ def _commits(servers: str, rows: int, runs: int) -> PairedResult:
     with tempfile.TemporaryDirectory(prefix="fries-bench-") as directory:
         topic = KafkaSink("out", KafkaCluster(servers), "scored", f"{directory}/topic", key="CUSTOMER_ID")
         files = ParquetSink(f"{directory}/files")
-        sinks: Sequence[ClaimedSink] = (topic, files)
+        sinks: Sequence[RuntimeSink] = (topic, files)
         for sink in sinks:
             sink.claim("bench", f"r{rows}")
         sides = [Side(name, _Committing(sink, batch)) for name, sink in zip(("topic", "files"), sinks, strict=True)]
@@ -111,7 +111,7 @@ def _commits(servers: str, rows: int, runs: int) -> PairedResult:
 class _Committing:
     """Commits the same rows again and again, and returns the mean time of a commit in milliseconds."""
 
-    def __init__(self, sink: ClaimedSink, batch: pa.RecordBatch) -> None:
+    def __init__(self, sink: RuntimeSink, batch: pa.RecordBatch) -> None:
         self._sink, self._batch, self._number = sink, batch, 0
         self._writer = sink.open(WorkerId("out", 0), 1)
 

@@ -257,7 +257,7 @@ def loop_change(scale: float, runs: int) -> BenchReport:
             run = started()
             until(run, lambda: _left(run) > RATE * scale, "a second of rows", _PATIENCE_S)
             result = run.reconfigure({"Visit": Visit()}).result(_PATIENCE_S)
-            run.stop()
+            run.cancel()
             if result.outcome != "done":
                 raise BenchError(f"the change of a benchmark was {result.outcome}: {result.error}")
             return result.delay_ms
@@ -266,10 +266,10 @@ def loop_change(scale: float, runs: int) -> BenchReport:
             run = started()
             until(run, lambda: _left(run) > RATE * scale, "a second of rows", _PATIENCE_S)
             began = time.perf_counter()
-            run.stop(drain=True)
+            run.stop()
             again = started()
             took = time.perf_counter() - began
-            again.stop()
+            again.cancel()
             return 1000 * took
 
         result = pairs(Side("a change", changed), Side("drain and run anew", restarted), runs, unit="ms")

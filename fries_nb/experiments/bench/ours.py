@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 import fries_nb as fn
 from fries_nb.errors import RunError
 from fries_nb.experiments.bench.pairs import DIRECTORY
-from fries_nb.run import BUDGET
+from fries_nb.run import BUFFER_BUDGET_BYTES
 from fries_nb.spark.session import start_or_find
 from fries_nb.workloads.payments import payments_path
 
-CREDIT_BYTES = BUDGET
+CREDIT_BYTES = BUFFER_BUDGET_BYTES
 HOSTS = 2
 ROW_GROUP = 31_250
 _PATIENCE_S = 600.0

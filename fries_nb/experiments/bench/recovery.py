@@ -57,7 +57,7 @@ def recovery(scale: float, runs: int) -> BenchReport:
             _await(run, lambda: len(run.checkpoints) > 2, "the first checkpoints")
             found = [_killed(run, number % HOSTS) for number in range(runs)]
         finally:
-            run.stop()
+            run.cancel()
     targets = (
         Target("kill to committed output, Spark's restart apart", _middle(found, "beyond_s"), BEYOND_S, False, "s"),
         Target("the longest of them", max(one.beyond_s for one in found), BEYOND_S, False, "s"),

@@ -126,7 +126,7 @@ def _joined(spark: Any, accounts: int) -> Joined:
             raise BenchError(f"the rescale of a benchmark was {result.outcome}: {result.error}")
         processed = _booked(run)
         _await(run, lambda: _booked(run) >= processed + RATE, "a second of rows")
-        run.stop(drain=True)
+        run.stop()
         names = "value", "nth", "checked", "checked_ns", "booked", "booked_ns"
         columns = run.output().select(*names).toArrow().to_pydict()
     if wrong := wrong_rows(columns["value"], columns["nth"], accounts):

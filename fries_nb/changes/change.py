@@ -1,18 +1,45 @@
-"""The handle of a change."""
+"""The handle of a change, which answers what users ask about it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
+from fries_nb.changes.change_replay import ChangeReplay
+from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.events import Outcome
+from fries_nb.controller.states import ChangeProgress
 from fries_nb.dataflow.updates import Update, returning
+from fries_nb.errors import PlanError
 from fries_nb.planning.schedulers import Plan
+from fries_nb.telemetry.recorded import Recorded
 
 FunctionPairs = Mapping[str, tuple[Any, Any]]
 """Operator to the function that it ran before a change, and its new one."""
+
+
+class ChangesOfRun(Protocol):
+    """What the handle of a change asks about it; see the methods of ``Change``."""
+
+    def cancel(self, change: str) -> None:
+        """Cancel the change."""
+
+    def functions(self, change: str) -> FunctionPairs:
+        """The functions before and after it."""
+
+    def progress(self, change: str) -> ChangeProgress | None:
+        """How far it is."""
+
+    def story(self, change: str) -> Timeline:
+        """What has happened to it."""
+
+    def replay(self, change: Change) -> ChangeReplay:
+        """Its steps."""
+
+    def blocked_by(self, change: str) -> str | None:
+        """What keeps it from being rolled back."""
 
 
 class Change:
@@ -42,18 +69,14 @@ class Change:
         plan: Plan,
         updates: Mapping[str, Update],
         plan_ms: float,
+        *,
+        run: ChangesOfRun,
         requested_s: float = 0.0,
         guard: str = "",
         constraint: str = "",
-        cancel: Callable[[str], None] = lambda change: None,
-        *,
         undoes: str = "",
-        functions: Callable[[str], FunctionPairs] = lambda change: {},
-        story: Callable[[str], Any] = lambda change: "",
     ) -> None:
-        self._cancel = cancel
-        self._functions = functions
-        self._story = story
+        self._run = run
         self.id = change
         self.plan = plan
         self.updates: Mapping[str, Update] = dict(updates)
@@ -88,22 +111,55 @@ class Change:
         return ", ".join(parts) or "user"
 
     def functions(self) -> FunctionPairs:
-        """The functions before and after the change; superseded ones are read from disk.
+        """The functions that the change replaces, and its new ones. Superseded functions are read from disk.
 
         Returns:
-            Operator to the function that it ran when the change was begun, and the new one; see
-            ``Run.function_changes``.
+            Operator to the function that it ran when the change was begun, and the new one, whether or not it was
+            installed. A change that was merged has the functions of all that it was merged with. Empty if it was
+            withdrawn before it was begun.
         """
-        return self._functions(self.id)
+        return self._run.functions(self.id)
 
-    def story(self) -> Any:
+    def progress(self) -> ChangeProgress | None:
+        """How far the change is: how many of its workers have prepared it, and how many have switched.
+
+        Returns:
+            The progress in the first region in which it has not ended; that of all changes with which it was merged.
+            ``None`` if no controller has it: it waits for another change or for its region, or has ended.
+        """
+        return self._run.progress(self.id)
+
+    def replay(self) -> ChangeReplay:
+        """The change step by step, after its end: messages, switches, and the way of its marker.
+
+        Returns:
+            The steps, in words and pictures; with ``audit=True`` also the operations in the trace before and after each
+            switch, except for changes that were merged into a later one. A notebook shows pictures to step through.
+
+        Raises:
+            PlanError: it has not ended yet.
+        """
+        if not self.done:
+            raise PlanError(f"change {self.id} is still under way; expected one that has ended; its result() waits")
+        return self._run.replay(self)
+
+    def story(self) -> Timeline:
         """What has happened to the change so far: its request, what workers were told and answered, its decision.
 
         Returns:
             The entries that are left of it, of the last 1,000 of the run; shown as text with the time since the
             request, ``.entries`` are values.
         """
-        return self._story(self.id)
+        return self._run.story(self.id)
+
+    def blocked_by(self) -> str | None:
+        """What keeps ``Run.rollback`` from undoing the change now.
+
+        Returns:
+            The reason in words, which names the later change and the operator if there is one; ``None`` if the change
+            can be undone.
+        """
+        return self._run.blocked_by(self.id)
 
     @property
     def done(self) -> bool:
@@ -121,7 +177,7 @@ class Change:
         It is then ``aborted``, and nothing has changed, unless it was decided before: see ``result``. Changes that were
         merged with it are cancelled as well.
         """
-        self._cancel(self.id)
+        self._run.cancel(self.id)
 
     def result(self, timeout: float | None = None) -> Outcome:
         """Wait until the change has ended.
@@ -214,3 +270,22 @@ def undone(updates: Mapping[str, Update], before: Mapping[str, Any]) -> dict[str
         name: returning(before[name], state=update.back, back=update.state if update.back else None)
         for name, update in updates.items()
     }
+
+
+_RESULT = ("outcome", "delay_ms", "plan_ms", "prepare_ms", "commit_ms", "old_tuples", "error")
+
+
+def all_recorded(changes: Iterable[Change]) -> Recorded[Change]:
+    """Changes as a run records them; in the frame those under way have no result."""
+    columns = dict.fromkeys(("change", "targets", "scheduler", "origin", *_RESULT))
+    return Recorded(changes, columns, _rows_of)
+
+
+def _rows_of(change: Change) -> list[dict[str, Any]]:
+    plan = change.plan
+    targets = ", ".join(sorted(plan.targets))
+    row = {"change": change.id, "targets": targets, "scheduler": plan.scheduler, "origin": change.origin}
+    if not change.done:
+        return [row | {"outcome": "under way"}]
+    result = change.result(0)
+    return [row | {name: getattr(result, name) for name in _RESULT}]

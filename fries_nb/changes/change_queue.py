@@ -21,9 +21,25 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from fries_nb.changes import Change, FunctionPairs
+from fries_nb.changes.change import Change, FunctionPairs
+from fries_nb.changes.change_replay import ChangeReplay, operations_around
+from fries_nb.changes.function_versions import FunctionVersions, RunningFunction, versions_of
+from fries_nb.changes.queue_entries import (
+    BY_USER,
+    CHANGES_KEPT,
+    NO_GUARD_FOR_FIXES,
+    ChangeListener,
+    ChangeOrigin,
+    Ground,
+    QueueShell,
+    Request,
+    RequestRegistry,
+)
+from fries_nb.changes.region_plans import guarded_regions, planned, predicted, together
+from fries_nb.changes.rollbacks import Rollbacks, functions_of
+from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.events import ChangeCancelled, GuardEnded, GuardFired, Outcome
-from fries_nb.controller.states import REGION_MOVES, RegionPhase
+from fries_nb.controller.states import REGION_MOVES, ChangeProgress, RegionPhase
 from fries_nb.controller.transactions import change_requested
 from fries_nb.dataflow.arguments import Limit
 from fries_nb.dataflow.graph import Graph
@@ -33,12 +49,6 @@ from fries_nb.errors import FriesError, PlanError
 from fries_nb.locks import locked
 from fries_nb.planning.schedulers import Plan
 from fries_nb.protocol.checkpoints import CommittedChange, number_of
-from fries_nb.running.function_versions import FunctionVersions, RunningFunction, versions_of
-from fries_nb.running.queue_entries import CHANGES_KEPT, NO_GUARD_FOR_FIXES, Ground, Request, RequestRegistry
-from fries_nb.running.queue_interfaces import BY_USER, ChangeListener, ChangeOrigin, QueueShell
-from fries_nb.running.region_plans import guarded_regions, planned, predicted, together
-from fries_nb.running.rollbacks import Rollbacks, functions_of
-from fries_nb.running.timeline import Timeline
 from fries_nb.telemetry.metrics import OperatorMetrics
 from fries_nb.transitions import moved
 
@@ -56,7 +66,6 @@ class ChangeQueue:
         before: the changes that were decided before the run was resumed.
         last_number: number of the last earlier change, whatever its outcome.
         clock: a monotonic clock in seconds.
-        story: what has happened in the run so far.
 
     Attributes:
         lock: held while any attribute is read or changed.
@@ -72,9 +81,8 @@ class ChangeQueue:
         before: Sequence[CommittedChange] = (),
         last_number: int = 0,
         clock: Callable[[], float] = time.perf_counter,
-        story: Callable[[], Timeline] = lambda: Timeline(()),
     ) -> None:
-        self._run_story = story
+        self._graph = graph
         self.lock = threading.RLock()
         self._shell = shell
         self._regions = regions
@@ -316,9 +324,18 @@ class ChangeQueue:
         origin: ChangeOrigin, undoes: str = "",
     ) -> Change:  # fmt: skip
         self._last_number += 1
-        number, plan_ms = f"u{self._last_number}", (self._clock() - began_s) * 1000
-        asked = (number, together(plans), updates, plan_ms, requested_s, guard, origin.constraint, self.cancel)
-        return self._known.add(Change(*asked, undoes=undoes, functions=self.functions, story=self.story))
+        change = Change(
+            f"u{self._last_number}",
+            together(plans),
+            updates,
+            plan_ms=(self._clock() - began_s) * 1000,
+            requested_s=requested_s,
+            guard=guard,
+            constraint=origin.constraint,
+            undoes=undoes,
+            run=self,
+        )
+        return self._known.add(change)
 
     @locked
     def _undoing(self, change: str = "") -> tuple[Request, Ground, dict[str, Update]]:
@@ -327,9 +344,11 @@ class ChangeQueue:
         ground = self._rollbacks.ground(last)
         return last, ground, self._rollbacks.back(last, ground)
 
+    # ---- what the handle of a change asks
+
     @locked
-    def irrevertible(self, change: str) -> str:
-        """Why ``roll_back`` of this change would be refused now, in words; empty if it would not."""
+    def blocked_by(self, change: str) -> str | None:
+        """Why ``roll_back`` of this change would be refused now, in words; ``None`` if it would not."""
         try:
             self._shell.refuse_if_over(_NEEDS)
             last = self._rollbacks.of(change)
@@ -338,19 +357,34 @@ class ChangeQueue:
             self._shares(ground)
         except FriesError as refused:
             return str(refused)
-        return ""
+        return None
 
     @locked
     def functions(self, change: str) -> FunctionPairs:
-        """Operator to the function that it ran before a change, and its new one; see ``Run.function_changes``."""
+        """Operator to the function that it ran before a change, and its new one; see ``Change.functions``."""
         return self._rollbacks.functions(change)
+
+    def progress(self, change: str) -> ChangeProgress | None:
+        """How far a change is, with all that it was merged with; see ``Change.progress``."""
+        return self._shell.progress(self._carried_out_as(change))
 
     def story(self, change: str) -> Timeline:
         """What has happened to a change; see ``Change.story``."""
-        return self._run_story().about(self.carried_out_as(change))
+        return self._shell.story().about(self._carried_out_as(change))
+
+    def replay(self, change: Change) -> ChangeReplay:
+        """A change that has ended, step by step; see ``Change.replay``."""
+        return self.replays([change])[0]
+
+    def replays(self, changes: Iterable[Change]) -> list[ChangeReplay]:
+        """The replays of changes that have ended; the trace is read once."""
+        records = self._shell.records()
+        return [
+            ChangeReplay.of(self._graph, one.plan, one.result(0), operations_around(records, one.id)) for one in changes
+        ]
 
     @locked
-    def carried_out_as(self, change: str) -> str:
+    def _carried_out_as(self, change: str) -> str:
         """The id under which controllers know a change: that of the last one with which it was merged."""
         return self._known.of(change).id
 

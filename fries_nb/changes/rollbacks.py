@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fries_nb.changes import FunctionPairs, undone
+from fries_nb.changes.change import FunctionPairs, undone
+from fries_nb.changes.queue_entries import Ground, Request
 from fries_nb.controller.states import RegionPhase
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import Update, configured
 from fries_nb.dataflow.windowing import WindowFunction, following
 from fries_nb.errors import PlanError
 from fries_nb.protocol.checkpoints import CommittedChange
-from fries_nb.running.queue_entries import Ground, Request
 
 
 class Rollbacks:

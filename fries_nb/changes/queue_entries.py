@@ -1,25 +1,94 @@
-"""The entries of a run's queue of changes: each request, its outcome in each region, and the users' handles."""
+"""The entries of a run's queue of changes: each request, its outcome in each region, and the users' handles.
+
+Also what the queue needs around it: the shell that carries changes out, and a listener.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Protocol
 
-from fries_nb.changes import Change
-from fries_nb.controller.events import GuardEnded, GuardFired, Outcome, WorkerOutcome
+from fries_nb.changes.change import Change
+from fries_nb.changes.function_versions import FunctionVersions, Shelf
+from fries_nb.controller.event_log import Timeline
+from fries_nb.controller.events import ChangeCancelled, ChangeRequested, GuardEnded, GuardFired, Outcome, WorkerOutcome
+from fries_nb.controller.states import ChangeProgress
 from fries_nb.dataflow.arguments import Limit
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import Update
 from fries_nb.planning.schedulers import Plan
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.running.function_versions import FunctionVersions, Shelf
-from fries_nb.running.queue_interfaces import ChangeListener
+from fries_nb.protocol.trace import Record
 
 CHANGES_KEPT = 1_000
 """Number of changes that a run remembers; older ones that have ended are forgotten, and cannot be rolled back."""
 NO_GUARD_FOR_FIXES = "not at all: it is the fix of an operator that is paused on a tuple, and goes at once"
+
+
+class QueueShell(Protocol):
+    """What a queue needs around it: what carries changes out, on Spark or in the simulation, and what is known of them.
+
+    The last three are asked by the handles of changes; the defaults are those of a run that keeps no such records.
+    """
+
+    @property
+    def chaining(self) -> bool:
+        """Whether hosts chain operators."""
+
+    @property
+    def recovers(self) -> bool:
+        """Whether the run can go back to a checkpoint."""
+
+    def refuse_if_over(self, why: str) -> None:
+        """Raise a RunError if the run accepts no further requests."""
+
+    def ship(self, updates: Mapping[str, Update]) -> dict[str, bytes]:
+        """Validate and pickle updates, by operator; raises a FriesError if one cannot be sent to hosts."""
+
+    def carry_out(self, region: int, event: ChangeRequested | ChangeCancelled) -> None:
+        """Pass an event to the controller of this region; the order of calls is preserved."""
+
+    def progress(self, change: str) -> ChangeProgress | None:
+        """How far a change is in the first region in which it has not ended; ``None`` if no controller has it."""
+        return None
+
+    def story(self) -> Timeline:
+        """What has happened in the run, in words."""
+        return Timeline(())
+
+    def records(self) -> Sequence[Record]:
+        """The trace so far; empty for a run that keeps none."""
+        return ()
+
+
+class ChangeListener(Protocol):
+    """Callbacks on a run's changes; called from any thread, and must not block."""
+
+    def requested(self, change: Change) -> None:
+        """Called when a change was requested."""
+
+    def ended(self, change: Change, outcome: Outcome) -> None:
+        """Called before a change is resolved; called again if its guard rolls it back later."""
+
+
+@dataclass(frozen=True)
+class ChangeOrigin:
+    """The origin of a request: the policy of a latency constraint, or the user.
+
+    Attributes:
+        constraint: the sequence of the constraint; empty if the user requests the change.
+        check: called under the queue's lock just before the request is entered; raises a PlanError to refuse it, since
+            a request of the user may have come first.
+    """
+
+    constraint: str = ""
+    check: Callable[[], None] = lambda: None
+
+
+BY_USER = ChangeOrigin()
 
 
 _LOOKED_AT = 20  # of the last changes, for the time to prepare the next one

@@ -138,14 +138,14 @@ def test_rows_on_feedback_channels_survive_a_killed_host(
 
 
 def test_a_loop_that_never_drains_is_stopped(started: Callable[..., Run], tmp_path: Path) -> None:
-    """A drain goes on, says so on a timeout and on Ctrl-C, and a stop ends it at once."""
+    """A drain goes on, says so on a timeout and on Ctrl-C, and cancel() ends it at once."""
     run = started(circling(str(tmp_path / "never"), 10), hosts=2, workers=2)
     until(lambda: processed(run).get("K", 0) > 5_000, run)
-    with pytest.raises(TimeoutError, match=r"has not ended after 0.05 s and goes on draining; stop\(\) ends"):
+    with pytest.raises(TimeoutError, match=r"has not ended after 0.05 s and goes on draining; cancel\(\) ends"):
         run.stop(timeout=0.05)
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    with pytest.raises(KeyboardInterrupt, match=r"'circling' goes on draining; stop\(\) ends it at once"):
+    with pytest.raises(KeyboardInterrupt, match=r"'circling' goes on draining; cancel\(\) ends it at once"):
         run.stop(timeout=None)
     timer.join()
     met = processed(run)["K"]

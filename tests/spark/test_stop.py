@@ -160,18 +160,18 @@ def test_a_change_asked_for_with_the_start_is_timed_from_when_tuples_flow(starte
 
 
 def test_an_interrupted_drain_goes_on_and_says_how_to_end_it(started: Callable[..., Run]) -> None:
-    """The queue takes many minutes; a stop ends it at once."""
+    """The queue takes many minutes; cancel() ends it at once."""
     flow = fn.Dataflow("slow")
     flow.source("S", fn.rate(100_000)).map("A", slowly).sink("out", fn.memory())
     run = started(flow, hosts=1, workers=1)
     until(lambda: run.metrics().operators["A"].queued > 50_000, run)
     timer = threading.Thread(target=_interrupt_the_stop, args=[run])
     timer.start()
-    with pytest.raises(KeyboardInterrupt, match=r"'slow' goes on draining; stop\(\) ends it at once"):
+    with pytest.raises(KeyboardInterrupt, match=r"'slow' goes on draining; cancel\(\) ends it at once"):
         run.stop(timeout=None)
     timer.join()
     assert run.state == "draining"
-    with pytest.raises(TimeoutError, match=r"has not ended after 0.01 s and goes on draining; stop\(\) ends it"):
+    with pytest.raises(TimeoutError, match=r"has not ended after 0.01 s and goes on draining; cancel\(\) ends it"):
         run.stop(timeout=0.01)
     with pytest.warns(fn.UncommittedWarning):
         run.cancel()
@@ -190,8 +190,8 @@ def _interrupt_the_stop(run: Run) -> None:
     assert main is not None
 
     def waits() -> bool:
-        callers = [frame.f_code for frame, _ in traceback.walk_stack(sys._current_frames()[main])][:3]
-        return threading.Condition.wait.__code__ in callers and callers[-1] is Run.stop.__code__
+        callers = [frame.f_code for frame, _ in traceback.walk_stack(sys._current_frames()[main])][:4]
+        return threading.Condition.wait.__code__ in callers and Run.stop.__code__ in callers
 
     until(lambda: run.state == "draining" and waits(), run)
     os.kill(os.getpid(), signal.SIGINT)

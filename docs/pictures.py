@@ -1,6 +1,6 @@
 """The pictures of the site, as SVG: dataflows, bars and hosts by the library's own drawing code, the others drawn here.
 
-A picture states its colours for light and for dark pages; see ``fries_nb.report.theme``.
+A picture states its colours for light and for dark pages; see ``fries_nb.report.markup``.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
 from fries_nb.planning.counter_example import counter_example
 from fries_nb.planning.schedulers import schedule
 from fries_nb.protocol.topology import Topology
-from fries_nb.report import theme
+from fries_nb.report import markup
 from fries_nb.report.constraint_bars import constraint_svg
 from fries_nb.report.cycle_picture import CycleNode, cycle_svg, example_met_svg
 from fries_nb.report.dag import dag_svg
 from fries_nb.report.host_rows import hosts_svg
+from fries_nb.report.markup import FONT, escaped, number, themed
 from fries_nb.report.plan_section import roles
-from fries_nb.report.theme import FONT, escaped, number, themed
 
 Spot = tuple[float, float]
 
 _LIGHT = {
-    ".paper": f"fill: {theme.PAPER}",
-    "text": f"{FONT}; font-size: 13px; fill: {theme.INK}; text-anchor: middle",
-    ".small": f"font-size: 11.5px; fill: {theme.SOFT}",
+    ".paper": f"fill: {markup.PAPER}",
+    "text": f"{FONT}; font-size: 13px; fill: {markup.INK}; text-anchor: middle",
+    ".small": f"font-size: 11.5px; fill: {markup.SOFT}",
     ".left": "text-anchor: start",
     ".strong": "font-weight: 600",
-    ".box": f"fill: {theme.BAND}; stroke: {theme.SOFT}; stroke-width: 1.2px",
-    ".old": f"fill: {theme.SKY}; stroke: {theme.SOFT}",
-    ".new": f"fill: {theme.ORANGE}; stroke: {theme.SOFT}",
-    ".mark": f"fill: {theme.INK}",
-    ".line": f"fill: none; stroke: {theme.SOFT}; stroke-width: 1.5px",
-    ".message": f"fill: none; stroke: {theme.BLUE}; stroke-width: 2.5px; stroke-dasharray: 6 4",
-    ".tip": f"fill: {theme.SOFT}",
-    ".message-tip": f"fill: {theme.BLUE}",
+    ".box": f"fill: {markup.BAND}; stroke: {markup.SOFT}; stroke-width: 1.2px",
+    ".old": f"fill: {markup.SKY}; stroke: {markup.SOFT}",
+    ".new": f"fill: {markup.ORANGE}; stroke: {markup.SOFT}",
+    ".mark": f"fill: {markup.INK}",
+    ".line": f"fill: none; stroke: {markup.SOFT}; stroke-width: 1.5px",
+    ".message": f"fill: none; stroke: {markup.BLUE}; stroke-width: 2.5px; stroke-dasharray: 6 4",
+    ".tip": f"fill: {markup.SOFT}",
+    ".message-tip": f"fill: {markup.BLUE}",
     ".in": "fill: #111418; font-size: 12px",
 }
 _DARK = {
-    ".paper": f"fill: {theme.NIGHT_PAPER}",
-    "text": f"fill: {theme.NIGHT_INK}",
-    ".small": f"fill: {theme.NIGHT_SOFT}",
-    ".box": f"fill: {theme.NIGHT_BAND}; stroke: {theme.NIGHT_SOFT}",
-    ".mark": f"fill: {theme.NIGHT_INK}",
-    ".line": f"stroke: {theme.NIGHT_SOFT}",
-    ".tip": f"fill: {theme.NIGHT_SOFT}",
-    ".message": f"stroke: {theme.SKY}",
-    ".message-tip": f"fill: {theme.SKY}",
+    ".paper": f"fill: {markup.NIGHT_PAPER}",
+    "text": f"fill: {markup.NIGHT_INK}",
+    ".small": f"fill: {markup.NIGHT_SOFT}",
+    ".box": f"fill: {markup.NIGHT_BAND}; stroke: {markup.NIGHT_SOFT}",
+    ".mark": f"fill: {markup.NIGHT_INK}",
+    ".line": f"stroke: {markup.NIGHT_SOFT}",
+    ".tip": f"fill: {markup.NIGHT_SOFT}",
+    ".message": f"stroke: {markup.SKY}",
+    ".message-tip": f"fill: {markup.SKY}",
     ".in": "fill: #111418",
 }
 _CSS = themed(".fries-idea-svg", _LIGHT, _DARK)

@@ -25,9 +25,8 @@ from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.arguments import tuples
 from fries_nb.dataflow.constraints import edge
 from fries_nb.dataflow.endpoints import delta, memory, parquet, rate, replay, sql, table
-from fries_nb.dataflow.file_endpoints import files
-from fries_nb.dataflow.kafka_endpoint import kafka
 from fries_nb.dataflow.operators import batched
+from fries_nb.dataflow.stream_endpoints import files, kafka
 from fries_nb.dataflow.streams import Stream
 from fries_nb.dataflow.updates import Update, lighter
 from fries_nb.dataflow.windowing import sliding, tumbling

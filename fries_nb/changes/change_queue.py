@@ -34,8 +34,11 @@ from fries_nb.changes.queue_entries import (
     QueueShell,
     Request,
     RequestRegistry,
+    guarded_regions,
+    planned,
+    predicted,
+    together,
 )
-from fries_nb.changes.region_plans import guarded_regions, planned, predicted, together
 from fries_nb.changes.rollbacks import Rollbacks, functions_of
 from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.events import ChangeCancelled, GuardEnded, GuardFired, Outcome

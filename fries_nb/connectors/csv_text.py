@@ -40,7 +40,7 @@ from fries_nb.connectors.inferred_types import (
     widened,
 )
 from fries_nb.connectors.text_blocks import BadRow, UnreadableError, blocks, no_text, shown
-from fries_nb.dataflow.file_endpoints import csv_options
+from fries_nb.dataflow.stream_endpoints import csv_options
 
 MOST_BYTES = 1 << 28
 """Number of bytes of a record that is read; a longer one is one whose quote is not closed."""

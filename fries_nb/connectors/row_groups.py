@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 from msgspec.structs import replace
 from pyarrow import fs
 
+from fries_nb.connectors.file_columns import misread_in
 from fries_nb.connectors.source import TimeColumn
-from fries_nb.connectors.spark_columns import misread_in
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.dataflow.windowing import NS_PER_S
 from fries_nb.errors import SourceError

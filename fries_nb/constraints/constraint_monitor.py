@@ -9,7 +9,7 @@ A sample of 400 ms on the only channel, of which 390 ms are spent in the buffer:
 
 >>> from fries_nb.dataflow.constraints import constraint_of, edge
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
->>> from fries_nb.protocol.measurements import BufferMeasured, ChannelMeasured
+>>> from fries_nb.protocol.messages import BufferMeasured, ChannelMeasured
 >>> from fries_nb.planning.constraint_setup import constraint_setup
 >>> graph = Graph("pair", (Operator("A"), Operator("B")), (Edge("A", "B"),))
 >>> topology = Topology.dealt(graph, hosts=1, chaining=False)
@@ -65,8 +65,7 @@ from fries_nb.constraints.sequences import (
     worst_sequence,
 )
 from fries_nb.planning.constraint_setup import Allocation
-from fries_nb.protocol.measurements import Measurements
-from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.messages import Measurements, WorkerId
 from fries_nb.protocol.topology import Topology
 
 INTERVAL_S = 1.0

@@ -2,7 +2,7 @@
 
 >>> from fries_nb.dataflow.constraints import constraint_of
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
->>> from fries_nb.protocol.measurements import ChannelMeasured
+>>> from fries_nb.protocol.messages import ChannelMeasured
 >>> from fries_nb.planning.constraint_setup import constraint_setup
 >>> graph = Graph("pair", (Operator("S"), Operator("A", workers=2), Operator("B", workers=2)),
 ...               (Edge("S", "A"), Edge("A", "B", Partitioning.HASH, ("k",))))
@@ -46,15 +46,16 @@ from fries_nb.constraints.reactions import Sizes
 from fries_nb.constraints.sequences import STALLED_MS, Flags, SequenceLayers, with_stalls
 from fries_nb.constraints.windows import Floats, Positions, RunningMeans, WindowedSums
 from fries_nb.planning.constraint_setup import Allocation
-from fries_nb.protocol.measurements import (
+from fries_nb.protocol.messages import (
     BufferMeasured,
     ChainMeasured,
+    ChannelId,
     ChannelMeasured,
     Measurements,
     QueueMeasured,
     TaskMeasured,
+    WorkerId,
 )
-from fries_nb.protocol.messages import ChannelId, WorkerId
 from fries_nb.protocol.topology import Topology
 
 Times = npt.NDArray[np.int64]

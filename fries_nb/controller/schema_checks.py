@@ -37,7 +37,7 @@ from fries_nb.dataflow.columns import HeldBy, NotHeldError, alike, clash, held_c
 from fries_nb.dataflow.endpoints import CatalogTable, DeltaTable, OwnSink
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.hidden_columns import HIDDEN
-from fries_nb.dataflow.kafka_endpoint import Kafka
+from fries_nb.dataflow.stream_endpoints import Kafka
 from fries_nb.protocol.messages import Rehearsed, Report, WorkerId
 from fries_nb.protocol.topology import chains
 

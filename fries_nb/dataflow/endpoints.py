@@ -53,8 +53,7 @@ import pyarrow as pa
 
 from fries_nb.dataflow.arguments import at_rate, checked_rate
 from fries_nb.dataflow.columns import HeldBy, NotHeldError, converted, held
-from fries_nb.dataflow.file_endpoints import GrowingFiles
-from fries_nb.dataflow.kafka_endpoint import Kafka, check_role
+from fries_nb.dataflow.stream_endpoints import GrowingFiles, Kafka, check_role
 from fries_nb.errors import DataflowError, SinkError, SourceError, close_match, exception_text
 
 _FAMILIES = {

@@ -61,9 +61,8 @@ from fries_nb.planning import cover
 from fries_nb.protocol.topology import channel_count
 from fries_nb.run import Run
 from fries_nb.workloads import w2, w3
-from fries_nb.workloads.models import CUSTOMER
 from fries_nb.workloads.payments import grouped_path, payments_path
-from fries_nb.workloads.scorer import Inference, Network, Scorer, Waits
+from fries_nb.workloads.scorer import CUSTOMER, Inference, Network, Scorer, Waits
 from fries_nb.workloads.tpcds import Tables, tpcds
 from fries_nb.workloads.w1 import FraudDetector, w1_flow
 from fries_nb.workloads.w2 import NAME, w2_flow

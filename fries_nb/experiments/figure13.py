@@ -116,7 +116,7 @@ def _curve(run: Run, scheduler: str, began_s: float) -> list[Row]:
 
 def _outside(spark: Any, scale: ExperimentScale, workers: int) -> list[Row]:
     """Structured Streaming in the same first surge, changed in two ways."""
-    from fries_nb.experiments.rivals.streaming_w1 import by_rereading, by_restart
+    from fries_nb.experiments.rivals.streaming_jobs import by_rereading, by_restart
 
     rate, cost_ms = per_workers(RATES[100.0], workers), next(iter(CHANGES.values()))
     wait_s = 20.0 * scale.of_paper

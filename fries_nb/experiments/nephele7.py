@@ -124,7 +124,7 @@ def _measured(spark: Any, flow: fn.Dataflow, seconds: float) -> Measured:
 
 def _outside(spark: Any, seconds: float) -> Row:
     """The row of Structured Streaming; its latencies are of merged frames, the worst is the mean of a group."""
-    from fries_nb.experiments.rivals.streaming_video import latencies
+    from fries_nb.experiments.rivals.streaming_jobs import latencies
 
     found = latencies(spark, STREAMS, FRAMES_PER_S, WORKERS, seconds)
     return {

@@ -18,8 +18,7 @@ from fries_nb.constraints.reactions import START_BYTES, ChainOperators, Constrai
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.host.region_spec import RegionSpec
 from fries_nb.planning.constraint_setup import Subscription, constraint_setup, subscriptions
-from fries_nb.protocol.measurements import ChainMeasured, Measured, Measurements
-from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.messages import ChainMeasured, Measured, Measurements, WorkerId
 from fries_nb.protocol.topology import Topology
 from fries_nb.transport.wire import LatencyNotice
 from fries_nb.worker.events import Event, Measure, Observe, Resize

@@ -39,7 +39,7 @@ from fries_nb.errors import DataflowError, LabError, PlanError
 from fries_nb.labs.answers import AnsweredSet, Passed, Picture, answered, listed, names_in, result_of, wrong
 from fries_nb.labs.interleavings import check_broken, interleaved
 from fries_nb.planning import Covering, Rule, cover, minimal_covering_subdag
-from fries_nb.planning.pruning import PruningDecision, prune
+from fries_nb.planning.covering import PruningDecision, prune
 from fries_nb.report.dag import dag_svg
 
 _ALGORITHM_HINT = (

@@ -20,7 +20,7 @@ from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.summaries import of_change
 from fries_nb.notebook.widgets import answer_in_subshell, said
 from fries_nb.planning.schedulers import Plan
-from fries_nb.protocol.running_chains import ChainChange
+from fries_nb.protocol.topology import ChainChange
 from fries_nb.report.constraint_bars import buffers_svg, constraint_svg, in_figures
 from fries_nb.report.plan_section import foretold
 from fries_nb.running.remedies import OPEN, UNDER_WAY, Proposal

@@ -30,7 +30,7 @@ from fries_nb.report.host_rows import before_now, bytes_of, hosts_svg, read_alou
 from fries_nb.run import Run
 from fries_nb.running.remedies import HostProposal
 from fries_nb.running.rescales import Rescale, RescaleResult
-from fries_nb.telemetry.workers import HostLoad
+from fries_nb.telemetry.metrics import HostLoad
 from fries_nb.words import counted, duration
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ from fries_nb.report.latency import (
     runs_of,
     thinned,
 )
-from fries_nb.report.theme import BLUE, GREEN, PURPLE, VERMILION
+from fries_nb.report.markup import BLUE, GREEN, PURPLE, VERMILION
 from fries_nb.telemetry.history import PlotMark, Point
 
 WINDOW_S = 180.0

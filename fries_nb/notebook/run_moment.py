@@ -21,8 +21,7 @@ from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.notebook.known import OVER
 from fries_nb.run import Run
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier
-from fries_nb.telemetry.metrics import MetricsSnapshot
-from fries_nb.telemetry.workers import HostLoad
+from fries_nb.telemetry.metrics import HostLoad, MetricsSnapshot
 
 _MEASURED = ("last", "flowing", "topology", "host_rates", "host_loads")
 """Parts that hosts report, and that take long to read for hundreds of workers."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from fries_nb.planning.covering import Component, Covering, cover
+from fries_nb.planning.covering import Component, Covering, PruningDecision, Rule, cover, minimal_covering_subdag
 from fries_nb.planning.prediction import CriticalPath, Prediction, Queue
-from fries_nb.planning.pruning import PruningDecision, Rule, minimal_covering_subdag
 from fries_nb.protocol.topology import chains, channel_count, channels_of, workers_of
 
 __all__ = [

@@ -34,8 +34,7 @@ from itertools import pairwise
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Edge
 from fries_nb.errors import PlanError
-from fries_nb.protocol.measurements import BufferMeasured, ChainMeasured, Measured, TaskMeasured
-from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.messages import BufferMeasured, ChainMeasured, Measured, TaskMeasured, WorkerId
 from fries_nb.protocol.topology import Topology
 
 Indices = tuple[int, ...]

@@ -30,8 +30,7 @@ from enum import StrEnum
 
 from fries_nb.dataflow.graph import Emits, Graph
 from fries_nb.dataflow.loops import Contraction, contracted
-from fries_nb.planning.covering import within_transactions
-from fries_nb.planning.pruning import prune
+from fries_nb.planning.covering import prune, within_transactions
 from fries_nb.planning.tuple_ways import Way, shortest, two_ways, way_past
 from fries_nb.protocol.trace import Ran, Record, Updated
 

@@ -4,7 +4,7 @@ A way is a sequence of operators along edges. Whether naive FCM is safe shows in
 ``planning.pruning``): one tuple that meets two targets on its way, or two tuples that one operator has made of one.
 
 >>> from fries_nb.dataflow.graph import Edge, Emits, Operator
->>> from fries_nb.planning.pruning import prune
+>>> from fries_nb.planning.covering import prune
 >>> names = (Operator("S"), Operator("RE", Emits.ONE_TO_MANY), *map(Operator, "CDX"))
 >>> ends = ("S", "RE"), ("RE", "C"), ("RE", "D"), ("C", "X"), ("D", "X")
 >>> graph = Graph("diamond", names, tuple(Edge(*each) for each in ends))
@@ -26,8 +26,14 @@ import networkx as nx
 
 from fries_nb.dataflow.graph import Edge, Graph
 from fries_nb.dataflow.loops import contracted
-from fries_nb.planning.covering import within_transactions
-from fries_nb.planning.pruning import PruningDecision, Rule, carries_several, leading_edges, multiplying
+from fries_nb.planning.covering import (
+    PruningDecision,
+    Rule,
+    carries_several,
+    leading_edges,
+    multiplying,
+    within_transactions,
+)
 
 Way = tuple[str, ...]
 Spot = TypeVar("Spot", bound=Hashable)

@@ -46,12 +46,12 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from fries_nb.errors import ProtocolError, TokenError
-from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.change_batch import ChangeBatch, GraphLocation, moving
 from fries_nb.progress.times import (
     EARLIEST,
     LATEST,
     MOST,
+    Antichain,
     Time,
     apart_from_moment,
     moment,

@@ -1,6 +1,6 @@
 """Tokens: the right to produce output at a time or later, held by an operator for as long as it likes.
 
->>> from fries_nb.progress.worker_counts import WorkerCounts
+>>> from fries_nb.progress.exchange import WorkerCounts
 >>> flow = ProgressGraph({"W": (), "Out": ()}, (FlowEdge("W", "Out"),))
 >>> counts = WorkerCounts(flow)
 >>> book = TokenBook("W", counts.changes)

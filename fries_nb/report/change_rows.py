@@ -53,12 +53,11 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.operators import BatchFunction
 from fries_nb.dataflow.windowing import WindowFunction
 from fries_nb.errors import exception_text
-from fries_nb.report import theme
+from fries_nb.report import markup
 from fries_nb.report.dag import STATES, draw
 from fries_nb.report.layout import layout
-from fries_nb.report.markup import in_one_style
+from fries_nb.report.markup import BLUE, FONT, GREEN, GREY, ORANGE, SKY, escaped, in_one_style, number, picture, themed
 from fries_nb.report.page import part
-from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, SKY, escaped, number, picture, themed
 from fries_nb.words import counted, milliseconds
 
 MOST_LINES = 1_000
@@ -71,18 +70,18 @@ _MOST_ATTRIBUTES = 100
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 _DIFF_LIGHT = {
-    "": f"margin: 4px 0; padding: 8px; overflow-x: auto; font-size: 12.5px; line-height: 1.4; color: {theme.INK}; "
-    f"background: {theme.BAND}; border: 1px solid {theme.LINE}; border-radius: 6px; white-space: pre",
+    "": f"margin: 4px 0; padding: 8px; overflow-x: auto; font-size: 12.5px; line-height: 1.4; color: {markup.INK}; "
+    f"background: {markup.BAND}; border: 1px solid {markup.LINE}; border-radius: 6px; white-space: pre",
     "span": "display: inline-block; min-width: 100%; padding-left: 4px; margin-left: -7px",
     ".added": f"background: #fdf0d2; border-left: 3px solid {ORANGE}",
     ".removed": f"background: #dcedf9; border-left: 3px solid {BLUE}",
-    ".place": f"color: {theme.SOFT}; border-left: 3px solid transparent",
+    ".place": f"color: {markup.SOFT}; border-left: 3px solid transparent",
 }
 _DIFF_DARK = {
-    "": f"color: {theme.NIGHT_INK}; background: {theme.NIGHT_BAND}; border-color: {theme.NIGHT_LINE}",
+    "": f"color: {markup.NIGHT_INK}; background: {markup.NIGHT_BAND}; border-color: {markup.NIGHT_LINE}",
     ".added": f"background: #4a3a10; border-left-color: {ORANGE}",
     ".removed": f"background: #173a52; border-left-color: {SKY}",
-    ".place": f"color: {theme.NIGHT_SOFT}",
+    ".place": f"color: {markup.NIGHT_SOFT}",
 }
 _DIFF_CSS = themed(".fries-diff", _DIFF_LIGHT, _DIFF_DARK)
 _CLASSES = {"+": "added", "-": "removed", "@": "place", " ": ""}
@@ -234,18 +233,18 @@ _PARTS = (
 _EDGE, _TOP, _BAR, _LETTER = 10.0, 10.0, 18.0, 6.6
 _SAMPLE, _GAP, _LINE = 16.0, 18.0, 18.0
 _LIGHT = {
-    ".paper": f"fill: {theme.PAPER}",
-    "text": f"{FONT}; font-size: 12px; fill: {theme.INK}",
-    ".part": f"stroke: {theme.PAPER}; stroke-width: 1px",
+    ".paper": f"fill: {markup.PAPER}",
+    "text": f"{FONT}; font-size: 12px; fill: {markup.INK}",
+    ".part": f"stroke: {markup.PAPER}; stroke-width: 1px",
     ".waited": f"fill: {GREY}",
     ".plan": f"fill: {GREEN}",
     ".prepare": f"fill: {SKY}",
     ".commit": f"fill: {ORANGE}",
 }
 _DARK = {
-    ".paper": f"fill: {theme.NIGHT_PAPER}",
-    "text": f"fill: {theme.NIGHT_INK}",
-    ".part": f"stroke: {theme.NIGHT_PAPER}",
+    ".paper": f"fill: {markup.NIGHT_PAPER}",
+    "text": f"fill: {markup.NIGHT_INK}",
+    ".part": f"stroke: {markup.NIGHT_PAPER}",
 }
 _CSS = themed(".fries-delay-svg", _LIGHT, _DARK)
 

@@ -31,14 +31,14 @@ from fries_nb.changes.change_replay import ChangeReplay
 from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.schedulers import Plan
-from fries_nb.report import theme
+from fries_nb.report import markup
 from fries_nb.report.audit_section import verdict_parts
 from fries_nb.report.change_rows import replay_frames, time_parts
 from fries_nb.report.latency import Scale, grid, latency_svg, thinned, time_axis
+from fries_nb.report.markup import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
 from fries_nb.report.page import part, rendered, setting_words, write_page
 from fries_nb.report.plan_section import dag_parts
 from fries_nb.report.row_picture import TextColumn
-from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
 from fries_nb.running.results import Place
 from fries_nb.telemetry.history import PlotMark, Point
 from fries_nb.words import duration, milliseconds
@@ -53,22 +53,22 @@ _PENS = (
 """For each line its colour on light and on dark pages, and its dashes: as many as there are schedulers."""
 
 _LIGHT = {
-    ".paper": f"fill: {theme.PAPER}",
-    "text": f"{FONT}; font-size: 11px; fill: {theme.SOFT}",
-    ".axis, .key": f"font-size: 11.5px; fill: {theme.INK}",
-    ".grid": f"stroke: {theme.LINE}; stroke-width: 1px",
-    ".request": f"stroke: {theme.SOFT}; stroke-width: 1.4px; stroke-dasharray: 5 3",
+    ".paper": f"fill: {markup.PAPER}",
+    "text": f"{FONT}; font-size: 11px; fill: {markup.SOFT}",
+    ".axis, .key": f"font-size: 11.5px; fill: {markup.INK}",
+    ".grid": f"stroke: {markup.LINE}; stroke-width: 1px",
+    ".request": f"stroke: {markup.SOFT}; stroke-width: 1.4px; stroke-dasharray: 5 3",
     "polyline, .pen": "fill: none; stroke-width: 2px; stroke-linejoin: round",
     **{f".line{at}": f"stroke: {pen[0]}; stroke-dasharray: {pen[2] or 'none'}" for at, pen in enumerate(_PENS)},
-    **{f"circle.line{at}": f"fill: {light}; stroke: {theme.PAPER}" for at, (light, _, _) in enumerate(_PENS)},
+    **{f"circle.line{at}": f"fill: {light}; stroke: {markup.PAPER}" for at, (light, _, _) in enumerate(_PENS)},
 }
 _DARK = {
-    ".paper": f"fill: {theme.NIGHT_PAPER}",
-    "text": f"fill: {theme.NIGHT_SOFT}",
-    ".axis, .key": f"fill: {theme.NIGHT_INK}",
-    ".grid": f"stroke: {theme.NIGHT_LINE}",
+    ".paper": f"fill: {markup.NIGHT_PAPER}",
+    "text": f"fill: {markup.NIGHT_SOFT}",
+    ".axis, .key": f"fill: {markup.NIGHT_INK}",
+    ".grid": f"stroke: {markup.NIGHT_LINE}",
     **{f".line{at}": f"stroke: {dark}" for at, (_, dark, _) in enumerate(_PENS)},
-    **{f"circle.line{at}": f"fill: {dark}; stroke: {theme.NIGHT_PAPER}" for at, (_, dark, _) in enumerate(_PENS)},
+    **{f"circle.line{at}": f"fill: {dark}; stroke: {markup.NIGHT_PAPER}" for at, (_, dark, _) in enumerate(_PENS)},
 }
 _CSS = themed(".fries-overlay-svg", _LIGHT, _DARK)
 
@@ -105,7 +105,7 @@ def overlay_svg(curves: Sequence[OverlaidCurve], width: float = 760.0) -> str:
     request = f'<line class="request" x1="{zero}" x2="{zero}" y1="{number(_TOP)}" y2="{number(bottom)}"/>'
     axes = grid(up, across, "p99 latency, ms", _TOP + _UPPER / 2) + time_axis(across, bottom, " from the request")
     spoken = f"p99 latency around the change; {'; '.join(map(_in_words, curves))}"
-    return theme.picture("overlay", (width, bottom + _BELOW), spoken, _CSS, key, axes, request, drawn)
+    return markup.picture("overlay", (width, bottom + _BELOW), spoken, _CSS, key, axes, request, drawn)
 
 
 def _in_words(curve: OverlaidCurve) -> str:

@@ -38,11 +38,25 @@ from itertools import pairwise
 
 from fries_nb.constraints.judgements import BufferSize, ConstraintState, LatencyParts
 from fries_nb.constraints.reactions import ConstraintStatus
-from fries_nb.protocol.running_chains import ChainChange
-from fries_nb.report import theme
+from fries_nb.protocol.topology import ChainChange
+from fries_nb.report import markup
 from fries_nb.report.latency import Scale
-from fries_nb.report.markup import all_fitted, fitted, text_width
-from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
+from fries_nb.report.markup import (
+    BLUE,
+    FONT,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    all_fitted,
+    escaped,
+    fitted,
+    number,
+    text_width,
+    themed,
+)
 from fries_nb.words import milliseconds
 
 CAUSES = {"task": "task", "buffer": "output buffer", "transport": "transport and queue"}
@@ -66,33 +80,33 @@ _GLYPHS = {
 }
 
 _LIGHT = {
-    ".paper": f"fill: {theme.PAPER}",
-    "text": f"{FONT}; font-size: {_SIZE:g}px; fill: {theme.SOFT}",
-    ".sequence": f"font-size: 13px; font-weight: 600; fill: {theme.INK}",
-    ".said, .name, .mean": f"fill: {theme.INK}",
+    ".paper": f"fill: {markup.PAPER}",
+    "text": f"{FONT}; font-size: {_SIZE:g}px; fill: {markup.SOFT}",
+    ".sequence": f"font-size: 13px; font-weight: 600; fill: {markup.INK}",
+    ".said, .name, .mean": f"fill: {markup.INK}",
     ".sum": "font-weight: 600",
-    ".grid": f"stroke: {theme.LINE}; stroke-width: 1px",
-    ".bar": f"stroke: {theme.PAPER}; stroke-width: 1px",
+    ".grid": f"stroke: {markup.LINE}; stroke-width: 1px",
+    ".bar": f"stroke: {markup.PAPER}; stroke-width: 1px",
     ".task": f"fill: {BLUE}",
     ".buffer": f"fill: {ORANGE}",
     ".transport": f"fill: {GREY}",
     ".limit": f"stroke: {PURPLE}; stroke-width: 2px; stroke-dasharray: 6 3",
-    ".limit-said": f"fill: {theme.INK}; paint-order: stroke; stroke: {theme.PAPER}; stroke-width: 3px",
-    ".worst": f"fill: {theme.INK}; stroke: {theme.PAPER}; stroke-width: 1px",
+    ".limit-said": f"fill: {markup.INK}; paint-order: stroke; stroke: {markup.PAPER}; stroke-width: 3px",
+    ".worst": f"fill: {markup.INK}; stroke: {markup.PAPER}; stroke-width: 1px",
     ".glyph": "stroke-width: 2.2px; stroke-linejoin: round; stroke-linecap: round; fill: none",
     ".glyph.met": f"stroke: {GREEN}",
     ".glyph.violated": f"stroke: {VERMILION}; fill: {VERMILION}",
     ".glyph.unjudged": f"stroke: {GREY}",
 }
 _DARK = {
-    ".paper": f"fill: {theme.NIGHT_PAPER}",
-    "text": f"fill: {theme.NIGHT_SOFT}",
-    ".sequence, .said, .name, .mean": f"fill: {theme.NIGHT_INK}",
-    ".limit-said": f"fill: {theme.NIGHT_INK}; stroke: {theme.NIGHT_PAPER}",
-    ".grid": f"stroke: {theme.NIGHT_LINE}",
-    ".bar": f"stroke: {theme.NIGHT_PAPER}",
+    ".paper": f"fill: {markup.NIGHT_PAPER}",
+    "text": f"fill: {markup.NIGHT_SOFT}",
+    ".sequence, .said, .name, .mean": f"fill: {markup.NIGHT_INK}",
+    ".limit-said": f"fill: {markup.NIGHT_INK}; stroke: {markup.NIGHT_PAPER}",
+    ".grid": f"stroke: {markup.NIGHT_LINE}",
+    ".bar": f"stroke: {markup.NIGHT_PAPER}",
     ".task": f"fill: {SKY}",
-    ".worst": f"fill: {theme.NIGHT_INK}; stroke: {theme.NIGHT_PAPER}",
+    ".worst": f"fill: {markup.NIGHT_INK}; stroke: {markup.NIGHT_PAPER}",
     ".glyph.met": "stroke: #2fc79a",
     ".glyph.violated": "stroke: #ff8a3d; fill: #ff8a3d",
 }
@@ -129,7 +143,7 @@ def constraint_svg(state: ConstraintState, width: float = 760.0) -> str:
     """Draw a constraint and the latency of its sequence by element and cause; words if nothing was measured."""
     head, top = _head(state, width)
     bars, height = _bars(state, BarColumns.of(state, width), top) if state.elements else ("", top)
-    return theme.picture("constraint", (width, height), _read_aloud(state), _CSS, head, bars)
+    return markup.picture("constraint", (width, height), _read_aloud(state), _CSS, head, bars)
 
 
 def in_figures(state: ConstraintState) -> str:
@@ -319,12 +333,12 @@ _TICKS = ((200.0, "200 B"), *((1024.0 * kib, f"{kib} KiB") for kib in (1, 4, 16,
 _COLOURS = ((BLUE, SKY), (ORANGE, ORANGE), (GREEN, "#2fc79a"), (VERMILION, "#ff8a3d"), (PURPLE, PURPLE), (SKY, BLUE))
 _DASHES = ("none", "7 3", "2 3", "9 3 2 3", "4 4", "12 4")
 _step_LIGHT = {
-    ".paper": f"fill: {theme.PAPER}",
-    "text": f"{FONT}; font-size: 11.5px; fill: {theme.SOFT}",
-    ".title": f"font-size: 13px; font-weight: 600; fill: {theme.INK}",
-    ".name": f"fill: {theme.INK}",
-    ".grid": f"stroke: {theme.LINE}; stroke-width: 1px",
-    ".chains": f"stroke: {theme.SOFT}; stroke-width: 1px; stroke-dasharray: 3 3",
+    ".paper": f"fill: {markup.PAPER}",
+    "text": f"{FONT}; font-size: 11.5px; fill: {markup.SOFT}",
+    ".title": f"font-size: 13px; font-weight: 600; fill: {markup.INK}",
+    ".name": f"fill: {markup.INK}",
+    ".grid": f"stroke: {markup.LINE}; stroke-width: 1px",
+    ".chains": f"stroke: {markup.SOFT}; stroke-width: 1px; stroke-dasharray: 3 3",
     ".steps": "fill: none; stroke-width: 2px; stroke-linejoin: round",
     ".between": "opacity: 0.15",
     **{f".steps.e{place}": f"stroke: {light}; stroke-dasharray: {_DASHES[place]}"
@@ -332,11 +346,11 @@ _step_LIGHT = {
     **{f".between.e{place}": f"fill: {light}" for place, (light, _) in enumerate(_COLOURS)},
 }  # fmt: skip
 _step_DARK = {
-    ".paper": f"fill: {theme.NIGHT_PAPER}",
-    "text": f"fill: {theme.NIGHT_SOFT}",
-    ".title, .name": f"fill: {theme.NIGHT_INK}",
-    ".grid": f"stroke: {theme.NIGHT_LINE}",
-    ".chains": f"stroke: {theme.NIGHT_SOFT}",
+    ".paper": f"fill: {markup.NIGHT_PAPER}",
+    "text": f"fill: {markup.NIGHT_SOFT}",
+    ".title, .name": f"fill: {markup.NIGHT_INK}",
+    ".grid": f"stroke: {markup.NIGHT_LINE}",
+    ".chains": f"stroke: {markup.NIGHT_SOFT}",
     **{f".steps.e{place}": f"stroke: {dark}" for place, (_, dark) in enumerate(_COLOURS)},
     **{f".between.e{place}": f"fill: {dark}" for place, (_, dark) in enumerate(_COLOURS)},
 }
@@ -395,7 +409,7 @@ def buffers_svg(
     heard = f"Sizes of output buffers over time, now {told}"
     title = '<text class="title" x="16" y="24">Output buffers over time</text>'
     axes, events = _axes(across, up), _chains(chains, began_s, across, up)
-    return theme.picture("buffers", (width, height), heard, _step_CSS, title, key, axes, events, drawn)
+    return markup.picture("buffers", (width, height), heard, _step_CSS, title, key, axes, events, drawn)
 
 
 def _step_key(labels: Sequence[str], width: float) -> tuple[str, float]:

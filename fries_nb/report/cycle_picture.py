@@ -28,10 +28,10 @@ from itertools import pairwise
 from fries_nb.audit import Met
 from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.counter_example import CounterExample, ExampleStep, StepKind
-from fries_nb.report import theme
+from fries_nb.report import markup
 from fries_nb.report.dag import STATES, Ends, draw
 from fries_nb.report.layout import Spot, layout, shortened
-from fries_nb.report.theme import FONT, escaped, number, picture, themed
+from fries_nb.report.markup import FONT, escaped, number, picture, themed
 
 COPIES = ("t1", "t1.1", "t1.2")
 """Names of the source tuple of a counter-example, and of the two tuples that were made of it."""
@@ -120,22 +120,22 @@ _LETTER, _SMALL = 7.4, 6.2  # widths of letters
 _LONGEST_NOTE = 40
 
 _LIGHT = {
-    ".paper": f"fill: {theme.PAPER}",
-    "text": f"{FONT}; font-size: 13px; fill: {theme.INK}",
+    ".paper": f"fill: {markup.PAPER}",
+    "text": f"{FONT}; font-size: 13px; fill: {markup.INK}",
     ".name": "font-weight: 600; text-anchor: middle",
-    ".note": f"font-size: 11px; fill: {theme.SOFT}; text-anchor: middle",
+    ".note": f"font-size: 11px; fill: {markup.SOFT}; text-anchor: middle",
     ".at": "font-size: 12px",
-    ".tuple": f"fill: {theme.BAND}; stroke: {theme.GREEN}; stroke-width: 2.5px",
-    ".change": f"fill: {theme.BAND}; stroke: {theme.INK}; stroke-width: 1.5px",
-    ".line": f"fill: none; stroke: {theme.VERMILION}; stroke-width: 2.5px",
-    ".tip": f"fill: {theme.VERMILION}",
+    ".tuple": f"fill: {markup.BAND}; stroke: {markup.GREEN}; stroke-width: 2.5px",
+    ".change": f"fill: {markup.BAND}; stroke: {markup.INK}; stroke-width: 1.5px",
+    ".line": f"fill: none; stroke: {markup.VERMILION}; stroke-width: 2.5px",
+    ".tip": f"fill: {markup.VERMILION}",
 }
 _DARK = {
-    ".paper": f"fill: {theme.NIGHT_PAPER}",
-    "text": f"fill: {theme.NIGHT_INK}",
-    ".note": f"fill: {theme.NIGHT_SOFT}",
-    ".tuple": f"fill: {theme.NIGHT_BAND}",
-    ".change": f"fill: {theme.NIGHT_BAND}; stroke: {theme.NIGHT_INK}",
+    ".paper": f"fill: {markup.NIGHT_PAPER}",
+    "text": f"fill: {markup.NIGHT_INK}",
+    ".note": f"fill: {markup.NIGHT_SOFT}",
+    ".tuple": f"fill: {markup.NIGHT_BAND}",
+    ".change": f"fill: {markup.NIGHT_BAND}; stroke: {markup.NIGHT_INK}",
 }
 _CSS = themed(".fries-cycle-svg", _LIGHT, _DARK)
 

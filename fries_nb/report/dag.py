@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.errors import DataflowError, unknown
-from fries_nb.report import theme
+from fries_nb.report import markup
 from fries_nb.report.layout import (
     FACT_SIZE,
     NAME_SIZE,
@@ -36,8 +36,7 @@ from fries_nb.report.layout import (
     loop_title,
     shortened,
 )
-from fries_nb.report.markup import fitted
-from fries_nb.report.theme import FONT, INK, ORANGE, PURPLE, SKY, VERMILION, escaped, number, picture, themed
+from fries_nb.report.markup import FONT, INK, ORANGE, PURPLE, SKY, VERMILION, escaped, fitted, number, picture, themed
 
 Ends = tuple[str, str]
 STATES = {
@@ -72,22 +71,22 @@ _IN_COLOUR = ", ".join(
 )  # fmt: skip
 
 _LIGHT = {
-    ".paper": f"fill: {theme.PAPER}",
+    ".paper": f"fill: {markup.PAPER}",
     "text": f"{FONT}; font-size: {NAME_SIZE:g}px; fill: {INK}",
-    ".box": f"fill: {theme.BAND}; stroke: {theme.SOFT}; stroke-width: 1.2px",
+    ".box": f"fill: {markup.BAND}; stroke: {markup.SOFT}; stroke-width: 1.2px",
     ".ring": f"fill: none; stroke: {INK}; stroke-width: 2px; visibility: hidden",
     ".name": "font-weight: 600; text-anchor: middle",
-    ".fact": f"font-size: {FACT_SIZE:g}px; fill: {theme.SOFT}; text-anchor: middle",
-    ".line": f"fill: none; stroke: {theme.SOFT}; stroke-width: 1.3px",
-    ".tip": f"fill: {theme.SOFT}; stroke: none",
-    ".flow": f"font-size: 10.5px; fill: {INK}; text-anchor: middle; paint-order: stroke; stroke: {theme.PAPER}; "
+    ".fact": f"font-size: {FACT_SIZE:g}px; fill: {markup.SOFT}; text-anchor: middle",
+    ".line": f"fill: none; stroke: {markup.SOFT}; stroke-width: 1.3px",
+    ".tip": f"fill: {markup.SOFT}; stroke: none",
+    ".flow": f"font-size: 10.5px; fill: {INK}; text-anchor: middle; paint-order: stroke; stroke: {markup.PAPER}; "
     "stroke-width: 4px; stroke-linejoin: round",
-    ".rule": f"stroke: {theme.LINE}; stroke-width: 1px",
-    ".loop-box": f"fill: none; stroke: {theme.SOFT}; stroke-width: 1px; stroke-dasharray: 2 3",
-    ".loop-name": f"font-size: {_LOOP_SIZE:g}px; fill: {theme.SOFT}; paint-order: stroke; "
-    f"stroke: {theme.PAPER}; stroke-width: 4px",
+    ".rule": f"stroke: {markup.LINE}; stroke-width: 1px",
+    ".loop-box": f"fill: none; stroke: {markup.SOFT}; stroke-width: 1px; stroke-dasharray: 2 3",
+    ".loop-name": f"font-size: {_LOOP_SIZE:g}px; fill: {markup.SOFT}; paint-order: stroke; "
+    f"stroke: {markup.PAPER}; stroke-width: 4px",
     ".feedback .line": "stroke-dasharray: 6 4",
-    ".key": f"font-size: 11px; fill: {theme.SOFT}",
+    ".key": f"font-size: 11px; fill: {markup.SOFT}",
     '[data-state~="mcs"] .box': f"fill: {SKY}; stroke: #20638c; stroke-width: 1.5px",
     '[data-state~="head"] .box': f"fill: {SKY}; stroke: #20638c; stroke-width: 1.5px",
     '[data-state~="target"] .box': f"fill: #fbe9c6; stroke: {ORANGE}; stroke-width: 3px",
@@ -108,18 +107,18 @@ _LIGHT = {
     '[data-state~="marked"] .tip': "fill: #0072B2",
 }
 _DARK = {
-    ".paper": f"fill: {theme.NIGHT_PAPER}",
-    "text": f"fill: {theme.NIGHT_INK}",
-    ".box": f"fill: {theme.NIGHT_BAND}; stroke: {theme.NIGHT_SOFT}",
-    ".ring": f"stroke: {theme.NIGHT_INK}",
-    ".fact": f"fill: {theme.NIGHT_SOFT}",
-    ".line": f"stroke: {theme.NIGHT_SOFT}",
-    ".tip": f"fill: {theme.NIGHT_SOFT}",
-    ".flow": f"fill: {theme.NIGHT_INK}; stroke: {theme.NIGHT_PAPER}",
-    ".rule": f"stroke: {theme.NIGHT_LINE}",
-    ".loop-box": f"stroke: {theme.NIGHT_SOFT}",
-    ".loop-name": f"fill: {theme.NIGHT_SOFT}; stroke: {theme.NIGHT_PAPER}",
-    ".key": f"fill: {theme.NIGHT_SOFT}",
+    ".paper": f"fill: {markup.NIGHT_PAPER}",
+    "text": f"fill: {markup.NIGHT_INK}",
+    ".box": f"fill: {markup.NIGHT_BAND}; stroke: {markup.NIGHT_SOFT}",
+    ".ring": f"stroke: {markup.NIGHT_INK}",
+    ".fact": f"fill: {markup.NIGHT_SOFT}",
+    ".line": f"stroke: {markup.NIGHT_SOFT}",
+    ".tip": f"fill: {markup.NIGHT_SOFT}",
+    ".flow": f"fill: {markup.NIGHT_INK}; stroke: {markup.NIGHT_PAPER}",
+    ".rule": f"stroke: {markup.NIGHT_LINE}",
+    ".loop-box": f"stroke: {markup.NIGHT_SOFT}",
+    ".loop-name": f"fill: {markup.NIGHT_SOFT}; stroke: {markup.NIGHT_PAPER}",
+    ".key": f"fill: {markup.NIGHT_SOFT}",
     '[data-state~="mcs"] .box': f"fill: {SKY}; stroke: #bfe3f8",
     '[data-state~="head"] .box': f"fill: {SKY}; stroke: #bfe3f8",
     '[data-state~="target"] .box': f"fill: #fbe9c6; stroke: {ORANGE}",
@@ -185,7 +184,7 @@ def dag_png(graph: Graph, states: Mapping[str, str] = {}, labels: Mapping[Ends, 
     source = (
         f"digraph {{ rankdir={'LR' if placed.rightward else 'TB'}; dpi=120; pad=0.15;\n"
         'node [shape=box fontname="sans-serif" fontsize=12];\n'
-        f'edge [fontname="sans-serif" fontsize=9 color="{theme.SOFT}"];\n{nodes}{grouped}{edges}}}'
+        f'edge [fontname="sans-serif" fontsize=9 color="{markup.SOFT}"];\n{nodes}{grouped}{edges}}}'
     )
     return drawn(source, "png") or b""
 
@@ -346,7 +345,7 @@ def _sample(x: float, y: float, state: str, words: str) -> str:
 
 def _dot_attributes(name: str, state: str) -> str:
     words = set(state.split())
-    fill = ORANGE if {"target", "changed"} & words else SKY if "mcs" in words else theme.BAND
+    fill = ORANGE if {"target", "changed"} & words else SKY if "mcs" in words else markup.BAND
     style = '"rounded,filled,dashed"' if "pruned" in words else '"rounded,filled"'
     ring = " peripheries=2 penwidth=2" if "head" in words else ""
     return f'label={_dot_text(shortened(name))} fillcolor="{fill}" style={style}{ring}'

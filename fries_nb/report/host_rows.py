@@ -37,10 +37,22 @@ from itertools import groupby
 
 from fries_nb.controller.topology_status import HostCount, TopologyStatus
 from fries_nb.protocol.partitioning import BINS
-from fries_nb.report import theme
-from fries_nb.report.markup import fitted
+from fries_nb.report import markup
+from fries_nb.report.markup import (
+    BLUE,
+    FONT,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    escaped,
+    fitted,
+    number,
+    themed,
+)
 from fries_nb.report.row_picture import TextColumn, rows_svg
-from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, time_text
 from fries_nb.words import counted
 
@@ -53,25 +65,25 @@ _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, GREY, "#F0E442")
 _DARK_LETTERS = {ORANGE, PURPLE, SKY, GREY, "#F0E442"}
 
 _LIGHT = {
-    ".paper": f"fill: {theme.PAPER}",
-    "text": f"{FONT}; font-size: 11.5px; fill: {theme.SOFT}; font-variant-numeric: tabular-nums",
-    ".title": f"font-size: 13px; font-weight: 600; fill: {theme.INK}",
-    ".name": f"fill: {theme.INK}; font-weight: 600",
-    ".figure": f"fill: {theme.INK}",
-    ".track": f"fill: {theme.BAND}",
+    ".paper": f"fill: {markup.PAPER}",
+    "text": f"{FONT}; font-size: 11.5px; fill: {markup.SOFT}; font-variant-numeric: tabular-nums",
+    ".title": f"font-size: 13px; font-weight: 600; fill: {markup.INK}",
+    ".name": f"fill: {markup.INK}; font-weight: 600",
+    ".figure": f"fill: {markup.INK}",
+    ".track": f"fill: {markup.BAND}",
     ".rate": f"fill: {GREY}",
-    ".edge": f"stroke: {theme.PAPER}; stroke-width: 1px",
+    ".edge": f"stroke: {markup.PAPER}; stroke-width: 1px",
     **{f".h{place}": f"fill: {colour}" for place, colour in enumerate(_COLOURS)},
     ".again": "fill-opacity: 0.55",
     ".in": "font-size: 10.5px; font-weight: 600; fill: #ffffff; text-anchor: middle",
     ".in.dark, .in.pale": "fill: #111418",
 }
 _DARK = {
-    ".paper": f"fill: {theme.NIGHT_PAPER}",
-    "text": f"fill: {theme.NIGHT_SOFT}",
-    ".title, .name, .figure": f"fill: {theme.NIGHT_INK}",
-    ".track": f"fill: {theme.NIGHT_BAND}",
-    ".edge": f"stroke: {theme.NIGHT_PAPER}",
+    ".paper": f"fill: {markup.NIGHT_PAPER}",
+    "text": f"fill: {markup.NIGHT_SOFT}",
+    ".title, .name, .figure": f"fill: {markup.NIGHT_INK}",
+    ".track": f"fill: {markup.NIGHT_BAND}",
+    ".edge": f"stroke: {markup.NIGHT_PAPER}",
     ".in": "fill: #ffffff",
     ".in.dark": "fill: #111418",
     ".in.pale": "fill: #ffffff",
@@ -158,7 +170,7 @@ def hosts_svg(
         parts.append(_text("more", _PAD, y + _LINE, counted(len(status.tables) - _MOST, "more keyed operator")))
         y += _LINE + 4
     height = y + _PAD / 2
-    return theme.picture("hosts", (width, height), read_aloud(status, rates), _CSS, *parts)
+    return markup.picture("hosts", (width, height), read_aloud(status, rates), _CSS, *parts)
 
 
 def before_now(topologies: Sequence[HostCount]) -> list[tuple[str, TopologyStatus]]:

@@ -35,9 +35,22 @@ from itertools import groupby
 from statistics import fmean, median
 
 from fries_nb.constraints.judgements import ConstraintPoint
-from fries_nb.report import theme
-from fries_nb.report.markup import fitted, text_width
-from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
+from fries_nb.report import markup
+from fries_nb.report.markup import (
+    BLUE,
+    FONT,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    escaped,
+    fitted,
+    number,
+    text_width,
+    themed,
+)
 from fries_nb.telemetry.history import MarkKind, PlotMark, Point
 from fries_nb.words import duration
 
@@ -237,11 +250,11 @@ MARK_COLOURS: dict[MarkKind, str] = {
 }  # fmt: skip
 
 _LIGHT = {
-    ".paper": f"fill: {theme.PAPER}",
-    "text": f"{FONT}; font-size: 11px; fill: {theme.SOFT}",
-    ".axis": f"font-size: 11.5px; fill: {theme.INK}",
-    ".key": f"font-size: 11.5px; fill: {theme.INK}; font-weight: 600",
-    ".grid": f"stroke: {theme.LINE}; stroke-width: 1px",
+    ".paper": f"fill: {markup.PAPER}",
+    "text": f"{FONT}; font-size: 11px; fill: {markup.SOFT}",
+    ".axis": f"font-size: 11.5px; fill: {markup.INK}",
+    ".key": f"font-size: 11.5px; fill: {markup.INK}; font-weight: 600",
+    ".grid": f"stroke: {markup.LINE}; stroke-width: 1px",
     ".p50, .p99, .rate": "fill: none; stroke-width: 1.8px; stroke-linejoin: round",
     ".p50": f"stroke: {BLUE}",
     ".p99": f"stroke: {VERMILION}",
@@ -256,18 +269,18 @@ _LIGHT = {
     ".aborted, .failed, .rolled_back": f"stroke: {VERMILION}; stroke-dasharray: 2 3",
     ".recovery": f"stroke: {VERMILION}",
     ".checkpoint": f"stroke: {GREY}; stroke-dasharray: 1 3",
-    ".said": f"font-size: {_SAID_SIZE:g}px; fill: {theme.INK}; paint-order: stroke; stroke: {theme.PAPER}; "
+    ".said": f"font-size: {_SAID_SIZE:g}px; fill: {markup.INK}; paint-order: stroke; stroke: {markup.PAPER}; "
     "stroke-width: 3px",
     ".lead": "stroke-width: 1px",
     ".empty": "font-size: 13px; text-anchor: middle",
 }
 _DARK = {
-    ".paper": f"fill: {theme.NIGHT_PAPER}",
-    "text": f"fill: {theme.NIGHT_SOFT}",
-    ".axis": f"fill: {theme.NIGHT_INK}",
-    ".key": f"fill: {theme.NIGHT_INK}",
-    ".said": f"fill: {theme.NIGHT_INK}; stroke: {theme.NIGHT_PAPER}",
-    ".grid": f"stroke: {theme.NIGHT_LINE}",
+    ".paper": f"fill: {markup.NIGHT_PAPER}",
+    "text": f"fill: {markup.NIGHT_SOFT}",
+    ".axis": f"fill: {markup.NIGHT_INK}",
+    ".key": f"fill: {markup.NIGHT_INK}",
+    ".said": f"fill: {markup.NIGHT_INK}; stroke: {markup.NIGHT_PAPER}",
+    ".grid": f"stroke: {markup.NIGHT_LINE}",
     ".p50": f"stroke: {SKY}",
     ".p99": "stroke: #ff8a3d",
     ".rate": "stroke: #2fc79a",
@@ -311,7 +324,7 @@ def latency_svg(
         said += f'<text class="empty" {middle}>no tuples have reached a sink yet</text>'
     height = bottom + _BELOW
     key, axis = _key(bool(bands)), time_axis(across, bottom)
-    return theme.picture("latency", (width, height), _heard(points, marks), _CSS, key, panels, axis, lines, said)
+    return markup.picture("latency", (width, height), _heard(points, marks), _CSS, key, panels, axis, lines, said)
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:

@@ -1,4 +1,4 @@
-r"""SVG within pages, and the widths of text in pictures.
+r"""The parts that all pictures share: stacked drawings, widths of text, and colours for light and dark pages.
 
 >>> both = stacked('<svg width="20" height="5"/>', '<svg width="7" height="4.5"/>')
 >>> print(both.replace("><", ">\n<"))
@@ -7,24 +7,34 @@ r"""SVG within pages, and the widths of text in pictures.
 <svg y="5" width="7" height="4.5"/>
 </svg>
 
-Widths of text in pictures, in any browser: an upper bound, so that names that users choose stay in their boxes.
+The widths of text are an upper bound in any browser, so that names that users choose stay in their boxes.
 
 A picture is laid out before it is known in which font it will be shown. The widths here are those of DejaVu Sans Bold,
-as measured in Chromium, the widest of the fonts that ``theme.FONT`` asks for; East Asian letters are as wide as high in
+as measured in Chromium, the widest of the fonts that ``FONT`` asks for; East Asian letters are as wide as high in
 all fonts. Text in narrower fonts has a little more room around it.
 
 >>> round(text_width("FM", 13, bold=True)), round(text_width("客户", 13, bold=True))
 (24, 26)
 >>> fitted("MERCHANT_MODEL", 80, 13, bold=True), fitted("FM", 80, 13)
 ('MERCH…', 'FM')
+
+A picture states its colours directly (not as CSS variables, which few programs except browsers support), and again for
+dark pages: by the reader's system setting, and by JupyterLab's own theme, which overrides the system setting.
+
+>>> print(themed(".p", {"text": "fill: #000"}, {"text": "fill: #fff"}))
+.p text { fill: #000 }
+@media (prefers-color-scheme: dark) { .p text { fill: #fff } }
+[data-jp-theme-light="true"] .p text { fill: #000 }
+[data-jp-theme-light="false"] .p text { fill: #fff }
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from html import escape
 
 from markupsafe import Markup
 
@@ -104,3 +114,58 @@ def _em(letter: str) -> float:
         return _EMOJI if letter >= _FIRST_EMOJI else _WIDE
     parts = unicodedata.normalize("NFKD", letter)
     return _OTHERS if parts == letter else sum(map(_em, parts))
+
+
+FONT = "font-family: system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-serif"
+
+# The palette of Okabe and Ito, which is distinguishable with colour blindness.
+ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
+GREY = "#8b949e"
+"""A neutral grey, legible on light and on dark pages."""
+PAPER, INK, SOFT, LINE, BAND = "#ffffff", "#1b1f24", "#57606a", "#d0d7de", "#f3f5f7"
+NIGHT_PAPER, NIGHT_INK, NIGHT_SOFT, NIGHT_LINE, NIGHT_BAND = "#15191e", "#e6e9ed", "#a3acb8", "#3a424c", "#232a32"
+
+_ILLEGAL = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def themed(scope: str, light: Mapping[str, str], dark: Mapping[str, str]) -> str:
+    """CSS rules below a selector: from selectors to declarations, of which dark pages override some."""
+
+    def rules(where: str, declared: Mapping[str, str]) -> str:
+        return " ".join(f"{_within(where, selector)} {{ {said} }}" for selector, said in declared.items())
+
+    inside = f"{scope} "
+    return "\n".join(
+        [
+            rules(inside, light),
+            f"@media (prefers-color-scheme: dark) {{ {rules(inside, dark)} }}",
+            rules(f'[data-jp-theme-light="true"] {inside}', light),
+            rules(f'[data-jp-theme-light="false"] {inside}', dark),
+        ]
+    )
+
+
+def _within(where: str, selectors: str) -> str:
+    """Each selector of a group, prefixed with ``where``."""
+    return ", ".join(f"{where}{selector.strip()}" for selector in selectors.split(","))
+
+
+def escaped(text: str) -> str:
+    """The text escaped for XML, inside and outside of quotes; characters that XML excludes become �."""
+    # XML normalises unescaped tabs and line ends in attribute values to spaces.
+    return escape(_ILLEGAL.sub("\ufffd", text)).replace("\n", "&#10;").replace("\t", "&#9;")
+
+
+def number(value: float) -> str:
+    """A coordinate with at most one decimal."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def picture(kind: str, size: tuple[float, float], heard: str, css: str, *contents: str, role: str = "img") -> str:
+    """A drawing on paper as SVG: its class is ``fries-<kind>-svg``, and ``heard`` is read aloud in its place."""
+    width, height = map(number, size)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-{kind}-svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" role="{role}" aria-label="{escaped(heard)}"><style>{css}</style>'
+        f'<rect class="paper" width="100%" height="100%" rx="6"/>{"".join(contents)}</svg>'
+    )

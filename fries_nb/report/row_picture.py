@@ -15,27 +15,27 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fries_nb.report import theme
-from fries_nb.report.theme import FONT, escaped, number, picture, themed
+from fries_nb.report import markup
+from fries_nb.report.markup import FONT, escaped, number, picture, themed
 
 _PAD, _LINE, _GAP, _RULE = 16.0, 19.0, 18.0, 6.0
 _LETTER, _TITLE = 6.4, 30.0
 _UNBROKEN = "\N{NO-BREAK SPACE}"
 
 _LIGHT = {
-    ".paper": f"fill: {theme.PAPER}",
-    "text": f"{FONT}; font-size: 11.5px; fill: {theme.SOFT}; font-variant-numeric: tabular-nums",
-    ".title": f"font-size: 13px; font-weight: 600; fill: {theme.INK}",
-    ".cell": f"fill: {theme.INK}",
+    ".paper": f"fill: {markup.PAPER}",
+    "text": f"{FONT}; font-size: 11.5px; fill: {markup.SOFT}; font-variant-numeric: tabular-nums",
+    ".title": f"font-size: 13px; font-weight: 600; fill: {markup.INK}",
+    ".cell": f"fill: {markup.INK}",
     ".first": "font-weight: 600",
     ".number": "text-anchor: end",
-    ".rule": f"stroke: {theme.LINE}; stroke-width: 1px",
+    ".rule": f"stroke: {markup.LINE}; stroke-width: 1px",
 }
 _DARK = {
-    ".paper": f"fill: {theme.NIGHT_PAPER}",
-    "text": f"fill: {theme.NIGHT_SOFT}",
-    ".title, .cell": f"fill: {theme.NIGHT_INK}",
-    ".rule": f"stroke: {theme.NIGHT_LINE}",
+    ".paper": f"fill: {markup.NIGHT_PAPER}",
+    "text": f"fill: {markup.NIGHT_SOFT}",
+    ".title, .cell": f"fill: {markup.NIGHT_INK}",
+    ".rule": f"stroke: {markup.NIGHT_LINE}",
 }
 _CSS = themed(".fries-rows-svg", _LIGHT, _DARK)
 

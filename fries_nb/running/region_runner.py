@@ -41,9 +41,9 @@ from fries_nb.protocol.messages import Chained, Failed, Report
 from fries_nb.protocol.trace import Record
 from fries_nb.running.remedies import Remedies
 from fries_nb.running.rescales import Rescales
+from fries_nb.running.results import Part, RunTrace
 from fries_nb.running.run_checkpoints import CheckpointLayout, CheckpointRequests, with_functions
 from fries_nb.running.run_end import HeldCommits, UncommittedCheck
-from fries_nb.running.traces import Part, RunTrace
 from fries_nb.spark import blocking_operators as blocking
 from fries_nb.spark.catalog import output
 from fries_nb.spark.launch import Launched, launch

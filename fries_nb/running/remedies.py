@@ -57,7 +57,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import Lighter, check_exclusive
 from fries_nb.errors import FriesError, PlanError
 from fries_nb.locks import locked
-from fries_nb.planning.host_demand import BUSY_SHARE, OperatorDemand, Totals, cores_needed, demands_of, hosts_needed
+from fries_nb.planning.prediction import BUSY_SHARE, OperatorDemand, Totals, cores_needed, demands_of, hosts_needed
 from fries_nb.planning.schedulers import Plan
 from fries_nb.protocol.messages import Report
 from fries_nb.protocol.progress_locations import is_tracked

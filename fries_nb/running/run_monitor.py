@@ -15,31 +15,90 @@ from fries_nb import audit as auditing
 from fries_nb.changes.change import Change, all_recorded
 from fries_nb.changes.function_versions import RunningFunction
 from fries_nb.changes.queue_entries import CHANGES_KEPT
-from fries_nb.constraints.judgements import ConstraintState, LatencyParts
+from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState, LatencyParts
 from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.states import LoopPhase
-from fries_nb.controller.topology_status import TopologyStatus
+from fries_nb.controller.topology_status import HostCount, TopologyStatus
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import targets_of
 from fries_nb.displays import used
 from fries_nb.errors import DataflowError, PlanError, RunError, TraceError
 from fries_nb.host.region_spec import Options
 from fries_nb.protocol.messages import Paused
-from fries_nb.protocol.running_chains import ChainedOperators
+from fries_nb.protocol.topology import ChainChange, ChainedOperators
 from fries_nb.protocol.trace import Record
 from fries_nb.running.region_runner import OVER, RegionRunner
 from fries_nb.running.remedies import HostProposal, Proposal, Violation
 from fries_nb.running.rescales import Rescale
 from fries_nb.running.results import MOST_REPLAYS, DataflowPlan, Place, RunVerdict, Story
 from fries_nb.running.run_end import UncommittedCheck
-from fries_nb.running.run_history import RunHistory
 from fries_nb.telemetry.frontiers import NOT_BEGUN, PHASES, LoopState, OperatorFrontier, TimeHolder
-from fries_nb.telemetry.metrics import MetricsSnapshot
+from fries_nb.telemetry.history import PlotMark, Point, QueuePoint
+from fries_nb.telemetry.metrics import HostLoad, MetricsSnapshot, PlacedWorker, placed_workers, rates_by_host
 from fries_nb.telemetry.recorded import Recorded
 from fries_nb.telemetry.source_states import Explanation, source_states
 from fries_nb.telemetry.telemetry import KeptCheckpoint, RecoveryTime, Telemetry
-from fries_nb.telemetry.workers import HostLoad, PlacedWorker, placed_workers, rates_by_host
 from fries_nb.transport.envelopes import Line
+
+
+class RunHistory:
+    """The measurements and events of a run over time; each property is a tuple as of now, with ``to_pandas()``.
+
+    All of it is bounded: of a long run the oldest points are dropped, or merged.
+
+    Args:
+        telemetry: the telemetry of the run.
+    """
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+
+    def __repr__(self) -> str:
+        parts = ("latency", "queues", "hosts", "buffers", "constraints", "chains", "marks")
+        return f"RunHistory({', '.join(f'{part}: {len(getattr(self, part)):,}' for part in parts)})"
+
+    @property
+    def latency(self) -> Recorded[Point]:
+        """Latency and throughput at the sinks, about four points a second: ``p50_ms``, ``p99_ms`` and ``rate``."""
+        return Recorded.of(Point, self._telemetry.points())
+
+    @property
+    def queues(self) -> Recorded[QueuePoint]:
+        """The input queues and the rate of each operator: ``queued`` (tuples), ``queued_bytes`` and ``rate``.
+
+        The points of the last minute are a quarter of a second apart, older ones up to a sixtieth of their age: 24
+        hours have less than 1,000 for each operator. A point of a longer interval has its longest queue and mean rate.
+        """
+        return Recorded.of(QueuePoint, self._telemetry.queue_points())
+
+    @property
+    def hosts(self) -> Recorded[HostCount]:
+        """The number of hosts before the first rescale and after each one; empty without a rescale.
+
+        The ``topology`` of each is where the workers were from then on.
+        """
+        return Recorded.of(HostCount, self._telemetry.topologies)
+
+    @property
+    def buffers(self) -> Recorded[BufferSize]:
+        """The sizes of output buffers of the constrained edges, whenever those of an edge have changed."""
+        return Recorded.of(BufferSize, self._telemetry.constraints.sizes())
+
+    @property
+    def constraints(self) -> Recorded[ConstraintPoint]:
+        """Mean and worst latency of the constrained sequences, about one point a second of each constraint."""
+        return Recorded.of(ConstraintPoint, self._telemetry.constraints.points())
+
+    @property
+    def chains(self) -> Recorded[ChainChange]:
+        """When chains were made or split, with the chains of at least two operators from then on."""
+        return Recorded.of(ChainChange, self._telemetry.chain_changes)
+
+    @property
+    def marks(self) -> Recorded[PlotMark]:
+        """When changes and rescales were requested and ended, checkpoints were kept, and hosts recovered, for plots."""
+        return Recorded.of(PlotMark, self._telemetry.marks())
+
 
 NAMED = 10
 """Number of changes that an error lists."""

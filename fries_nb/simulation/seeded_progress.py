@@ -36,10 +36,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.change_batch import CountChange, CountChanges
 from fries_nb.progress.exchange import HostProgress, ProgressFrame, ProgressState
 from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.progress.times import Antichain
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.progress_locations import audience, listeners
 from fries_nb.protocol.topology import Topology

@@ -22,7 +22,7 @@ from fries_nb.controller.events import HostLost, HostsUnfit
 from fries_nb.controller.known_changes import with_deferred
 from fries_nb.dataflow.endpoints import CatalogTable, DeltaTable, Memory, OwnSink, ParquetFiles
 from fries_nb.dataflow.graph import Graph, Operator
-from fries_nb.dataflow.kafka_endpoint import Kafka
+from fries_nb.dataflow.stream_endpoints import Kafka
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
 from fries_nb.driver.driver import Driver, Told

@@ -26,6 +26,7 @@ from pyarrow import fs
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
+from fries_nb.connectors.file_columns import misread
 from fries_nb.connectors.files import FilesSource
 from fries_nb.connectors.kafka_client import KafkaCluster
 from fries_nb.connectors.kafka_source import KafkaSource, KafkaTopic
@@ -33,13 +34,11 @@ from fries_nb.connectors.own_connectors import OwnSourceCopy
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import ReplaySource
 from fries_nb.connectors.source import RuntimeSource, Split
-from fries_nb.connectors.spark_columns import misread
 from fries_nb.connectors.worker_reader import SourcePlan, planned
 from fries_nb.dataflow.endpoints import CatalogTable, OwnSource, Query, Rate, Replay, rate_of
 from fries_nb.dataflow.endpoints import Source as Description
-from fries_nb.dataflow.file_endpoints import GrowingFiles
 from fries_nb.dataflow.graph import Operator
-from fries_nb.dataflow.kafka_endpoint import Kafka
+from fries_nb.dataflow.stream_endpoints import GrowingFiles, Kafka
 from fries_nb.dataflow.tables import Index, JoinTable
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update, new_table

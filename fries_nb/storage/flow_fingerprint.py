@@ -21,7 +21,7 @@ import msgspec
 
 from fries_nb.dataflow.endpoints import CatalogTable, DeltaTable, Memory, OwnSink, OwnSource, ParquetFiles, described
 from fries_nb.dataflow.graph import Edge, Graph, Operator
-from fries_nb.dataflow.kafka_endpoint import Kafka
+from fries_nb.dataflow.stream_endpoints import Kafka
 from fries_nb.operators.state import keeps_state
 from fries_nb.storage.locations import absolute
 

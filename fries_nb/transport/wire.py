@@ -33,8 +33,7 @@ from fries_nb.constraints.reactions import ChainOperators, ResizeBuffer
 from fries_nb.errors import LinkError
 from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.protocol.frames import Bundle
-from fries_nb.protocol.measurements import Measurements
-from fries_nb.protocol.messages import ChannelId, Data, End, Marker, MovedBins, Tag
+from fries_nb.protocol.messages import ChannelId, Data, End, Marker, Measurements, MovedBins, Tag
 from fries_nb.transport.envelopes import LIMIT
 from fries_nb.transport.payloads import Part
 

@@ -37,8 +37,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fries_nb.operators.instance import Instance
-from fries_nb.protocol.measurements import ChannelMeasured, Measured, QueueMeasured, TaskMeasured
-from fries_nb.protocol.messages import ChannelId, Data
+from fries_nb.protocol.messages import ChannelId, ChannelMeasured, Data, Measured, QueueMeasured, TaskMeasured
 from fries_nb.worker.events import Instruction, Measure, Observe, Resize, TellMeasured
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.outbox import Outbox

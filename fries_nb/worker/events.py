@@ -26,10 +26,9 @@ import pyarrow as pa
 
 from fries_nb.errors import FriesError
 from fries_nb.operators.dry_run import DryRun, DryRunResult
-from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.change_batch import CountChanges
+from fries_nb.progress.times import Antichain
 from fries_nb.protocol.checkpoints import Position, Reading, Snapshot
-from fries_nb.protocol.measurements import Measured
 from fries_nb.protocol.messages import (
     AdoptSplits,
     Answer,
@@ -39,6 +38,7 @@ from fries_nb.protocol.messages import (
     Drain,
     Ended,
     Frame,
+    Measured,
     MovedBins,
     Prepare,
     SetRate,

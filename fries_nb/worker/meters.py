@@ -46,8 +46,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fries_nb.protocol.measurements import BufferMeasured
-from fries_nb.protocol.messages import ChannelId, Tag
+from fries_nb.protocol.messages import BufferMeasured, ChannelId, Tag
 
 _GAMMA = 1.02
 _FLOOR_MS = 1e-3

@@ -39,7 +39,7 @@ from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.state import StateCopy, Transform, transformed
 from fries_nb.operators.steps import Sides, Step
 from fries_nb.operators.window_steps import call_for_all
-from fries_nb.progress.antichain import Antichain
+from fries_nb.progress.times import Antichain
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.worker import Worker

@@ -56,9 +56,8 @@ from fries_nb.protocol.messages import (
     WorkerId,
 )
 from fries_nb.protocol.topology import Wiring
-from fries_nb.worker.adoption import TopologyAdoption
 from fries_nb.worker.alignment import Alignment, effects_of, failed_answer
-from fries_nb.worker.bin_transfer import BinTransfer
+from fries_nb.worker.bin_transfer import BinTransfer, TopologyAdoption
 from fries_nb.worker.element_meter import ElementMeter
 from fries_nb.worker.events import (
     Arrived,

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import fries_nb as fn
-from fries_nb.workloads.models import wait
+from fries_nb.workloads.scorer import wait
 
 Row = dict[str, Any]
 

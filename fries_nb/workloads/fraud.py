@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import fries_nb as fn
-from fries_nb.workloads.models import AMOUNT, CUSTOMER, TERMINAL, deviation_score, refuse_bad, remember, wait
+from fries_nb.workloads.scorer import AMOUNT, CUSTOMER, TERMINAL, deviation_score, refuse_bad, remember, wait
 
 Row = dict[str, Any]
 Amounts = list[float | None]

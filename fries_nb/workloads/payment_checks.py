@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import fries_nb as fn
-from fries_nb.workloads.models import AMOUNT, wait
+from fries_nb.workloads.scorer import AMOUNT, wait
 
 Row = dict[str, Any]
 

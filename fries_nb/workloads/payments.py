@@ -37,7 +37,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import fries_nb as fn
-from fries_nb.workloads.models import AMOUNT, CUSTOMER, TERMINAL
+from fries_nb.workloads.scorer import AMOUNT, CUSTOMER, TERMINAL
 
 
 def cache_directory() -> Path:

@@ -55,8 +55,8 @@ import pyarrow.parquet as pq
 
 import fries_nb as fn
 from fries_nb.workloads.fraud import LONG, NEW_WEIGHTS, SHORT, Combine, keep_five, pad_to_ten
-from fries_nb.workloads.models import AMOUNT, CUSTOMER, TERMINAL, refuse_bad
 from fries_nb.workloads.payments import DAY_S, OTHERWISE, cache_directory, payments_path, unwritable
+from fries_nb.workloads.scorer import AMOUNT, CUSTOMER, TERMINAL, refuse_bad
 
 SECONDS = "TX_TIME_SECONDS"
 FRAUD = "TX_FRAUD"

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import fries_nb as fn
-from fries_nb.workloads.models import CUSTOMER, TERMINAL
 from fries_nb.workloads.payments import PAYMENTS
-from fries_nb.workloads.scorer import Inference, Scorer
+from fries_nb.workloads.scorer import CUSTOMER, TERMINAL, Inference, Scorer
 
 Row = dict[str, Any]
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import fries_nb as fn
-from fries_nb.workloads.models import AMOUNT, CUSTOMER, TERMINAL
-from fries_nb.workloads.scorer import Inference, Scorer
+from fries_nb.workloads.scorer import AMOUNT, CUSTOMER, TERMINAL, Inference, Scorer
 
 Row = dict[str, Any]
 

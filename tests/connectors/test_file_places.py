@@ -13,7 +13,7 @@ from pyarrow import fs
 from source_contract import NOW, SECOND
 
 from fries_nb.connectors import file_listing, text_blocks
-from fries_nb.dataflow.file_endpoints import CSV_OPTIONS, csv_options, files
+from fries_nb.dataflow.stream_endpoints import CSV_OPTIONS, csv_options, files
 from fries_nb.errors import SourceError
 from fries_nb.storage.locations import locate
 

@@ -21,7 +21,7 @@ from fries_nb.connectors.source import Position
 from fries_nb.connectors.text_blocks import BLOCK_BYTES
 from fries_nb.connectors.worker_reader import planned
 from fries_nb.dataflow import DataflowBuilder
-from fries_nb.dataflow.file_endpoints import files
+from fries_nb.dataflow.stream_endpoints import files
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError
 

@@ -13,7 +13,7 @@ from fries_nb.constraints.judgements import combined_verdict
 from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict
 from fries_nb.dataflow import Edge, Graph, Kind, Operator, Partitioning, constraint_of
 from fries_nb.planning.constraint_setup import constraint_setup
-from fries_nb.protocol.measurements import BufferMeasured, ChannelMeasured, Measurements, TaskMeasured
+from fries_nb.protocol.messages import BufferMeasured, ChannelMeasured, Measurements, TaskMeasured
 from fries_nb.protocol.topology import Topology
 
 NOW = 1_700_000_000_000_000_000

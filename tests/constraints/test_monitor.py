@@ -11,10 +11,10 @@ from fries_nb.constraints import sequences
 from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.constraints.windows import RunningMeans
 from fries_nb.dataflow import edge
-from fries_nb.protocol.measurements import (
+from fries_nb.protocol.messages import (
     QueueMeasured,
+    WorkerId,
 )
-from fries_nb.protocol.messages import WorkerId
 
 VIOLATED, MET, UNJUDGED = ConstraintStatus.VIOLATED, ConstraintStatus.MET, ConstraintStatus.NOT_YET_JUDGED
 

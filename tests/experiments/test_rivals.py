@@ -11,12 +11,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from fries_nb.experiments.bench.functions import THREE
+from fries_nb.experiments.bench.maps import THREE
 from fries_nb.experiments.bench.ours import payments_file
 from fries_nb.experiments.bench.rivals.arrow_loop import apply_to_file
 from fries_nb.experiments.bench.rivals.plain_loop import FORMS, score_file
-from fries_nb.experiments.rivals.streaming_video import served
-from fries_nb.experiments.rivals.streaming_w1 import Model, replace_model, scratch_directory
+from fries_nb.experiments.rivals.streaming_jobs import Model, replace_model, scratch_directory, served
 from fries_nb.workloads.video import VideoFeed, video_reference
 
 

@@ -231,7 +231,7 @@ def test_a_change_since_the_checkpoint_is_applied() -> None:
 
 
 def _frontier(t: int) -> Any:
-    from fries_nb.progress.antichain import Antichain
+    from fries_nb.progress.times import Antichain
 
     return Antichain.of([(0, t)])
 

@@ -13,7 +13,7 @@ from fries_nb.dataflow import windowing as windowing_module
 from fries_nb.dataflow.windowing import Windowing
 from fries_nb.operators import window_steps
 from fries_nb.progress.agenda import Agenda
-from fries_nb.progress.antichain import Antichain
+from fries_nb.progress.times import Antichain
 
 SEEDS = range(60)
 Result = tuple[str, int, int, int]

@@ -16,15 +16,16 @@ from fries_nb.dataflow import Edge, Graph, LatencyConstraint, Operator, Partitio
 from fries_nb.errors import PlanError
 from fries_nb.planning import constraint_setup as rooms
 from fries_nb.planning.constraint_setup import Allocation, anchor_of, constraint_setup, subscriptions
-from fries_nb.protocol.measurements import (
+from fries_nb.protocol.messages import (
     BufferMeasured,
     ChainMeasured,
+    ChannelId,
     ChannelMeasured,
     Measured,
     QueueMeasured,
     TaskMeasured,
+    WorkerId,
 )
-from fries_nb.protocol.messages import ChannelId, WorkerId
 from fries_nb.protocol.topology import Topology
 
 SEEDS = range(150 * SOAK)

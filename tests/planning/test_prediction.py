@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planning_draws import changes
 from planning_graphs import FIGURE_8, drawn
 
-from fries_nb.changes.region_plans import planned, predicted
+from fries_nb.changes.queue_entries import planned, predicted
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.dataflow.regions import regions
 from fries_nb.planning import CriticalPath, Prediction

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from progress_observer import unshrunk
 
 from fries_nb.errors import ProtocolError
-from fries_nb.progress.antichain import SPARE, Antichain, CountedAntichain
-from fries_nb.progress.times import precedes
+from fries_nb.progress.times import SPARE, Antichain, CountedAntichain, precedes
 
 TIMES = st.tuples(st.integers(0, 2), st.integers(-3, 5), st.integers(0, 3))
 

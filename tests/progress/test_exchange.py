@@ -9,11 +9,10 @@ from itertools import pairwise
 import pytest
 
 from fries_nb.errors import ProtocolError
-from fries_nb.progress.antichain import Antichain, CountedAntichain
 from fries_nb.progress.change_batch import CountChange, GraphLocation
 from fries_nb.progress.exchange import HostProgress, ProgressFrame, first_counts
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
-from fries_nb.progress.times import PathSummary, start_time
+from fries_nb.progress.times import Antichain, CountedAntichain, PathSummary, start_time
 from fries_nb.progress.tracker import Tracker
 from fries_nb.simulation.network import Draws, LaneKind, SeededNetwork
 from fries_nb.simulation.seeded_progress import ProgressLanes

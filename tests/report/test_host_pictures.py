@@ -15,7 +15,7 @@ from fries_nb.protocol.partitioning import BINS, RoutingTable
 from fries_nb.protocol.topology import Topology
 from fries_nb.report import run_page
 from fries_nb.report.host_rows import before_now, hosts_svg, phrase_of, read_aloud, runs_of
-from fries_nb.report.theme import BLUE
+from fries_nb.report.markup import BLUE
 from fries_nb.running.results import Place, Story
 from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
 

@@ -11,7 +11,7 @@ from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import PlanError
-from fries_nb.planning.host_demand import Totals, demands_of
+from fries_nb.planning.prediction import Totals, demands_of
 from fries_nb.protocol.messages import Report, WorkerId
 from fries_nb.protocol.topology import Topology
 from fries_nb.running.remedies import EQUAL_ANSWERS, INTERVAL_S, HostAdvice

@@ -11,8 +11,8 @@ from fries_nb.dataflow.regions import Region
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import Report, WorkerId
 from fries_nb.protocol.topology import Topology
+from fries_nb.telemetry.metrics import HostLoad
 from fries_nb.telemetry.telemetry import Telemetry
-from fries_nb.telemetry.workers import HostLoad
 from fries_nb.transport.envelopes import ProcessUsage
 
 

@@ -26,8 +26,8 @@ from fries_nb.simulation import stamp_functions as fns
 from fries_nb.simulation.drawn_flows import source_rows
 from fries_nb.simulation.rescaling_cluster import GrowingCluster
 from fries_nb.simulation.scenarios import draw_focused, draw_scenario, draw_troubled, play
-from fries_nb.worker.adoption import TopologyAdoption
 from fries_nb.worker.alignment import Alignment
+from fries_nb.worker.bin_transfer import TopologyAdoption
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.outbox import Outbox
 

@@ -10,8 +10,7 @@ from fries_nb.dataflow.constraints import constraint_of
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.host.constraint_watch import ConstraintWatch
 from fries_nb.host.region_spec import Options, RegionSpec
-from fries_nb.protocol.measurements import BufferMeasured, ChannelMeasured, TaskMeasured
-from fries_nb.protocol.messages import ChannelId, WorkerId
+from fries_nb.protocol.messages import BufferMeasured, ChannelId, ChannelMeasured, TaskMeasured, WorkerId
 from fries_nb.transport.sockets import make_keys
 from fries_nb.worker.events import Event, Measure, Observe, Resize
 

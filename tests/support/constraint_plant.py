@@ -15,16 +15,17 @@ from fries_nb.constraints.constraint_monitor import ConstraintMonitor
 from fries_nb.constraints.reactions import START_BYTES, ChainOperators, ConstraintVerdict, Reaction, ResizeBuffer
 from fries_nb.dataflow import LatencyConstraint
 from fries_nb.planning.constraint_setup import Allocation, Subscription, constraint_setup, subscriptions
-from fries_nb.protocol.measurements import (
+from fries_nb.protocol.messages import (
     BufferMeasured,
     ChainMeasured,
+    ChannelId,
     ChannelMeasured,
     Measured,
     Measurements,
     QueueMeasured,
     TaskMeasured,
+    WorkerId,
 )
-from fries_nb.protocol.messages import ChannelId, WorkerId
 from fries_nb.protocol.topology import Topology
 from fries_nb.simulation.clock import ManualClock
 

@@ -6,14 +6,15 @@ from fries_nb.constraints.constraint_monitor import ConstraintMonitor
 from fries_nb.constraints.reactions import ConstraintVerdict, Reaction
 from fries_nb.dataflow import Edge, Graph, Operator, Partitioning, constraint_of
 from fries_nb.planning.constraint_setup import constraint_setup
-from fries_nb.protocol.measurements import (
+from fries_nb.protocol.messages import (
     BufferMeasured,
+    ChannelId,
     ChannelMeasured,
     Measured,
     Measurements,
     TaskMeasured,
+    WorkerId,
 )
-from fries_nb.protocol.messages import ChannelId, WorkerId
 from fries_nb.protocol.topology import Topology
 
 SECOND = 1_000_000_000

@@ -33,8 +33,7 @@ from fries_nb.notebook.waits import PROGRESS
 from fries_nb.planning import Prediction
 from fries_nb.planning.schedulers import Plan, schedule
 from fries_nb.protocol.messages import Paused, Report, WorkerId
-from fries_nb.protocol.running_chains import ChainChange, ChainedOperators
-from fries_nb.protocol.topology import Topology
+from fries_nb.protocol.topology import ChainChange, ChainedOperators, Topology
 from fries_nb.protocol.trace import Ran
 from fries_nb.run import Dataflow
 from fries_nb.running.remedies import HostProposal, Proposal
@@ -43,11 +42,10 @@ from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.telemetry.constraint_states import ConstraintStates
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder
 from fries_nb.telemetry.history import PlotMark, Point, QueuePoint
-from fries_nb.telemetry.metrics import Metrics, MetricsSnapshot
+from fries_nb.telemetry.metrics import HostLoad, Metrics, MetricsSnapshot
 from fries_nb.telemetry.recorded import Recorded
 from fries_nb.telemetry.source_states import Explanation, source_states
 from fries_nb.telemetry.telemetry import RecoveryTime
-from fries_nb.telemetry.workers import HostLoad
 from fries_nb.transport.envelopes import Line
 
 FRAUD = """%%fries_dataflow fraud

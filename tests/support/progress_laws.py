@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable
 import networkx as nx
 import pyarrow as pa
 
-from fries_nb.progress.antichain import Antichain
-from fries_nb.progress.times import LATEST
+from fries_nb.progress.times import LATEST, Antichain
 from fries_nb.protocol.frames import Bundle
 from fries_nb.protocol.messages import Data, MovedBins, MovedTimes, WorkerId
 from fries_nb.simulation.cluster import Cluster

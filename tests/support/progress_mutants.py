@@ -5,12 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 from progress_worker import PlayedWorker
 
-from fries_nb.progress import exchange, progress_graph, worker_counts
+from fries_nb.progress import exchange, progress_graph
 from fries_nb.progress.change_batch import ChangeBatch, CountChange, GraphLocation, moving
-from fries_nb.progress.exchange import HostProgress, ProgressState
+from fries_nb.progress.exchange import HostProgress, ProgressState, WorkerCounts
 from fries_nb.progress.times import identity
 from fries_nb.progress.tokens import TokenBook
-from fries_nb.progress.worker_counts import WorkerCounts
 from fries_nb.simulation.seeded_progress import ProgressLanes
 
 
@@ -143,14 +142,14 @@ MUTANTS = {
     "a step is split": [(HostProgress, "record", _split)],
     "-1 at load": [(PlayedWorker, "load", _used_up_at_load), (PlayedWorker, "use_up", lambda *of: None)],
     "+1 at send": [(WorkerCounts, "_count", _buffer_uncounted), (WorkerCounts, "cut", _count_at_send)],
-    "maximum for minimum": [(worker_counts, "earlier", max)],
+    "maximum for minimum": [(exchange, "earlier", max)],
     "feedback adds 0": [
         (progress_graph, "feeding_back", identity),
         (progress_graph.ProgressGraph, "_refuse_standstill", lambda graph: None),
     ],
     "meet": [
-        (worker_counts, "earlier", _meet),
-        (worker_counts, "share_frame", lambda *times: True),
+        (exchange, "earlier", _meet),
+        (exchange, "share_frame", lambda *times: True),
     ],
     "a waiting batch is not examined again": [(HostProgress, "receive", _keep_waiting)],
     "part of what waits is broadcast": [(exchange.WaitingChanges, "take", _take_decrements)],

@@ -6,8 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from fries_nb.progress.change_batch import GraphLocation
+from fries_nb.progress.exchange import WorkerCounts
 from fries_nb.progress.tokens import TokenBook
-from fries_nb.progress.worker_counts import WorkerCounts
 from fries_nb.simulation.network import LaneKind
 
 if TYPE_CHECKING:

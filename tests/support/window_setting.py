@@ -13,9 +13,8 @@ from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, Windowing
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.firing import FIRED, firing_batch
 from fries_nb.operators.instance import Instance
-from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.change_batch import ChangeBatch
-from fries_nb.progress.times import Time
+from fries_nb.progress.times import Antichain, Time
 from fries_nb.protocol.messages import WorkerId
 
 Row = dict[str, Any]

@@ -11,8 +11,7 @@ from worker_bench import Bench, data
 
 import fries_nb as fn
 from fries_nb.dataflow.graph import Kind, Operator
-from fries_nb.protocol.measurements import BufferMeasured, ChannelMeasured, Measured, QueueMeasured, TaskMeasured
-from fries_nb.protocol.messages import Tag
+from fries_nb.protocol.messages import BufferMeasured, ChannelMeasured, Measured, QueueMeasured, Tag, TaskMeasured
 from fries_nb.worker.element_meter import ElementMeter
 from fries_nb.worker.events import Measure, Observe, TellMeasured
 

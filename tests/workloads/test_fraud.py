@@ -19,7 +19,7 @@ from fries_nb.workloads.fraud import (
     pad_to_ten,
     replay_fraud,
 )
-from fries_nb.workloads.models import deviation_score
+from fries_nb.workloads.scorer import deviation_score
 from fries_nb.workloads.w1 import FraudDetector
 
 AMOUNTS = st.lists(st.floats(0, 10_000), min_size=1, max_size=30)

@@ -26,10 +26,10 @@ from fries_nb.workloads.video import (
     Partitioner,
     Server,
     VideoFeed,
+    task_costs,
     video_flow,
     video_reference,
 )
-from fries_nb.workloads.video_costs import task_costs
 
 Row = dict[str, Any]
 FEED = VideoFeed(streams=8, height=24, width=32, seed=5)

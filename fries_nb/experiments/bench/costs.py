@@ -23,7 +23,7 @@ import pyarrow as pa
 
 import fries_nb as fn
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
-from fries_nb.experiments.bench.functions import LastTen
+from fries_nb.experiments.bench.maps import LastTen
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, flow_seconds, job, payments_file, spark_session
 from fries_nb.experiments.bench.pairs import BenchReport, Side, Target, pairs, require
 from fries_nb.operators.executors import InterruptFlag, RowExecutor

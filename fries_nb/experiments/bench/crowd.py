@@ -20,7 +20,7 @@ import numpy as np
 import fries_nb as fn
 from fries_nb.controller.events import Outcome
 from fries_nb.errors import RunError
-from fries_nb.experiments.bench.functions import LastTen, is_hundredth, spinning
+from fries_nb.experiments.bench.maps import LastTen, is_hundredth, spinning
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, payments_file, spark_session
 from fries_nb.experiments.bench.pairs import BenchReport, Target
 from fries_nb.run import Run

@@ -24,7 +24,7 @@ from fries_nb.experiments.bench.pairs import BenchReport, Side, Target, pairs
 from fries_nb.experiments.measuring import until
 from fries_nb.run import Run
 from fries_nb.telemetry.metrics import OperatorMetrics
-from fries_nb.workloads.models import CUSTOMER
+from fries_nb.workloads.scorer import CUSTOMER
 from fries_nb.workloads.w1 import FraudDetector, w1_flow
 
 COST_MS = 2.0

@@ -22,7 +22,7 @@ from fries_nb.connectors.kafka_sink import COMMITS, KafkaSink
 from fries_nb.connectors.parquet_sink import ParquetSink
 from fries_nb.connectors.sink import RuntimeSink
 from fries_nb.experiments.bench.apart import kafka_loop, mock_cluster
-from fries_nb.experiments.bench.functions import LastTen
+from fries_nb.experiments.bench.maps import LastTen
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, Job, flow_seconds, payments_file, spark_session
 from fries_nb.experiments.bench.pairs import BenchReport, PairedResult, Side, Target, pairs
 from fries_nb.protocol.messages import WorkerId

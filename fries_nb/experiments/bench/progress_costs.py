@@ -20,7 +20,7 @@ from typing import Any
 import fries_nb as fn
 from fries_nb.dataflow.endpoints import Source
 from fries_nb.errors import RunError
-from fries_nb.experiments.bench.functions import LastTen
+from fries_nb.experiments.bench.maps import LastTen
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, flow_seconds, job, spark_session
 from fries_nb.experiments.bench.pairs import BenchReport, PairedResult, Side, Target, pairs
 from fries_nb.experiments.bench.w1_throughput import scored

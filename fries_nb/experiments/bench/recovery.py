@@ -21,7 +21,7 @@ from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, spark_session
 from fries_nb.experiments.bench.pairs import BenchReport, Target
 from fries_nb.experiments.measuring import until
 from fries_nb.run import Run
-from fries_nb.workloads.models import AMOUNT, CUSTOMER
+from fries_nb.workloads.scorer import AMOUNT, CUSTOMER
 from fries_nb.workloads.w1 import w1_flow
 
 RATE = 5_000.0

@@ -229,7 +229,7 @@ class Gaps:
 
     def streaming(self) -> float:
         """Milliseconds without a row while a query is restarted."""
-        from fries_nb.experiments.rivals.streaming_accounts import restarted
+        from fries_nb.experiments.rivals.streaming_jobs import restarted
 
         found = restarted(self._spark, PEERS_RATE, self._accounts, PEERS_STATE_BYTES, self._seconds)
         self.partitions = found.partitions

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 import fries_nb as fn
 from fries_nb.experiments.bench.apart import bytewax, plain_loop
-from fries_nb.experiments.bench.functions import LastTen
+from fries_nb.experiments.bench.maps import LastTen
 from fries_nb.experiments.bench.ours import (
     CREDIT_BYTES,
     HOSTS,

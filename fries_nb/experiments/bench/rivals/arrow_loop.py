@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from fries_nb.experiments.bench.functions import THREE
+from fries_nb.experiments.bench.maps import THREE
 
 BATCH_ROWS = 65_536
 

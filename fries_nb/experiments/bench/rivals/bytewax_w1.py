@@ -27,7 +27,7 @@ from bytewax.dataflow import Dataflow
 from bytewax.inputs import DynamicSource, StatelessSourcePartition
 from bytewax.outputs import DynamicSink, StatelessSinkPartition
 
-from fries_nb.experiments.bench.functions import LastTen, score_of
+from fries_nb.experiments.bench.maps import LastTen, score_of
 
 Item = Any
 Amounts = list[float]

@@ -12,7 +12,7 @@ import time
 
 from confluent_kafka import Consumer, TopicPartition
 
-from fries_nb.experiments.bench.functions import LastTen
+from fries_nb.experiments.bench.maps import LastTen
 
 BATCH = 10_000
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fries_nb.experiments.bench.functions import LastTen
+from fries_nb.experiments.bench.maps import LastTen
 
 States = dict[int, list[float]]
 

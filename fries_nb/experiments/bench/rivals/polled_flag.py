@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from fries_nb.experiments.bench.functions import LastTen
+from fries_nb.experiments.bench.maps import LastTen
 
 TASKS = 2
 ROWS = 10_000

@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from fries_nb.experiments.bench.functions import THREE, by_hour, by_risk, in_euros
+from fries_nb.experiments.bench.maps import THREE, by_hour, by_risk, in_euros
 
 Function = Callable[[pa.RecordBatch], pa.RecordBatch]
 EUROS, HOUR, RISK = "EUROS double", "HOUR bigint", "RISK double"

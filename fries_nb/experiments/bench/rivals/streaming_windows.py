@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from fries_nb.experiments.measuring import pause
-from fries_nb.experiments.rivals.streaming_w1 import first_seen, scratch_directory, shuffled_in, stop_between_batches
+from fries_nb.experiments.rivals.streaming_jobs import first_seen, scratch_directory, shuffled_in, stop_between_batches
 
 
 def window_latencies(spark: SparkSession, rate: int, keys: int, workers: int, seconds: float) -> list[float]:

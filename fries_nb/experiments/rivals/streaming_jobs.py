@@ -1,4 +1,18 @@
-"""W1 as a Structured Streaming query, and two ways to change its model, since Spark has none of its own.
+"""What fries_nb is compared with in Structured Streaming: three queries as its own users would write them.
+
+**Accounts**: numbering the rows of accounts (``workloads.accounts``), restarted with another parallelism.
+
+The query is stopped between two micro-batches, and started again from its checkpoint after
+``spark.sql.shuffle.partitions`` was doubled. Spark keeps the number of partitions that the checkpoint was made with, so
+``partitions`` is what came of it.
+
+**Video**: the pipeline as one query, without a pause between its micro-batches.
+
+Written for low latency: the tasks of a group run in one stateful function behind one shuffle, so pictures never leave
+the interpreter in which they are decoded. A packet is due at the time that the rate of the streams gives it, whichever
+micro-batch reads it; a latency is from the first of four packets that are merged to the start of the Server.
+
+**W1**, and two ways to change its model, since Spark has none of its own.
 
 ``by_restart`` stops the query and restarts it with the new model from its checkpoint. ``by_rereading`` reads the model
 from a file at the start of every micro-batch, in ``foreachBatch``, and keeps the last amounts itself, because the
@@ -24,10 +38,190 @@ from typing import Any
 import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fries_nb.errors import RunError
+from fries_nb.experiments.measuring import pause
 from fries_nb.spark.stage import failure_of
+from fries_nb.workloads.video import GROUP, Decoder, Encoder, Merger, Overlay, Server, VideoFeed
+
+OUT, STATE = "value long, nth long", "count long, kept string"
+
+
+@dataclass(frozen=True)
+class Restart:
+    """What came out: (value, number in its account, time in nanoseconds), in order; and how many partitions it had."""
+
+    rows: tuple[tuple[int, int, int], ...]
+    requested_ns: int
+    partitions: int
+
+
+def restarted(spark: SparkSession, rate: int, accounts: int, state_bytes: int, seconds: float) -> Restart:
+    """Run the query with one partition, and again with two.
+
+    Args:
+        spark: the session.
+        rate: rows per second.
+        accounts: number of accounts.
+        state_bytes: size of the state of each.
+        seconds: duration before, and after, from the first result on.
+
+    Raises:
+        RunError: the query has failed, or gives nothing.
+    """
+    batches: dict[int, list[tuple[int, int, int]]] = {}
+    over = threading.Event()
+
+    def given_out(batch: DataFrame, number: int) -> None:
+        if over.is_set() or number in batches:  # one that was cut short is repeated after the restart
+            return
+        found = [(row["value"], row["nth"]) for row in batch.collect()]
+        now_ns = time.time_ns()
+        batches[number] = [(value, nth, now_ns) for value, nth in found]
+
+    def count() -> int:
+        return sum(map(len, batches.values()))
+
+    with scratch_directory() as directory:
+        place = Path(directory, "checkpoint")
+
+        def during(workers: int, since: int) -> int:
+            """Run it with so many partitions; returns the time of the request to end it."""
+            with shuffled_in(spark, workers):
+                booked = _booked(spark, rate, accounts, state_bytes)
+                query = booked.writeStream.option("checkpointLocation", str(place)).foreachBatch(given_out).start()
+                try:
+                    first_seen("a row", query, lambda: count() - since or None)
+                    pause(seconds)
+                finally:
+                    requested_ns = time.time_ns()
+                    if since:
+                        over.set()
+                    stop_between_batches(query)
+            return requested_ns
+
+        requested_ns = during(1, 0)
+        during(2, count())
+        return Restart(tuple(row for rows in batches.values() for row in rows), requested_ns, _partitions(place))
+
+
+def _booked(spark: SparkSession, rate: int, accounts: int, state_bytes: int) -> DataFrame:
+    def book(key: Any, frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        count, kept = state.get if state.exists else (0, "0" * state_bytes)
+        values = sorted(int(value) for frame in frames for value in frame["value"])
+        state.update((count + len(values), kept))
+        yield pd.DataFrame({"value": values, "nth": [count + n + 1 for n in range(len(values))]})
+
+    rows = spark.readStream.format("rate").option("rowsPerSecond", rate).load()
+    keyed = rows.select("value", (f.col("value") % accounts).alias("account")).groupBy("account")
+    return keyed.applyInPandasWithState(book, OUT, STATE, "append", "NoTimeout")
+
+
+def _partitions(checkpoint: Path) -> int:
+    """The number of partitions of the last micro-batch, as its checkpoint has it."""
+    last = max((path for path in (checkpoint / "offsets").iterdir() if path.name.isdigit()), key=lambda p: int(p.name))
+    return int(json.loads(last.read_text().splitlines()[1])["conf"]["spark.sql.shuffle.partitions"])
+
+
+PACKETS = "stream int, number long, packet binary, due double"
+SERVED = "group int, number long, size int, checksum long, due double, at double"
+STATE = "pickled binary"
+TABLE = "served_frames"
+
+
+class PacketSource(DataSource):
+    """The packets of ``streams`` streams, ``rate`` a second in all, from the time ``since`` on."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format``."""
+        return "packets"
+
+    def schema(self) -> str:
+        """The columns."""
+        return PACKETS
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        """The reader."""
+        return PacketReader(int(self.options["streams"]), float(self.options["rate"]), float(self.options["since"]))
+
+
+class PacketReader(DataSourceStreamReader):
+    """Reads all packets that are due; see ``PacketSource``."""
+
+    def __init__(self, streams: int, rate: float, since: float) -> None:
+        self._feed, self._rate, self._since = VideoFeed(streams), rate, since
+
+    def initialOffset(self) -> dict[str, int]:
+        """The first packet."""
+        return {"value": 0}
+
+    def latestOffset(self, *_: Any) -> dict[str, int]:
+        """The first packet that is not due."""
+        return {"value": max(0, int((time.time() - self._since) * self._rate) + 1)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """One, as our source has one worker."""
+        return [InputPartition((start["value"], end["value"]))]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """The packets between two offsets."""
+        for value in range(*partition.value):
+            row = self._feed(value)
+            yield row["stream"], row["number"], row["packet"], self._since + value / self._rate
+
+
+def served(_: tuple[int, ...], frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+    """Decode, merge, overlay, encode and serve the packets of one group; a function of ``applyInPandasWithState``."""
+    decoded, waiting, dues = pickle.loads(state.get[0]) if state.exists else ({}, {}, {})
+    decoder, merger, overlay, encoder, server = Decoder(), Merger(), Overlay(), Encoder(), Server()
+    made = []
+    for packet in pd.concat(list(frames)).sort_values(["number", "stream"]).to_dict("records"):
+        dues.setdefault(packet["number"], packet["due"])
+        merged = merger.process(decoder.process(packet, decoded), waiting)
+        if merged is not None:
+            row = encoder(overlay(merged))
+            made.append(server(row) | {"due": dues.pop(packet["number"]), "at": time.time()})
+    state.update((pickle.dumps((decoded, waiting, dues)),))
+    yield pd.DataFrame(made, columns=["group", "number", "size", "checksum", "due", "at"])
+
+
+def latencies(spark: SparkSession, streams: int, frames_per_s: float, workers: int, seconds: float) -> pd.DataFrame:
+    """Run the pipeline.
+
+    Args:
+        spark: the session.
+        streams: number of streams.
+        frames_per_s: frames per second of each.
+        workers: number of shuffle partitions.
+        seconds: duration from the first merged frame on; that before is for the start.
+
+    Returns:
+        ``group`` and ``ms`` of the merged frames that were served in the second half.
+
+    Raises:
+        RunError: the query has failed, or serves nothing.
+    """
+    spark.dataSource.register(PacketSource)
+    with shuffled_in(spark, workers), scratch_directory() as directory:
+        options = {"streams": streams, "rate": streams * frames_per_s, "since": time.time()}
+        packets = spark.readStream.format("packets").options(**options).load()
+        grouped = packets.withColumn("group", (f.col("stream") / GROUP).cast("int"))
+        frames = grouped.groupBy("group").applyInPandasWithState(served, SERVED, STATE, "append", "NoTimeout")
+        place = str(Path(directory, "checkpoint"))
+        query = frames.writeStream.option("checkpointLocation", place).format("memory").queryName(TABLE).start()
+        try:
+            first_seen("a merged frame", query, lambda: spark.table(TABLE).count() or None)
+            pause(seconds)
+            since = time.time() - seconds / 2
+            found = spark.table(TABLE).where(f.col("at") >= since)
+            first_seen("a merged frame of the second half", query, lambda: found.count() or None)
+            return found.select("group", ((f.col("at") - f.col("due")) * 1000).alias("ms")).toPandas()
+        finally:
+            query.stop()
+
 
 CUSTOMERS = 500
 WINDOW = 10

@@ -100,15 +100,16 @@ def test_an_interrupt_ends_the_waiting_and_not_the_run(spark: SparkSession) -> N
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"buffer_budget_bytes": 0}, {"budget": "8M"}, {"commit_interval_s": 0}, {"commit_interval_s": "1"}, {"heartbeat_timeout_s": -1},
-     {"heartbeat_timeout_s": float("inf")}, {"port": -1}, {"port": 70_000}, {"port": 22.5}],
+    [{"budget": 0}, {"budget": "8M"}, {"commit_interval_s": 0}, {"commit_interval_s": "1"}, {"silence_s": -1},
+     {"silence_s": float("inf")}, {"port": -1}, {"port": 70_000}, {"port": 22.5}],
     ids=str,
 )  # fmt: skip
 def test_options_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     """Before Spark starts, with the value that was got."""
-    given: dict[str, Any] = {"buffer_budget_bytes": 1, "commit_interval_s": 1.0, "silence_s": 1.0, "port": 0} | wrong
+    public = {"budget": "buffer_budget_bytes", "silence_s": "heartbeat_timeout_s"}
+    given: dict[str, Any] = {"budget": 1, "commit_interval_s": 1.0, "silence_s": 1.0, "port": 0} | wrong
     ((name, value),) = wrong.items()
-    with pytest.raises(DataflowError, match=f"{name}={value!r}; expected"):
+    with pytest.raises(DataflowError, match=f"{public.get(name, name)}={value!r}; expected"):
         Options(hosts=1, audit=False, chaining=True, **given)
 
 

@@ -37,8 +37,8 @@ from fries_nb.operators.error_policy import is_retried, is_watched, rewound
 from fries_nb.operators.failures import FAILURES, failure, set_aside
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.kinds import CALLS, mapped
-from fries_nb.operators.outputs import Results
 from fries_nb.operators.recent import LIGHT, SAMPLES, Passed, Recent, one_row, passed, recent_rows
+from fries_nb.operators.steps import Results
 
 SLICE_NS = 2_000_000
 """Target duration of a slice's tuples in nanoseconds."""

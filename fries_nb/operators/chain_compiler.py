@@ -30,9 +30,8 @@ from fries_nb.operators.error_policy import (
 )
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.kinds import CALLS
-from fries_nb.operators.outputs import Apart, Output
 from fries_nb.operators.rows import SETTLED, UNKNOWN, Row
-from fries_nb.operators.steps import Behind, Emit, Sides, Step, crossing_step
+from fries_nb.operators.steps import Apart, Behind, Emit, Output, Sides, Step, crossing_step
 from fries_nb.operators.values import as_value
 
 Around = Callable[[int, Instance, Step], Step]

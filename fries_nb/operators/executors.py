@@ -27,7 +27,6 @@ from fries_nb.operators.error_policy import is_guarded
 from fries_nb.operators.firing import FIRED, note_columns
 from fries_nb.operators.inner_loop import LEAST, InnerLoop, can_loop
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.outputs import ManyOutputs, Output, Results, Types, assemble, check_names, weakly
 from fries_nb.operators.recent import (
     LIGHT,
     SAMPLES,
@@ -42,7 +41,7 @@ from fries_nb.operators.recent import (
     recorded,
 )
 from fries_nb.operators.rows import Columns, Reads, Row
-from fries_nb.operators.steps import Step
+from fries_nb.operators.steps import ManyOutputs, Output, Results, Step, Types, assemble, check_names, weakly
 from fries_nb.operators.values import SettledColumns
 
 

@@ -82,7 +82,6 @@ from fries_nb.operators.error_policy import is_watched
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.kinds import CALLS
-from fries_nb.operators.outputs import Captured, Output
 from fries_nb.operators.recent import Noted, noting
 from fries_nb.operators.rows import (
     SETTLED,
@@ -97,7 +96,7 @@ from fries_nb.operators.rows import (
     laid_row,
 )
 from fries_nb.operators.state import key_reader
-from fries_nb.operators.steps import Step
+from fries_nb.operators.steps import Captured, Output, Step
 
 Stopped = tuple[int, Any, bool]
 """Where a loop has stopped: the operator's position, its result, and whether its function has kept the row."""

@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from fries_nb.dataflow.traits import Kind
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.outputs import check_names
 from fries_nb.operators.steps import (
     Behind,
     Step,
+    check_names,
     dedup_step,
     filter_step,
     flat_map_step,

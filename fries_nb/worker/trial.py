@@ -33,11 +33,10 @@ from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.dry_run import has_open, open_function, types_of
 from fries_nb.operators.firing import FIRED, firing_batch, is_firing, note_columns
 from fries_nb.operators.instance import Draw, Instance, Ready
-from fries_nb.operators.outputs import Output, Types, assemble, check_names
 from fries_nb.operators.recent import Recent
 from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.state import StateCopy, Transform, transformed
-from fries_nb.operators.steps import Sides, Step
+from fries_nb.operators.steps import Output, Sides, Step, Types, assemble, check_names
 from fries_nb.operators.window_steps import call_for_all
 from fries_nb.progress.times import Antichain
 from fries_nb.protocol.messages import WorkerId

@@ -19,8 +19,8 @@ from fries_nb.errors import OperatorError
 from fries_nb.operators import chain_compiler, executors, inner_loop, rows
 from fries_nb.operators.executors import InterruptFlag, executor_of
 from fries_nb.operators.inner_loop import InnerLoop, ReturnedResult
-from fries_nb.operators.outputs import Captured
 from fries_nb.operators.rows import UNKNOWN, Columns, LaidRow, Reads, Row
+from fries_nb.operators.steps import Captured
 from fries_nb.operators.values import SettledColumns
 
 QUOTAS = (1, 9, 20, 64)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.operators.conversion import FEW, NOT_ARROW, to_arrow, to_python
-from fries_nb.operators.outputs import assemble
 from fries_nb.operators.rows import Columns, Reads, Row, derived
+from fries_nb.operators.steps import assemble
 
 START = {"a": 1, "b": "x", "c": 2.5}
 

@@ -22,8 +22,8 @@ from fries_nb.dataflow.columns import fixed
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import DeclarationError
 from fries_nb.operators.column_types import ColumnTypes
-from fries_nb.operators.outputs import assemble
 from fries_nb.operators.rows import Columns, Reads, derived
+from fries_nb.operators.steps import assemble
 from fries_nb.protocol.messages import Failed, Paused, Resumed
 
 

@@ -192,4 +192,4 @@ def test_hosts_come_and_go_and_nothing_is_lost(kernel: SharedKernel, tmp_path: P
     assert counts[1] == counts[2] != "0"
     assert counts[3] == "0"
     assert "'spending' is serializable" in said(notebook, "%fries_audit")
-    assert [line.split()[2] for line in said(notebook, "pandas.DataFrame").splitlines()[1:]] == ["1", "3", "1"]
+    assert [line.split()[2] for line in said(notebook, "run.history.hosts").splitlines()[2:]] == ["1", "3", "1"]

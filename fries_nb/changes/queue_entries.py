@@ -277,13 +277,7 @@ class RequestRegistry:
         self.end(region, request, at_start(self._graph, request.id, request.plans[region]))
 
     def end(self, region: int, request: Request, outcome: Outcome) -> None:
-        """Record the outcome of a request in this region; its changes end with the last region.
-
-        Args:
-            region: index of the region.
-            request: the request.
-            outcome: its outcome in the region.
-        """
+        """Record the outcome of a request in this region; its changes end with the last region."""
         request.outcomes[region] = outcome
         done = outcome.outcome == "done"
         if request.guard is not None and done and region not in request.at_start | request.let_go:

@@ -121,9 +121,6 @@ class Rollbacks:
     def functions(self, change: str) -> FunctionPairs:
         """Operator to the function that it ran when a change was begun, and the new one.
 
-        Args:
-            change: id of the change.
-
         Returns:
             The functions; those of a window have its windows. Empty if the change was withdrawn.
         """

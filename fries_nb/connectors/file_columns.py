@@ -51,11 +51,7 @@ _OTHERS = (
 
 
 def misread(schema: str) -> str:
-    """Why the first column that Arrow would read otherwise is refused, as a sentence; empty if there is none.
-
-    Args:
-        schema: the schema of Spark, as JSON.
-    """
+    """Why the first column that Arrow would read otherwise is refused, as a sentence; empty if there is none."""
     for field in json.loads(schema)["fields"]:
         for kind in _leaves(field["type"]):
             if not kind.startswith(_PLAIN):

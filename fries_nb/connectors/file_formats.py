@@ -166,11 +166,7 @@ class Text(Protocol):
 
 
 class TextFormat:
-    """CSV or JSON lines: types are inferred from all that is there when the run begins, up to ``SCANNED_BYTES``.
-
-    Args:
-        text: how it is parsed.
-    """
+    """CSV or JSON lines: types are inferred from all that is there when the run begins, up to ``SCANNED_BYTES``."""
 
     tells_its_end = False
 
@@ -238,11 +234,7 @@ class CsvFormat(TextFormat):
 
 
 class JsonFormat(TextFormat):
-    """JSON lines.
-
-    Args:
-        encoding: encoding of the text.
-    """
+    """JSON lines."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         super().__init__(JsonText(encoding))

@@ -114,12 +114,7 @@ _Ladder = Sequence[tuple[Callable[[pa.Array], pa.Array], Callable[[pa.Array], Fa
 
 
 def facts_of_cells(values: pa.Array, written: CellFormat = PLAIN) -> Facts:
-    """What is known of cells of CSV: numbers, times and others as the text says.
-
-    Args:
-        values: the text of cells.
-        written: how they are written.
-    """
+    """What is known of cells of CSV: numbers, times and others as the text says."""
     found = _facts(values, [*_numbers(written), _is_bool(written), *_times(written)])
     return EMPTY if len(values) and not found.kinds else found
 

@@ -40,11 +40,7 @@ class NoRowError(ValueError):
 
 
 class JsonText:
-    """How files of JSON lines are parsed.
-
-    Args:
-        encoding: encoding of the text.
-    """
+    """How files of JSON lines are parsed."""
 
     is_json = True
 

@@ -117,10 +117,6 @@ class TransactionalTopic:
     def commit(self, record: CommitRecord, messages: Messages) -> None:
         """Commit messages and the record of them, all or none.
 
-        Args:
-            record: the record.
-            messages: the messages.
-
         Raises:
             SinkError: they could not be committed, or another process has taken over.
         """
@@ -423,12 +419,7 @@ class MessageEncoder:
 
 
 class KafkaWriter:
-    """Writes the messages of one worker to files; see ``SinkWriter``.
-
-    Args:
-        parts: writes the files.
-        encoder: encodes rows.
-    """
+    """Writes the messages of one worker to files; see ``SinkWriter``."""
 
     def __init__(self, parts: PartWriter, encoder: MessageEncoder) -> None:
         self._columns = WrittenColumns()

@@ -209,9 +209,6 @@ class PartitionCount:
     >>> count.known
     2
 
-    Args:
-        topic: the topic.
-
     Attributes:
         known: the number; it does not decrease.
     """
@@ -227,13 +224,7 @@ class PartitionCount:
 
 
 class FetchedMessages:
-    """What the consumer of one worker has fetched and its splits have not read.
-
-    Args:
-        cluster: the cluster.
-        topic: the topic.
-
-    """
+    """What the consumer of one worker has fetched and its splits have not read."""
 
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
         self._count = PartitionCount(topic)
@@ -323,11 +314,7 @@ class KafkaTopic:
 
 
 class KafkaSource(RuntimeSource):
-    """The messages of a topic; see ``Source``.
-
-    Args:
-        topic: what is read.
-    """
+    """The messages of a topic; see ``Source``."""
 
     def __init__(self, topic: KafkaTopic) -> None:
         self._topic = topic

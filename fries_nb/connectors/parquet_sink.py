@@ -470,12 +470,7 @@ def _schema(file: str) -> pa.Schema:
 
 
 class ClosedColumns(TableColumns):
-    """The columns of a table to which none can be added.
-
-    Args:
-        table: description of the table.
-        columns: its columns.
-    """
+    """The columns of a table to which none can be added."""
 
     def joined(self, schema: pa.Schema) -> pa.Schema:
         """These columns with their types in the table.

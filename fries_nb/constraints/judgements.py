@@ -63,21 +63,13 @@ def path_of(workers: Sequence[WorkerId]) -> str:
 
 
 def met_because(verdict: ConstraintVerdict) -> str:
-    """Why a constraint is met.
-
-    Args:
-        verdict: the values.
-    """
+    """Why a constraint is met."""
     takes = milliseconds(verdict.worst_ms or 0.0)
     return f"the worst sequence, {path_of(verdict.worst)}, takes {takes}, at most {milliseconds(verdict.limit_ms)}"
 
 
 def violated_because(verdict: ConstraintVerdict) -> str:
-    """Why a constraint is violated: the element with the largest share of the worst sequence.
-
-    Args:
-        verdict: the values.
-    """
+    """Why a constraint is violated: the element with the largest share of the worst sequence."""
     latency = verdict.worst_ms or 0.0
     takes = f"{'has' if latency == inf else 'takes'} {milliseconds(latency)}"
     summary = f"{path_of(verdict.worst)} {takes}, at most {milliseconds(verdict.limit_ms)}"

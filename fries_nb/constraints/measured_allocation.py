@@ -198,39 +198,23 @@ class ChannelLayer:
         self._shrunk[positions] = shrunk
 
     def asked(self, now_ns: int) -> Flags:
-        """The channels for which a new size was asked and has not been reported; at most for a window.
-
-        Args:
-            now_ns: the current time.
-        """
+        """The channels for which a new size was asked and has not been reported; at most for a window."""
         recent: Flags = self._asked_at > now_ns - self._window
         return recent & (self.versions <= self._asked_version)
 
     def settling(self, now_ns: int) -> Flags:
-        """The channels whose buffer was shrunk and whose latency has not been measured since; at most for a window.
-
-        Args:
-            now_ns: the current time.
-        """
+        """The channels whose buffer was shrunk and whose latency has not been measured since; at most for a window."""
         recent: Flags = self._asked_at > now_ns - self._window
         unknown: Flags = (self.versions <= self._asked_version) | (self._latency.weights == 0)
         return recent & self._shrunk & unknown
 
     def queued(self, now_ns: int) -> Flags:
-        """The channels of which the newest measurement is a queue.
-
-        Args:
-            now_ns: the current time.
-        """
+        """The channels of which the newest measurement is a queue."""
         recent: Flags = self._queued_at > now_ns - self._window
         return recent & (self._queued_at > self._sampled_at)
 
     def latencies(self, now_ns: int) -> Floats:
-        """Mean latencies, or waiting times of queues where they are newer and longer; NaN where neither is known.
-
-        Args:
-            now_ns: the current time.
-        """
+        """Mean latencies, or waiting times of queues where they are newer and longer; NaN where neither is known."""
         means = self._latency.values
         return np.where(self.queued(now_ns), np.fmax(means, self._queue_ms), means)
 
@@ -310,11 +294,7 @@ class MeasuredAllocation:
             channel.evict(now_ns)
 
     def latencies(self, now_ns: int) -> SequenceLayers:
-        """The latency of each element: 0 for tasks that do not count and inside chains; NaN where unknown.
-
-        Args:
-            now_ns: the current time.
-        """
+        """The latency of each element: 0 for tasks that do not count and inside chains; NaN where unknown."""
         counted = self._allocation.constraint.tasks
         tasks = tuple(
             layer.latency.values if name in counted else np.zeros(layer.latency.weights.size)

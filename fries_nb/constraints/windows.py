@@ -81,11 +81,7 @@ class WindowedSums:
                 self._apply(_Entry(entry.time_ns, entry.positions[again], entry.amounts[again]), 1.0)
 
     def evict(self, now_ns: int) -> None:
-        """Remove the amounts that are not younger than a window.
-
-        Args:
-            now_ns: the current time.
-        """
+        """Remove the amounts that are not younger than a window."""
         kept = []
         for entry in self._entries:
             if entry.time_ns > now_ns - self._window:
@@ -153,10 +149,6 @@ class RunningMeans:
         self._weights.forget(positions, before_ns)
 
     def evict(self, now_ns: int) -> None:
-        """Remove the samples that are not younger than a window.
-
-        Args:
-            now_ns: the current time.
-        """
+        """Remove the samples that are not younger than a window."""
         self._totals.evict(now_ns)
         self._weights.evict(now_ns)

@@ -144,12 +144,7 @@ def _it(workers: Sequence[WorkerId]) -> str:
 
 
 class FailureRules(Coordinator):
-    """Processes reports of workers, and failures that workers and sinks report.
-
-    Args:
-        life: the parts of the run's controller.
-        agreement: types of columns at sinks.
-    """
+    """Processes reports of workers, and failures that workers and sinks report."""
 
     takes = (Report, Failed, Paused, ColumnRefused)
 

@@ -86,12 +86,7 @@ from fries_nb.protocol.messages import (
 
 
 def with_deferred(graph: Graph, restoration: Restoration) -> Restoration:
-    """The state from which an incarnation starts, with the changes that it defers.
-
-    Args:
-        graph: the dataflow.
-        restoration: the checkpoint and all decided changes.
-    """
+    """The state from which an incarnation starts, with the changes that it defers."""
     checkpoint = restoration.checkpoint
     if checkpoint is None or not checkpoint.logged:
         return replace(restoration, deferred=(), closed=())

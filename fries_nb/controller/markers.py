@@ -116,9 +116,6 @@ class _Journey:
 class MarkerCoordinator(Coordinator):
     """The pending acknowledgements of markers in flight. Marker ids are 1, 2, 3, ...
 
-    Args:
-        workers: the workers of the run.
-
     Attributes:
         issued: the last marker id, 0 before the first.
         committed_last: whether the action that was started last is a commit.

@@ -79,10 +79,6 @@ from fries_nb.transitions import moved
 class Membership:
     """The hosts 0, 1, ... of the current incarnation of the run.
 
-    Args:
-        hosts: number of hosts.
-        incarnation: number of the incarnation.
-
     Attributes:
         incarnation: number of the current incarnation.
         addresses: host that has joined to the address at which its peers reach it.

@@ -354,12 +354,7 @@ def family_of(kind: pa.DataType) -> str:
 
 
 def families_of(values: Sequence[Any], kinds: Iterable[type]) -> dict[str, type]:
-    """The families of values in a row, each with a Python type of such a value; not of nulls.
-
-    Args:
-        values: the values.
-        kinds: their Python types.
-    """
+    """The families of values in a row, each with a Python type of such a value; not of nulls."""
     times = [kind for kind in kinds if issubclass(kind, datetime)]
     of = {kind: next((base for base in kind.__mro__ if base in _OF_TYPE), None) for kind in kinds if kind not in times}
     found = {_OF_TYPE[base]: kind for kind, base in of.items() if base is not None}

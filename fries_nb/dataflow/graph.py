@@ -365,10 +365,6 @@ def _check_consumed(graph: Graph, operator: Operator) -> None:
 def check_loops(operators: Mapping[str, Operator], edges: Collection[Edge]) -> None:
     """Refuse a graph whose loops are not closed in themselves.
 
-    Args:
-        operators: operators by name.
-        edges: edges between them.
-
     Raises:
         DataflowError: an operator is in a loop that does not exist, blocks there, or has no input there; a head is not
             in its own loop; a feedback edge does not end at the head of a loop around it; or another edge enters a loop

@@ -57,10 +57,6 @@ class Committer:
     def commit(self, epoch: int, files: Mapping[str, tuple[str, ...]]) -> list[said.Event]:
         """Commit the files of an epoch; a failure stops the run.
 
-        Args:
-            epoch: number of the commit.
-            files: sink to names of files.
-
         Returns:
             The events for the controller; empty if all sinks have committed.
         """

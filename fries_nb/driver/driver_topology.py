@@ -101,12 +101,7 @@ class DriverTopology:
     def carry_out(
         self, instruction: StartHosts | ReleaseHosts | ChangeTopology | TopologyChanged, region: RegionSpec
     ) -> None:
-        """Carry out an instruction.
-
-        Args:
-            instruction: the instruction.
-            region: the specification of the region now.
-        """
+        """Carry out an instruction."""
         match instruction:
             case StartHosts():
                 self._stage.grow(region, instruction.hosts)

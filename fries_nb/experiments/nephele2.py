@@ -45,11 +45,7 @@ _CREATED, _TO, _ITEM = "created", "to", "item"
 
 @fn.batched
 class Sender:
-    """Creates items: their time, the key of the receiver's worker on the other host, and filling.
-
-    Args:
-        to: the key.
-    """
+    """Creates items: their time, the key of the receiver's worker on the other host, and filling."""
 
     def __init__(self, to: int) -> None:
         self.to = to

@@ -167,12 +167,7 @@ def converged(states: Sequence[tuple[float, ConstraintStatus]]) -> float | None:
 
 
 def rows_of(mode: str, measured: Measured) -> list[Row]:
-    """A row for each element, then one for the sequence.
-
-    Args:
-        mode: the mode.
-        measured: its measurements.
-    """
+    """A row for each element, then one for the sequence."""
     rows: list[Row] = []
     tasks = set(measured.state.constraint.tasks)
     for one in measured.state.parts:

@@ -170,11 +170,7 @@ class ConstraintWatch:
             self._chain(WorkerId(notice.operators[0], notice.index), notice.operators)
 
     def step(self, now_s: float) -> None:
-        """Send reports, judge, and measure again, if the interval has passed.
-
-        Args:
-            now_s: the time by the monotonic clock.
-        """
+        """Send reports, judge, and measure again, if the interval has passed."""
         if now_s < self._next_s or not (self._observed or self._monitors):
             return
         self._next_s = now_s + self._interval_s

@@ -100,13 +100,7 @@ class AuditLog:
         return self._emitted[0, -1]
 
     def emitted(self, transaction: int, extra: int, branch: int = 0) -> None:
-        """Log that the function emitted more or fewer than one tuple for a tuple.
-
-        Args:
-            transaction: the tuple's transaction.
-            extra: number of emitted tuples minus one.
-            branch: output of the operator.
-        """
+        """Log that the function emitted more or fewer than one tuple for a tuple."""
         logged = self._emitted[branch, extra]
         logged.append(transaction)
         if self._of_tuple is not None:

@@ -162,10 +162,6 @@ class ColumnTypes:
     def check_batch(self, out: pa.RecordBatch, came: pa.RecordBatch) -> None:
         """Check a batch that a vectorised function made; a batch that is refused has no effect on the types.
 
-        Args:
-            out: the result of the function.
-            came: its input.
-
         Raises:
             DeclarationError: a column has another type than before.
         """

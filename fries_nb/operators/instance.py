@@ -137,11 +137,7 @@ class Instance:
         self._installed: tuple[Any, str, str] = (function, "", "")
 
     def track(self, changes: ChangeBatch) -> None:
-        """Count the tokens and entries of a timed operator here from now on; before, as in a trial, nowhere.
-
-        Args:
-            changes: the changes of the worker's counts.
-        """
+        """Count the tokens and entries of a timed operator here from now on; before, as in a trial, nowhere."""
         if self.agenda is not None and self.tokens is not None:
             self.agenda.changes = changes
             self.tokens.track(changes)
@@ -304,13 +300,7 @@ class Instance:
         self.undo_change(rollback, previous.transform, previous.back)
 
     def undo_change(self, rollback: str, transform: Transform | None, back: Transform | None) -> None:
-        """Undo the last change; keys that were not transformed yet keep their state.
-
-        Args:
-            rollback: id of the rollback.
-            transform: the state transformation of the change.
-            back: the inverse transformation.
-        """
+        """Undo the last change; keys that were not transformed yet keep their state."""
         self.state.undo(transform, back)
         self._note(rollback)
 

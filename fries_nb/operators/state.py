@@ -390,10 +390,6 @@ class KeyedState:
         """Return to the configuration before the last ``transform``, by applying ``back`` key by key.
 
         Keys that were not accessed since have not been transformed, and keep their state.
-
-        Args:
-            transform: the transformation to undo.
-            back: its inverse.
         """
         if transform is None:
             return

@@ -159,12 +159,7 @@ def _keeping(instance: Instance, key: Any) -> Iterator[None]:
 
 
 class TokenOutput:
-    """What ``reached`` sends rows with: ``out.give(token, rows)``. Of use while the function runs.
-
-    Args:
-        instance: the operator.
-        values: the conversion of times.
-    """
+    """What ``reached`` sends rows with: ``out.give(token, rows)``. Of use while the function runs."""
 
     def __init__(self, instance: Instance, values: TimeValues) -> None:
         self._instance, self._values = instance, values

@@ -174,10 +174,6 @@ def anchor_of(topology: Topology, constraint: LatencyConstraint) -> str:
     It is one on as many hosts as possible, so that each judges little; among those, one with as few channels as
     possible on an edge of the path, so that its workers lie on few sequences; then the first.
 
-    Args:
-        topology: the workers and their hosts.
-        constraint: the constraint.
-
     Returns:
         Name of the operator.
 

@@ -106,10 +106,6 @@ def counter_example(graph: Graph, targets: Iterable[str]) -> CounterExample | No
     Without loops one exists exactly if ``Covering.naive_safe`` is false. A loop is planned as a whole, so the plan may
     be more cautious than necessary there, and then there is none.
 
-    Args:
-        graph: the dataflow.
-        targets: names of the operators to change.
-
     Returns:
         The events, or ``None`` if the types of the operators exclude any.
     """

@@ -63,11 +63,6 @@ def witnesses(graph: Graph, targets: Iterable[str], decisions: Iterable[PruningD
     """The witness of each of these decisions, by its operator; each is searched for in O(V + E).
 
     There is none where pruning was off, nor for an operator that only a region of the dataflow has.
-
-    Args:
-        graph: the dataflow.
-        targets: names of the operators to change.
-        decisions: decisions on operators above the targets.
     """
     contraction = contracted(within_transactions(graph))
     flat, nodes = contraction.graph, frozenset(map(contraction.node, targets))

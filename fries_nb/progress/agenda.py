@@ -179,10 +179,6 @@ class Agenda:
     def call(self, t: int, key: Hashable) -> None:
         """Add an entry, at the version and the rounds of the frame; idempotent, also for rows of different versions.
 
-        Args:
-            t: its time.
-            key: its key.
-
         Raises:
             TokenError: there is no right to this time, or it is beyond all times.
         """

@@ -124,11 +124,7 @@ NO_CHANGE: Mapping[str, Antichain] = MappingProxyType({})
 
 
 class WaitingChanges:
-    """The changes that a host has not broadcast yet, and what each of them could release.
-
-    Args:
-        tracker: the host's view.
-    """
+    """The changes that a host has not broadcast yet, and what each of them could release."""
 
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
@@ -494,9 +490,6 @@ __all__ = ["FlowEdge", "WorkerCounts"]
 
 class WorkerCounts:
     """The counts of one worker.
-
-    Args:
-        graph: the dataflow.
 
     Attributes:
         changes: what has changed since the last ``hand_over``; tokens and agendas of the worker's operators change it

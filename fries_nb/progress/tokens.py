@@ -478,11 +478,7 @@ SavedKeepers = dict[int, list[tuple[Any, int]]]
 
 
 class TokenKeepers:
-    """The keys that hold tokens of one operator at one worker.
-
-    Args:
-        book: the tokens.
-    """
+    """The keys that hold tokens of one operator at one worker."""
 
     def __init__(self, book: TokenBook) -> None:
         self._book = book

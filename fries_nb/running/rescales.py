@@ -116,10 +116,6 @@ class RescaledRun(Protocol):
 class Rescales:
     """The requests of a run.
 
-    Args:
-        regions: the regions of the dataflow.
-        run: the run.
-
     Attributes:
         advice: proposes another number of hosts.
     """

@@ -78,11 +78,6 @@ class CheckpointLayout:
         With a checkpoint directory they are stored there as decided changes, so that every restart of the region
         applies them; otherwise the graph gets their functions.
 
-        Args:
-            region: index of the region.
-            graph: the graph of the region.
-            requests: the requests to apply.
-
         Returns:
             The graph to run, and whether the region is to be resumed from its directory.
 
@@ -129,13 +124,7 @@ class CheckpointLayout:
 
 
 def decided(request: Request, region: int, incarnation: int) -> CommittedChange:
-    """The decided change of a request in one region, for the checkpoint directory.
-
-    Args:
-        request: the request.
-        region: index of the region.
-        incarnation: number of the region's incarnation.
-    """
+    """The decided change of a request in one region, for the checkpoint directory."""
     plan = request.plans[region]
     return CommittedChange(
         request.id,

@@ -92,12 +92,7 @@ class RechainingCluster(Cluster):
         return super().step()
 
     def chain(self, *operators: str, index: int = 0) -> None:
-        """Request that these operators are run as one chain; ``chained`` gets the answer.
-
-        Args:
-            operators: the chain.
-            index: index of its workers.
-        """
+        """Request that these operators are run as one chain; ``chained`` gets the answer."""
         self._say(ChainRequested(WorkerId(operators[0], index), operators))
 
     def _want_chain(self) -> None:

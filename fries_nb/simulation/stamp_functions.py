@@ -121,13 +121,7 @@ def passes(number: int, salt: int) -> bool:
 
 
 def branch_of(number: int, salt: int, into: int) -> int:
-    """The branch of a split for a row.
-
-    Args:
-        number: the row's number.
-        salt: distinguishes operators.
-        into: number of branches.
-    """
+    """The branch of a split for a row."""
     return (number // 3 + salt) % into
 
 

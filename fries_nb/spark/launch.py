@@ -230,12 +230,7 @@ def _tables(graph: Graph, session: Session, place: CheckpointStore) -> dict[str,
 
 
 def complete(place: CheckpointStore, sinks: Mapping[str, RuntimeSink]) -> None:
-    """Make the output of the sinks equal to that of the restored checkpoint, if the earlier driver ended before that.
-
-    Args:
-        place: the checkpoint store.
-        sinks: sink to its target.
-    """
+    """Make the output of the sinks equal to that of the restored checkpoint, if the earlier driver ended before."""
     checkpoint = place.restoration.checkpoint
     if checkpoint is not None:
         for name, sink in sinks.items():

@@ -223,12 +223,6 @@ def newest(at: Location, found: Contents, thoroughly: bool) -> tuple[tuple[str, 
 def entry(directory: str, what: str, number: int, ending: str) -> str:
     """The name of a file of an attempt.
 
-    Args:
-        directory: the subdirectory.
-        what: the subject of the file.
-        number: number of the attempt.
-        ending: suffix of the file.
-
     >>> entry("complete", "000007", 2, "json")
     'complete/000007-0002.json'
     """

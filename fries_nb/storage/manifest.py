@@ -89,11 +89,6 @@ def claim(
 def commit(path: str, epoch: int, files: Iterable[str]) -> None:
     """Commit closed parts as one commit of the run that they name; idempotent.
 
-    Args:
-        path: the target directory.
-        epoch: commit number.
-        files: the parts, in any directory.
-
     Raises:
         SinkError: a part is missing, or of an older incarnation than one that has committed; the commit was made with
             other files; or the file system failed. If the manifest was not written, nothing has changed.

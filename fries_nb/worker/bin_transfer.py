@@ -165,9 +165,6 @@ class TopologyAdoption:
     def adopted(self, present: Wiring) -> tuple[Wiring, list[TopologyAdopted]]:
         """The next wiring and the answers, once the epoch is adopted; before, the present one and no answer.
 
-        Args:
-            present: the current wiring.
-
         Raises:
             ProtocolError: a frame is queued on a removed input channel.
         """
@@ -182,11 +179,7 @@ class TopologyAdoption:
 
 
 class TimesTransfer:
-    """The times of the bins of one move, at one worker of a timed operator; for other operators there are none.
-
-    Args:
-        instance: the operator at this worker.
-    """
+    """The times of the bins of one move, at one worker of a timed operator; for other operators there are none."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance

@@ -68,11 +68,7 @@ class ElementMeter:
         self._task_ns = self._samples = self._busy_ns = 0
 
     def process(self, event: Observe | Measure | Resize) -> list[Instruction]:
-        """Process an event that concerns measurements; returns the instruction to send them at the end of an interval.
-
-        Args:
-            event: the event.
-        """
+        """Process an event about measurements; returns the instruction to send them if an interval has ended."""
         if isinstance(event, Resize):
             self._outbox.resize(event.channel, event.size, event.version)
         elif isinstance(event, Observe):

@@ -192,11 +192,7 @@ class BufferMeter:
         return self._row_ns / self.rows / 1e6 if self.rows else 0.0
 
     def take(self, channel: ChannelId) -> BufferMeasured | None:
-        """The measurement of the interval, if rows were framed; the next frame is tagged.
-
-        Args:
-            channel: the channel of the buffer.
-        """
+        """The measurement of the interval, if rows were framed; the next frame is tagged."""
         self._tagged = False
         if not self.rows:
             return None

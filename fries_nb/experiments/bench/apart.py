@@ -77,9 +77,6 @@ def kafka_loop(servers: str, topic: str) -> float:
 def mock_cluster(topics: Mapping[str, int]) -> Iterator[str]:
     """Starts a mock cluster in a process of its own, see ``rivals/mock_cluster.py``; ends it with the block.
 
-    Args:
-        topics: topic to its number of partitions.
-
     Yields:
         Its address.
 

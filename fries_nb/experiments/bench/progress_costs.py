@@ -149,11 +149,6 @@ class CountedCluster(Cluster):
 def counted(operators: int, times: int, seed: int) -> int:
     """Run the dataflow in memory, with one row of each time, read in batches of at most five.
 
-    Args:
-        operators: number of idle operators.
-        times: number of distinct times.
-        seed: determines the interleaving.
-
     Returns:
         The number of progress frames, for each host that one went to.
 

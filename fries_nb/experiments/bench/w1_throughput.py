@@ -163,13 +163,7 @@ def files(scale: float, runs: int) -> BenchReport:
 
 
 def scored_from(read: Callable[[str], Any], source: Path, target: str) -> fn.Dataflow:
-    """W1 over a source.
-
-    Args:
-        read: makes the description of the source.
-        source: the directory.
-        target: the directory of the output.
-    """
+    """W1 over a source."""
     flow = fn.Dataflow("W1")
     payments = flow.source("Src", read(str(source)))
     payments.map("FD", LastTen(), key="CUSTOMER_ID").sink("Sink", fn.parquet(target))

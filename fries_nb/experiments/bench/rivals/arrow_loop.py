@@ -21,11 +21,6 @@ BATCH_ROWS = 65_536
 def apply_to_file(source: Path, target: Path, functions: int) -> int:
     """Apply the first functions of ``THREE`` to every payment of a Parquet file.
 
-    Args:
-        source: the payments.
-        target: the Parquet file to write.
-        functions: how many of the functions.
-
     Returns:
         The number of payments.
     """

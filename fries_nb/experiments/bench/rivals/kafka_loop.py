@@ -20,10 +20,6 @@ BATCH = 10_000
 def score_topic(servers: str, topic: str) -> tuple[int, float]:
     """Score every payment of a topic.
 
-    Args:
-        servers: address of the broker.
-        topic: name of the topic.
-
     Returns:
         The number of payments, and the seconds from the first one on.
     """

@@ -16,9 +16,6 @@ import sys
 class MockCluster:
     """The mock cluster of a librdkafka client, by its C interface.
 
-    Args:
-        brokers: number of brokers.
-
     Attributes:
         servers: their addresses.
     """

@@ -188,8 +188,8 @@ class Dataflow(builder.DataflowBuilder):
         then = CheckpointStore.load(place, key)[0].workers
         graph = self.graph(on_error=on_error) if workers is None else self.graph(workers, on_error)
         kept = [
-            replace(one, workers=then.get(one.name, one.workers)) if workers is None else one
-            for one in graph.operators
+            replace(operator, workers=then.get(operator.name, operator.workers)) if workers is None else operator
+            for operator in graph.operators
         ]
         graph = Graph(graph.name, tuple(kept), graph.edges)
         check_runnable(graph)

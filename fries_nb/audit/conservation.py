@@ -189,14 +189,14 @@ def _found(
         senders = " and ".join(link.source for link in into.get(name, ()))
         for transaction in _unequal(sent, taken):
             yield Astray(transaction, senders, name, sent[transaction], taken[transaction])
-    for one in loops:
-        entered, left = tuples.sent(one.entries), tuples.sent(one.exits)
+    for loop in loops:
+        entered, left = tuples.sent(loop.entries), tuples.sent(loop.exits)
         for transaction in _unequal(entered, left):
-            yield Astray(transaction, "", "", entered[transaction], left[transaction], one.loop)
+            yield Astray(transaction, "", "", entered[transaction], left[transaction], loop.loop)
 
 
 def _unequal(sent: Counter[Id], taken: Counter[Id]) -> Iterator[Id]:
-    return (one for one in dict.fromkeys((*sent, *taken)) if sent[one] != taken[one])
+    return (tuple_ for tuple_ in dict.fromkeys((*sent, *taken)) if sent[tuple_] != taken[tuple_])
 
 
 class _Tuples:
@@ -245,7 +245,7 @@ def _numbers(transactions: Sequence[Id]) -> _Hashes:
     try:
         numbers = array("q", transactions)  # type: ignore[type-var]
     except (TypeError, OverflowError):  # some are strings; numpy would read "01" as 1
-        return np.array([_number(one) for one in transactions], np.uint64)
+        return np.array([_number(transaction) for transaction in transactions], np.uint64)
     return np.frombuffer(numbers, np.uint64)
 
 

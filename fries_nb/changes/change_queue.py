@@ -160,7 +160,7 @@ class ChangeQueue:
             joins = self._known.joinable if merge and not mends else []  # a merged request cannot be a fix
             whole = self._planned([name for one in joins for name in one.updates] + [*updates], scheduler, pruning)
             limit = limit or next((one.guard for one in joins if one.guard is not None), None)
-            after = {name: update for one in joins for name, update in one.updates.items()} | dict(updates)
+            after = {name: update for join in joins for name, update in join.updates.items()} | dict(updates)
             guard, words = (None, NO_GUARD_FOR_FIXES) if limit and mends else self._guard(whole, after, limit)
             change = self._new(plans, updates, began_s, requested_s, words, origin)
             request = Request(

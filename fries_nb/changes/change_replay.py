@@ -281,7 +281,7 @@ def _switch_words(
     name: str, does: StageAction, workers: Collection[WorkerOutcome], since: str, counts: tuple[int, int] | None
 ) -> str:
     """The switch of a target: when, and what it still processed with its old function."""
-    live = [one for one in workers if not one.ended]
+    live = [worker for worker in workers if not worker.ended]
     times = list(dict.fromkeys(milliseconds(at) for at in sorted(one.delay_ms for one in live)))
     when = f" {times[-1]} {since}" if times else ""
     first = f" (its {counted(len(live), 'worker')} from {times[0]} on)" if len(times) > 1 else ""

@@ -49,8 +49,8 @@ class Rollbacks:
             The request; ``None`` if it is still open, or under guard, or an open rollback undoes it or returns to it.
         """
         oldest = self._requests[0]
-        open_ones = [one for one in self._requests if not one.ended]
-        is_needed = any(one.undoes is oldest or oldest in one.ground.values() for one in open_ones)
+        open_ones = [request for request in self._requests if not request.ended]
+        is_needed = any(request.undoes is oldest or oldest in request.ground.values() for request in open_ones)
         if not oldest.ended or oldest.guarded or oldest.fired or is_needed:
             return None
         undone_in = self._undone_in()
@@ -64,7 +64,7 @@ class Rollbacks:
         held = [*self._forgotten.get(name, ()), request]
         is_window = isinstance(self._ran[name], WindowFunction)
         windows = [one for one in held if is_window and one.updates[name].windows is not None]
-        self._forgotten[name] = [*(one for one in windows[-1:] if one is not request), request]
+        self._forgotten[name] = [*(window for window in windows[-1:] if window is not request), request]
 
     def last(self) -> Request:
         """The request that a rollback would undo.
@@ -181,7 +181,7 @@ class Rollbacks:
 
     def can_withdraw(self, last: Request) -> bool:
         """Whether the request has not begun in any region, and no pending rollback restores its functions."""
-        coming = [one for one in self._requests if one.undoes is not None and not one.ended]
+        coming = [request for request in self._requests if request.undoes is not None and not request.ended]
         returns = any(not one.updates.keys().isdisjoint(last.updates) for one in coming)
         return not last.begun_s and not last.outcomes and not returns
 
@@ -247,7 +247,7 @@ class Rollbacks:
 
     def _before(self, last: Request, name: str, undone_in: set[tuple[Request, int]]) -> Request | None:
         region = self._region_of[name]
-        earlier = [one for one in self._requests[: self._requests.index(last)] if name in one.updates]
+        earlier = [request for request in self._requests[: self._requests.index(last)] if name in request.updates]
         if open_ := next((one for one in earlier if self._is_open(one, last, region)), None):
             why = _fired(open_) if region in open_.fired else "which is still being carried out"
             raise PlanError(
@@ -280,7 +280,7 @@ class Rollbacks:
         return held
 
     def _find(self, change: str) -> Request | None:
-        return next((one for one in self._requests if change in one.merged), None)
+        return next((request for request in self._requests if change in request.merged), None)
 
     def _why_not(self, request: Request) -> str:
         """Why a request is not in effect anywhere, in words."""

@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     size = f"{HOSTS} hosts, {WORKERS} workers an operator, {BUDGET >> 20} MB of credit a host"
     say(f"payments from {path}; {size}, buffers of {BUFFER >> 10} KiB; starting Spark ...")
     found = dataclasses.replace(compared(path, say), title=TITLE, setting=SETTING)
-    rows = [one.row for one in found.trials]
+    rows = [trial.row for trial in found.trials]
     if args.json:
         print(json.dumps({"credit_bytes": BUDGET, "rows": [dataclasses.asdict(row) for row in rows]}))
     else:

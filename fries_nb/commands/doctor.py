@@ -142,7 +142,7 @@ def _java(environment: Mapping[str, str]) -> Finding:
 
 
 def _spark() -> Finding:
-    wanted = next(one for one in _requirements("") if one.name == "pyspark")
+    wanted = next(requirement for requirement in _requirements("") if requirement.name == "pyspark")
     advice = f"pip install '{wanted}'"
     try:
         version = importlib.metadata.version("pyspark")

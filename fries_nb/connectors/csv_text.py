@@ -286,7 +286,7 @@ class CsvText:
         self._encoding = encoding
         self._dialect = Dialect.of(options)
         parsers = options.get("timestamp_parsers") or ()
-        formats = tuple(one for one in parsers if isinstance(one, str))
+        formats = tuple(parser for parser in parsers if isinstance(parser, str))
         self._cells = CellFormat(
             options.get("decimal_point", "."),
             (*self._options["true_values"], *self._options["false_values"]),
@@ -352,7 +352,7 @@ class CsvText:
         line, header = next(chunks, (1, b""))
         if not header.strip():
             return [], iter(())
-        reason = no_text(header) or next((one.reason for one in self._dialect.records(header)), "")
+        reason = no_text(header) or next((record.reason for record in self._dialect.records(header)), "")
         if reason:
             raise UnreadableError(line, f"its header is none: {reason}")
         _, parse, _ = csv_options(self._options)
@@ -534,7 +534,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _joined(data: bytes, records: list[Record]) -> bytes:
     """The text of some records."""
-    return b"".join(data[one.start : one.end].rstrip(b"\r\n") + b"\n" for one in records)
+    return b"".join(data[record.start : record.end].rstrip(b"\r\n") + b"\n" for record in records)
 
 
 def _behind_lines(some: Iterator[bytes], skip: int) -> Iterator[bytes]:

@@ -218,7 +218,7 @@ class TextFormat:
 
     def pieces(self, filesystem: fs.FileSystem, path: str, columns: FileColumns, skip: int = 0) -> Iterator[FilePiece]:
         """See ``FileFormat``."""
-        return behind_records((FilePiece(*one) for one in self._text.pieces(filesystem, path, columns)), skip)
+        return behind_records((FilePiece(*piece) for piece in self._text.pieces(filesystem, path, columns)), skip)
 
 
 class CsvFormat(TextFormat):

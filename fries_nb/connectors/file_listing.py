@@ -168,14 +168,14 @@ class DirectoryContents:
     @cached_property
     def present(self) -> frozenset[int]:
         """The hashes of the names of all files."""
-        return frozenset(one.key for one in self.entries)
+        return frozenset(entry.key for entry in self.entries)
 
     def of_split(self, number: int, count: int) -> tuple[Entry, ...]:
         """The files of one of so many splits: a file belongs to a split by its name."""
         if count not in self.dealt:
             splits: list[list[Entry]] = [[] for _ in range(count)]
-            for one in self.entries:
-                splits[one.key % count].append(one)
+            for entry in self.entries:
+                splits[entry.key % count].append(entry)
             self.dealt[count] = tuple(map(tuple, splits))
         return self.dealt[count][number]
 
@@ -368,10 +368,10 @@ class FileListing:
 
     def _complete(self, entries: Iterable[Entry], used: list[str]) -> Iterator[tuple[str, str]]:
         """Names and paths of complete files, noted when they are taken."""
-        for one in entries:
-            if self.content(one):
-                used.append(one.name)
-                yield one.name, one.path
+        for entry in entries:
+            if self.content(entry):
+                used.append(entry.name)
+                yield entry.name, entry.path
 
     def _schema(self, complete: Iterator[tuple[str, str]]) -> pa.Schema:
         first = next(complete, None)
@@ -387,8 +387,8 @@ class FileListing:
     def _partitions(self, entries: Iterable[Entry], schema: pa.Schema) -> list[pa.Field]:
         """The columns that are only in the names of directories."""
         values: dict[str, list[str]] = {}
-        for one in entries:
-            for name, value in one.partition.items():
+        for entry in entries:
+            for name, value in entry.partition.items():
                 values.setdefault(name, []).append(value)
         return [pa.field(name, partition_type(some)) for name, some in values.items() if name not in schema.names]
 
@@ -407,7 +407,7 @@ class FileListing:
             self._active_ns, self._told_ns = now_ns, None
 
     def _why(self, look: DirectoryContents) -> str:
-        waiting = [one for one in look.entries if self.why_incomplete(one)]
+        waiting = [entry for entry in look.entries if self.why_incomplete(entry)]
         if waiting:
             more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
             return f"{waiting[0].name}{more} not complete yet ({self.why_incomplete(waiting[0])})"

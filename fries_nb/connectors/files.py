@@ -263,7 +263,7 @@ class FilesReader(RuntimeReader):
         assert self._columns is not None
         name = self._current.name
         try:
-            self._piece = next((one for one in self._pieces if one.records), None)
+            self._piece = next((piece for piece in self._pieces if piece.records), None)
         except FileNotFoundError:
             self._pieces = None  # the next listing shows where it is
             return

@@ -293,7 +293,7 @@ def facts_of_values(values: Sequence[Any]) -> Facts:
         fields = {name: facts_of_values([one.get(name) for one in objects]) for name in names}
         found |= Facts(frozenset({"object"}), fields=fields)
     if items:
-        found |= Facts(frozenset({"array"}), item=facts_of_values([inner for one in items for inner in one]))
+        found |= Facts(frozenset({"array"}), item=facts_of_values([inner for item in items for inner in item]))
     return found
 
 

@@ -230,7 +230,7 @@ def _by_lines(line: int, data: bytes, columns: FileColumns) -> tuple[pa.RecordBa
     if not columns.is_given:
         schema = _wide_enough(rows, columns.schema, reasons)
         columns.schema = pa.schema([schema.field(name) for name in columns.schema.names])
-    batches = _built([one for one in rows if one[0] not in reasons], schema, columns.is_given, reasons)
+    batches = _built([row for row in rows if row[0] not in reasons], schema, columns.is_given, reasons)
     for number, reason in reasons.items():
         bad[number] = _bad(line, lines[number], f"{reason}; {ADVICE}")
     table = pa.Table.from_batches(batches, schema).combine_chunks()

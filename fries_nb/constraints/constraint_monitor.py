@@ -224,7 +224,7 @@ class ConstraintMonitor:
         if tasks is not None and verdict.tasks_ms > verdict.limit_ms and has_seen_a_window:
             path = enumerate(self._constraint.path)
             values = [(name, shown_ms(layers.tasks[place][tasks.positions[place]])) for place, name in path]
-            return below_tasks_because(verdict, [one for one in values if one[0] in self._constraint.tasks])
+            return below_tasks_because(verdict, [value for value in values if value[0] in self._constraint.tasks])
         if verdict.worst_ms is None or verdict.worst_ms <= verdict.limit_ms:
             return settling_because(self._settling(now_ns))
         return violated_because(verdict)

@@ -231,11 +231,11 @@ class ConstraintState:
         """The latency of each element by cause."""
         tasks, edges = set(self.constraint.tasks), {str(edge): edge for edge in self.constraint.edges}
         parts = []
-        for one in self.elements:
-            edge = edges.get(one.element)
-            ends = {one.element} if edge is None else {edge.source, edge.to}
+        for element in self.elements:
+            edge = edges.get(element.element)
+            ends = {element.element} if edge is None else {edge.source, edge.to}
             chain = ", ".join(str(chain) for chain in self.chains if ends.issubset(chain.operators))
-            parts.append(_parts(one, one.element in tasks, chain))
+            parts.append(_parts(element, element.element in tasks, chain))
         return tuple(parts)
 
     def point(self, at_s: float) -> ConstraintPoint:
@@ -286,7 +286,7 @@ def combined_verdict(verdicts: Sequence[ConstraintVerdict]) -> ConstraintVerdict
         The verdict: worst sequence and reason of the host on which it is worst, means weighted by rows.
     """
     newest = max(one.time_ns for one in verdicts)
-    judged = [one for one in verdicts if one.status is not ConstraintStatus.NOT_YET_JUDGED]
+    judged = [verdict for verdict in verdicts if verdict.status is not ConstraintStatus.NOT_YET_JUDGED]
     if not judged:
         return replace(verdicts[0], time_ns=newest)
     violated = [one for one in judged if one.status is ConstraintStatus.VIOLATED]
@@ -316,7 +316,7 @@ def _element(measured: Sequence[ConstraintVerdict], place: int, worst: ElementLa
         mean_ms=_mean(measured, lambda one: one.elements[place].mean_ms),
         buffer_ms=_mean(measured, lambda one: one.elements[place].buffer_ms),
         row_ms=_mean(measured, lambda one: one.elements[place].row_ms),
-        smallest_bytes=min((one.smallest_bytes for one in sizes), default=0),
+        smallest_bytes=min((size.smallest_bytes for size in sizes), default=0),
         largest_bytes=max((one.largest_bytes for one in sizes), default=0),
     )
 

@@ -330,7 +330,7 @@ def check_runnable(graph: Graph) -> None:
     """
     traits = [operator.traits for operator in graph.operators]
     for end, found, call in (
-        ("source", any(one.is_source for one in traits), "flow.source(name, replay(...))"),
+        ("source", any(trait.is_source for trait in traits), "flow.source(name, replay(...))"),
         ("sink", any(one.is_sink for one in traits), "stream.sink(name, memory())"),
     ):
         if not found:

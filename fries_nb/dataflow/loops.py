@@ -54,7 +54,7 @@ class Contraction:
 
 def contracted(graph: Graph) -> Contraction:
     """Contract each outermost loop to one operator, in O(V + E); a graph without loops stays as it is."""
-    nodes = {one.name: one.within.loops[0] for one in graph.operators if one.within.level}
+    nodes = {operator.name: operator.within.loops[0] for operator in graph.operators if operator.within.level}
     if not nodes:
         return Contraction(graph, {}, {})
     inside: dict[str, list[str]] = {}

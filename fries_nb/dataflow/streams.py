@@ -145,7 +145,7 @@ def check_times(
         DataflowError: a source above a timed operator has no time; some sources have one and others not; or a source's
             rows may be late and the window has no ``late=``.
     """
-    timed = [one for one in sources if one.time is not None]
+    timed = [source for source in sources if source.time is not None]
     untimed = [one for one in sources if one.time is None]
     name = operator.name
     if is_timed(operator) and untimed:

@@ -358,7 +358,7 @@ def delays(run: Run, change: Change, repeats: int, ready: Callable[[], None]) ->
             results.append(changed(run, change, scheduler))
     fries, epoch = found["fries"], found["epoch"]
     return Delays(
-        tuple(one.delay_ms for one in fries),
+        tuple(change.delay_ms for change in fries),
         tuple(one.delay_ms for one in epoch),
         fries[0].components,
         median(one.old_tuples for one in fries),

@@ -170,10 +170,10 @@ def rows_of(mode: str, measured: Measured) -> list[Row]:
     """A row for each element, then one for the sequence."""
     rows: list[Row] = []
     tasks = set(measured.state.constraint.tasks)
-    for one in measured.state.parts:
-        causes = {"buffer ms": one.buffer_ms, "transport ms": one.transport_ms}
-        causes = {"task ms": one.task_ms} if one.element in tasks else causes
-        rows.append({"mode": mode, "element": one.element, **dict.fromkeys(CAUSES), **causes})
+    for part in measured.state.parts:
+        causes = {"buffer ms": part.buffer_ms, "transport ms": part.transport_ms}
+        causes = {"task ms": part.task_ms} if part.element in tasks else causes
+        rows.append({"mode": mode, "element": part.element, **dict.fromkeys(CAUSES), **causes})
     mean_ms, worst_ms = PAPER_MS.get(mode, (None, None))
     rows.append({
         "mode": mode, "element": "sequence", "mean ms": measured.mean_ms, "worst ms": measured.worst_ms,

@@ -496,7 +496,7 @@ def check_counterexample(flow: DataflowBuilder | None, target: str | None) -> Pa
     refuting = [one for one in decisions if not one.pruned and printed_rule_prunes(graph, one.operator, target)]
     if not refuting:
         raise wrong("counter-example", hint, _why_not(graph, target))
-    both = [one.operator for one in decisions if not one.pruned and one not in refuting]
+    both = [decision.operator for decision in decisions if not decision.pruned and decision not in refuting]
     if both:
         why = f"the printed rule keeps {listed(both)}, too, and starts the markers there; leave that one out"
         raise wrong("counter-example", hint, why)
@@ -541,7 +541,7 @@ def _why_not(graph: Graph, target: str) -> str:
     decision = prune(graph, {target})[0]
     if decision.pruned:
         return f"the corrected rules prune {decision.operator} as well: {decision.reason.partition(': ')[2]}"
-    unique = {one.name for one in graph.operators if one.unique_per_transaction}
+    unique = {operator.name for operator in graph.operators if operator.unique_per_transaction}
     bare = graph.digraph.subgraph(set(graph) - unique | {decision.operator, target})
     path = " -> ".join(nx.shortest_path(bare, decision.operator, target))
     return f"the printed rule keeps {decision.operator}, too: no operator strictly inside of {path} is unique"

@@ -113,14 +113,14 @@ class ProgressBoard:
         self.texts.append(text)
         self.frontiers.append(least)
         self.reasons.append("nothing is left that could arrive")
-        for one in self._tracker.holders(self.watched)[:1]:
-            row = f"a row of time {one.time[1]} is on its way from {one.operator} to {one.to}"
-            self.reasons[-1] = row if one.to else f"{one.operator} has a token for time {one.time[1]}"
+        for holder in self._tracker.holders(self.watched)[:1]:
+            row = f"a row of time {holder.time[1]} is on its way from {holder.operator} to {holder.to}"
+            self.reasons[-1] = row if holder.to else f"{holder.operator} has a token for time {holder.time[1]}"
 
     @property
     def holders(self) -> set[str]:
         """The operators that hold the frontier now, by a token or by a row that they have sent."""
-        return {one.operator for one in self._tracker.holders(self.watched)}
+        return {holder.operator for holder in self._tracker.holders(self.watched)}
 
 
 def check_frontiers(board: ProgressBoard, answer: Any) -> Passed:

@@ -110,7 +110,7 @@ def killed(moment: Moment | str, seed: int) -> KilledRun:
     reached = {
         Moment.PREPARED: lambda: True,
         Moment.DECIDED: lambda: bool(cluster.journal),
-        Moment.HALF: lambda: any(isinstance(one, Updated) for one in cluster.records()),
+        Moment.HALF: lambda: any(isinstance(record, Updated) for record in cluster.records()),
         Moment.DONE: lambda: change in cluster.outcomes,
     }
     cluster.until(reached[Moment(moment)])

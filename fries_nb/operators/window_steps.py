@@ -276,8 +276,8 @@ def _due_windows(instance: Instance) -> Callable[[Row], list[tuple[Span, OpenWin
         lateness, t, rounds = bounds.of(columns).lateness, columns.times()[row.index], agenda.stamp[2:]
         windows: Windows = find(key) or touch(key)
         found = [
-            one for one in windows.items()
-            if one[0][0] - 1 + (lateness if one[1].fired else 0) == t and one[0][3:] == rounds
+            item for item in windows.items()
+            if item[0][0] - 1 + (lateness if item[1].fired else 0) == t and item[0][3:] == rounds
         ]  # fmt: skip
         return found if len(found) < 2 else sorted(found, key=_by_span)
 

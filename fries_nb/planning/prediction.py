@@ -295,7 +295,7 @@ def cores_needed(demands: Iterable[OperatorDemand], rate: float) -> float:
         demands: the demand of each operator.
         rate: target rate of all sources together, in tuples per second.
     """
-    return sum(one.useful_ns * one.selectivity for one in demands) * rate / 1e9
+    return sum(demand.useful_ns * demand.selectivity for demand in demands) * rate / 1e9
 
 
 def hosts_needed(cores: float, busy_share: float = BUSY_SHARE) -> int:

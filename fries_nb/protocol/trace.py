@@ -295,7 +295,7 @@ def flow_of(
         for edge in graph.edges
     )
     loops = tuple(_one_to_one(graph, graph.operator(head)) for head in graph.heads)
-    declared = tuple(one for one in loops if graph.operator(one.loop).emits is Emits.ONE_TO_ONE)
+    declared = tuple(loop for loop in loops if graph.operator(loop.loop).emits is Emits.ONE_TO_ONE)
     return TraceFlow({one.name: one.workers for one in graph.operators}, links, resumed, finished, declared, before)
 
 

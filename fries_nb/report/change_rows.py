@@ -270,9 +270,10 @@ def delay_svg(result: Outcome, width: float) -> str:
     parts = parts_ms(result)
     said = {name: f"{name} {milliseconds(value)}" for name, value in parts.items()}
     end = "to the last switch" if result.outcome == "done" else f"until it was {result.outcome.replace('_', ' ')}"
-    heard = f"{result.change}: {milliseconds(sum(parts.values()))} from the request {end}; {', '.join(said.values())}"
+    total = milliseconds(sum(parts.values()))
+    alt_text = f"{result.change}: {total} from the request {end}; {', '.join(said.values())}"
     key, height = _key(said, width)
-    return picture("delay", (width, height), heard, _CSS, _bar(parts, said, width), key)
+    return picture("delay", (width, height), alt_text, _CSS, _bar(parts, said, width), key)
 
 
 def time_parts(result: Outcome) -> Markup:

@@ -354,7 +354,7 @@ _step_DARK = {
     **{f".steps.e{place}": f"stroke: {dark}" for place, (_, dark) in enumerate(_COLOURS)},
     **{f".between.e{place}": f"fill: {dark}" for place, (_, dark) in enumerate(_COLOURS)},
 }
-_step_CSS = themed(".fries-buffers-svg", _step_LIGHT, _step_DARK)
+_STEP_CSS = themed(".fries-buffers-svg", _step_LIGHT, _step_DARK)
 Step = tuple[float, int, int]
 """Time in seconds since the Unix epoch, smallest and largest size in bytes from then on."""
 
@@ -406,10 +406,10 @@ def buffers_svg(
     drawn = "".join(_line(place, line, began_s, across, up) for place, line in enumerate(lines))
     height = top + _HEIGHT + _BELOW
     told = "; ".join([line.label for line in lines] + [_said(change) for change in chains[-1:]])
-    heard = f"Sizes of output buffers over time, now {told}"
+    alt_text = f"Sizes of output buffers over time, now {told}"
     title = '<text class="title" x="16" y="24">Output buffers over time</text>'
     axes, events = _axes(across, up), _chains(chains, began_s, across, up)
-    return markup.picture("buffers", (width, height), heard, _step_CSS, title, key, axes, events, drawn)
+    return markup.picture("buffers", (width, height), alt_text, _STEP_CSS, title, key, axes, events, drawn)
 
 
 def _step_key(labels: Sequence[str], width: float) -> tuple[str, float]:

@@ -263,7 +263,7 @@ def draw(
 def _node(operator: Operator, box: Box, state: str, title: str, fact: str) -> str:
     x, y = box.centre
     facts = fitted(fact or fact_of(operator), box.width - 6, FACT_SIZE)
-    heard = ", ".join(filter(None, [operator_title(operator), state_words(state)]))
+    alt_text = ", ".join(filter(None, [operator_title(operator), state_words(state)]))
     shape = f'x="{number(box.x)}" y="{number(box.y)}" width="{number(box.width)}" height="{number(box.height)}"'
     ring = (
         f'x="{number(box.x - 4)}" y="{number(box.y - 4)}" width="{number(box.width + 8)}" '
@@ -271,7 +271,7 @@ def _node(operator: Operator, box: Box, state: str, title: str, fact: str) -> st
     )
     return (
         f'<g class="node" data-operator="{escaped(operator.name)}" data-state="{escaped(state)}" role="img" '
-        f'aria-label="{escaped(heard)}"><title>{escaped(_tooltip(operator, title))}</title>'
+        f'aria-label="{escaped(alt_text)}"><title>{escaped(_tooltip(operator, title))}</title>'
         f'<rect class="ring" {ring} rx="12"/><rect class="box" {shape} rx="8"/>'
         f'<text class="name" x="{number(x)}" y="{number(y - 2)}">{escaped(shortened(operator.name))}</text>'
         f'<text class="fact" x="{number(x)}" y="{number(y + 13)}">{escaped(facts)}</text></g>'

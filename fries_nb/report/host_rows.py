@@ -175,7 +175,7 @@ def hosts_svg(
 
 def before_now(topologies: Sequence[HostCount]) -> list[tuple[str, TopologyStatus]]:
     """The topologies before the current one, which is the last, with the numbers of hosts as labels."""
-    return [(counted(one.hosts, "host"), one.topology) for one in topologies[:-1]]
+    return [(counted(topology.hosts, "host"), topology.topology) for topology in topologies[:-1]]
 
 
 def read_aloud(status: TopologyStatus, rates: Mapping[int, float]) -> str:

@@ -324,7 +324,7 @@ def latency_svg(
         said += f'<text class="empty" {middle}>no tuples have reached a sink yet</text>'
     height = bottom + _BELOW
     key, axis = _key(bool(bands)), time_axis(across, bottom)
-    return markup.picture("latency", (width, height), _heard(points, marks), _CSS, key, panels, axis, lines, said)
+    return markup.picture("latency", (width, height), _alt_text(points, marks), _CSS, key, panels, axis, lines, said)
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
@@ -518,7 +518,7 @@ def _key(has_bands: bool) -> str:
     return "".join(drawn)
 
 
-def _heard(points: Sequence[Point], marks: Iterable[PlotMark]) -> str:
+def _alt_text(points: Sequence[Point], marks: Iterable[PlotMark]) -> str:
     if not points:
         return "Latency over time: no tuples yet"
     last = next((point for point in reversed(points) if not point.is_idle), points[-1])

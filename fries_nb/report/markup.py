@@ -161,11 +161,11 @@ def number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def picture(kind: str, size: tuple[float, float], heard: str, css: str, *contents: str, role: str = "img") -> str:
-    """A drawing on paper as SVG: its class is ``fries-<kind>-svg``, and ``heard`` is read aloud in its place."""
+def picture(kind: str, size: tuple[float, float], alt_text: str, css: str, *contents: str, role: str = "img") -> str:
+    """A drawing on paper as SVG: its class is ``fries-<kind>-svg``, and ``alt_text`` is read aloud in its place."""
     width, height = map(number, size)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-{kind}-svg" viewBox="0 0 {width} {height}" '
-        f'width="{width}" height="{height}" role="{role}" aria-label="{escaped(heard)}"><style>{css}</style>'
+        f'width="{width}" height="{height}" role="{role}" aria-label="{escaped(alt_text)}"><style>{css}</style>'
         f'<rect class="paper" width="100%" height="100%" rx="6"/>{"".join(contents)}</svg>'
     )

@@ -54,8 +54,8 @@ def rows_svg(title: str, columns: Sequence[TextColumn], rows: Sequence[Cells], w
     """Draw a table; its first column has the names of rows."""
     body, height = _beside(columns, rows, width) or _below(columns, rows, width)
     heading = f'<text class="title" x="{number(_PAD)}" y="{number(_TITLE - 8)}">{escaped(title)}</text>'
-    heard = ". ".join([title, *(_read_aloud(columns, row) for row in rows)])
-    return picture("rows", (width, height), heard, _CSS, heading, body)
+    alt_text = ". ".join([title, *(_read_aloud(columns, row) for row in rows)])
+    return picture("rows", (width, height), alt_text, _CSS, heading, body)
 
 
 def _read_aloud(columns: Sequence[TextColumn], row: Sequence[str]) -> str:

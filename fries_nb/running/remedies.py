@@ -307,10 +307,10 @@ class Remedies:
         chained = self._shell.telemetry.running_chains.chained
         with self.lock:
             return tuple(
-                replace(one, remedy=self._cases[one.constraint].described(), chains=tuple(
-                    chain for chain in chained if len({*one.constraint.path}.intersection(chain.operators)) > 1
+                replace(state, remedy=self._cases[state.constraint].described(), chains=tuple(
+                    chain for chain in chained if len({*state.constraint.path}.intersection(chain.operators)) > 1
                 ))
-                for one in states
+                for state in states
             )  # fmt: skip
 
     # ---- events
@@ -333,7 +333,7 @@ class Remedies:
             self._clock(), state.status, state.exhausted, state.violated_windows, state.mean_ms, share
         )
         if decision in (RemedyDecision.APPLY, RemedyDecision.PROPOSE):
-            measured = {one.element: one.row_ms for one in state.elements if one.row_ms}
+            measured = {element.element: element.row_ms for element in state.elements if element.row_ms}
             tasks = case.lighter.updates.keys() & set(case.constraint.tasks)
             case.costs_ms = {name: measured.get(name, float("inf")) for name in tasks}
         match decision:
@@ -622,9 +622,9 @@ def hosts_that_stay(status: TopologyStatus, demands: Iterable[OperatorDemand], r
         rate: the rates of the sources in sum, in tuples per second.
     """
     present, stay = len(status.hosts), 1
-    for one in demands:
-        homes = sorted(status.workers.get(one.operator, ()))
-        needed = math.ceil(one.workers_needed(rate) - 1e-9)
+    for demand in demands:
+        homes = sorted(status.workers.get(demand.operator, ()))
+        needed = math.ceil(demand.workers_needed(rate) - 1e-9)
         if needed > 0 and homes:
             stay = max(stay, 1 + homes[min(needed, len(homes)) - 1])
     return min(stay, present)

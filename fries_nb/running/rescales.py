@@ -166,7 +166,7 @@ class Rescales:
     def last(self) -> Rescale | None:
         """The last request that has not ended, or else the last one; ``None`` before the first."""
         requests = list(self._requests.values())
-        return next((one for one in requests if not one.outcome), requests[-1] if requests else None)
+        return next((request for request in requests if not request.outcome), requests[-1] if requests else None)
 
     @cached_property
     def can_rescale(self) -> bool:

@@ -106,7 +106,7 @@ def in_region(number: int, named: Callable[[str], str], record: WorkerRecord) ->
         return record
     changes: dict[str, Any] = {"operator": named(record.operator)}
     if isinstance(record, (RanMany, Emitted)):
-        changes["transactions"] = tuple(f"{number + 1}/{one}" for one in record.transactions)
+        changes["transactions"] = tuple(f"{number + 1}/{transaction}" for transaction in record.transactions)
     elif isinstance(record, Ran):
         changes["transaction"] = f"{number + 1}/{record.transaction}"
     return msgspec.structs.replace(record, **changes)

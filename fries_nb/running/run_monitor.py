@@ -241,7 +241,7 @@ class RunMonitor:
             held = f", held by {holders[0]}" if holders and loop.phase == PHASES[LoopPhase.WAITING] else ""
             words += f"; loop {loop.name!r} is {loop.phase} after {loop.rounds}{held}"
         if frontiers is not None and any(one.time and one.time.ahead is not None for one in self.graph.operators):
-            sinks = [one.name for one in self.graph.operators if one.traits.is_sink]
+            sinks = [operator.name for operator in self.graph.operators if operator.traits.is_sink]
             found = dict.fromkeys(one for name in sinks for one in frontiers.holding(name)[:1])
             slow = [one for one in found if not one.to and one.operator not in self.graph.sources]
             words += "".join(f"; sources with ahead= wait, held by {one}" for one in slow)

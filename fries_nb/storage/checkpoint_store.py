@@ -568,7 +568,7 @@ class CheckpointStore:
 
     def _forget_decisions(self) -> None:
         for name, change in list(self._decisions.items()):
-            if self._records and all(one.has_forgotten(change, numbered(name)) for one in self._records.values()):
+            if self._records and all(record.has_forgotten(change, numbered(name)) for record in self._records.values()):
                 self._delete(name)
                 del self._decisions[name]
 

@@ -149,7 +149,7 @@ def recover(path: str) -> None:
             _publish(path, run)
         return
     there = {entry.base_name for entry in entries(filesystem, root)}
-    _move(path, [name for one in _manifests(filesystem, root) for name in one.files if name not in there])
+    _move(path, [name for manifest in _manifests(filesystem, root) for name in manifest.files if name not in there])
 
 
 def take_back(path: str, run: str, epoch: int) -> None:

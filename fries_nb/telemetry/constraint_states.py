@@ -105,12 +105,12 @@ class ConstraintStates:
     def _keep_sizes(self, state: ConstraintState, at_s: float) -> None:
         """Append the sizes that differ from the last ones; before an edge is measured, it has none."""
         sequence, tasks = state.constraint.sequence, set(state.constraint.tasks)
-        for one in state.elements:
-            last = self._newest_sizes.get((sequence, one.element))
-            size = BufferSize(at_s, sequence, one.element, one.smallest_bytes, one.largest_bytes)
+        for element in state.elements:
+            last = self._newest_sizes.get((sequence, element.element))
+            size = BufferSize(at_s, sequence, element.element, element.smallest_bytes, element.largest_bytes)
             before = last or replace(size, smallest_bytes=0, largest_bytes=0)
-            if one.element not in tasks and size != replace(before, at_s=at_s):
-                self._newest_sizes[sequence, one.element] = size
+            if element.element not in tasks and size != replace(before, at_s=at_s):
+                self._newest_sizes[sequence, element.element] = size
                 self._sizes.append(size)
 
     def _merged(self, constraint: LatencyConstraint) -> ConstraintState:

@@ -233,7 +233,7 @@ def _state(head: str, loop: Loop | None, counts: list[FeedbackCounts]) -> LoopSt
         phase,
         0 if loop is None else loop.attempts,
         change,
-        max((one.round for one in counts), default=0),
+        max((count.round for count in counts), default=0),
         sum(one.frames for one in counts),
         sum(one.rows for one in counts),
         sum(one.waiting for one in counts),

@@ -116,7 +116,7 @@ def _state(graph: Graph, source: str, reports: list[Report], over: bool) -> Sour
     return SourceState(
         source,
         _described(graph.operator(source).function),
-        sum(one.processed for one in reports),
+        sum(report.processed for report in reports),
         {str(worker): one.places for worker, one in reading.items()},
         sum(rows) if rows else None,
         max(waited) / 1e9 if waited else None,

@@ -117,8 +117,8 @@ class Telemetry:
         self.checkpoints: tuple[KeptCheckpoint, ...] = ()
         self.recoveries: tuple[RecoveryTime, ...] = ()
         self.chains: Mapping[WorkerId, Chained] = {}
-        workers = {one.name: one.workers for one in graph.operators}
-        self.running_chains = RunningChains((one for one in chains if workers.keys() >= set(one)), workers)
+        workers = {operator.name: operator.workers for operator in graph.operators}
+        self.running_chains = RunningChains((chain for chain in chains if workers.keys() >= set(chain)), workers)
         self.chain_changes: tuple[ChainChange, ...] = ()
         self.topologies: tuple[HostCount, ...] = ()
         self._columns: dict[WorkerId, pa.Schema] = {}
@@ -266,7 +266,7 @@ class Telemetry:
         if event.outcome == "done":
             self.topologies = (*self.topologies[-EVENTS_KEPT:], HostCount.of(now_s, status))
             self._usages = {host: one for host, one in self._usages.items() if host in status.hosts_now}
-            known = [one.worker for one in self._metrics.reports]
+            known = [report.worker for report in self._metrics.reports]
             self._metrics.depart(
                 worker for worker in known if worker.index >= len(status.workers.get(worker.operator, ()))
             )

@@ -120,7 +120,7 @@ class ChainRequest:
         if names == self._operators:
             return self._answer(first)
         if len(members) < 2 or names + _names(members[1]) != self._operators[: len(names + _names(members[1]))]:
-            runs = " and ".join(f"{one.wiring.id} runs {', '.join(_names(one))}" for one in members)
+            runs = " and ".join(f"{member.wiring.id} runs {', '.join(_names(member))}" for member in members)
             return self._answer(first, f"{runs}; expected workers of this host that make {', '.join(self._operators)}")
         second = members[1]
         if error := refusal(first, second, topology):

@@ -55,7 +55,7 @@ class ElementMeter:
 
     def __init__(self, instances: Sequence[Instance], inbox: Inbox, outbox: Outbox, clock: Callable[[], int]) -> None:
         self._instances = tuple(instances)
-        self._processed = [one.processed for one in self._instances]
+        self._processed = [instance.processed for instance in self._instances]
         self._inbox = inbox
         self._outbox = outbox
         self._clock = clock
@@ -132,7 +132,7 @@ class ElementMeter:
         self._latencies.clear()
         self._rows.clear()
         self._task_ns = self._samples = self._busy_ns = 0
-        self._processed = [one.processed for one in self._instances]
+        self._processed = [instance.processed for instance in self._instances]
         return measured
 
     def _tasks(self, observed: Observe, interval_ns: int) -> list[Measured]:

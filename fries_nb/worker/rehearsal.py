@@ -174,8 +174,8 @@ class Doubts:
 
     def _least_ns(self, name: str, passages: Iterable[Passage]) -> float:
         """The least time for a row, in nanoseconds; 0 if no row came to the operator."""
-        tallies = [one.tallies[name] for one in passages if name in one.tallies]
-        return min((one.ns / one.taken for one in tallies if one.taken), default=0.0)
+        tallies = [passage.tallies[name] for passage in passages if name in passage.tallies]
+        return min((tally.ns / tally.taken for tally in tallies if tally.taken), default=0.0)
 
     def _slower(self, name: str, both: Sequence[_Both]) -> str:
         after = self._least_ns(name, [one.tried.after for one in both])

@@ -457,5 +457,5 @@ def difference(before: pa.Schema, after: pa.Schema) -> str:
 
 def is_costly(worker: Worker) -> bool:
     """Whether a chain should not be run in a trial needlessly: it opens a model, or its tuples take long."""
-    opens = (one.operator.traits.runs_user_code and has_open(one.function) for one in worker.instances)
+    opens = (instance.operator.traits.runs_user_code and has_open(instance.function) for instance in worker.instances)
     return worker.slices.quota == 1 or any(opens)

@@ -386,7 +386,7 @@ class Worker:
         """
         if self.ended:
             return False
-        holds_time = any(one.holds_time for one in self.instances[:1]) and not self._alignment.is_closed
+        holds_time = any(instance.holds_time for instance in self.instances[:1]) and not self._alignment.is_closed
         waits = self._versions.under_way or self._transfer is not None
         return self._in_hand or self._pause.under_way or waits or holds_time
 

@@ -277,7 +277,7 @@ def display(scale: float, runs: int) -> BenchReport:
         "first points, s": [round(seconds, 2) for seconds in firsts],
         "looked at each, s": look_s,
         "messages/s, shown": median(look.messages for look in steady[::2]),
-        f"updates/s of the view of {WIDE} operators": median(one.updates for costs in wide.values() for one in costs),
+        f"updates/s of the view of {WIDE} operators": median(cost.updates for costs in wide.values() for cost in costs),
         "points of the run at the end": steady[-1].points,
         "kernel CPU, flat out, shown, %": median(look.cpu for look in flat_out[::2]),
         "kernel CPU, flat out, not shown, %": median(look.cpu for look in flat_out[1::2]),

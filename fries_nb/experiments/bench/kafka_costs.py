@@ -55,7 +55,7 @@ def kafka(scale: float, runs: int) -> BenchReport:
                 unit="rows/s",
             )
         commits = [_commits(servers, count, runs) for count in COMMITTED]
-    added = [one.a_median - one.b_median for one in commits]
+    added = [commit.a_median - commit.b_median for commit in commits]
     targets = (
         Target("rows/s from a topic, of a bare consumer loop", read.ratio_median, 0.8, unit="times"),
         *(

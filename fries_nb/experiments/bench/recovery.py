@@ -90,7 +90,7 @@ def _killed(run: Run, host: int) -> Recovered:
     restarted_s = recovered.seconds or 0.0
     back_s = recovered.at_s + restarted_s
     _await(run, lambda: any(one.at_s > back_s for one in run.checkpoints[kept:]), "new output")
-    output_s = next(one.at_s for one in run.checkpoints[kept:] if one.at_s > back_s)
+    output_s = next(checkpoint.at_s for checkpoint in run.checkpoints[kept:] if checkpoint.at_s > back_s)
     kept = len(run.checkpoints)
     _await(run, lambda: len(run.checkpoints) > kept, "the next checkpoint")
     return Recovered(recovered.at_s - killed_s, restarted_s, output_s - back_s)

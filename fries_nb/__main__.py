@@ -16,7 +16,7 @@ from typing import NoReturn
 from fries_nb import __version__
 from fries_nb.errors import FriesError, UncommittedWarning, close_match, with_page
 
-COMMANDS = ("demo", "plan", "audit", "experiment", "bench", "archive", "doctor")
+COMMANDS = ("demo", "plan", "diff", "audit", "experiment", "bench", "archive", "doctor")
 """Modules of ``fries_nb.commands``: each has ``add_parser(subparsers)``, and its parser sets ``run(args)``."""
 
 

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fries_nb.changes.change import Change, FunctionPairs
 from fries_nb.changes.change_replay import ChangeReplay, operations_around
@@ -95,7 +96,8 @@ class ChangeQueue:
         self._clock = clock
         self._phases = [RegionPhase.AHEAD for _ in regions]
         self._paused: set[str] = set()
-        ran = {name: operator.function for name, operator in graph.by_name.items()} | functions_of(before, graph)
+        self._resumed_with = functions_of(before, graph)
+        ran = {name: operator.function for name, operator in graph.by_name.items()} | self._resumed_with
         versions = FunctionVersions(graph, ran, versions_of(before), time.time())
         self._known = RequestRegistry(graph, listener, clock, versions)
         self._rollbacks = Rollbacks(self._known.requests, self._region_of, self._phases, ran)
@@ -114,6 +116,12 @@ class ChangeQueue:
     def running_functions(self) -> dict[str, RunningFunction]:
         """Operator to the function or table that it runs, for all operators that can be changed."""
         return self._known.versions.running()
+
+    @locked
+    def functions_now(self, shipped: Mapping[str, bytes]) -> dict[str, Any]:
+        """Operator to a copy of its present function; see ``Rollbacks.running``."""
+        declared = {name: payload for name, payload in shipped.items() if name not in self._resumed_with}
+        return self._rollbacks.running(declared)
 
     @locked
     def plan(

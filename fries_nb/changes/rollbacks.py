@@ -16,6 +16,7 @@ from fries_nb.changes.change import FunctionPairs, undone
 from fries_nb.changes.queue_entries import Ground, Request
 from fries_nb.controller.states import RegionPhase
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update, configured
 from fries_nb.dataflow.windowing import WindowFunction, following
 from fries_nb.errors import PlanError
@@ -65,6 +66,29 @@ class Rollbacks:
         is_window = isinstance(self._ran[name], WindowFunction)
         windows = [one for one in held if is_window and one.updates[name].windows is not None]
         self._forgotten[name] = [*(window for window in windows[-1:] if window is not request), request]
+
+    def running(self, shipped: Mapping[str, bytes]) -> dict[str, Any]:
+        """Operator to a copy of what it runs now, as it was shipped, for the operators that can be changed.
+
+        Args:
+            shipped: operator to its pickled function at the start of its region; without tables.
+        """
+        undone_in, found = self._undone_in(), dict[str, Any]()
+        for name, ran in self._ran.items():
+            region = self._region_of.get(name, 0)
+            done = [
+                request for request in self._requests
+                if request.undoes is None and name in request.updates and region in request.outcomes
+                and _in_effect(request, region, undone_in)
+            ]  # fmt: skip
+            held = [*self._forgotten.get(name, ()), *done]
+            if not held:
+                found[name] = pickle.loads(shipped[name]) if name in shipped else ran
+                continue
+            function = _shipped(held[-1], name, is_table=isinstance(ran, JoinTable))
+            is_window = isinstance(ran, WindowFunction)
+            found[name] = replace(self._with(name, done), function=function) if is_window else function
+        return found
 
     def last(self) -> Request:
         """The request that a rollback would undo.
@@ -313,6 +337,13 @@ def functions_of(decided: Iterable[CommittedChange], graph: Graph) -> dict[str, 
             functions[name] = following(ran, configured(operator, update))
         functions |= before.get(one.undoes, {})
     return {name: function for name, function in functions.items() if function is not None}
+
+
+def _shipped(request: Request, name: str, is_table: bool) -> Any:
+    """The function that a request has installed, as it was shipped: its object may have been changed in place since."""
+    if is_table or name not in request.payloads:  # tables are shipped as files, and updates on disk are copies already
+        return request.updates[name].function
+    return pickle.loads(request.payloads[name]).function
 
 
 def _fired(request: Request) -> str:

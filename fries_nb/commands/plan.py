@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         PlanError: there is no such change.
     """
     with _collecting_nothing():
-        graph = _read(args.flow)
+        graph = read_flow(args.flow)
         plan = as_dict(graph, cover(graph, args.reconfigure, pruning=not args.no_pruning))
         print(json.dumps(plan) if args.json else in_words(plan))
     return 0
@@ -138,7 +138,12 @@ def _collecting_nothing() -> Iterator[None]:
             gc.enable()
 
 
-def _read(path: str) -> Graph:
+def read_flow(path: str) -> Graph:
+    """A dataflow from a JSON file.
+
+    Raises:
+        DataflowError: it cannot be read, or is none.
+    """
     try:
         text = Path(path).read_bytes()
     except OSError as error:

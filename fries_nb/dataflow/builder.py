@@ -187,6 +187,28 @@ class DataflowBuilder:
                     edges.append(Edge(operator.name, copy.name, branch=stream.branch))
         return _with_carried_times(Graph(self.name, tuple(operators), tuple(edges)))
 
+    def graph_like(self, other: Graph) -> Graph:
+        """The dataflow as an immutable value, in which what is not declared is as in another one of the same name.
+
+        Args:
+            other: that of a run, whose defaults of workers and error policies are not known here.
+
+        Returns:
+            The graph.
+
+        Raises:
+            DataflowError: see ``graph``.
+        """
+        operators = []
+        for operator in self.graph().operators:
+            known = other.by_name.get(operator.name)
+            if known is not None and operator.name not in self.fixed:
+                operator = replace(operator, workers=known.workers)
+            if known is not None and operator.name in self._without_policy:
+                operator = replace(operator, on_error=known.on_error)
+            operators.append(operator)
+        return Graph(self.name, tuple(operators), self.graph().edges)
+
     @property
     def fixed(self) -> frozenset[str]:
         """The operators that were declared with a number of workers."""

@@ -22,6 +22,7 @@ from fries_nb.dataflow.constraints import OnViolation
 from fries_nb.dataflow.updates import Lighter
 from fries_nb.errors import RunError
 from fries_nb.long_calls import show_with
+from fries_nb.notebook.differences import FriesDifferences
 from fries_nb.notebook.endings import Notes
 from fries_nb.notebook.known import Registry
 from fries_nb.notebook.magics import FriesDashboard, FriesMagics, FriesRescaling
@@ -105,7 +106,8 @@ def load(shell: InteractiveShell) -> None:
     rescaling = FriesRescaling(shell, known, lambda: doing.refresh)
     display = RunDisplay(shell, lambda: doing.refresh)
     others = (
-        FriesConstraints(shell, known), FriesProgress(shell, known), FriesComparing(shell, known),
+        FriesDifferences(shell, known, doing), FriesConstraints(shell, known), FriesProgress(shell, known),
+        FriesComparing(shell, known),
         FriesDashboard(shell, known, functools.partial(_display, shell, display)),
     )  # fmt: skip
     magics = (doing, questions, rescaling, *others)

@@ -27,6 +27,7 @@ from fries_nb.errors import ReconfigurationError, RunError, unknown
 from fries_nb.notebook import summaries
 from fries_nb.notebook.cell_outputs import DEFAULT_S, CellEcho, GuardNotice
 from fries_nb.notebook.cells import assigned, declare, told_when_interrupted, undone_on_error
+from fries_nb.notebook.differences import declared_again
 from fries_nb.notebook.endings import Ending, Notes
 from fries_nb.notebook.host_panel import RescaleView, outcome_line, progress_line
 from fries_nb.notebook.known import OVER, Registry, Start
@@ -111,15 +112,21 @@ class FriesMagics(Magics):
 
         The body may also construct the dataflow itself: ``flow = fn.Dataflow("fraud")``. Afterwards ``flow`` holds the
         dataflow, and ``%fries_run fraud`` finds it by its name.
+
+        A cell that is run again while the dataflow runs shows how it differs from the run, which goes on as it is:
+        ``%fries_apply`` makes it what the cell says.
         """
         args = arguments(self.fries_dataflow, line)
         names = self.shell.user_ns
         with undone_on_error(names, "flow"):
             flow = declare(self.shell, cell, args.name)
-            replaced = self._make_way(flow.name, args.replace, f"%%fries_dataflow {quoted(flow.name)} --replace")
+            live = self._known.live(flow.name)
+        again = declared_again(live[-1], flow) if live and not args.replace else None
+        instead = f"%%fries_dataflow {quoted(flow.name)} --replace"
+        replaced = self._make_way(flow.name, args.replace, instead) if again is None else ""
         names["flow"] = flow
         self._known.keep_flow(flow)
-        return summaries.of_definition(flow.graph(), replaced)
+        return again or summaries.of_definition(flow.graph(), replaced)
 
     @line_magic
     @magic_arguments()

@@ -2,9 +2,10 @@
 
 A state is one or more words: ``target``, ``head``, ``mcs`` and ``pruned`` show a plan, with ``changed`` in place of
 ``target`` once it has been carried out; ``failed`` is where a run has ended; ``old``, ``new``, ``both`` and
-``here`` versions that tuples meet; ``answered``, ``wrong`` and ``missing`` a student's answer. CSS maps ``data-state``
-to a colour and, independent of colour vision, to a shape: heads have a ring, pruned operators, old versions and what is
-missing a broken frame. States can therefore be changed in place, without a new layout or drawing.
+``here`` versions that tuples meet; ``answered``, ``wrong`` and ``missing`` a student's answer; ``added``, ``removed``
+and ``changed`` a difference. CSS maps ``data-state`` to a colour and, independent of colour vision, to a shape: heads
+have a ring, pruned operators, old versions and what is missing or removed a broken frame, what is added a thick one.
+States can therefore be changed in place, without a new layout or drawing.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
 >>> graph = Graph("w1", (Operator("Src"), Operator("FD")), (Edge("Src", "FD"),))
@@ -36,12 +37,26 @@ from fries_nb.report.layout import (
     loop_title,
     shortened,
 )
-from fries_nb.report.markup import FONT, INK, ORANGE, PURPLE, SKY, VERMILION, escaped, fitted, number, picture, themed
+from fries_nb.report.markup import (
+    FONT,
+    GREEN,
+    INK,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    escaped,
+    fitted,
+    number,
+    picture,
+    themed,
+)
 
 Ends = tuple[str, str]
 STATES = {
     "target": "Target of the change", "changed": "Changed", "failed": "Failed", "head": "Gets the message",
     "mcs": "Marker passes", "pruned": "Pruned",
+    "added": "Added", "removed": "Removed",
     "old": "Old version", "new": "New version", "both": "Both versions", "here": "This step",
     "answered": "Your answer", "wrong": "Not right", "missing": "Missing",
 }  # fmt: skip
@@ -52,6 +67,8 @@ _SAID = {
     "head": "head: gets the message",
     "mcs": "a marker passes",
     "pruned": "pruned: takes no part",
+    "added": "added",
+    "removed": "removed",
     "old": "old version",
     "new": "new version",
     "both": "both versions",
@@ -66,7 +83,10 @@ _LEGEND_WIDTH, _LEGEND_HEIGHT = 420.0, 30.0
 _SAMPLE, _LOOP_SIZE = 22.0, 11.0
 _IN_COLOUR = ", ".join(
     f'[data-state~="{state}"] .{text}'
-    for state in ("mcs", "head", "target", "changed", "failed", "old", "new", "both", "answered", "wrong", "missing")
+    for state in (
+        "mcs", "head", "target", "changed", "failed", "added", "removed", "old", "new", "both", "answered", "wrong",
+        "missing",
+    )
     for text in ("name", "fact")
 )  # fmt: skip
 
@@ -92,6 +112,8 @@ _LIGHT = {
     '[data-state~="target"] .box': f"fill: #fbe9c6; stroke: {ORANGE}; stroke-width: 3px",
     '[data-state~="changed"] .box': f"fill: {ORANGE}; stroke: #7a5400; stroke-width: 2.5px",
     '[data-state~="failed"] .box': f"fill: #f6c9b0; stroke: {VERMILION}; stroke-width: 4px",
+    '[data-state~="added"] .box': f"fill: #d3f0e5; stroke: {GREEN}; stroke-width: 4px",
+    '[data-state~="removed"] .box': f"fill: #fdf3ee; stroke: {VERMILION}; stroke-width: 2px; stroke-dasharray: 7 4",
     _IN_COLOUR: f"fill: {INK}",
     '[data-state~="old"] .box': f"fill: {SKY}; stroke: #20638c; stroke-width: 2px; stroke-dasharray: 2 2.5",
     '[data-state~="new"] .box': f"fill: {ORANGE}; stroke: #7a5400; stroke-width: 2.5px",
@@ -124,6 +146,8 @@ _DARK = {
     '[data-state~="target"] .box': f"fill: #fbe9c6; stroke: {ORANGE}",
     '[data-state~="changed"] .box': f"fill: {ORANGE}; stroke: #ffe0a0",
     '[data-state~="failed"] .box': f"fill: #f6c9b0; stroke: {VERMILION}",
+    '[data-state~="added"] .box': f"fill: #d3f0e5; stroke: {GREEN}",
+    '[data-state~="removed"] .box': f"fill: #fdf3ee; stroke: {VERMILION}",
     '[data-state~="old"] .box': f"fill: {SKY}; stroke: #bfe3f8",
     '[data-state~="new"] .box': f"fill: {ORANGE}; stroke: #ffe0a0",
     '[data-state~="both"] .box': f"fill: {PURPLE}; stroke: #f6d3e6",

@@ -17,9 +17,11 @@ from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import TraceError
 from fries_nb.planning.counter_example import counter_example
+from fries_nb.planning.difference import Difference
 from fries_nb.report.audit_section import cycle, example_lines, sentence, verdict_parts, verdict_svgs
 from fries_nb.report.change_rows import function_parts, replay_frames, time_parts
 from fries_nb.report.constraint_bars import CAUSES, buffers_svg, bytes_text, constraint_svg, latency_text
+from fries_nb.report.difference_section import difference_parts, difference_svg
 from fries_nb.report.host_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, before_now, frontier_row, hosts_svg, loop_row
 from fries_nb.report.latency import bands_of, latency_svg
 from fries_nb.report.markup import stacked
@@ -153,7 +155,7 @@ def _audit(story: Story) -> str:
 @singledispatch
 def display(value: object) -> dict[str, str]:
     """What a notebook shows of a value that a run answers, by media type."""
-    raise TypeError(f"nothing shows a {type(value).__name__}; expected a plan, a replay or a verdict")
+    raise TypeError(f"nothing shows a {type(value).__name__}; expected a plan, a difference, a replay or a verdict")
 
 
 @display.register
@@ -165,6 +167,12 @@ def _(plan: DataflowPlan) -> dict[str, str]:
         "text/html": f"<div>{plan_parts(plan.graph, plan)}</div>",
         "image/svg+xml": plan_drawing(plan.graph, plan),
     }
+
+
+@display.register
+def _(difference: Difference) -> dict[str, str]:
+    words = {"text/plain": repr(difference), "text/html": f"<div>{difference_parts(difference)}</div>"}
+    return words | {"image/svg+xml": difference_svg(difference)}
 
 
 @display.register

@@ -5,6 +5,7 @@ A run executes in the background: methods return at once, except those that say 
 
 from __future__ import annotations
 
+import pickle
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 from fries_nb.changes.change import Change
 from fries_nb.changes.rollbacks import functions_of
 from fries_nb.dataflow.arguments import Tuples, checked_limit, checked_timeout
+from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.endpoints import check_readable
 from fries_nb.dataflow.graph import Graph
@@ -21,12 +23,14 @@ from fries_nb.dataflow.updates import Lighter, as_updates, check_lighter
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
 from fries_nb.host.region_spec import Options
 from fries_nb.long_calls import progress_of
+from fries_nb.planning.difference import Difference
 from fries_nb.protocol.topology import chains
 from fries_nb.running.region_runner import RegionRunner
 from fries_nb.running.rescales import Rescale
 from fries_nb.running.run_checkpoints import CheckpointLayout
 from fries_nb.running.run_end import live, warn_of
 from fries_nb.running.run_monitor import RunMonitor
+from fries_nb.spark.launch import pickled_functions
 from fries_nb.storage.durable import NO_KEY
 from fries_nb.telemetry.telemetry import Telemetry
 
@@ -139,6 +143,64 @@ class Run(RunMonitor):
             updates, scheduler, pruning, merge=merge, limit=limit, rehearse=rehearse, timeout_s=limit_s,
             force=force,
         )  # fmt: skip
+
+    def diff(self, flow: DataflowBuilder) -> Difference:
+        """What tells a dataflow from what runs: operators, functions, edges, and what becomes of each state.
+
+        Operators are matched by name. A function is the same if its code, closure, defaults, attributes and the globals
+        that it names are; what cannot be compared counts as changed.
+
+        Args:
+            flow: the dataflow, declared anew under the same name. What it does not declare, as ``workers=``, counts as
+                in the run.
+
+        Returns:
+            The difference, which is false if there is none. A notebook shows it as ``%fries_diff`` does.
+
+        Raises:
+            DataflowError: it is no dataflow, or of another name; or a function of it cannot be pickled.
+        """
+        if not isinstance(flow, DataflowBuilder):
+            raise DataflowError(f"expected an fn.Dataflow to compare with; got a {type(flow).__name__}")
+        if flow.name != self.graph.name:
+            raise DataflowError(
+                f"dataflow {flow.name!r} is another one than {self.graph.name!r}, which runs; expected one of that name"
+            )
+        after = flow.graph_like(self.graph)
+        shipped = {name: pickle.loads(payload) for name, payload in pickled_functions(after).items()}
+        return Difference.of(self.graph, after, self._runner.functions_now(), shipped)
+
+    def apply(
+        self, flow: DataflowBuilder, scheduler: str = "fries", *, guard: float | Tuples | None = None,
+        force: bool = False,
+    ) -> Change:  # fmt: skip
+        """Make the run what a dataflow declares: change all functions that differ, in one transaction; returns at once.
+
+        This version changes functions and tables only. A difference of the shape is refused, by name.
+
+        Args:
+            flow: see ``diff``.
+            scheduler: see ``reconfigure``.
+            guard: see ``reconfigure``.
+            force: see ``reconfigure``.
+
+        Returns:
+            The handle of the change.
+
+        Raises:
+            PlanError: there is no difference, or one of more than functions; see also ``reconfigure``.
+            DataflowError: see ``diff`` and ``reconfigure``.
+            RunError: the run has ended.
+        """
+        found = self.diff(flow)
+        if not found:
+            raise PlanError(f"{flow.name!r} declares what runs already; expected a difference to apply")
+        if found.has_new_shape:
+            raise PlanError(
+                f"{found.summary}; functions and tables change while a dataflow runs, and operators, edges and other "
+                "settings do not yet; expected the same ones"
+            )
+        return self.reconfigure(found.functions, scheduler, guard=guard, force=force)
 
     def rollback(self, change: Change | str | None = None, scheduler: str = "fries") -> Change:
         """Undo a change that is in effect or under way, by a change back; returns at once.

@@ -290,6 +290,11 @@ class RegionRunner(QueueShell):
         ]
         return RunTrace(tuple(parts))
 
+    def functions_now(self) -> dict[str, Any]:
+        """Operator to a copy of what it runs now, as hosts have it."""
+        regions = [launched.driver.region for launched in tuple(self.launched)]
+        return self.queue.functions_now({name: code for region in regions for name, code in region.functions.items()})
+
     def records(self) -> Sequence[Record]:
         """The trace so far, for replays of changes; empty without an audit."""
         return list(self.trace()) if self.options.audit else ()

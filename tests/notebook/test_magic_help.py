@@ -90,6 +90,8 @@ def test_every_example_in_the_help_of_a_magic_runs(shell: InteractiveShell, read
             if not cell.startswith(STARTS) or "--replace" in cell:
                 told(shell, "%fries_run fraud --audit")
                 told(shell, "%fries_reconfigure FM=better")  # that there is one to roll back
+            if cell.startswith("%fries_apply"):  # there is a difference
+                shell.run_cell(DECLARED.replace("[0.4, 0.6]", "[0.5, 0.5]")).raise_error()
             result = told(shell, cell)
             assert result not in ("", "None") or magic == "fries_dashboard", cell  # which publishes what it shows
     assert {"second", "small_models", "comparison"} <= shell.user_ns.keys()

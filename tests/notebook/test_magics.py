@@ -30,7 +30,7 @@ def test_loading_says_and_starts_nothing_and_unloading_takes_all_away(
     assert "".join(capsys.readouterr()) == ""
     names = {name for kind in shell.magics_manager.magics.values() for name in kind if "fries" in name}
     expected = "dataflow run reconfigure rollback stop plan status constrain audit report frontier loops rescale"
-    assert names == {f"fries_{name}" for name in [*expected.split(), "compare", "dashboard"]}
+    assert names == {f"fries_{name}" for name in [*expected.split(), "compare", "dashboard", "diff", "apply"]}
     assert len(shell.Completer.custom_matchers) == 1
     shell.run_line_magic("unload_ext", "fries_nb")
     assert not any("fries" in name for kind in shell.magics_manager.magics.values() for name in kind)
@@ -166,14 +166,13 @@ def test_misuse_is_one_line(
 def test_what_runs_is_replaced_only_when_that_is_said(
     shell: InteractiveShell, capsys: pytest.CaptureFixture[str], stand_ins: list[StandIn]
 ) -> None:
-    """Running a definition or a start again asks for ``--replace``, which stops the old run."""
+    """A start again asks for ``--replace``, which stops the old run; so does a definition that says so."""
     told(shell, FRAUD)
     told(shell, "%fries_run")
     flow = shell.user_ns["flow"]
-    for cell in (FRAUD, "%fries_run fraud"):
-        assert "--replace" in str(refused(shell, cell, capsys))
-        assert shell.user_ns["flow"] is flow
-        assert stand_ins[0].state == "running"
+    assert "--replace" in str(refused(shell, "%fries_run fraud", capsys))
+    assert shell.user_ns["flow"] is flow
+    assert stand_ins[0].state == "running"
     assert "its old run was stopped" in told(shell, FRAUD.replace("fraud", "fraud --replace", 1))
     assert stand_ins[0].state == "stopped"
     assert shell.user_ns["flow"] is not flow

@@ -31,11 +31,12 @@ from fries_nb.dataflow.updates import Lighter, as_updates, check_lighter, check_
 from fries_nb.errors import RunError, see
 from fries_nb.notebook.waits import PROGRESS
 from fries_nb.planning import Prediction
+from fries_nb.planning.difference import Difference
 from fries_nb.planning.schedulers import Plan, schedule
 from fries_nb.protocol.messages import Paused, Report, WorkerId
 from fries_nb.protocol.topology import ChainChange, ChainedOperators, Topology
 from fries_nb.protocol.trace import Ran
-from fries_nb.run import Dataflow
+from fries_nb.run import Dataflow, Run
 from fries_nb.running.remedies import HostProposal, Proposal
 from fries_nb.running.rescales import Rescale, RescaleResult
 from fries_nb.running.run_end import UncommittedCheck
@@ -211,6 +212,12 @@ class StandIn:
     def _blocked(self, change: str) -> str | None:
         """The last one is not."""
         return None if change == self.made[-1].id else f"change {self.made[-1].id} is later"
+
+    def diff(self, flow: Dataflow) -> Difference:
+        """To what was declared: no change is remembered."""
+        return Difference.of(self.graph, flow.graph_like(self.graph))
+
+    apply = Run.apply
 
     def wait_flowing(self, timeout: float) -> bool:
         """It flows from the first."""

@@ -1,0 +1,101 @@
+"""A cell that is edited and run again: the difference to the run, and what applies it."""
+
+from __future__ import annotations
+
+import pytest
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from notebook_shell import FRAUD, StandIn, refused, told
+from patience import PATIENCE_S, until
+from pyspark.sql import SparkSession
+
+from fries_nb.errors import PlanError
+from fries_nb.notebook.differences import declared_again
+
+CELL = """%%fries_dataflow numbers
+numbers = flow.source("S", fn.rate(2_000))
+numbers.map("A", lambda row: row | {"version": VERSION}).sink("out", fn.memory())
+"""
+
+
+def test_a_cell_that_is_run_again_shows_what_differs_and_leaves_the_run(
+    shell: InteractiveShell, stand_ins: list[StandIn]
+) -> None:
+    """An unchanged cell is no change; an edited one names the magic that applies it."""
+    told(shell, FRAUD)
+    told(shell, "%fries_run")
+    assert told(shell, FRAUD) == "'fraud' runs as it is declared\nNext: %fries_status"
+    shown = told(shell, FRAUD.replace("Score(1)", "Score(3)")).splitlines()
+    assert shown[0] == "fraud: 1 operator changed"
+    assert shown[1].startswith("~ FM: function: version: 1 -> 3")
+    assert shown[-1] == "Next: %fries_apply --of fraud"
+    assert told(shell, "%fries_diff").splitlines() == shown
+    assert stand_ins[0].state == "running"
+    assert stand_ins[0].asked == {}
+    assert told(shell, "%fries_apply --wait 0").splitlines()[0].startswith("done by fries in ")
+    assert set(stand_ins[0].asked) == {"FM"}
+
+
+def test_a_new_shape_is_shown_and_refused(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], stand_ins: list[StandIn]
+) -> None:
+    """With what differs; nothing changes, and the way to a new run is named."""
+    told(shell, FRAUD)
+    told(shell, "%fries_run")
+    again = FRAUD + '\nscored.filter("Rule", lambda row: True).sink("alerts", fn.memory())'
+    shown = told(shell, again).splitlines()
+    assert shown[0] == "fraud: 2 operators added, 2 edges added"
+    assert shown[-1] == "Next: %fries_run fraud --replace"
+    error = refused(shell, "%fries_apply", capsys)
+    assert type(error) is PlanError
+    assert "operators, edges and other settings do not yet" in str(error)
+    assert stand_ins[0].asked == {}
+
+
+def test_what_does_not_run_has_no_difference(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], stand_ins: list[StandIn]
+) -> None:
+    """And a cell that raises has declared nothing."""
+    told(shell, FRAUD)
+    told(shell, "%fries_run")
+    before = shell.user_ns["flow"]
+    with pytest.raises(ZeroDivisionError):
+        shell.run_cell(FRAUD + "\n1 / 0").raise_error()
+    assert shell.user_ns["flow"] is before
+    assert "declares what runs already" in str(refused(shell, "%fries_apply", capsys))
+    told(shell, "%fries_stop")
+    error = refused(shell, "%fries_diff", capsys)
+    assert type(error) is UsageError
+    assert str(error) == "'fraud' has finished; a difference is that to a dataflow that runs"
+
+
+def test_the_difference_is_a_picture_as_well(shell: InteractiveShell, stand_ins: list[StandIn]) -> None:
+    """With what is added and removed in it, and the words below."""
+    told(shell, FRAUD)
+    told(shell, "%fries_run")
+    shell.run_cell(FRAUD.replace('"FM"', '"FN"'))
+    bundle = declared_again(stand_ins[0], shell.user_ns["flow"])._repr_mimebundle_()  # type: ignore[arg-type]
+    for part in ("text/html", "image/svg+xml"):
+        assert 'data-operator="FN" data-state="added"' in bundle[part]
+        assert 'data-operator="FM" data-state="removed"' in bundle[part]
+    assert "- FM (map)" in bundle["text/html"]
+
+
+def test_a_global_that_was_changed_in_another_cell_is_told_and_applied(
+    shell: InteractiveShell, spark: SparkSession
+) -> None:
+    """On Spark: hosts have the value of when the function was shipped, so the same cell is a change now."""
+    told(shell, "VERSION = 1; VERSION")
+    told(shell, CELL)
+    told(shell, "%fries_run numbers --hosts 1 --workers 1")
+    run = shell.user_ns["run"]
+    try:
+        until(lambda: run.metrics().operators["out"].processed > 0, run)
+        assert told(shell, CELL).startswith("'numbers' runs as it is declared")
+        told(shell, "VERSION = 2; VERSION")
+        assert "~ A: function: global VERSION: 1 -> 2" in told(shell, CELL)
+        assert told(shell, f"%fries_apply --wait {PATIENCE_S}").startswith("done by fries in ")
+        assert told(shell, "%fries_diff").startswith("'numbers' runs as it is declared")
+    finally:
+        run.stop()
+    assert {row["version"] for row in run.output().collect()} == {1, 2}

@@ -21,7 +21,7 @@ from fries_nb.errors import FriesError
 from fries_nb.host.constraint_watch import ConstraintWatch
 from fries_nb.host.environment import Threads, run
 from fries_nb.host.host_core import HostCore
-from fries_nb.host.host_progress import ProgressLink
+from fries_nb.host.host_progress import ProgressLink, first_view
 from fries_nb.host.host_telemetry import HostTelemetry, Printer
 from fries_nb.host.host_topology import HostTopology
 from fries_nb.host.host_workers import build_workers
@@ -36,6 +36,8 @@ from fries_nb.protocol.messages import (
     SetChain,
     WorkerId,
 )  # fmt: skip
+from fries_nb.protocol.progress_locations import audience
+from fries_nb.protocol.topology import Topology
 from fries_nb.storage.snapshot_files import Saver
 from fries_nb.transport.envelopes import (
     Chunk,
@@ -122,8 +124,7 @@ class Host:
         try:
             built = build_workers(self._region, self._host, self._environment, self._core.carry_out)
             self._core.admit(built.topology, built.workers)
-            graph, post = built.topology.graph, self._core.router.post
-            self._progress = ProgressLink(self._region, graph, self._host, self._notify, post)
+            self._progress = self._linked(built.topology)
             self._topology = HostTopology(self._region, self._host, built, self._links, self._core)
             place = self._links.data_address, os.getpid(), socket.gethostname()
             self._links.say(Hello(*place, self._region.incarnation))
@@ -143,6 +144,15 @@ class Host:
             for instance in hosted.worker.instances
         }
         return HostReport(self._host, os.getpid(), self._reason, self._error, stuck, processed)
+
+    def _linked(self, topology: Topology) -> ProgressLink:
+        """The progress of this host, one of the first or one that joins them."""
+        members, graph = range(self._region.options.hosts), topology.graph
+        view = first_view(self._host, members, graph, self._region.progress)
+        post = self._core.router.post
+        link = ProgressLink(self._environment, view, members, audience(graph), self._notify, post)
+        link.place(topology)
+        return link
 
     # ---- serving
 
@@ -231,7 +241,7 @@ class Host:
     def _start(self) -> None:
         """Start the workers. Objects that exist by now are exempted from garbage collection."""
         workers = self._core.workers
-        self._progress.begin(workers)
+        self._progress.begin(count for hosted in workers for count in hosted.introduce())
         gc.freeze()
         self._saver.start()
         self._core.start()

@@ -34,6 +34,7 @@ from fries_nb.controller.controller import Controller, EventQueue
 from fries_nb.controller.known_changes import with_deferred
 from fries_nb.dataflow.arguments import Limit
 from fries_nb.dataflow.graph import Graph
+from fries_nb.host.host_progress import PARTING_NS
 from fries_nb.operators.instance import Instance
 from fries_nb.protocol.checkpoints import CommittedChange, Restoration
 from fries_nb.protocol.messages import Chained, WorkerId
@@ -274,8 +275,8 @@ class Cluster:
             if self._doom is not None:
                 self.kill_driver()
                 return True
-            self.clock.advance(self._interval_ns or 0)
-            self._say(said.Tick())
+            self.clock.advance(PARTING_NS if self.hosts.progress.awaits_last_frames else self._interval_ns or 0)
+            self._tick()
             return bool(self._news or len(self.hosts.draws)) or self.state != "running"
         if self.random.random() < TICK:
             self.tick()
@@ -285,8 +286,13 @@ class Cluster:
 
     def tick(self) -> None:
         """Advance the controller's clock and one worker's, which reports."""
-        self._say(said.Tick())
+        self._tick()
         self.hosts.tick()
+
+    def _tick(self) -> None:
+        self._say(said.Tick())
+        for host, reason in self.hosts.progress.unfit():
+            self._lose([host], reason)
 
     def _happen(self) -> None:
         if self._news and (not len(self.hosts.draws) or self.random.random() < NEWS):
@@ -299,8 +305,11 @@ class Cluster:
 
     def kill(self, *hosts: int) -> None:
         """Kill these hosts; the controller is notified some time later."""
+        self._lose(hosts, "it was killed")
+
+    def _lose(self, hosts: Iterable[int], reason: str) -> None:
         self.hosts.kill(hosts)
-        self._news += [said.HostLost(host, "it was killed", self.hosts.incarnation) for host in hosts]
+        self._news += [said.HostLost(host, reason, self.hosts.incarnation) for host in hosts]
 
     def kill_driver(self) -> None:
         """Kill the driver with all hosts; the run is resumed from the store."""

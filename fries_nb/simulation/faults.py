@@ -52,6 +52,7 @@ class Faults:
         full_disk: probability that a snapshot or a record cannot be written.
         slow: whether one of the hosts is slow.
         reshapes: whether the run is resumed with other chains and other numbers of workers.
+        haste: probability that hosts that leave die before they have said what is left.
     """
 
     hazard: float = 0.0
@@ -60,6 +61,7 @@ class Faults:
     full_disk: float = 0.0
     slow: bool = False
     reshapes: bool = False
+    haste: float = 0.0
 
 
 class Fate:
@@ -110,6 +112,10 @@ class Fate:
     def disk_is_full(self) -> bool:
         """Whether the current write fails."""
         return bool(self._faults.full_disk) and self._random.random() < self._faults.full_disk
+
+    def is_hasty(self) -> bool:
+        """Whether hosts that leave now die before they have said what is left."""
+        return bool(self._faults.haste) and self._random.random() < self._faults.haste
 
     def prefix(self, count: int) -> int:
         """The number of a lane's messages that a killed host has sent, of ``count``."""

@@ -37,8 +37,10 @@ from fries_nb.simulation.faults import Deployment
 from fries_nb.simulation.network import Draws, SeededNetwork
 from fries_nb.simulation.readers import Supply, plans_of, positions_of
 from fries_nb.simulation.seeded_chains import SeededChains, SeededTrials
-from fries_nb.simulation.seeded_progress import Admits, SeededProgress
+from fries_nb.simulation.seeded_progress import SeededProgress
 from fries_nb.simulation.store import ListPort
+from fries_nb.simulation.virtual_threads import VirtualEnvironment, VirtualThreads
+from fries_nb.transport.envelopes import Extend, Go, HostsLeft, Leave
 from fries_nb.worker import events as heard
 from fries_nb.worker.chaining import Fused, SplitOff
 from fries_nb.worker.outbox import SendFrame
@@ -57,6 +59,7 @@ class Hosts:
         spent: workers that had ended before the marker of the incarnation's checkpoint.
         trials, chains: the dry runs and rehearsals that were requested; the chains that were, while it runs.
         started: whether the controller has admitted them.
+        threads, environment: the threads of all hosts, if they have any; their locks and clocks.
     """
 
     def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
@@ -77,6 +80,8 @@ class Hosts:
         self._resting: list[Worker] = []
         self.draws = Draws(plan.random, lambda one: plan.fate.slow is not None and self._home(one) == plan.fate.slow)
         self.network = SeededNetwork(self.draws)
+        self.threads = VirtualThreads(self.draws, plan.clock)
+        self.environment = VirtualEnvironment(self.threads, plan.clock, plan.random)
         self.chains = SeededChains(self, plan.clock)
         self.progress = SeededProgress(plan, self)
         self.spent = {worker for worker in self.topology.workers if self._redistribution.had_ended(worker)}
@@ -169,9 +174,10 @@ class Hosts:
     def settle(self, topology: Topology) -> None:
         """Start the added workers and drop the removed ones, since all workers have adopted the topology."""
         resting, self._resting = self._resting, []
-        for worker in [one for one in resting if self._lives(one.wiring.id)]:
+        begun = [one for one in resting if self._lives(one.wiring.id)]
+        for worker in begun:
             self._begin(worker)
-            self.progress.greet(worker.wiring.id)
+        self.progress.settle(topology, [worker.wiring.id for worker in begun])
         self._plan.store.leave(removed := sorted(self._of.keys() - set(topology.workers)))
         for id_ in removed:
             gone = self._of.pop(id_)
@@ -233,14 +239,19 @@ class Hosts:
                 self.trials.add((worker, control))
             elif isinstance(control, SetChain):
                 self.chains.request(worker, control)
-            elif isinstance(control, Admits):
-                self.progress.admit(worker, control)
+            elif isinstance(control, Extend | Go | HostsLeft | Leave):
+                self._hear(worker, control)
             elif isinstance(control, AdoptTopology):
                 chain = tuple(operator.name for operator in self._of[worker].wiring.chain)
                 self.give(worker, heard.Rewired(control.epoch, wire(self.topology, chain, worker.index), worker))
             else:
                 self.give(worker, heard.Directed(worker, control))
         return None
+
+    def _hear(self, host: int, order: Extend | Go | HostsLeft | Leave) -> None:
+        self.progress.hear(host, order)
+        if isinstance(order, Leave):
+            self.kill([host])
 
     def _save(self) -> None:
         host, epoch, snapshots = self._saves.pop(self._random.randrange(len(self._saves)))
@@ -380,6 +391,11 @@ class Hosts:
         for lane, count in list(self.network.waiting()):
             if self._home(lane) in self.dead - self.progress.left:
                 self.network.lose(lane, self._plan.fate.prefix(count))
+
+    def release(self, hosts: Iterable[int], is_hasty: bool) -> None:
+        """Hosts leave, or do not take part after all; ``is_hasty`` for those that die before they have left."""
+        going = tuple(hosts)
+        self.kill(set(going) - self.progress.release(going, is_hasty))
 
     def unsaid(self) -> Iterator[Answer]:
         """The messages to the controller that have not arrived; they are lost, or arrive late."""

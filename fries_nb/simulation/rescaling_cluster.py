@@ -443,8 +443,7 @@ class JoiningCluster(GrowingCluster):
     def _let_go(self, hosts: tuple[int, ...]) -> None:
         self._fate.hosts = [host for host in self._fate.hosts if host not in hosts]
         self._news = [one for one in self._news if getattr(one, "host", None) not in hosts]
-        self.hosts.progress.release(hosts)
-        self.hosts.kill(hosts)
+        self.hosts.release(hosts, self._fate.is_hasty())
         for host in hosts:  # whose connections the driver has closed
             self.network.lose((LaneKind.ANSWERS, host), 0)
 

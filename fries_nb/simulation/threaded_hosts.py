@@ -29,7 +29,7 @@ from fries_nb.simulation.hosts import Hosts
 from fries_nb.simulation.network import LaneKind
 from fries_nb.simulation.readers import SuppliedReader
 from fries_nb.simulation.rescaling_cluster import RechainingCluster
-from fries_nb.simulation.virtual_threads import OwnerMark, VirtualEnvironment, VirtualThreads, Wait
+from fries_nb.simulation.virtual_threads import OwnerMark, Wait
 from fries_nb.worker import events as heard
 from fries_nb.worker.turns import HANDOFF_NS
 from fries_nb.worker.worker import Worker
@@ -118,15 +118,11 @@ class ThreadedHosts(Hosts):
     """One incarnation of all hosts; see ``Hosts``.
 
     Attributes:
-        threads: the threads of all hosts.
-        environment: the environment of all hosts.
         cores: index of each host to its core.
     """
 
     def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
         super().__init__(plan, incarnation, restoration)
-        self.threads = VirtualThreads(self.draws, plan.clock)
-        self.environment = VirtualEnvironment(self.threads, plan.clock, plan.random)
         self.cores = {
             host: HostCore(
                 self.environment, host, self.topology, SeededLink(self, host), partial(self._outside, host),

@@ -108,7 +108,7 @@ def test_a_kill_while_progress_is_bootstrapped(
     """The newcomer has no view yet, and host 0 would give it. No frontier is stuck: each window closes, once."""
     with trial(windows(), spark, str(tmp_path / "c"), hosts=2) as run:
         run.watch.until_said("checkpoint")
-        topology = run.launched.driver._topology
+        topology = run.launched.driver.core.topology
         configure, killed = topology.configured, list[int]()
 
         def kill_first(answer: Any) -> None:

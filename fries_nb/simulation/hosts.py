@@ -7,9 +7,10 @@ instructions are carried out here; their answers wait on the lane of their host 
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.worker_reader import Positions
@@ -24,10 +25,12 @@ from fries_nb.protocol.messages import (
     Answer,
     ChannelId,
     Control,
+    End,
     Failed,
     Rehearse,
     Saved,
     SetChain,
+    TopologyAdopted,
     WorkerId,
 )  # fmt: skip
 from fries_nb.protocol.partitioning import RoutingTable
@@ -40,12 +43,30 @@ from fries_nb.simulation.seeded_chains import SeededChains, SeededTrials
 from fries_nb.simulation.seeded_progress import SeededProgress
 from fries_nb.simulation.store import ListPort
 from fries_nb.simulation.virtual_threads import VirtualEnvironment, VirtualThreads
-from fries_nb.transport.envelopes import Extend, Go, HostsLeft, Leave
+from fries_nb.transport.envelopes import (
+    Chunk,
+    Configured,
+    ControllerMessage,
+    Extend,
+    Go,
+    HostMessage,
+    HostsLeft,
+    Leave,
+    Shipped,
+    TakePart,
+    Took,
+    ToWorker,
+    Welcome,
+)
+from fries_nb.transport.payloads import PayloadReceiver
 from fries_nb.worker import events as heard
 from fries_nb.worker.chaining import Fused, SplitOff
 from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.snapshot import Redistribution
 from fries_nb.worker.worker import Worker
+
+Said = tuple[int, Answer | HostMessage]
+"""What a host says to the driver: its index, and an answer of a worker, or a message of its own."""
 
 
 class Hosts:
@@ -73,6 +94,9 @@ class Hosts:
         self.topology = Topology.dealt(plan.graph, plan.hosts, plan.chaining, tables)
         self._placement = dict(self.topology.placement)  # includes removed workers
         self._redistribution = Redistribution(restoration.checkpoint, plan.graph, restoration.tables)
+        self._before = self.topology
+        self._is_welcome = False
+        self._payloads = defaultdict[int, PayloadReceiver](PayloadReceiver)
         self._failures: list[Failed] = []
         self.trials = SeededTrials(self, plan)
         self._saves: list[tuple[int, int, tuple[Snapshot, ...]]] = []
@@ -159,7 +183,7 @@ class Hosts:
 
     def extend(self, topology: Topology, issued: int) -> None:
         """Make the added workers, which start with ``settle``; ``issued`` is the id of the last issued marker."""
-        self.topology = topology
+        self._before, self.topology = self.topology, topology
         self._placement.update(topology.placement)
         self.progress.extend(topology)
         running = dict(pair for at, one in self._of.items() if not at.index for pair in configuration_of(one).items())
@@ -187,6 +211,24 @@ class Hosts:
 
     # ---- steps
 
+    def take(self, host: int, message: ControllerMessage) -> None:
+        """A message of the driver is on its way to a host, in the order of all that are."""
+        match message:
+            case ToWorker():
+                self.tell(message.worker, message.control)
+            case Welcome() if not self._is_welcome:
+                self._is_welcome = True
+                self.start()
+                self.begin_progress()
+            case Leave(leaving=leaving) if leaving:
+                self._dismiss(host, message)
+            case Extend() if not (message.asks or message.lost or self.progress.hosts):
+                pass  # its workers know the topology already
+            case Go() | HostsLeft() if not self.progress.hosts:
+                pass
+            case Extend() | TakePart() | Go() | HostsLeft() | Chunk() | Shipped():
+                self.network.put((network.LaneKind.CONTROL, host), (host, message))
+
     def start(self) -> None:
         """Start the workers, since all hosts have joined."""
         self.started = not self._failures
@@ -202,8 +244,8 @@ class Hosts:
         if self.started:
             self.progress.begin(self.workers, self.supply)
 
-    def happen(self) -> Answer | None:
-        """Carry out one of the possible events (there must be one); returns an answer to the controller, if any."""
+    def happen(self) -> Said | None:
+        """Carry out one of the possible events (there must be one); returns what a host says to the driver, if any."""
         thing: Any = self.draws.draw()
         kind, place = thing
         if kind == "work":
@@ -220,9 +262,9 @@ class Hosts:
             return self._arrive(kind, place, self.network.take(thing))
         return None
 
-    def _arrive(self, kind: network.LaneKind, place: Any, what: Any) -> Answer | None:
+    def _arrive(self, kind: network.LaneKind, place: Any, what: Any) -> Said | None:
         if kind is network.LaneKind.ANSWERS:
-            return cast("Answer", what)
+            return place, what
         if isinstance(place, ChannelId) and self.topology.is_former(place):
             return None
         if kind is network.LaneKind.FRAMES:
@@ -233,25 +275,63 @@ class Hosts:
             self.give(what.to, heard.BinsArrived(what))
         elif kind is network.LaneKind.PROGRESS:
             self.progress.receive(place[1], what)
+        elif isinstance(what[0], int):
+            if place not in self.dead:
+                self._hear(*what)
         else:
-            worker, control = what
-            if isinstance(control, Rehearse):
-                self.trials.add((worker, control))
-            elif isinstance(control, SetChain):
-                self.chains.request(worker, control)
-            elif isinstance(control, Extend | Go | HostsLeft | Leave):
-                self._hear(worker, control)
-            elif isinstance(control, AdoptTopology):
-                chain = tuple(operator.name for operator in self._of[worker].wiring.chain)
-                self.give(worker, heard.Rewired(control.epoch, wire(self.topology, chain, worker.index), worker))
-            else:
-                self.give(worker, heard.Directed(worker, control))
+            self._direct(*what)
         return None
 
-    def _hear(self, host: int, order: Extend | Go | HostsLeft | Leave) -> None:
-        self.progress.hear(host, order)
-        if isinstance(order, Leave):
+    def _direct(self, worker: WorkerId, control: Control) -> None:
+        """A control message has arrived at the host of a worker."""
+        if isinstance(control, Rehearse):
+            self.trials.add((worker, control))
+        elif isinstance(control, SetChain):
+            self.chains.request(worker, control)
+        elif isinstance(control, AdoptTopology):
+            chain = tuple(operator.name for operator in self._of[worker].wiring.chain)
+            self.give(worker, heard.Rewired(control.epoch, wire(self.topology, chain, worker.index), worker))
+        else:
+            self.give(worker, heard.Directed(worker, control))
+
+    def _hear(self, host: int, order: ControllerMessage) -> None:
+        """A message of the driver has arrived at a host."""
+        match order:
+            case Chunk():
+                self._payloads[host].take(order)
+                self._say(host, Took())
+            case Shipped():
+                for worker, control in self._payloads[host].complete(order):
+                    self._direct(worker, control)
+            case Extend():
+                self.progress.hear(host, order)
+                self._extended(host, order)
+            case TakePart():
+                self.progress.hear(host, order)
+                for worker in sorted(self.topology.workers_on({host})):
+                    self._say(host, TopologyAdopted(self.topology.epoch, worker))
+            case Go() | HostsLeft():
+                self.progress.hear(host, order)
+            case Leave():
+                self.progress.hear(host, order)
+                self.kill([host])
+
+    def _extended(self, host: int, order: Extend) -> None:
+        """End the channels of lost workers at a host, and say how its workers are configured."""
+        for channel in self._before.channels() if order.lost else ():
+            if channel.sender in order.lost and self.host_of(channel.receiver) == host:
+                self.give(channel.receiver, heard.Arrived(channel, End()))
+        if order.asks:
+            here = [worker for id_, worker in self._of.items() if self.host_of(id_) == host]
+            found = {name: one for worker in here for name, one in configuration_of(worker).items()}
+            self._say(host, Configured(found))
+
+    def _dismiss(self, host: int, order: Leave) -> None:
+        """Let a host leave, at once if it has nothing to say, or dies before it has said it."""
+        if self._plan.fate.is_hasty() or not self.progress.takes_part(host):
             self.kill([host])
+        else:
+            self.network.put((network.LaneKind.CONTROL, host), (host, order))
 
     def _save(self) -> None:
         host, epoch, snapshots = self._saves.pop(self._random.randrange(len(self._saves)))
@@ -372,6 +452,9 @@ class Hosts:
             self._answer(self.host_of(worker), answer)
 
     def _answer(self, host: int, answer: Answer) -> None:
+        self._say(host, answer)
+
+    def _say(self, host: int, answer: Answer | HostMessage) -> None:
         self.network.put((network.LaneKind.ANSWERS, host), answer)
 
     def trace(self) -> None:
@@ -392,16 +475,12 @@ class Hosts:
             if self._home(lane) in self.dead - self.progress.left:
                 self.network.lose(lane, self._plan.fate.prefix(count))
 
-    def release(self, hosts: Iterable[int], is_hasty: bool) -> None:
-        """Hosts leave, or do not take part after all; ``is_hasty`` for those that die before they have left."""
-        going = tuple(hosts)
-        self.kill(set(going) - self.progress.release(going, is_hasty))
-
     def unsaid(self) -> Iterator[Answer]:
         """The messages to the controller that have not arrived; they are lost, or arrive late."""
         for lane, count in list(self.network.waiting()):
             if lane[0] is network.LaneKind.ANSWERS:
-                yield from (self.network.take(lane) for _ in range(count))
+                said = [self.network.take(lane) for _ in range(count)]
+                yield from (one for one in said if not isinstance(one, HostMessage))
         for _, epoch, snapshots in self._saves:
             yield from self._written(epoch, snapshots)
 

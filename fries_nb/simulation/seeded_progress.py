@@ -43,7 +43,7 @@ from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.progress_locations import audience
 from fries_nb.protocol.topology import Topology
 from fries_nb.simulation.network import Lane, LaneKind, SeededNetwork
-from fries_nb.transport.envelopes import Extend, Go, HostsLeft, Leave
+from fries_nb.transport.envelopes import Extend, Go, HostsLeft, Leave, TakePart
 from fries_nb.worker.events import Event, FrontierAdvanced
 from fries_nb.worker.worker import Worker
 
@@ -120,7 +120,7 @@ class SeededProgress:
         self._plan = plan
         self._hosts = hosts
         self._members = set(range(plan.hosts))
-        self._leaving: set[int] = set()  # they were told to, and perhaps do not know it yet
+        self._early: dict[int, list[ProgressFrame | ProgressState]] = {}
         self._audience = audience(plan.graph)
         self._first = hosts.topology
         self._posted: deque[tuple[WorkerId, Event]] = deque()
@@ -165,7 +165,9 @@ class SeededProgress:
 
     def receive(self, host: int, frame: ProgressFrame | ProgressState) -> None:
         """A frame, or its view, has arrived at this host."""
-        if (link := self._link(host)) is not None:
+        if host in self._early:
+            self._early[host].append(frame)
+        elif (link := self._link(host)) is not None:
             link.receive(frame)
             self._carry_on(host)
 
@@ -182,16 +184,14 @@ class SeededProgress:
     # ---- hosts that come and go
 
     def extend(self, topology: Topology) -> None:
-        """New hosts join in the next topology, and the members are told of them."""
-        if self._plan.progress is None:
-            return
-        fresh = sorted(set(topology.placement.values()) - self.hosts.keys() - self._hosts.dead)
-        everyone = dict.fromkeys([*(self.hosts.keys() - self._leaving), *fresh], "")
-        if fresh:
-            self._tell(self.hosts.keys() - self._leaving, Extend(b"", everyone))
-        for new in fresh:
-            self._add(new, range(0), self._first)  # in which it has no workers
-            self._lanes.links[new].join(everyone, topology)
+        """Hosts are to join in the next topology; what comes there before they do is kept, as links do."""
+        if self._plan.progress is not None:
+            fresh = set(topology.placement.values()) - self.hosts.keys() - self._hosts.dead
+            self._early.update((host, []) for host in fresh)
+
+    def takes_part(self, host: int) -> bool:
+        """Whether a host takes part in the exchange, so that it has something to say before it leaves."""
+        return host in self._members & self.hosts.keys()
 
     def settle(self, topology: Topology, added: Iterable[WorkerId]) -> None:
         """All workers have adopted a topology, and those that were added begin.
@@ -204,7 +204,6 @@ class SeededProgress:
                 self._lanes.links[host].place(topology)
                 self._greet(worker, host)
         self._members.update(set(topology.placement.values()) & self.hosts.keys())
-        self._tell(self.hosts.keys() - self._leaving, Go(topology.epoch))
 
     def _greet(self, worker: WorkerId, host: int) -> None:
         for listener, operators in self._audience.items():
@@ -212,33 +211,13 @@ class SeededProgress:
             if worker.operator in operators and known:
                 self._hosts.give(worker, FrontierAdvanced(listener, known[-1]))
 
-    def release(self, hosts: Iterable[int], is_hasty: bool) -> set[int]:
-        """Hosts leave, or do not take part after all.
-
-        Args:
-            hosts: their indices.
-            is_hasty: whether they die before they have said what is left.
-
-        Returns:
-            Those that have something to say, and live until they have said it.
-        """
-        gone = tuple(host for host in hosts if host in self.hosts)
-        leaving = set() if is_hasty else self._members.intersection(gone)
-        self._leaving |= leaving
-        self._tell(leaving, Leave("", gone))
-        for host in gone:
-            if host not in leaving:
-                self._lanes.remove(host)
-        if gone:
-            self._tell(self.hosts.keys() - self._leaving, HostsLeft(gone))
-        return leaving
-
-    def _tell(self, hosts: Iterable[int], order: Extend | Go | HostsLeft | Leave) -> None:
-        for host in sorted(hosts):
-            self._hosts.network.put((LaneKind.CONTROL, host), (host, order))
-
-    def hear(self, host: int, order: Extend | Go | HostsLeft | Leave) -> None:
-        """A host is told what the others do, or that it leaves."""
+    def hear(self, host: int, order: Extend | TakePart | Go | HostsLeft | Leave) -> None:
+        """The driver tells a host what the others do, or that it joins or leaves."""
+        if isinstance(order, TakePart) and host in self._early:
+            self._add(host, range(0), self._first)  # in which it has no workers
+            self._lanes.links[host].join(order.extend.peers, self._hosts.topology)
+            for frame in self._early.pop(host):
+                self._lanes.links[host].receive(frame)
         if (link := self._link(host)) is None:
             return
         match order:

@@ -25,7 +25,7 @@ from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import Answer, ChannelId, Control, Fcm, Prepare, SetRate, WorkerId
 from fries_nb.simulation.faults import Deployment
-from fries_nb.simulation.hosts import Hosts
+from fries_nb.simulation.hosts import Hosts, Said
 from fries_nb.simulation.network import LaneKind
 from fries_nb.simulation.readers import SuppliedReader
 from fries_nb.simulation.rescaling_cluster import RechainingCluster
@@ -174,8 +174,8 @@ class ThreadedHosts(Hosts):
         hosted = ObservedWorker(worker, self.environment, core.carry_out, sinks, reader)
         core.admit(self.topology, dict.fromkeys((one.worker for one in worker.instances), hosted))
 
-    def happen(self) -> Answer | None:
-        """Carry out one of the possible events; returns an answer to the controller, if any."""
+    def happen(self) -> Said | None:
+        """Carry out one of the possible events; returns what a host says to the driver, if any."""
         if self._random.random() < LOOKS:
             self.look_after()
         thing: Any = self.draws.draw()
@@ -232,10 +232,9 @@ class ThreadedHosts(Hosts):
 
     # ---- what arrives
 
-    def _arrive(self, kind: LaneKind, place: Any, what: Any) -> Answer | None:
+    def _arrive(self, kind: LaneKind, place: Any, what: Any) -> Said | None:
         if kind is LaneKind.ANSWERS:
-            answer: Answer = what
-            return answer
+            return place, what
         if not self.started:
             return None
         if kind is LaneKind.LINK:

@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 
 from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.errors import FriesError
@@ -24,7 +25,7 @@ from fries_nb.host.host_core import HostCore
 from fries_nb.host.host_progress import ProgressLink, first_view
 from fries_nb.host.host_telemetry import HostTelemetry, Printer
 from fries_nb.host.host_topology import HostTopology
-from fries_nb.host.host_workers import build_workers
+from fries_nb.host.host_workers import add_workers, build_workers
 from fries_nb.host.region_spec import HostReport, RegionSpec
 from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.protocol.messages import (
@@ -125,9 +126,11 @@ class Host:
             built = build_workers(self._region, self._host, self._environment, self._core.carry_out)
             self._core.admit(built.topology, built.workers)
             self._progress = self._linked(built.topology)
-            self._topology = HostTopology(self._region, self._host, built, self._links, self._core)
+            add = partial(add_workers, built, self._region, self._host, self._environment, self._core.carry_out)
+            incarnation = self._region.incarnation
+            self._topology = HostTopology(incarnation, built, self._links, self._core, self._progress, add)
             place = self._links.data_address, os.getpid(), socket.gethostname()
-            self._links.say(Hello(*place, self._region.incarnation))
+            self._links.say(Hello(*place, incarnation))
             self._serve(built.failures)
         except FriesError as error:
             self._reason, self._error = "failed", str(error)
@@ -204,16 +207,13 @@ class Host:
                 self._start()
         elif isinstance(message, Extend):
             self._topology.extend(message)
-            self._progress.admit(message.peers)
         elif isinstance(message, TakePart):
-            self._links.say(Said(self._topology.take_part(message, self._environment)))
+            self._topology.take_part(message)
             self._deal(message.extend.peers)
-            self._progress.join(message.extend.peers, self._core.topology)
         elif isinstance(message, Go):
             self._go()
         elif isinstance(message, HostsLeft):
-            self._links.part(message.hosts)
-            self._progress.part(message.hosts)
+            self._topology.part(message.hosts)
         elif isinstance(message, Constrain):
             self._watch.constrain(message.constraints)
             self._limit_deadlines()
@@ -250,7 +250,7 @@ class Host:
 
     def _go(self) -> None:
         """All workers have adopted a topology: start those of a new host, and measure in this topology."""
-        self._progress.settle()
+        self._topology.settle()
         self._watch.rewire(self._core.topology)
         if self._core.loops and not self._core.is_started:
             self._start()

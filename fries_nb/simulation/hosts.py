@@ -2,6 +2,9 @@
 
 Workers are made as on Spark: wired, their functions copied by pickling and opened, their state restored. Their
 instructions are carried out here; their answers wait on the lane of their host until they are drawn.
+
+They have neither the core of a host nor its router: that has one queue for all events of a worker, while here each
+channel is a lane of its own, so that what overtakes what is drawn as well. ``threaded_hosts`` has all of a host.
 """
 
 from __future__ import annotations
@@ -132,8 +135,11 @@ class Hosts:
         return Supply(plan.graph, plan.inputs, plan.random, plan.due_ns, positions, plans)
 
     def _put(self, worker: Worker) -> None:
+        self._add(worker, self._opened(worker))
+
+    def _opened(self, worker: Worker) -> OpenSinks:
         writing = [one.worker for one in worker.instances if one.operator.traits.is_sink or one.has_dead_letters]
-        self._add(worker, OpenSinks({one: self._open_port(one) for one in writing}))
+        return OpenSinks({one: self._open_port(one) for one in writing})
 
     def _add(self, worker: Worker, sinks: OpenSinks) -> None:
         self._sinks[worker.wiring.id] = sinks
@@ -222,12 +228,14 @@ class Hosts:
                 self.begin_progress()
             case Leave(leaving=leaving) if leaving:
                 self._dismiss(host, message)
-            case Extend() if not (message.asks or message.lost or self.progress.hosts):
-                pass  # its workers know the topology already
-            case Go() | HostsLeft() if not self.progress.hosts:
+            case Extend() | Go() | HostsLeft() if not self._concerns(message):
                 pass
             case Extend() | TakePart() | Go() | HostsLeft() | Chunk() | Shipped():
                 self.network.put((network.LaneKind.CONTROL, host), (host, message))
+
+    def _concerns(self, message: Extend | Go | HostsLeft) -> bool:
+        """Whether hosts have anything to do about it: their workers know the topology already."""
+        return bool(self.progress.hosts) or (isinstance(message, Extend) and (message.asks or bool(message.lost)))
 
     def start(self) -> None:
         """Start the workers, since all hosts have joined."""

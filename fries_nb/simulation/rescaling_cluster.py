@@ -93,8 +93,9 @@ class RechainingCluster(Cluster):
         return super().step()
 
     def chain(self, *operators: str, index: int = 0) -> None:
-        """Request that these operators are run as one chain; ``chained`` gets the answer."""
-        self._say(ChainRequested(WorkerId(operators[0], index), operators))
+        """Request that these operators are run as one chain; ``chained`` gets the answer, unless their host is gone."""
+        if self.hosts.running(WorkerId(operators[0], index)) is not None:
+            self._say(ChainRequested(WorkerId(operators[0], index), operators))
 
     def _want_chain(self) -> None:
         """Request some of the operators of a chain, or those of two workers, which mostly may share one."""

@@ -36,9 +36,9 @@ from typing import TYPE_CHECKING, Any
 from fries_nb.errors import LinkError
 from fries_nb.host.environment import Environment
 from fries_nb.host.host_progress import ProgressLink, first_view
-from fries_nb.progress.times import Antichain
 from fries_nb.progress.change_batch import CountChange, CountChanges
 from fries_nb.progress.exchange import HostProgress, ProgressFrame, ProgressState
+from fries_nb.progress.times import Antichain
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.progress_locations import audience
 from fries_nb.protocol.topology import Topology
@@ -57,6 +57,10 @@ NOBODY: Mapping[str, tuple[str, ...]] = {}
 
 def _unheard(worker: WorkerId, event: Event) -> None:
     """Nobody waits for it."""
+
+
+def _unsent(host: int, frame: ProgressFrame | ProgressState) -> None:
+    """Nothing is exchanged."""
 
 
 class ProgressLinks:
@@ -150,7 +154,7 @@ class SeededProgress:
         for host in list(self.hosts):
             if (link := self._link(host)) is not None:
                 link.begin(self._first_counts(host, workers, supply))
-                self._carry_on(host)
+                self.carry_on(host)
 
     def _first_counts(self, host: int, workers: Mapping[WorkerId, Worker], supply: Supply) -> Iterator[CountChange]:
         for id_, worker in workers.items():
@@ -161,7 +165,7 @@ class SeededProgress:
         """A worker of a host hands over a step."""
         if host in self._lanes.links:
             self._lanes.links[host].record(changes)
-            self._carry_on(host)
+            self.carry_on(host)
 
     def receive(self, host: int, frame: ProgressFrame | ProgressState) -> None:
         """A frame, or its view, has arrived at this host."""
@@ -169,9 +173,9 @@ class SeededProgress:
             self._early[host].append(frame)
         elif (link := self._link(host)) is not None:
             link.receive(frame)
-            self._carry_on(host)
+            self.carry_on(host)
 
-    def _carry_on(self, host: int) -> None:
+    def carry_on(self, host: int) -> None:
         """Note what a host knows now, and let its workers hear of it."""
         view = self.hosts[host]
         for listener in view.listeners if view.is_open else ():
@@ -186,8 +190,18 @@ class SeededProgress:
     def extend(self, topology: Topology) -> None:
         """Hosts are to join in the next topology; what comes there before they do is kept, as links do."""
         if self._plan.progress is not None:
-            fresh = set(topology.placement.values()) - self.hosts.keys() - self._hosts.dead
-            self._early.update((host, []) for host in fresh)
+            for host in sorted(set(topology.placement.values()) - self.hosts.keys() - self._hosts.dead):
+                self._early[host] = []
+                self._add(host, range(0), self._first)  # in which it has no workers
+
+    def joined(self, host: int) -> None:
+        """A new host has joined the others, and takes in what has come for it before."""
+        for frame in self._early.pop(host, ()):
+            self.receive(host, frame)
+
+    def link(self, host: int) -> ProgressLink:
+        """The link of a host; one that does nothing if progress is not tracked."""
+        return self._lanes.links.get(host) or ProgressLink(self._hosts.environment, None, (), {}, _unsent, _unheard)
 
     def takes_part(self, host: int) -> bool:
         """Whether a host takes part in the exchange, so that it has something to say before it leaves."""
@@ -213,14 +227,12 @@ class SeededProgress:
 
     def hear(self, host: int, order: Extend | TakePart | Go | HostsLeft | Leave) -> None:
         """The driver tells a host what the others do, or that it joins or leaves."""
-        if isinstance(order, TakePart) and host in self._early:
-            self._add(host, range(0), self._first)  # in which it has no workers
-            self._lanes.links[host].join(order.extend.peers, self._hosts.topology)
-            for frame in self._early.pop(host):
-                self._lanes.links[host].receive(frame)
         if (link := self._link(host)) is None:
             return
         match order:
+            case TakePart():
+                link.join(order.extend.peers, self._hosts.topology)
+                self.joined(host)
             case Extend():
                 link.admit(order.peers)
             case Go():
@@ -228,10 +240,15 @@ class SeededProgress:
             case HostsLeft():
                 link.part(order.hosts)
             case Leave():
-                link.leave(order.leaving)
-                self.left.add(host)
-        self._carry_on(host)
-        if isinstance(order, Leave):
+                self.leave(host, order.leaving)
+        if host in self.hosts:
+            self.carry_on(host)
+
+    def leave(self, host: int, hosts: Iterable[int]) -> None:
+        """A host says what is left, and is gone, together with these hosts."""
+        if host in self.hosts:
+            self._lanes.links[host].leave(hosts)
+            self.left.add(host)
             self._lanes.remove(host)
 
     @property

@@ -27,7 +27,7 @@ HANDED_ON = {
     "notebook/magics.py": ".reconfigure(",
     "running/handle.py": "queue.request(",
     "running/region_runner.py": "driver.post(event)",
-    "driver/driver.py": "ToWorker(worker, control)",
+    "driver/driver.py": "core.take(",
     "transport/control.py": "def send(",
     "host/host.py": "isinstance(message, ToWorker)",
     "host/host_core.py": "Directed(worker, control)",

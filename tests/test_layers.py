@@ -47,10 +47,14 @@ JUDGED_BY = {
 USERS = {"notebook", "experiments", "labs", "__main__", "commands", "workloads"}
 
 CORE = {"worker", "controller", "operators", "protocol", "planning", "constraints", "progress"}
-# The core of a host stands beside its process; clocks, locks and threads come to it from its environment.
+# The cores of a host and of a driver stand beside their processes; clocks, locks and threads come from environments.
 HOST_CORE = {
-    f"fries_nb.host.{name}" for name in ("frame_router", "host_chains", "host_core", "host_loop", "hosted_worker")
-}
+    f"fries_nb.host.{name}"
+    for name in (
+        "frame_router", "host_chains", "host_core", "host_loop", "host_progress", "host_topology", "hosted_worker",
+    )
+}  # fmt: skip
+DRIVER_CORE = {f"fries_nb.driver.{name}" for name in ("committer", "driver_core", "driver_topology")}
 OUTSIDE_WORLD = {
     "time", "threading", "_thread", "socket", "selectors", "select", "zmq", "random", "secrets", "asyncio",
     "concurrent", "multiprocessing", "subprocess", "signal", "queue", "uuid", "pyspark", "py4j",
@@ -135,7 +139,7 @@ def broken_imports(module: str, source: str, package: str | None = None) -> list
         top = name.split(".")[0]
         if top == "fries_nb" and imported_room(name) not in permitted()[room]:
             found.append(f"{module}: {room} must not import {imported_room(name)} ({name})")
-        if (room in CORE or module in HOST_CORE) and top in OUTSIDE_WORLD:
+        if (room in CORE or module in HOST_CORE | DRIVER_CORE) and top in OUTSIDE_WORLD:
             found.append(f"{module}: the core must not import {top}")
         if top in NOTEBOOK_ONLY and room != "notebook":
             found.append(f"{module}: only notebook imports {top}")
@@ -217,6 +221,34 @@ def test_a_name_means_one_thing():
     assert {name: where for name, where in names_by_module().items() if len(where) > 1 and name not in TWICE} == {}
 
 
+MADE_BY = {
+    "EventQueue": {"fries_nb.driver.driver_core"},
+    "Journaled": {"fries_nb.driver.driver_core"},
+    "DriverTopology": {"fries_nb.driver.driver_core"},
+    "HostLoop": {"fries_nb.host.host_core"},
+    "FrameRouter": {"fries_nb.host.host_core"},
+    "HostChains": {"fries_nb.host.host_core"},
+}
+"""What the core of a driver or of a host is made of, or says, with the only module that does so."""
+
+
+def made_by(module: str, source: str) -> set[tuple[str, str]]:
+    """The parts of a core that a module makes."""
+    called = (node.func for node in ast.walk(parsed(source)) if isinstance(node, ast.Call))
+    names = (getattr(one, "id", None) or getattr(one, "attr", None) for one in called)
+    return {(name, module) for name in names if name in MADE_BY}
+
+
+def test_there_is_one_core_of_a_driver_and_one_of_a_host():
+    """Runs on Spark and seeded ones share them: no other module queues a controller's events, or runs loops."""
+    found = {pair for module, path in modules() for pair in made_by(module, path.read_text())}
+    assert found == {(name, module) for name, makers in MADE_BY.items() for module in makers}
+    classes = [node.name for _, path in modules() for node in ast.walk(parsed(path.read_text()))
+               if isinstance(node, ast.ClassDef)]  # fmt: skip
+    assert [classes.count(name) for name in ("DriverCore", "HostCore", "Committer", "ProgressLink")] == [1, 1, 1, 1]
+    assert made_by("fries_nb.simulation.cluster", "events = said.Journaled('u1', 0)")
+
+
 SHORTEST = 60
 SHORT = {
     "fries_nb.__main__": "what `python -m` runs",
@@ -294,6 +326,7 @@ def test_tests_are_short_enough_to_be_read():
         ("fries_nb.worker.inbox", "def f():\n    from ..controller import change_steps"),
         ("fries_nb.worker.inbox", "import zmq"),
         ("fries_nb.host.host_core", "import threading"),
+        ("fries_nb.driver.driver_core", "import time"),
         ("fries_nb.planning.covering", "from time import monotonic"),
         ("fries_nb.constraints.windows", "from time import monotonic"),
         ("fries_nb.constraints.monitor", "from fries_nb.worker.outbox import Outbox"),

@@ -2,17 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
 
 from fries_nb.connectors.sink import RuntimeSink
 from fries_nb.controller import events as said
 from fries_nb.errors import CheckpointError, ColumnError, FriesError, PlaceHeldError, SinkError
-from fries_nb.protocol.checkpoints import Checkpoint
-from fries_nb.storage.checkpoint_store import CheckpointStore
+from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange
+
+
+class DurablePlace(Protocol):
+    """Where decisions and records of checkpoints are kept: a ``storage.checkpoint_store.CheckpointStore``.
+
+    All that is written is durable when the call returns, and otherwise raises a ``CheckpointError``.
+    """
+
+    @property
+    def incarnation(self) -> int:
+        """Incarnation of the attempt that holds the place."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this attempt holds it still."""
+
+    @property
+    def doubtful(self) -> Collection[str]:
+        """The files of records of which it is not known whether they were written."""
+
+    def begin(self, incarnation: int) -> None:
+        """Begin another incarnation."""
+
+    def decide(self, decided: CommittedChange) -> None:
+        """Write a decision."""
+
+    def keep(self, record: Checkpoint) -> None:
+        """Write the record of a checkpoint."""
+
+    def tidy(self) -> None:
+        """Delete what no restart needs."""
+
+    def release(self) -> None:
+        """Let other attempts have it."""
+
+
+def complete(checkpoint: Checkpoint | None, sinks: Mapping[str, RuntimeSink]) -> None:
+    """Make the output of the sinks equal to that of a restored checkpoint, if the earlier driver ended before that."""
+    if checkpoint is not None:
+        for name, sink in sinks.items():
+            sink.recover(checkpoint.epoch, checkpoint.sinks.get(name, ()))
 
 
 class Committer:
-    """Stores the checkpoints of a region, and commits the output of its sinks.
+    """Stores the decisions and the checkpoints of a region, and commits the output of its sinks.
 
     Args:
         place: the checkpoint store.
@@ -23,12 +64,20 @@ class Committer:
         failure: why output could not be committed; empty if none failed.
     """
 
-    def __init__(self, place: CheckpointStore, sinks: Mapping[str, RuntimeSink], warn: Callable[[str], None]) -> None:
+    def __init__(self, place: DurablePlace, sinks: Mapping[str, RuntimeSink], warn: Callable[[str], None]) -> None:
         self.failure = ""
         self._place = place
         self._sinks = sinks
         self._warn = warn
         self._prepared = 0  # the last epoch whose files were validated by ``Sink.prepare``
+
+    def decide(self, decided: CommittedChange) -> None:
+        """Store a decision, which is durable on return.
+
+        Raises:
+            CheckpointError: it cannot be written, or another process has resumed the run.
+        """
+        self._place.decide(decided)
 
     def keep(self, record: Checkpoint) -> list[said.Event]:
         """Store a checkpoint's record, if its output can be committed; returns the event for the controller.

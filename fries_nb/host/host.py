@@ -15,16 +15,17 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 
 from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.errors import FriesError
 from fries_nb.host.constraint_watch import ConstraintWatch
 from fries_nb.host.environment import Threads, run
 from fries_nb.host.host_core import HostCore
-from fries_nb.host.host_progress import ProgressLink
+from fries_nb.host.host_progress import ProgressLink, first_view
 from fries_nb.host.host_telemetry import HostTelemetry, Printer
 from fries_nb.host.host_topology import HostTopology
-from fries_nb.host.host_workers import build_workers
+from fries_nb.host.host_workers import add_workers, build_workers
 from fries_nb.host.region_spec import HostReport, RegionSpec
 from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.protocol.messages import (
@@ -36,6 +37,8 @@ from fries_nb.protocol.messages import (
     SetChain,
     WorkerId,
 )  # fmt: skip
+from fries_nb.protocol.progress_locations import audience
+from fries_nb.protocol.topology import Topology
 from fries_nb.storage.snapshot_files import Saver
 from fries_nb.transport.envelopes import (
     Chunk,
@@ -122,11 +125,12 @@ class Host:
         try:
             built = build_workers(self._region, self._host, self._environment, self._core.carry_out)
             self._core.admit(built.topology, built.workers)
-            graph, post = built.topology.graph, self._core.router.post
-            self._progress = ProgressLink(self._region, graph, self._host, self._notify, post)
-            self._topology = HostTopology(self._region, self._host, built, self._links, self._core)
+            self._progress = self._linked(built.topology)
+            add = partial(add_workers, built, self._region, self._host, self._environment, self._core.carry_out)
+            incarnation = self._region.incarnation
+            self._topology = HostTopology(incarnation, built, self._links, self._core, self._progress, add)
             place = self._links.data_address, os.getpid(), socket.gethostname()
-            self._links.say(Hello(*place, self._region.incarnation))
+            self._links.say(Hello(*place, incarnation))
             self._serve(built.failures)
         except FriesError as error:
             self._reason, self._error = "failed", str(error)
@@ -143,6 +147,15 @@ class Host:
             for instance in hosted.worker.instances
         }
         return HostReport(self._host, os.getpid(), self._reason, self._error, stuck, processed)
+
+    def _linked(self, topology: Topology) -> ProgressLink:
+        """The progress of this host, one of the first or one that joins them."""
+        members, graph = range(self._region.options.hosts), topology.graph
+        view = first_view(self._host, members, graph, self._region.progress)
+        post = self._core.router.post
+        link = ProgressLink(self._environment, view, members, audience(graph), self._notify, post)
+        link.place(topology)
+        return link
 
     # ---- serving
 
@@ -194,16 +207,13 @@ class Host:
                 self._start()
         elif isinstance(message, Extend):
             self._topology.extend(message)
-            self._progress.admit(message.peers)
         elif isinstance(message, TakePart):
-            self._links.say(Said(self._topology.take_part(message, self._environment)))
+            self._topology.take_part(message)
             self._deal(message.extend.peers)
-            self._progress.join(message.extend.peers, self._core.topology)
         elif isinstance(message, Go):
             self._go()
         elif isinstance(message, HostsLeft):
-            self._links.part(message.hosts)
-            self._progress.part(message.hosts)
+            self._topology.part(message.hosts)
         elif isinstance(message, Constrain):
             self._watch.constrain(message.constraints)
             self._limit_deadlines()
@@ -231,7 +241,7 @@ class Host:
     def _start(self) -> None:
         """Start the workers. Objects that exist by now are exempted from garbage collection."""
         workers = self._core.workers
-        self._progress.begin(workers)
+        self._progress.begin(count for hosted in workers for count in hosted.introduce())
         gc.freeze()
         self._saver.start()
         self._core.start()
@@ -240,7 +250,7 @@ class Host:
 
     def _go(self) -> None:
         """All workers have adopted a topology: start those of a new host, and measure in this topology."""
-        self._progress.settle()
+        self._topology.settle()
         self._watch.rewire(self._core.topology)
         if self._core.loops and not self._core.is_started:
             self._start()

@@ -14,117 +14,128 @@ sequence of both, in which frames are broadcast: the links keep the order of wha
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import LinkError
-from fries_nb.host.hosted_worker import HostedWorker
-from fries_nb.host.region_spec import RegionSpec
+from fries_nb.host.environment import Environment
 from fries_nb.progress.change_batch import CountChange, CountChanges
 from fries_nb.progress.exchange import HostProgress, ProgressFrame, ProgressState
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.protocol.progress_locations import audience, listeners
+from fries_nb.protocol.progress_locations import listeners
 from fries_nb.protocol.topology import Topology
 from fries_nb.worker.events import Event, FrontierAdvanced
 
-PARTING_S = 30.0
+PARTING_NS = 30_000_000_000
 """Time in which the last frame of a host that leaves has to come; it died before it was sent otherwise."""
 SPARING = 100
 """The view is not looked through again before so many times the duration of the last time have passed."""
 
 
-class ProgressLink:
-    """The progress of one host. Does nothing if progress is not tracked by tokens.
+def first_view(host: int, members: Collection[int], graph: Graph, tracked: ProgressGraph | None) -> HostProgress | None:
+    """What a host knows of all counts when it begins; ``None`` if progress is not tracked.
 
     Args:
-        region: the specification of the region.
-        graph: its dataflow with functions, which say whether operators work by time.
         host: index of the host.
+        members: the hosts that begin together; any other one joins them.
+        graph: the dataflow with functions, which say whether operators work by time.
+        tracked: the dataflow as progress sees it.
+    """
+    if tracked is None:
+        return None
+    if host in members:
+        return HostProgress(host, tracked, listeners(graph), members)
+    return HostProgress.joining(host, tracked, listeners(graph))
+
+
+class ProgressLink:
+    """The progress of one host. Does nothing if progress is not tracked.
+
+    Args:
+        environment: its lock and its clock.
+        view: see ``first_view``.
+        others: the hosts that begin together with this one.
+        audience: each operator whose frontier is tracked, with the operators that are notified of it.
         send: posts a frame, or the view, to another host.
         post: posts an event to a worker of this host.
     """
 
     def __init__(
         self,
-        region: RegionSpec,
-        graph: Graph,
-        host: int,
+        environment: Environment,
+        view: HostProgress | None,
+        others: Iterable[int],
+        audience: Mapping[str, tuple[str, ...]],
         send: Callable[[int, ProgressFrame | ProgressState], None],
         post: Callable[[WorkerId, Event], None],
     ) -> None:
-        self._lock = threading.Lock()
-        self._host = host
-        self._graph = graph
-        self._others = set(range(region.options.hosts)) - {host}
+        self._lock = environment.lock()
+        self._now_ns = environment.now_ns
+        self._view = view
+        self._others = set(others) if view is None else set(others) - {view.host}
         self._new: set[int] = set()
-        self._parting: dict[int, float] = {}
+        self._parting: dict[int, int] = {}
         self._send = send
         self._post = post
-        self._audience: Mapping[str, tuple[WorkerId, ...]] = {}
-        self._progress: HostProgress | None = None
-        self._again_s = 0.0
-        self._is_newcomer = host >= region.options.hosts
-        if isinstance(progress := region.progress, ProgressGraph):
-            told = listeners(graph)
-            if self._is_newcomer:
-                self._progress = HostProgress.joining(host, progress, told)
-            else:
-                self._progress = HostProgress(host, progress, told, range(region.options.hosts))
-                self._place(region.topology)
+        self._audience = audience
+        self._workers: Mapping[str, tuple[WorkerId, ...]] = {}
+        self._again_ns = self._now_ns()
 
-    def _place(self, topology: Topology) -> None:
-        here = [worker for worker, home in topology.placement.items() if home == self._host]
-        self._audience = {
-            listener: tuple(worker for worker in here if worker.operator in operators)
-            for listener, operators in audience(self._graph).items()
-        }
+    def place(self, topology: Topology) -> None:
+        """Notify the workers that this host has in a topology."""
+        if self._view is not None:
+            here = topology.workers_on({self._view.host})
+            self._workers = {
+                listener: tuple(sorted(worker for worker in here if worker.operator in operators))
+                for listener, operators in self._audience.items()
+            }
 
-    def begin(self, workers: Iterable[HostedWorker]) -> None:
-        """Begin with the first counts of this host's workers, before they run; those of a new host have none."""
-        if self._progress is not None and not self._is_newcomer:
-            counts: list[CountChange] = [count for one in workers for count in one.introduce()]
+    def begin(self, counts: Iterable[CountChange]) -> None:
+        """Begin with the first counts of this host's workers, before they run; those of a new host have none.
+
+        The counts are taken only if progress is tracked.
+        """
+        if self._view is not None and self._view.host in self._view.missing:
+            first = list(counts)
             with self._lock:
-                self._broadcast(self._progress.begin(counts))
-                self._announce(self._progress)
+                self._broadcast(self._view.begin(first))
+                self._announce(self._view)
 
     def record(self, changes: CountChanges) -> None:
         """A worker of this host hands over a step; called from any thread, in order for each worker."""
-        if self._progress is not None:
+        if self._view is not None:
             with self._lock:
-                self._broadcast(self._progress.record(changes))
-                self._announce(self._progress)
+                self._broadcast(self._view.record(changes))
+                self._announce(self._view)
 
     def receive(self, frame: ProgressFrame | ProgressState) -> None:
         """A frame of another host has arrived, or the view that this one begins with."""
-        if self._progress is not None:
+        if self._view is not None:
             with self._lock:
                 if isinstance(frame, ProgressState):
-                    self._broadcast(self._progress.take_view(frame))
+                    self._broadcast(self._view.take_view(frame))
                 else:
-                    self._broadcast(self._progress.receive(frame))
-                self._announce(self._progress)
-                self._serve(self._progress)
+                    self._broadcast(self._view.receive(frame))
+                self._announce(self._view)
+                self._serve(self._view)
 
     # ---- hosts that come and go
 
     def admit(self, hosts: Iterable[int]) -> None:
         """Other hosts have joined, if they are new: send them frames from now on."""
-        new = set(hosts) - self._others - {self._host}
-        if self._progress is not None and new:
+        if self._view is not None and (new := set(hosts) - self._others - {self._view.host}):
             with self._lock:
                 self._new |= new
                 self._others |= new
-                self._broadcast(self._progress.admit(sorted(new)))
-                self._serve(self._progress)
+                self._broadcast(self._view.admit(sorted(new)))
+                self._serve(self._view)
 
     def join(self, hosts: Iterable[int], topology: Topology) -> None:
         """This host, a new one, takes part with these others, in this topology."""
-        if self._progress is not None:
-            self._others = set(hosts) - {self._host}
-            self._place(topology)
+        if self._view is not None:
+            self._others = set(hosts) - {self._view.host}
+            self.place(topology)
 
     def settle(self) -> None:
         """All new hosts take part from now on, so that they leave with a last frame."""
@@ -132,14 +143,14 @@ class ProgressLink:
 
     def part(self, hosts: Iterable[int]) -> None:
         """Send no more frames to these hosts, which leave, or never took part."""
-        if self._progress is not None:
+        if self._view is not None:
             with self._lock:
                 self._others.difference_update(hosts)
                 for host in self._new.intersection(hosts):
-                    self._progress.dismiss(host)
-                self._parting.update(dict.fromkeys(set(hosts) - self._new, time.monotonic()))
+                    self._view.dismiss(host)
+                self._parting.update(dict.fromkeys(set(hosts) - self._new, self._now_ns()))
                 self._new.difference_update(hosts)
-                self._serve(self._progress)
+                self._serve(self._view)
 
     def check(self) -> None:
         """Check that no frame of a host that has left is missing: frontiers would wait for it for ever.
@@ -147,39 +158,43 @@ class ProgressLink:
         Raises:
             LinkError: its last frame has not come in time; the run is to be recovered.
         """
-        if not self._parting or self._progress is None:
-            return
-        with self._lock:
-            self._parting = {host: since for host, since in self._parting.items() if self._progress.awaits(host)}
-        for host, since in self._parting.items():
-            if time.monotonic() - since > PARTING_S:
-                raise LinkError(f"host {host} left, and its last counts have not come within {PARTING_S:g} s")
+        for host, since_ns in self.awaited().items():
+            if self._now_ns() - since_ns > PARTING_NS:
+                late = f"its last counts have not come within {PARTING_NS / 1e9:g} s"
+                raise LinkError(f"host {host} left, and {late}")
+
+    def awaited(self) -> Mapping[int, int]:
+        """The hosts that have left whose last frame has not come, each with the time at which that was known."""
+        if self._parting and self._view is not None:
+            with self._lock:
+                self._parting = {host: since for host, since in self._parting.items() if self._view.awaits(host)}
+        return self._parting
 
     def leave(self, hosts: Iterable[int]) -> None:
         """Pass on all that the workers of this host have done, since it leaves together with these hosts."""
-        if self._progress is not None:
+        if self._view is not None:
             with self._lock:
                 self._others.difference_update(hosts)
-                self._broadcast(self._progress.leave())
+                self._broadcast(self._view.leave())
 
-    def _serve(self, progress: HostProgress) -> None:
+    def _serve(self, view: HostProgress) -> None:
         """Host 0, which never leaves, gives new hosts its view when all others have admitted them."""
-        for host in progress.welcomed():
-            if self._host == 0:
-                self._send(host, progress.state())
+        for host in view.welcomed():
+            if view.host == 0:
+                self._send(host, view.state())
 
     def counts(self) -> CountChanges | None:
         """What frontiers depend on in this host's view; ``None`` before it is open, and when it was asked for too soon.
 
         The view may be long, so it is looked through in a small part of the time only.
         """
-        began_s = time.monotonic()
-        if self._progress is None or not self._progress.is_open or began_s < self._again_s:
+        began_ns = self._now_ns()
+        if self._view is None or not self._view.is_open or began_ns < self._again_ns:
             return None
         with self._lock:
-            counts = self._progress.least_counts()
-        ended_s = time.monotonic()
-        self._again_s = ended_s + SPARING * (ended_s - began_s)
+            counts = self._view.least_counts()
+        ended_ns = self._now_ns()
+        self._again_ns = ended_ns + SPARING * (ended_ns - began_ns)
         return counts
 
     def _broadcast(self, frame: ProgressFrame | None) -> None:
@@ -187,8 +202,8 @@ class ProgressLink:
             for host in self._others:
                 self._send(host, frame)
 
-    def _announce(self, progress: HostProgress) -> None:
-        for listener, frontier in progress.advanced().items():
+    def _announce(self, view: HostProgress) -> None:
+        for listener, frontier in view.advanced().items():
             event = FrontierAdvanced(listener, frontier)
-            for worker in self._audience.get(listener, ()):
+            for worker in self._workers.get(listener, ()):
                 self._post(worker, event)

@@ -1,9 +1,10 @@
 """Changes of the topology at one host: links, routes, and the workers of a host that joins a running dataflow.
 
     message     an old host                                   a new host
-    Extend      opens links and routes to new hosts           -
+    Extend      opens links and routes to new hosts,          -
+                and admits them to the exchange of counts
     TakePart    -                                             joins the others, and makes its workers
-    Go          -                                             starts its workers
+    Go          takes new hosts for members                   starts its workers
     HostsLeft   closes the links to these hosts               -
 
 All methods are called from the thread that polls the links, which therefore delivers no frame in between.
@@ -12,35 +13,64 @@ All methods are called from the thread that polls the links, which therefore del
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol
 
-from fries_nb.host.environment import Environment
 from fries_nb.host.host_core import HostCore
-from fries_nb.host.host_workers import HostWorkers, add_workers, configuration_of
-from fries_nb.host.region_spec import RegionSpec
-from fries_nb.protocol.messages import Answer, End, TopologyAdopted
+from fries_nb.host.host_progress import ProgressLink
+from fries_nb.host.host_workers import HostWorkers, configuration_of
+from fries_nb.protocol.messages import ChannelId, End, TopologyAdopted
 from fries_nb.protocol.topology import Topology
-from fries_nb.transport.envelopes import Configured, Extend, TakePart
-from fries_nb.transport.links import HostLinks
+from fries_nb.transport.envelopes import Configured, Extend, HostMessage, Said, TakePart
 from fries_nb.worker.events import Arrived
+
+NO_PEERS: Mapping[int, str] = MappingProxyType({})
+
+
+class TopologyLinks(Protocol):
+    """The links of a host as far as the topology changes them; see ``transport.links.HostLinks``."""
+
+    def join(self, incarnation: int, peers: dict[int, str], channels: Sequence[ChannelId]) -> None:
+        """Join the others, in their first topology."""
+
+    def extend(self, channels: Sequence[ChannelId], peers: Mapping[int, str] = NO_PEERS) -> None:
+        """Begin the next topology, perhaps with further hosts."""
+
+    def part(self, hosts: Iterable[int]) -> None:
+        """Close the links to hosts that have left, or never took part."""
+
+    def say(self, message: HostMessage) -> None:
+        """Send a message to the driver."""
 
 
 class HostTopology:
     """The topology as one host knows it.
 
     Args:
-        region: the specification of the region.
-        host: index of the host.
-        built: the workers that the host has made so far; those of a new host are added.
+        incarnation: the incarnation that the host was started for.
+        built: the workers that the host has made so far.
         links: the links to the driver and to other hosts.
         core: the host, which has the topology of now.
+        progress: the host's part in the exchange of counts.
+        add: makes the workers of a host that takes part in a topology, and adds them to ``built``.
     """
 
-    def __init__(self, region: RegionSpec, host: int, built: HostWorkers, links: HostLinks, core: HostCore) -> None:
-        self._region = region
-        self._host = host
+    def __init__(
+        self,
+        incarnation: int,
+        built: HostWorkers,
+        links: TopologyLinks,
+        core: HostCore,
+        progress: ProgressLink,
+        add: Callable[[Topology, TakePart], None],
+    ) -> None:
+        self._incarnation = incarnation
         self._built = built
         self._links = links
         self._core = core
+        self._progress = progress
+        self._add = add
 
     def extend(self, order: Extend) -> None:
         """Open links and routes of the next epoch, and end the channels of lost workers."""
@@ -49,31 +79,37 @@ class HostTopology:
         self._core.adopt(topology)
         lost = set(order.lost)
         for channel in before.channels() if lost else ():
-            if channel.sender in lost and channel.receiver in self._built.workers:
+            if channel.sender in lost and channel.receiver in self._core.hosted:
                 self._core.router.post(channel.receiver, Arrived(channel, End()))
         if order.asks:
-            workers = dict.fromkeys(self._built.workers.values())
-            found = {name: one for each in workers for name, one in configuration_of(each.worker).items()}
+            # Of the workers of now, since chains may have been fused and split after they were made.
+            found = {name: one for each in self._core.workers for name, one in configuration_of(each.worker).items()}
             self._links.say(Configured(found))
+        # Behind the links: what is sent to new hosts from now on needs one to each of them.
+        self._progress.admit(order.peers)
 
-    def take_part(self, order: TakePart, environment: Environment) -> tuple[Answer, ...]:
-        """Join the others in the last epoch, and make the workers of this host; returns what they answer.
-
-        Args:
-            order: the order.
-            environment: the locks and clocks of the workers.
-        """
+    def take_part(self, order: TakePart) -> None:
+        """Join the others in the last epoch, and make the workers of this host, which answer that they are there."""
         first, *later = topologies = self._loaded(order.extend)
-        self._links.join(self._region.incarnation, order.extend.peers, tuple(first.channels()))
+        self._links.join(self._incarnation, order.extend.peers, tuple(first.channels()))
         for topology in later:
             self._links.extend(tuple(topology.channels()))
         topology = topologies[-1]
         if not self._built.failures:
-            add_workers(self._built, self._region, topology, self._host, order, environment, self._core.carry_out)
+            self._add(topology, order)
         self._core.admit(topology, self._built.workers)
-        return tuple(self._built.failures) or tuple(
-            TopologyAdopted(topology.epoch, worker) for worker in self._built.workers
-        )
+        adopted = tuple(TopologyAdopted(topology.epoch, worker) for worker in self._built.workers)
+        self._links.say(Said(tuple(self._built.failures) or adopted))
+        self._progress.join(order.extend.peers, topology)
+
+    def settle(self) -> None:
+        """All workers have adopted the topology, so that new hosts are members from now on."""
+        self._progress.settle()
+
+    def part(self, hosts: Iterable[int]) -> None:
+        """Close the links to these hosts, and await the last counts of those that have taken part."""
+        self._links.part(hosts)
+        self._progress.part(hosts)
 
     def _loaded(self, order: Extend) -> list[Topology]:
         topologies: list[Topology] = pickle.loads(order.topologies)

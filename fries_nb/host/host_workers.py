@@ -241,22 +241,22 @@ def build_workers(
 def add_workers(
     built: HostWorkers,
     region: RegionSpec,
-    topology: Topology,
     host: int,
-    order: TakePart,
     environment: Environment,
     carry_out: Callable[[Instruction], None],
+    topology: Topology,
+    order: TakePart,
 ) -> None:
     """Make the workers of a host that joins a running dataflow, idle, without running them.
 
     Args:
         built: receives them.
         region: the specification of the region, as it began.
-        topology: the topology in which the host takes part, with the host's own copies of functions.
         host: index of the host.
-        order: the configuration of the running dataflow.
         environment: see ``build_workers``.
         carry_out: see ``build_workers``.
+        topology: the topology in which the host takes part, with the host's own copies of functions.
+        order: the configuration of the running dataflow.
     """
     wirings = list(wirings_of(topology, host))
     assembly = replace(_assembly(region, _window(region, wirings), {}), earlier=dict(order.earlier))

@@ -175,6 +175,11 @@ class RegionSpec:
         return Graph(self.graph.name, tuple(operators), self.graph.edges)
 
 
+def without_functions(graph: Graph) -> Graph:
+    """The graph as drivers and hosts are sent it; functions travel by themselves, pickled."""
+    return Graph(graph.name, tuple(replace(operator, function=None) for operator in graph.operators), graph.edges)
+
+
 class HostReport(msgspec.Struct, frozen=True):
     """The final report of a host, which is the output of its Spark task.
 

@@ -30,10 +30,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fries_nb.controller import events as said
-from fries_nb.controller.controller import Controller, EventQueue
+from fries_nb.controller.controller import Controller
 from fries_nb.controller.known_changes import with_deferred
 from fries_nb.dataflow.arguments import Limit
 from fries_nb.dataflow.graph import Graph
+from fries_nb.driver.committer import Committer, complete
+from fries_nb.driver.driver_core import Told
+from fries_nb.driver.tracing import Trace
+from fries_nb.host.host_progress import PARTING_NS
+from fries_nb.host.region_spec import RegionSpec
 from fries_nb.operators.instance import Instance
 from fries_nb.protocol.checkpoints import CommittedChange, Restoration
 from fries_nb.protocol.messages import Chained, WorkerId
@@ -44,8 +49,11 @@ from fries_nb.simulation.hosts import Hosts
 from fries_nb.simulation.network import SeededNetwork
 from fries_nb.simulation.readers import Rows, Supply
 from fries_nb.simulation.seeded_changes import SeededChanges
+from fries_nb.simulation.seeded_driver import SeededDriver, SeededJob, host_at, peer_of
 from fries_nb.simulation.step_requests import StepRequests
 from fries_nb.simulation.store import ListPort, Store
+from fries_nb.transport.control import Heard
+from fries_nb.transport.envelopes import ControllerMessage, Hello, HostMessage, Said
 from fries_nb.worker.worker import Worker
 
 TICK = 0.02
@@ -60,7 +68,7 @@ FAULTLESS = Faults()
 
 
 class Cluster:
-    """A seeded run of a graph over rows given for each source.
+    """A seeded run of a graph over rows given for each source. It is the environment of its driver.
 
     Args:
         graph: the dataflow; its functions are copied by pickling, as on Spark.
@@ -84,6 +92,7 @@ class Cluster:
         deferred: changes that a restart has deferred.
         ended: checkpoints that are complete or aborted, in order.
         paused, chained: paused operators; the answers to requests for chains, in order.
+        driver, warnings: the core of the driver, and what it warns of.
         asked: requests for checkpoints to the reason why they were aborted (empty: complete), ``None`` while open.
         random: the source of all randomness.
     """
@@ -103,10 +112,10 @@ class Cluster:
         self.orphans, self.paused = self.changes.orphans, self.changes.paused
         self.state, self.error, self.details = "running", "", ""
         self.recoveries, self.deferred, self.ended = list[str](), set[str](), list[said.CheckpointEnded]()
-        self.chained = list[Chained]()
+        self.chained, self.warnings = list[Chained](), list[str]()
         self.asked: dict[str, str | None] = {}
-        self.store = Store()
         self._fate = Fate(faults, hosts, self.random)
+        self.store = Store(self._fate.disk_is_full, self._fate.sink_fails)
         self._plan = Deployment(
             graph, inputs, hosts, window, chaining, audit, self.clock, self.clock(), self.random, self.store,
             self._fate,
@@ -115,11 +124,16 @@ class Cluster:
         self._held = set[WorkerId]()
         self._draining = False
         self._doom: int | None = None
-        self._news: list[said.Event] = []
+        self._news: list[said.Event | Heard] = []
+        self._why = ""
         self._lead(1, None)
         self.hosts = self.hosts_of(self._plan, 1, Restoration(None))
         for host in range(hosts):
-            self._say(said.HostJoined(host, f"host-{host}", 1))
+            self._say(self._hello(host, 1))
+
+    def _hello(self, host: int, incarnation: int, address: str = "") -> Heard:
+        message = Hello(address or f"host-{host}", 0, "", incarnation)
+        return Heard(peer_of(host, incarnation), host, 0, message)
 
     def _lead(self, incarnation: int, restored: Restoration | None) -> None:
         """Start a driver, with its own controller."""
@@ -128,7 +142,13 @@ class Cluster:
             checkpoints=self._checkpoints, restored=restored, run="r", chaining=self._plan.chaining,
         )  # fmt: skip
         self.controller.coordinators.append(StepRequests(self.controller.coordinators))
-        self._events = EventQueue(self.controller.handle, self.clock, self._carry_out)
+        region = self._plan.region(incarnation, restored or Restoration(None))
+        committer = Committer(self.store, self.store.sinks, self.warnings.append)
+        job = SeededJob(self._start_hosts, self._let_go, self._restart)
+        self.driver = SeededDriver(
+            self, self.controller, region, committer, self._told, job, Trace(),
+            watch=self._watched, posted=self.changes.posted,
+        )  # fmt: skip
 
     # ---- actions of the user
 
@@ -274,8 +294,8 @@ class Cluster:
             if self._doom is not None:
                 self.kill_driver()
                 return True
-            self.clock.advance(self._interval_ns or 0)
-            self._say(said.Tick())
+            self.clock.advance(PARTING_NS if self.hosts.progress.awaits_last_frames else self._interval_ns or 0)
+            self._pass_time()
             return bool(self._news or len(self.hosts.draws)) or self.state != "running"
         if self.random.random() < TICK:
             self.tick()
@@ -285,22 +305,34 @@ class Cluster:
 
     def tick(self) -> None:
         """Advance the controller's clock and one worker's, which reports."""
-        self._say(said.Tick())
+        self._pass_time()
         self.hosts.tick()
+
+    def _pass_time(self) -> None:
+        self._say(None)
+        for host, reason in self.hosts.progress.unfit():
+            self._lose([host], reason)
 
     def _happen(self) -> None:
         if self._news and (not len(self.hosts.draws) or self.random.random() < NEWS):
             self._say(self._news.pop(self.random.randrange(len(self._news))))
-        elif (answer := self.hosts.happen()) is not None:
-            self.chained += [answer] if isinstance(answer, Chained) else []
-            self._say(said.Answered(answer, self.hosts.incarnation))
+        elif (arrived := self.hosts.happen()) is not None:
+            host, message = arrived
+            incarnation = self.hosts.incarnation
+            if not isinstance(message, HostMessage):
+                self.chained += [message] if isinstance(message, Chained) else []
+                message = Said((message,))
+            self._say(Heard(peer_of(host, incarnation), host, incarnation, message))
 
     # ---- faults
 
     def kill(self, *hosts: int) -> None:
         """Kill these hosts; the controller is notified some time later."""
+        self._lose(hosts, "it was killed")
+
+    def _lose(self, hosts: Iterable[int], reason: str) -> None:
         self.hosts.kill(hosts)
-        self._news += [said.HostLost(host, "it was killed", self.hosts.incarnation) for host in hosts]
+        self._news += [said.HostLost(host, reason, self.hosts.incarnation) for host in hosts]
 
     def kill_driver(self) -> None:
         """Kill the driver with all hosts; the run is resumed from the store."""
@@ -308,9 +340,9 @@ class Cluster:
         self._plan = self._plan.reshaped()
         self.graph = self._plan.graph
         self.asked = {request: answer for request, answer in self.asked.items() if answer is not None}
-        self.store.complete()
         incarnation = self.controller.incarnation + 1
         restoration = with_deferred(self.graph, self.store.restoration())
+        complete(restoration.checkpoint, self.store.sinks)
         self._lead(incarnation, restoration)
         self._start_again(incarnation, restoration, "the driver was killed")
         self.store.resume()
@@ -328,65 +360,90 @@ class Cluster:
         self.hosts = self.hosts_of(self._plan, incarnation, restoration)
         held = {held.operator for held in self._held}
         self.supply.held.update(source for source in self.supply.sources if source.operator in held)
+        # They pass by the driver, which would drop them, since the controller has to know them by itself as well.
         self._news = [said.Answered(answer, old.incarnation) for answer in late]
-        self._news += [said.HostLost(0, "late", old.incarnation), said.HostJoined(0, "late", old.incarnation)]
-        self._news += [said.HostJoined(host, f"host-{host}", incarnation) for host in range(self._plan.hosts)]
+        self._news += [said.HostLost(0, "late", old.incarnation), self._hello(0, old.incarnation, "late")]
+        self._news += [self._hello(host, incarnation) for host in range(self._plan.hosts)]
 
-    # ---- instructions of the controller
+    # ---- events of the driver
 
-    def _say(self, event: said.Event) -> None:
+    def _say(self, what: said.Event | Heard | None) -> None:
+        """Pass the driver an event, or a message of a host; ``None`` lets it take the steps that are due."""
         try:
-            self._events.take(event)
+            if what is None:
+                self.driver.step()
+                self.driver.tidy()
+            elif isinstance(what, Heard):
+                self.driver.hear(what)
+            else:
+                self.driver.take(what)
         except DriverKilled:
             self.kill_driver()
 
-    def _carry_out(self, instruction: said.Instruction) -> Iterable[said.Event]:
+    def post(self) -> None:
+        """Pass the driver the requests that the queue of changes has started."""
+        for request in self.changes.posted():
+            self._say(request)
+
+    def _watched(self, instruction: said.Instruction) -> None:
+        """Kill a doomed driver in front of an instruction that it does not live to carry out."""
         if self._doom is not None and self.state == "running":
             if not self._doom:
                 raise DriverKilled
             self._doom -= 1
-        return [*self._obey(instruction), *self.changes.posted()]
+        self._see(instruction)
 
-    def post(self) -> None:
-        """Pass the controller the requests that the queue of changes has started."""
-        for request in self.changes.posted():
-            self._say(request)
+    def _see(self, instruction: said.Instruction) -> None:
+        """See an instruction before it is carried out."""
 
-    def _obey(self, instruction: said.Instruction) -> Iterable[said.Event]:
-        match instruction:
-            case said.Tell():
-                self.hosts.tell(instruction.worker, instruction.control)
-            case said.Admit():
-                self.hosts.start()
-                self.hosts.begin_progress()
-            case said.Resolved() | said.GuardFired() | said.GuardEnded() | said.OperatorPaused():
-                self.changes.take(instruction)
-            case said.CommitFiles():
-                self.store.commit(instruction.epoch, instruction.files)
-            case said.Journal():
-                self.store.decided.append(instruction.decided)
-                return [said.Journaled(instruction.decided.change, self.clock())]
-            case said.KeepCheckpoint():
-                return self._keep(instruction)
-            case said.CheckpointEnded():
-                self.ended.append(instruction)
-                self.asked |= dict.fromkeys(instruction.requests, instruction.reason)
-            case said.Recover():
-                self._start_again(instruction.incarnation, instruction.restoration, instruction.reason)
-            case said.RunEnded():
-                self.state, self.error, self.details = instruction.state, instruction.error, instruction.details
-        return ()
+    # ---- the environment of the driver
 
-    def _keep(self, instruction: said.KeepCheckpoint) -> list[said.Event]:
-        """Write the record, or fail; the controller is notified at once, or a little later."""
-        reason = "no space left on device" if self._fate.disk_is_full() else ""
-        if not reason:
-            self.store.keep(instruction.record)
-        kept = said.CheckpointKept(instruction.record.epoch, reason)
+    def now_ns(self) -> int:
+        """The time; see ``DriverEnvironment``."""
+        return self.clock()
+
+    def send(self, peer: bytes, message: ControllerMessage) -> None:
+        """Send a message to a host, unless it is of an earlier incarnation; see ``DriverEnvironment``."""
+        host, incarnation = host_at(peer)
+        if incarnation == self.hosts.incarnation:
+            self.hosts.take(host, message)
+
+    def begin(self, incarnation: int) -> None:
+        """Messages carry the incarnation of their connection; see ``DriverEnvironment``."""
+
+    def apart(self, call: Callable[[], list[said.Event]]) -> list[said.Event]:
+        """Write a record; the driver is notified at once, or a little later; see ``DriverEnvironment``."""
+        events = call()
         if self.random.random() < 0.5:
-            return [kept]
-        self._news.append(kept)
+            return events
+        self._news += events
         return []
+
+    # ---- the hosts, as the driver has them started
+
+    def _start_hosts(self, hosts: tuple[int, ...]) -> None:
+        """Start further hosts, as runs do whose number of hosts changes."""
+
+    def _let_go(self, hosts: tuple[int, ...]) -> None:
+        """Expect the end of hosts."""
+
+    def _restart(self, region: RegionSpec) -> None:
+        self._start_again(region.incarnation, region.restoration, self._why)
+
+    def _told(self, told: Told) -> None:
+        """What a driver tells its run."""
+        match told:
+            case said.Outcome():
+                self.changes.take(said.Resolved(told))
+            case said.GuardFired() | said.GuardEnded() | said.OperatorPaused():
+                self.changes.take(told)
+            case said.CheckpointEnded():
+                self.ended.append(told)
+                self.asked |= dict.fromkeys(told.requests, told.reason)
+            case said.Recover():
+                self._why = told.reason
+            case said.RunEnded():
+                self.state, self.error, self.details = told.state, told.error, told.details
 
     def describe(self) -> str:
         """The state of workers and lanes, for the message of a failed run."""

@@ -20,6 +20,7 @@ from fries_nb.dataflow.endpoints import Sink
 from fries_nb.dataflow.graph import Graph, Operator, Partitioning
 from fries_nb.dataflow.traits import Holds
 from fries_nb.host.host_workers import Assembly
+from fries_nb.host.region_spec import Options, RegionSpec, without_functions
 from fries_nb.operators.state import keeps_state
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.protocol.checkpoints import Restoration, Snapshot
@@ -28,6 +29,8 @@ from fries_nb.protocol.progress_locations import progress_of
 from fries_nb.protocol.topology import Topology
 from fries_nb.simulation.readers import Rows, plans_of
 from fries_nb.simulation.store import Store
+from fries_nb.storage.snapshot_files import SnapshotStore
+from fries_nb.transport.sockets import HostKeys
 from fries_nb.worker.snapshot import Redistribution
 
 BUSY = 4
@@ -35,6 +38,9 @@ BUSY = 4
 
 LAST_WORDS = 8
 """Maximum number of instructions that a dying driver carries out."""
+
+
+NO_KEYS = HostKeys(b"", b"", b"")
 
 
 class DriverKilled(Exception):
@@ -52,6 +58,8 @@ class Faults:
         full_disk: probability that a snapshot or a record cannot be written.
         slow: whether one of the hosts is slow.
         reshapes: whether the run is resumed with other chains and other numbers of workers.
+        haste: probability that hosts that leave die before they have said what is left.
+        bad_sinks: probability that a sink cannot commit.
     """
 
     hazard: float = 0.0
@@ -60,6 +68,8 @@ class Faults:
     full_disk: float = 0.0
     slow: bool = False
     reshapes: bool = False
+    haste: float = 0.0
+    bad_sinks: float = 0.0
 
 
 class Fate:
@@ -111,6 +121,14 @@ class Fate:
         """Whether the current write fails."""
         return bool(self._faults.full_disk) and self._random.random() < self._faults.full_disk
 
+    def sink_fails(self) -> bool:
+        """Whether the current commit of a sink fails."""
+        return bool(self._faults.bad_sinks) and self._random.random() < self._faults.bad_sinks
+
+    def is_hasty(self) -> bool:
+        """Whether hosts that leave now die before they have said what is left."""
+        return bool(self._faults.haste) and self._random.random() < self._faults.haste
+
     def prefix(self, count: int) -> int:
         """The number of a lane's messages that a killed host has sent, of ``count``."""
         return self._random.randint(0, count)
@@ -146,6 +164,15 @@ class Deployment:
     def reshaped(self) -> Deployment:
         """The settings with which a dead driver's run is resumed."""
         return replace(self, graph=self.fate.reshaped(self.graph), chaining=self.chaining ^ self.fate.rechains())
+
+    def region(self, incarnation: int, restoration: Restoration) -> RegionSpec:
+        """What a driver knows of its region; hosts are made by ``assembly``."""
+        options = Options(self.hosts, budget=1, audit=self.audit, chaining=self.chaining, commit_interval_s=None,
+                          silence_s=1.0, port=0)  # fmt: skip
+        return RegionSpec(
+            "r", incarnation, without_functions(self.graph), {}, {}, self.store.sinks, "", NO_KEYS, "", options,
+            SnapshotStore("", "r"), restoration,
+        )  # fmt: skip
 
     def splits(self) -> dict[str, list[int]]:
         """Source to the numbers of its splits, in the order in which they are dealt to workers."""

@@ -2,14 +2,18 @@
 
 Workers are made as on Spark: wired, their functions copied by pickling and opened, their state restored. Their
 instructions are carried out here; their answers wait on the lane of their host until they are drawn.
+
+They have neither the core of a host nor its router: that has one queue for all events of a worker, while here each
+channel is a lane of its own, so that what overtakes what is drawn as well. ``threaded_hosts`` has all of a host.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.worker_reader import Positions
@@ -24,10 +28,12 @@ from fries_nb.protocol.messages import (
     Answer,
     ChannelId,
     Control,
+    End,
     Failed,
     Rehearse,
     Saved,
     SetChain,
+    TopologyAdopted,
     WorkerId,
 )  # fmt: skip
 from fries_nb.protocol.partitioning import RoutingTable
@@ -37,13 +43,33 @@ from fries_nb.simulation.faults import Deployment
 from fries_nb.simulation.network import Draws, SeededNetwork
 from fries_nb.simulation.readers import Supply, plans_of, positions_of
 from fries_nb.simulation.seeded_chains import SeededChains, SeededTrials
-from fries_nb.simulation.seeded_progress import Admits, SeededProgress
+from fries_nb.simulation.seeded_progress import SeededProgress
 from fries_nb.simulation.store import ListPort
+from fries_nb.simulation.virtual_threads import VirtualEnvironment, VirtualThreads
+from fries_nb.transport.envelopes import (
+    Chunk,
+    Configured,
+    ControllerMessage,
+    Extend,
+    Go,
+    HostMessage,
+    HostsLeft,
+    Leave,
+    Shipped,
+    TakePart,
+    Took,
+    ToWorker,
+    Welcome,
+)
+from fries_nb.transport.payloads import PayloadReceiver
 from fries_nb.worker import events as heard
 from fries_nb.worker.chaining import Fused, SplitOff
 from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.snapshot import Redistribution
 from fries_nb.worker.worker import Worker
+
+Said = tuple[int, Answer | HostMessage]
+"""What a host says to the driver: its index, and an answer of a worker, or a message of its own."""
 
 
 class Hosts:
@@ -57,6 +83,7 @@ class Hosts:
         spent: workers that had ended before the marker of the incarnation's checkpoint.
         trials, chains: the dry runs and rehearsals that were requested; the chains that were, while it runs.
         started: whether the controller has admitted them.
+        threads, environment: the threads of all hosts, if they have any; their locks and clocks.
     """
 
     def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
@@ -70,6 +97,9 @@ class Hosts:
         self.topology = Topology.dealt(plan.graph, plan.hosts, plan.chaining, tables)
         self._placement = dict(self.topology.placement)  # includes removed workers
         self._redistribution = Redistribution(restoration.checkpoint, plan.graph, restoration.tables)
+        self._before = self.topology
+        self._is_welcome = False
+        self._payloads = defaultdict[int, PayloadReceiver](PayloadReceiver)
         self._failures: list[Failed] = []
         self.trials = SeededTrials(self, plan)
         self._saves: list[tuple[int, int, tuple[Snapshot, ...]]] = []
@@ -77,6 +107,8 @@ class Hosts:
         self._resting: list[Worker] = []
         self.draws = Draws(plan.random, lambda one: plan.fate.slow is not None and self._home(one) == plan.fate.slow)
         self.network = SeededNetwork(self.draws)
+        self.threads = VirtualThreads(self.draws, plan.clock)
+        self.environment = VirtualEnvironment(self.threads, plan.clock, plan.random)
         self.chains = SeededChains(self, plan.clock)
         self.progress = SeededProgress(plan, self)
         self.spent = {worker for worker in self.topology.workers if self._redistribution.had_ended(worker)}
@@ -103,8 +135,11 @@ class Hosts:
         return Supply(plan.graph, plan.inputs, plan.random, plan.due_ns, positions, plans)
 
     def _put(self, worker: Worker) -> None:
+        self._add(worker, self._opened(worker))
+
+    def _opened(self, worker: Worker) -> OpenSinks:
         writing = [one.worker for one in worker.instances if one.operator.traits.is_sink or one.has_dead_letters]
-        self._add(worker, OpenSinks({one: self._open_port(one) for one in writing}))
+        return OpenSinks({one: self._open_port(one) for one in writing})
 
     def _add(self, worker: Worker, sinks: OpenSinks) -> None:
         self._sinks[worker.wiring.id] = sinks
@@ -154,7 +189,7 @@ class Hosts:
 
     def extend(self, topology: Topology, issued: int) -> None:
         """Make the added workers, which start with ``settle``; ``issued`` is the id of the last issued marker."""
-        self.topology = topology
+        self._before, self.topology = self.topology, topology
         self._placement.update(topology.placement)
         self.progress.extend(topology)
         running = dict(pair for at, one in self._of.items() if not at.index for pair in configuration_of(one).items())
@@ -169,9 +204,10 @@ class Hosts:
     def settle(self, topology: Topology) -> None:
         """Start the added workers and drop the removed ones, since all workers have adopted the topology."""
         resting, self._resting = self._resting, []
-        for worker in [one for one in resting if self._lives(one.wiring.id)]:
+        begun = [one for one in resting if self._lives(one.wiring.id)]
+        for worker in begun:
             self._begin(worker)
-            self.progress.greet(worker.wiring.id)
+        self.progress.settle(topology, [worker.wiring.id for worker in begun])
         self._plan.store.leave(removed := sorted(self._of.keys() - set(topology.workers)))
         for id_ in removed:
             gone = self._of.pop(id_)
@@ -180,6 +216,26 @@ class Hosts:
                 self.draws.discard(("work", id_))
 
     # ---- steps
+
+    def take(self, host: int, message: ControllerMessage) -> None:
+        """A message of the driver is on its way to a host, in the order of all that are."""
+        match message:
+            case ToWorker():
+                self.tell(message.worker, message.control)
+            case Welcome() if not self._is_welcome:
+                self._is_welcome = True
+                self.start()
+                self.begin_progress()
+            case Leave(leaving=leaving) if leaving:
+                self._dismiss(host, message)
+            case Extend() | Go() | HostsLeft() if not self._concerns(message):
+                pass
+            case Extend() | TakePart() | Go() | HostsLeft() | Chunk() | Shipped():
+                self.network.put((network.LaneKind.CONTROL, host), (host, message))
+
+    def _concerns(self, message: Extend | Go | HostsLeft) -> bool:
+        """Whether hosts have anything to do about it: their workers know the topology already."""
+        return bool(self.progress.hosts) or (isinstance(message, Extend) and (message.asks or bool(message.lost)))
 
     def start(self) -> None:
         """Start the workers, since all hosts have joined."""
@@ -196,8 +252,8 @@ class Hosts:
         if self.started:
             self.progress.begin(self.workers, self.supply)
 
-    def happen(self) -> Answer | None:
-        """Carry out one of the possible events (there must be one); returns an answer to the controller, if any."""
+    def happen(self) -> Said | None:
+        """Carry out one of the possible events (there must be one); returns what a host says to the driver, if any."""
         thing: Any = self.draws.draw()
         kind, place = thing
         if kind == "work":
@@ -214,9 +270,9 @@ class Hosts:
             return self._arrive(kind, place, self.network.take(thing))
         return None
 
-    def _arrive(self, kind: network.LaneKind, place: Any, what: Any) -> Answer | None:
+    def _arrive(self, kind: network.LaneKind, place: Any, what: Any) -> Said | None:
         if kind is network.LaneKind.ANSWERS:
-            return cast("Answer", what)
+            return place, what
         if isinstance(place, ChannelId) and self.topology.is_former(place):
             return None
         if kind is network.LaneKind.FRAMES:
@@ -227,20 +283,63 @@ class Hosts:
             self.give(what.to, heard.BinsArrived(what))
         elif kind is network.LaneKind.PROGRESS:
             self.progress.receive(place[1], what)
+        elif isinstance(what[0], int):
+            if place not in self.dead:
+                self._hear(*what)
         else:
-            worker, control = what
-            if isinstance(control, Rehearse):
-                self.trials.add((worker, control))
-            elif isinstance(control, SetChain):
-                self.chains.request(worker, control)
-            elif isinstance(control, Admits):
-                self.progress.admit(worker, control)
-            elif isinstance(control, AdoptTopology):
-                chain = tuple(operator.name for operator in self._of[worker].wiring.chain)
-                self.give(worker, heard.Rewired(control.epoch, wire(self.topology, chain, worker.index), worker))
-            else:
-                self.give(worker, heard.Directed(worker, control))
+            self._direct(*what)
         return None
+
+    def _direct(self, worker: WorkerId, control: Control) -> None:
+        """A control message has arrived at the host of a worker."""
+        if isinstance(control, Rehearse):
+            self.trials.add((worker, control))
+        elif isinstance(control, SetChain):
+            self.chains.request(worker, control)
+        elif isinstance(control, AdoptTopology):
+            chain = tuple(operator.name for operator in self._of[worker].wiring.chain)
+            self.give(worker, heard.Rewired(control.epoch, wire(self.topology, chain, worker.index), worker))
+        else:
+            self.give(worker, heard.Directed(worker, control))
+
+    def _hear(self, host: int, order: ControllerMessage) -> None:
+        """A message of the driver has arrived at a host."""
+        match order:
+            case Chunk():
+                self._payloads[host].take(order)
+                self._say(host, Took())
+            case Shipped():
+                for worker, control in self._payloads[host].complete(order):
+                    self._direct(worker, control)
+            case Extend():
+                self.progress.hear(host, order)
+                self._extended(host, order)
+            case TakePart():
+                self.progress.hear(host, order)
+                for worker in sorted(self.topology.workers_on({host})):
+                    self._say(host, TopologyAdopted(self.topology.epoch, worker))
+            case Go() | HostsLeft():
+                self.progress.hear(host, order)
+            case Leave():
+                self.progress.hear(host, order)
+                self.kill([host])
+
+    def _extended(self, host: int, order: Extend) -> None:
+        """End the channels of lost workers at a host, and say how its workers are configured."""
+        for channel in self._before.channels() if order.lost else ():
+            if channel.sender in order.lost and self.host_of(channel.receiver) == host:
+                self.give(channel.receiver, heard.Arrived(channel, End()))
+        if order.asks:
+            here = [worker for id_, worker in self._of.items() if self.host_of(id_) == host]
+            found = {name: one for worker in here for name, one in configuration_of(worker).items()}
+            self._say(host, Configured(found))
+
+    def _dismiss(self, host: int, order: Leave) -> None:
+        """Let a host leave, at once if it has nothing to say, or dies before it has said it."""
+        if self._plan.fate.is_hasty() or not self.progress.takes_part(host):
+            self.kill([host])
+        else:
+            self.network.put((network.LaneKind.CONTROL, host), (host, order))
 
     def _save(self) -> None:
         host, epoch, snapshots = self._saves.pop(self._random.randrange(len(self._saves)))
@@ -361,6 +460,9 @@ class Hosts:
             self._answer(self.host_of(worker), answer)
 
     def _answer(self, host: int, answer: Answer) -> None:
+        self._say(host, answer)
+
+    def _say(self, host: int, answer: Answer | HostMessage) -> None:
         self.network.put((network.LaneKind.ANSWERS, host), answer)
 
     def trace(self) -> None:
@@ -385,7 +487,8 @@ class Hosts:
         """The messages to the controller that have not arrived; they are lost, or arrive late."""
         for lane, count in list(self.network.waiting()):
             if lane[0] is network.LaneKind.ANSWERS:
-                yield from (self.network.take(lane) for _ in range(count))
+                said = [self.network.take(lane) for _ in range(count)]
+                yield from (one for one in said if not isinstance(one, HostMessage))
         for _, epoch, snapshots in self._saves:
             yield from self._written(epoch, snapshots)
 

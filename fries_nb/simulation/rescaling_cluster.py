@@ -38,8 +38,8 @@ Runs whose hosts join and leave at random, with bins that move, changes, checkpo
 
     instruction      what happens
     StartHosts       each host says hello some time later, or is lost before
-    ChangeTopology   the workers of hosts that join are made, and answer
-    ReleaseHosts     hosts that leave, or did not join, are gone
+    ChangeTopology   the workers of hosts that join are made, and answer when these hosts are told to take part
+    ReleaseHosts     hosts that leave, or did not join, are gone when they have said what is left
     Recover          the next incarnation has as many hosts as the run had members
 
 >>> from fries_nb.simulation.drawn_rescales import draw_rescaled
@@ -52,7 +52,7 @@ Runs whose hosts join and leave at random, with bins that move, changes, checkpo
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -61,18 +61,19 @@ from msgspec import structs
 from fries_nb.controller import events as said
 from fries_nb.controller.moves import senders_of
 from fries_nb.dataflow.graph import Partitioning
+from fries_nb.driver.driver_core import Told
 from fries_nb.errors import DataflowError
-from fries_nb.protocol.messages import End, TopologyAdopted, WorkerId
+from fries_nb.host.region_spec import RegionSpec
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import RoutingTable
 from fries_nb.protocol.progress_locations import is_tracked
 from fries_nb.protocol.topology import Topology, may_chain, workers_of
 from fries_nb.protocol.trace import Record, TraceFlow
 from fries_nb.simulation.cluster import Cluster
 from fries_nb.simulation.faults import Faults
-from fries_nb.simulation.network import LaneKind
 from fries_nb.simulation.scenarios import Scenario, draw_focused
 from fries_nb.simulation.step_requests import ChainRequested, TopologyRequested
-from fries_nb.worker.events import Arrived
+from fries_nb.transport.control import Heard
 from fries_nb.worker.worker import Worker
 
 
@@ -92,8 +93,9 @@ class RechainingCluster(Cluster):
         return super().step()
 
     def chain(self, *operators: str, index: int = 0) -> None:
-        """Request that these operators are run as one chain; ``chained`` gets the answer."""
-        self._say(ChainRequested(WorkerId(operators[0], index), operators))
+        """Request that these operators are run as one chain; ``chained`` gets the answer, unless their host is gone."""
+        if self.hosts.running(WorkerId(operators[0], index)) is not None:
+            self._say(ChainRequested(WorkerId(operators[0], index), operators))
 
     def _want_chain(self) -> None:
         """Request some of the operators of a chain, or those of two workers, which mostly may share one."""
@@ -209,7 +211,8 @@ class GrowingCluster(Cluster):
         self._asked_for = topology
         self._say(TopologyRequested(topology))
 
-    def _carry_out(self, instruction: said.Instruction) -> Iterable[said.Event]:
+    def _see(self, instruction: said.Instruction) -> None:
+        super()._see(instruction)
         match instruction:
             case said.ChangeTopology():
                 self.hosts.extend(instruction.topology, instruction.issued)
@@ -223,7 +226,6 @@ class GrowingCluster(Cluster):
                 self._asked_for = None
             case said.Recover():
                 self._asked_for = None
-        return super()._carry_out(instruction)
 
 
 MOST_WORKERS = 4
@@ -343,7 +345,8 @@ class RescalingCluster(GrowingCluster):
         """Request to deal the splits of a source to a random number of workers."""
         self.deal(source, self.random.randint(1, self.hosts.topology.routed(source)))
 
-    def _carry_out(self, instruction: said.Instruction) -> Iterable[said.Event]:
+    def _see(self, instruction: said.Instruction) -> None:
+        super()._see(instruction)
         if isinstance(instruction, said.BinsMoved):
             self.moved.append(instruction)
             self._is_moving, self.tables = False, instruction.tables
@@ -352,7 +355,6 @@ class RescalingCluster(GrowingCluster):
             self._is_dealing = False
         elif isinstance(instruction, said.TopologyChanged):
             self.tables = instruction.topology.tables
-        return super()._carry_out(instruction)
 
     def kill_driver(self) -> None:
         """Kill the driver with all hosts; the run is resumed without what was requested."""
@@ -411,42 +413,32 @@ class JoiningCluster(GrowingCluster):
             if chance.random() < 0.15:
                 self._say(said.RescaleCancelled(request))
 
-    def _obey(self, instruction: said.Instruction) -> Iterable[said.Event]:
-        match instruction:
-            case said.StartHosts():
-                self._fate.hosts += instruction.hosts
-                self._news += map(self._come, instruction.hosts)
-            case said.ReleaseHosts():
-                self._let_go(instruction.hosts)
-            case said.RescaleEnded():
-                self.rescaled.append(instruction)
-            case said.Recover():
-                self._plan = replace(self._plan, hosts=instruction.hosts)
-                self._fate.hosts = list(range(instruction.hosts))
-        return super()._obey(instruction)
+    def _told(self, told: Told) -> None:
+        if isinstance(told, said.RescaleEnded):
+            self.rescaled.append(told)
+        super()._told(told)
 
-    def _carry_out(self, instruction: said.Instruction) -> Iterable[said.Event]:
-        before = self.hosts.topology
-        resulting = super()._carry_out(instruction)
-        if isinstance(instruction, said.ChangeTopology):
-            for worker in sorted(instruction.topology.placement.keys() - before.placement.keys()):
-                self.hosts.answer(worker, TopologyAdopted(instruction.topology.epoch, worker))
-            for channel in [one for one in before.channels() if one.sender in instruction.lost]:
-                self.hosts.give(channel.receiver, Arrived(channel, End()))
-        return resulting
-
-    def _come(self, host: int) -> said.Event:
-        if self.random.random() < NEVER:
-            return said.HostLost(host, "it did not come", self.hosts.incarnation)
-        return said.HostJoined(host, f"host-{host}", self.hosts.incarnation)
+    def _start_hosts(self, hosts: tuple[int, ...]) -> None:
+        """Start hosts, each of which comes some time later, or is lost before."""
+        self._fate.hosts += hosts
+        self._news += map(self._come, hosts)
 
     def _let_go(self, hosts: tuple[int, ...]) -> None:
+        """Expect the end of hosts, also of those that have not come yet."""
         self._fate.hosts = [host for host in self._fate.hosts if host not in hosts]
         self._news = [one for one in self._news if getattr(one, "host", None) not in hosts]
-        self.hosts.progress.release(hosts)
-        self.hosts.kill(hosts)
-        for host in hosts:  # whose connections the driver has closed
-            self.network.lose((LaneKind.ANSWERS, host), 0)
+        self.hosts.kill(host for host in hosts if not self.hosts.progress.takes_part(host))
+
+    def _restart(self, region: RegionSpec) -> None:
+        """Start as many hosts as there were members."""
+        self._plan = replace(self._plan, hosts=region.options.hosts)
+        self._fate.hosts = list(range(region.options.hosts))
+        super()._restart(region)
+
+    def _come(self, host: int) -> said.Event | Heard:
+        if self.random.random() < NEVER:
+            return said.HostLost(host, "it did not come", self.hosts.incarnation)
+        return self._hello(host, self.hosts.incarnation)
 
     def kill_driver(self) -> None:
         """Kill the driver with all hosts; the run is resumed without what was requested."""

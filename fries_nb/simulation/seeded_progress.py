@@ -1,50 +1,50 @@
-"""Progress in the seeded cluster: the counts of the workers, exchanged by their hosts in any interleaving.
+"""Progress in a seeded cluster: the links of all hosts (``host.host_progress``), whose frames travel on seeded lanes.
 
-    a worker hands over a step          record, of its host
-    a frame of another host arrives     receive
-    a frontier advances                 FrontierAdvanced, to the workers of that host that wait for it
-
-As on Spark, where ``host.host_progress`` has the same three.
-
-The progress of several hosts, whose frames travel on the seeded network's lanes in any interleaving.
+The progress of several hosts, whose frames arrive in any interleaving:
 
 >>> import random
 >>> from fries_nb.progress.change_batch import CountChange, GraphLocation
 >>> from fries_nb.progress.exchange import first_counts
 >>> from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
 >>> from fries_nb.progress.times import start_time
+>>> from fries_nb.simulation.clock import ManualClock
 >>> from fries_nb.simulation.network import Draws
+>>> from fries_nb.simulation.virtual_threads import VirtualEnvironment, VirtualThreads
 >>> flow = ProgressGraph({"Src": (), "W": ()}, (FlowEdge("Src", "W"),))
->>> draws = Draws(random.Random(1))
->>> lanes = ProgressLanes(SeededNetwork(draws))
+>>> draws, chance, clock = Draws(random.Random(1)), random.Random(1), ManualClock()
+>>> environment = VirtualEnvironment(VirtualThreads(draws, clock), clock, chance)
+>>> lanes = ProgressLinks(SeededNetwork(draws), environment)
 >>> for host in range(3):
-...     lanes.join(HostProgress(host, flow, ["W"], members=range(3)))
+...     link = lanes.add(HostProgress(host, flow, ["W"], members=range(3)), range(3))
 >>> for host in range(3):
-...     lanes.begin(host, first_counts(flow, {"Src": 1} if host == 0 else {}))
->>> lanes.record(0, [CountChange(GraphLocation("Src"), start_time(), -1)])
->>> [bool(lanes.hosts[host].frontier("W")) for host in range(3)]
+...     lanes.links[host].begin(first_counts(flow, {"Src": 1} if host == 0 else {}))
+>>> lanes.links[0].record([CountChange(GraphLocation("Src"), start_time(), -1)])
+>>> [bool(lanes.views[host].frontier("W")) for host in range(3)]
 [True, True, True]
 >>> while draws:
 ...     lanes.deliver(draws.draw())
->>> [bool(lanes.hosts[host].frontier("W")) for host in range(3)]
+>>> [bool(lanes.views[host].frontier("W")) for host in range(3)]
 [False, False, False]
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from fries_nb.errors import LinkError
+from fries_nb.host.environment import Environment
+from fries_nb.host.host_progress import ProgressLink, first_view
 from fries_nb.progress.change_batch import CountChange, CountChanges
 from fries_nb.progress.exchange import HostProgress, ProgressFrame, ProgressState
-from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.progress.times import Antichain
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.protocol.progress_locations import audience, listeners
+from fries_nb.protocol.progress_locations import audience
 from fries_nb.protocol.topology import Topology
 from fries_nb.simulation.network import Lane, LaneKind, SeededNetwork
-from fries_nb.worker.events import FrontierAdvanced
+from fries_nb.transport.envelopes import Extend, Go, HostsLeft, Leave, TakePart
+from fries_nb.worker.events import Event, FrontierAdvanced
 from fries_nb.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -52,205 +52,217 @@ if TYPE_CHECKING:
     from fries_nb.simulation.hosts import Hosts
     from fries_nb.simulation.readers import Supply
 
+NOBODY: Mapping[str, tuple[str, ...]] = {}
 
-class ProgressLanes:
-    """The hosts' progress, and the lanes between each two of them.
+
+def _unheard(worker: WorkerId, event: Event) -> None:
+    """Nobody waits for it."""
+
+
+def _unsent(host: int, frame: ProgressFrame | ProgressState) -> None:
+    """Nothing is exchanged."""
+
+
+class ProgressLinks:
+    """The links of several hosts, and the lanes between each two of them.
 
     Attributes:
-        hosts: index to the host's progress.
-        serving: each host that joins to the one that gives it its view, until it does.
+        links: host to its link.
+        views: host to what it knows of all counts.
     """
 
-    def __init__(self, network: SeededNetwork) -> None:
-        self.hosts: dict[int, HostProgress] = {}
-        self.serving: dict[int, int] = {}
-        self._peers: dict[int, set[int]] = {}
+    def __init__(self, network: SeededNetwork, environment: Environment) -> None:
+        self.links: dict[int, ProgressLink] = {}
+        self.views: dict[int, HostProgress] = {}
         self._network = network
+        self._environment = environment
 
-    def join(self, progress: HostProgress) -> None:
-        """Add one of the first hosts."""
-        for other in self.hosts:
-            self._peers[other].add(progress.host)
-        self._add(progress)
+    def add(
+        self,
+        view: HostProgress,
+        others: Iterable[int] = (),
+        hears: Mapping[str, tuple[str, ...]] = NOBODY,
+        post: Callable[[WorkerId, Event], None] = _unheard,
+    ) -> ProgressLink:
+        """Add a host; see ``ProgressLink``."""
+        host = view.host
 
-    def _add(self, progress: HostProgress) -> None:
-        self._peers[progress.host] = set(self.hosts)
-        self.hosts[progress.host] = progress
+        def send(to: int, frame: ProgressFrame | ProgressState) -> None:
+            self._network.put((LaneKind.PROGRESS, (host, to)), frame)
 
-    def grow(self, progress: HostProgress, server: int) -> None:
-        """Add a host that joins the others, which are to ``admit`` it one by one; ``server`` gives it its view."""
-        self._add(progress)
-        self.serving[progress.host] = server
-
-    def meet(self, new: Iterable[int]) -> None:
-        """Hosts that join together know of each other from the start."""
-        together = set(new)
-        for host in together:
-            self._peers[host] |= together - {host}
-
-    def admit(self, host: int, *new: int) -> None:
-        """A host admits new ones, which frames that it broadcasts from now on reach as well."""
-        self._peers[host].update(new)
-        self._broadcast(self.hosts[host].admit(new))
-        self._serve(host)
-
-    def leave(self, host: int) -> None:
-        """A host broadcasts all that it has, and is gone."""
-        self._broadcast(self.hosts[host].leave())
-        self.remove(host)
+        self.views[host] = view
+        self.links[host] = ProgressLink(self._environment, view, others, hears, send, post)
+        return self.links[host]
 
     def remove(self, host: int) -> None:
         """A host is gone."""
-        del self.hosts[host]
-        self.serving.pop(host, None)
-
-    def begin(self, host: int, counts: Iterable[CountChange]) -> None:
-        """A host begins with the first counts of its workers."""
-        self._broadcast(self.hosts[host].begin(counts))
-
-    def listen(self, host: int, listener: str) -> None:
-        """A host has one more listener, as all others do sooner or later."""
-        self._broadcast(self.hosts[host].listen(listener))
-
-    def record(self, host: int, changes: Iterable[CountChange]) -> None:
-        """A worker of this host hands over a step."""
-        self._broadcast(self.hosts[host].record(changes))
+        del self.views[host], self.links[host]
 
     def deliver(self, lane: Lane) -> None:
-        """Deliver the first frame of a lane of kind ``PROGRESS``."""
+        """Deliver the first frame of a lane of kind ``PROGRESS``, unless its receiver is gone."""
         pair: Any = lane[1]
-        self.receive(pair[1], self._network.take(lane))
-
-    def receive(self, host: int, frame: ProgressFrame | ProgressState) -> None:
-        """A frame, or its view, has arrived at this host; nothing happens if it has left."""
-        if host in self.hosts:
-            progress = self.hosts[host]
-            if isinstance(frame, ProgressState):
-                self._broadcast(progress.take_view(frame))
-            else:
-                self._broadcast(progress.receive(frame))
-            self._serve(host)
-
-    def _serve(self, host: int) -> None:
-        """Give new hosts the view of this one, if it is their server and all have admitted them."""
-        for new in self.hosts[host].welcomed():
-            if self.serving.get(new) == host:
-                del self.serving[new]
-                self._network.put((LaneKind.PROGRESS, (host, new)), self.hosts[host].state())
-
-    def _broadcast(self, frame: ProgressFrame | None) -> None:
-        if frame is not None:
-            others = (host for host in sorted(self._peers[frame.sender]) if host in self.hosts)
-            self._network.put_all(LaneKind.PROGRESS, (((frame.sender, host), frame) for host in others))
-
-
-@dataclass(frozen=True)
-class Admits:
-    """A host is told of new ones, before its workers adopt the topology, or that one does not take part after all."""
-
-    hosts: tuple[int, ...]
-    takes_part: bool = True
+        frame = self._network.take(lane)
+        if pair[1] in self.links:
+            self.links[pair[1]].receive(frame)
 
 
 class SeededProgress:
-    """The progress of the hosts of one incarnation. Does nothing if progress is not tracked by tokens.
+    """The progress of the hosts of one incarnation. Does nothing if progress is not tracked.
 
     Args:
         plan: the settings of the cluster.
         hosts: the hosts, which deliver events to their workers.
 
     Attributes:
-        announced: (host, listener) to the frontiers that were announced, in order.
+        announced: (host, listener) to the frontiers that the host has known since it is open, in order.
         left: the hosts that have left, whose last frames arrive.
     """
 
     def __init__(self, plan: Deployment, hosts: Hosts) -> None:
         self.announced: dict[tuple[int, str], list[Antichain]] = {}
         self.left: set[int] = set()
+        self._plan = plan
         self._hosts = hosts
         self._members = set(range(plan.hosts))
-        self._audience: Mapping[str, tuple[str, ...]] = {}
-        self._lanes = ProgressLanes(hosts.network)
-        self._graph = plan.progress
-        self._listeners = listeners(plan.graph)
-        if isinstance(self._graph, ProgressGraph):
-            self._audience, members = audience(plan.graph), range(plan.hosts)
-            for host in members:
-                self._lanes.join(HostProgress(host, self._graph, self._listeners, members))
+        self._early: dict[int, list[ProgressFrame | ProgressState]] = {}
+        self._audience = audience(plan.graph)
+        self._first = hosts.topology
+        self._posted: deque[tuple[WorkerId, Event]] = deque()
+        self._lanes = ProgressLinks(hosts.network, hosts.environment)
+        for host in range(plan.hosts):
+            self._add(host, range(plan.hosts), hosts.topology)
+
+    def _add(self, host: int, members: range, topology: Topology) -> None:
+        view = first_view(host, members, self._plan.graph, self._plan.progress)
+        if view is not None:
+            self._lanes.add(view, members, self._audience, self._post).place(topology)
+
+    def _post(self, worker: WorkerId, event: Event) -> None:
+        """Post an event to a worker: it is processed when the link has released its lock, as in a worker's turn."""
+        self._posted.append((worker, event))
 
     @property
     def hosts(self) -> Mapping[int, HostProgress]:
         """Index of each host to its progress; empty if progress is not tracked."""
-        return self._lanes.hosts
+        return self._lanes.views
+
+    def _link(self, host: int) -> ProgressLink | None:
+        return None if host in self._hosts.dead else self._lanes.links.get(host)
 
     def begin(self, workers: Mapping[WorkerId, Worker], supply: Supply) -> None:
         """Begin with the first counts of the workers of each host that is alive."""
-        first: dict[int, list[CountChange]] = {host: [] for host in self.hosts if host not in self._hosts.dead}
+        for host in list(self.hosts):
+            if (link := self._link(host)) is not None:
+                link.begin(self._first_counts(host, workers, supply))
+                self.carry_on(host)
+
+    def _first_counts(self, host: int, workers: Mapping[WorkerId, Worker], supply: Supply) -> Iterator[CountChange]:
         for id_, worker in workers.items():
-            counts = worker.introduce(supply.bounds.get(id_, {}), supply.ahead_ticks.get(id_))
-            if (host := self._hosts.host_of(id_)) in first:
-                first[host] += counts
-        for host, each in first.items():
-            self._lanes.begin(host, each)
-            self._announce(host)
+            if self._hosts.host_of(id_) == host:
+                yield from worker.introduce(supply.bounds.get(id_, {}), supply.ahead_ticks.get(id_))
 
     def record(self, host: int, changes: CountChanges) -> None:
         """A worker of a host hands over a step."""
-        if host in self.hosts:
-            self._lanes.record(host, changes)
-            self._announce(host)
+        if host in self._lanes.links:
+            self._lanes.links[host].record(changes)
+            self.carry_on(host)
 
     def receive(self, host: int, frame: ProgressFrame | ProgressState) -> None:
         """A frame, or its view, has arrived at this host."""
-        if host in self.hosts and host not in self._hosts.dead:
-            self._lanes.receive(host, frame)
-            self._announce(host)
+        if host in self._early:
+            self._early[host].append(frame)
+        elif (link := self._link(host)) is not None:
+            link.receive(frame)
+            self.carry_on(host)
+
+    def carry_on(self, host: int) -> None:
+        """Note what a host knows now, and let its workers hear of it."""
+        view = self.hosts[host]
+        for listener in view.listeners if view.is_open else ():
+            known, frontier = self.announced.setdefault((host, listener), []), view.frontier(listener)
+            if not known or (known[-1] is not frontier and known[-1] != frontier):
+                known.append(frontier)
+        while self._posted:
+            self._hosts.give(*self._posted.popleft())
+
+    # ---- hosts that come and go
 
     def extend(self, topology: Topology) -> None:
-        """New hosts join, and the others are told of them; host 0 gives them its view."""
-        if not isinstance(self._graph, ProgressGraph):
-            return
-        fresh = sorted(set(topology.placement.values()) - self.hosts.keys() - self._hosts.dead)
-        if fresh:
-            self._tell(Admits(tuple(fresh)))
-        for new in fresh:
-            self._lanes.grow(HostProgress.joining(new, self._graph, self._listeners), server=0)
-        self._lanes.meet(fresh)
+        """Hosts are to join in the next topology; what comes there before they do is kept, as links do."""
+        if self._plan.progress is not None:
+            for host in sorted(set(topology.placement.values()) - self.hosts.keys() - self._hosts.dead):
+                self._early[host] = []
+                self._add(host, range(0), self._first)  # in which it has no workers
 
-    def _tell(self, order: Admits) -> None:
-        for host in self.hosts:
-            self._hosts.network.put((LaneKind.CONTROL, host), (host, order))
+    def joined(self, host: int) -> None:
+        """A new host has joined the others, and takes in what has come for it before."""
+        for frame in self._early.pop(host, ()):
+            self.receive(host, frame)
 
-    def admit(self, host: int, order: Admits) -> None:
-        """A host is told of a new one."""
-        if host not in self.hosts or host in self._hosts.dead:
-            return
-        if not order.takes_part:
-            self.hosts[host].dismiss(*order.hosts)
-        elif present := [one for one in order.hosts if one in self.hosts]:
-            self._lanes.admit(host, *present)
+    def link(self, host: int) -> ProgressLink:
+        """The link of a host; one that does nothing if progress is not tracked."""
+        return self._lanes.links.get(host) or ProgressLink(self._hosts.environment, None, (), {}, _unsent, _unheard)
 
-    def release(self, hosts: Iterable[int]) -> None:
-        """Hosts leave, or do not take part after all."""
-        for host in [one for one in hosts if one in self.hosts]:
-            if host in self._members:
-                self.left.add(host)
-                self._lanes.leave(host)
-            else:
-                self._lanes.remove(host)
-                self._tell(Admits((host,), takes_part=False))
+    def takes_part(self, host: int) -> bool:
+        """Whether a host takes part in the exchange, so that it has something to say before it leaves."""
+        return host in self._members & self.hosts.keys()
 
-    def greet(self, worker: WorkerId) -> None:
-        """Notify a worker that was added of the frontiers that it waits for."""
-        host = self._hosts.host_of(worker)
-        self._members.add(host)
+    def settle(self, topology: Topology, added: Iterable[WorkerId]) -> None:
+        """All workers have adopted a topology, and those that were added begin.
+
+        A run adds workers to new hosts only, but a simulation also to members, which notify them as well.
+        """
+        for worker in added:
+            host = self._hosts.host_of(worker)
+            if host in self._members & self.hosts.keys():
+                self._lanes.links[host].place(topology)
+                self._greet(worker, host)
+        self._members.update(set(topology.placement.values()) & self.hosts.keys())
+
+    def _greet(self, worker: WorkerId, host: int) -> None:
         for listener, operators in self._audience.items():
-            if worker.operator in operators and (known := self.announced.get((host, listener))):
+            known = self.announced.get((host, listener))
+            if worker.operator in operators and known:
                 self._hosts.give(worker, FrontierAdvanced(listener, known[-1]))
 
-    def _announce(self, host: int) -> None:
-        for listener, frontier in self.hosts[host].advanced().items():
-            self.announced.setdefault((host, listener), []).append(frontier)
-            for worker in self._hosts.topology.workers:
-                if worker.operator in self._audience.get(listener, ()) and self._hosts.host_of(worker) == host:
-                    self._hosts.give(worker, FrontierAdvanced(listener, frontier))
+    def hear(self, host: int, order: Extend | TakePart | Go | HostsLeft | Leave) -> None:
+        """The driver tells a host what the others do, or that it joins or leaves."""
+        if (link := self._link(host)) is None:
+            return
+        match order:
+            case TakePart():
+                link.join(order.extend.peers, self._hosts.topology)
+                self.joined(host)
+            case Extend():
+                link.admit(order.peers)
+            case Go():
+                link.settle()
+            case HostsLeft():
+                link.part(order.hosts)
+            case Leave():
+                self.leave(host, order.leaving)
+        if host in self.hosts:
+            self.carry_on(host)
+
+    def leave(self, host: int, hosts: Iterable[int]) -> None:
+        """A host says what is left, and is gone, together with these hosts."""
+        if host in self.hosts:
+            self._lanes.links[host].leave(hosts)
+            self.left.add(host)
+            self._lanes.remove(host)
+
+    @property
+    def awaits_last_frames(self) -> bool:
+        """Whether the last frame of a host that has left is still to come somewhere."""
+        return any(link.awaited() for link in self._lanes.links.values())
+
+    def unfit(self) -> list[tuple[int, str]]:
+        """The hosts that have missed a last frame for too long, each with its error."""
+        found = []
+        for host, link in self._lanes.links.items():
+            try:
+                if host not in self._hosts.dead:
+                    link.check()
+            except LinkError as error:
+                found.append((host, str(error)))
+        return found

@@ -16,7 +16,7 @@ A sink that keeps its rows in memory.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,7 +25,7 @@ import pyarrow as pa
 from fries_nb.connectors.sink import RuntimeSink
 from fries_nb.dataflow.columns import united
 from fries_nb.dataflow.graph import Graph
-from fries_nb.errors import SinkError
+from fries_nb.errors import CheckpointError, SinkError
 from fries_nb.protocol.checkpoints import (
     Checkpoint,
     CommittedChange,
@@ -146,25 +146,74 @@ def _holding_both(columns: pa.Schema, new: pa.Schema) -> pa.Schema:
         return new
 
 
+class StoredSink(ListSink):
+    """A sink of a store, which notes every commit; a commit may fail.
+
+    Args:
+        name: name of the sink.
+        fails: whether the current commit fails.
+        note: called with the number and the parts of each commit.
+    """
+
+    def __init__(self, name: str, fails: Callable[[], bool], note: Callable[[int, str, tuple[str, ...]], None]) -> None:
+        super().__init__()
+        self._name, self._fails, self._note = name, fails, note
+
+    def commit(self, number: int, parts: Sequence[str]) -> None:
+        """Record the commit; see ``Sink``."""
+        if parts and self._fails():
+            raise SinkError("no space left on device")
+        super().commit(number, parts)
+        self._note(number, self._name, tuple(parts))
+
+    def recover(self, number: int, parts: Sequence[str]) -> None:
+        """Remove later commits, and record this one; see ``Sink``. It does not fail, since no driver would resume."""
+        fails, self._fails = self._fails, lambda: False
+        if parts:
+            super().recover(number, parts)
+        self._fails = fails
+
+
+class StoredSinks(dict[str, StoredSink]):
+    """The sinks of a store by name, made when they are first asked for."""
+
+    def __init__(self, make: Callable[[str], StoredSink]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, name: str) -> StoredSink:
+        self[name] = self._make(name)
+        return self[name]
+
+
 Place = tuple[str, int]
 
 
 class Store:
-    """The durable state.
+    """The durable state; for drivers it is a ``driver.committer.DurablePlace``.
+
+    Args:
+        is_full: whether the record that is being written does not fit on the disk.
+        sink_fails: whether the commit of a sink that is under way fails.
 
     Attributes:
         records: complete checkpoints, in order.
         decided: decisions, in order.
         committed: (commit number, parts by sink), in order.
         sinks: sinks, and dead letters, by operator.
+        lost: the numbers of decisions and of records at each commit of a sink that has failed.
         before: the changes that the checkpoint includes from which the last driver has resumed the run.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, is_full: Callable[[], bool] = lambda: False, sink_fails: Callable[[], bool] = lambda: False
+    ) -> None:
         self.records: list[Checkpoint] = []
         self.decided: list[CommittedChange] = []
         self.committed: list[tuple[int, dict[str, tuple[str, ...]]]] = []
-        self.sinks: defaultdict[str, ListSink] = defaultdict(ListSink)
+        self.lost: list[tuple[int, int]] = []
+        self.sinks = StoredSinks(lambda name: StoredSink(name, self._fails, self._note_commit))
+        self._is_full, self._sink_fails = is_full, sink_fails
         self._begun: dict[str, int] = {}
         self._files: dict[str, bytes] = {}
         self._trace: defaultdict[Place, list[WorkerRecord]] = defaultdict(list)
@@ -187,11 +236,32 @@ class Store:
         return next(snapshot for snapshot in held if worker == (snapshot.operator, snapshot.index))
 
     def keep(self, record: Checkpoint) -> None:
-        """Write the record of a checkpoint. The trace of workers that had ended is complete then."""
+        """Write the record of a checkpoint. The trace of workers that had ended is complete then.
+
+        Raises:
+            CheckpointError: the disk is full.
+        """
+        if self._is_full():
+            raise CheckpointError("no space left on device")
         self.records.append(record)
         for place, records in self._trace.items():
             if self._had_ended(place, record):
                 self._noted[record.epoch][place] = len(records)
+
+    def decide(self, decided: CommittedChange) -> None:
+        """Write a decision."""
+        self.decided.append(decided)
+
+    def begin(self, incarnation: int) -> None:
+        """Begin another incarnation, whose files have other names."""
+
+    def tidy(self) -> None:
+        """Nothing is deleted: laws compare all records."""
+
+    def release(self) -> None:
+        """Nobody else wants it."""
+
+    is_own, incarnation, doubtful = True, 0, frozenset[str]()
 
     def restoration(self) -> Restoration:
         """The state from which a new incarnation starts."""
@@ -215,20 +285,17 @@ class Store:
         """Open a port for a worker that was added in this epoch of an incarnation; its parts have unique names."""
         return self.sinks[worker.operator].open(worker, incarnation, epoch)
 
-    def commit(self, epoch: int, files: dict[str, tuple[str, ...]]) -> None:
-        """Make these parts output.
+    def _fails(self) -> bool:
+        """Whether the current commit of a sink fails, which is noted."""
+        if fails := self._sink_fails():
+            self.lost.append((len(self.decided), len(self.records)))
+        return fails
 
-        Raises:
-            SinkError: a part is missing or of an older incarnation, or other parts were committed with this number.
-        """
-        for sink, parts in files.items():
-            self.sinks[sink].commit(epoch, parts)
-        self.committed.append((epoch, files))
-
-    def complete(self) -> None:
-        """Commit the parts of the last record, if the driver died before it did."""
-        if self.records and (record := self.records[-1]).sinks and record.epoch not in dict(self.committed):
-            self.commit(record.epoch, record.sinks)
+    def _note_commit(self, number: int, sink: str, parts: tuple[str, ...]) -> None:
+        """Note what a sink has committed, which several sinks of one commit do one after the other."""
+        if not self.committed or self.committed[-1][0] != number:
+            self.committed.append((number, {}))
+        self.committed[-1][1].setdefault(sink, parts)
 
     def rows_of(self, sink: str, parts: Iterable[str]) -> list[dict[str, Any]]:
         """The rows of closed parts."""

@@ -11,25 +11,32 @@ Whatever another thread may do between two steps of one of them, it does for som
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from fries_nb.connectors.sink import OpenSinks
+from fries_nb.errors import LinkError
 from fries_nb.host.environment import Steps
 from fries_nb.host.host_core import HostCore
 from fries_nb.host.host_loop import HostLoop
+from fries_nb.host.host_topology import HostTopology
+from fries_nb.host.host_workers import HostWorkers
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.protocol.checkpoints import Restoration
-from fries_nb.protocol.messages import Answer, ChannelId, Control, Fcm, Prepare, SetRate, WorkerId
+from fries_nb.protocol.messages import Answer, ChannelId, Control, Fcm, MovedBins, Prepare, SetRate, WorkerId
+from fries_nb.protocol.topology import Topology, wirings_of
 from fries_nb.simulation.faults import Deployment
-from fries_nb.simulation.hosts import Hosts
+from fries_nb.simulation.hosts import Hosts, Said
 from fries_nb.simulation.network import LaneKind
 from fries_nb.simulation.readers import SuppliedReader
-from fries_nb.simulation.rescaling_cluster import RechainingCluster
-from fries_nb.simulation.virtual_threads import OwnerMark, VirtualEnvironment, VirtualThreads, Wait
+from fries_nb.simulation.rescaling_cluster import JoiningCluster, RechainingCluster
+from fries_nb.simulation.virtual_threads import OwnerMark, VirtualThread, Wait
+from fries_nb.transport.envelopes import ControllerMessage, Extend, Go, HostMessage, HostsLeft, Leave, TakePart
+from fries_nb.transport.envelopes import Said as Answers
 from fries_nb.worker import events as heard
 from fries_nb.worker.turns import HANDOFF_NS
 from fries_nb.worker.worker import Worker
@@ -102,40 +109,96 @@ class ObservedWorker(HostedWorker):
         super().post(event)
 
 
-class SeededLink:
-    """The link of a seeded host to the others: a lane to each of them."""
+class SeededLinks:
+    """The links of a seeded host: a lane to each other host, and what it says to the driver.
 
-    def __init__(self, hosts: ThreadedHosts, host: int) -> None:
+    As those of Spark, they keep a frame of a later topology than the host knows until it knows that one.
+
+    Args:
+        hosts: the hosts.
+        host: index of the host.
+        peers: the hosts to which it has links from the start; a host that joins has none.
+    """
+
+    def __init__(self, hosts: ThreadedHosts, host: int, peers: Iterable[int]) -> None:
         self._hosts = hosts
         self._host = host
+        self._peers = set(peers)
+        self._parted: set[int] = set()
+        self._epoch = 0 if self._peers else -1
+        self._early: list[tuple[int, tuple[ChannelId, ...], Any]] = []
 
     def post(self, host: int, frame: Any, channels: Iterable[ChannelId]) -> None:
         """Send a frame; see ``HostLink``."""
-        self._hosts.network.put((LaneKind.LINK, (self._host, host)), (tuple(channels), frame))
+        if host in self._parted:
+            return
+        if host not in self._peers:
+            raise LinkError(f"no link from host {self._host} to host {host}; expected one of {sorted(self._peers)}")
+        self._hosts.network.put((LaneKind.LINK, (self._host, host)), (self._epoch, tuple(channels), frame))
+
+    def arrive(self, epoch: int, channels: tuple[ChannelId, ...], frame: Any) -> None:
+        """A frame has come from another host."""
+        if epoch > self._epoch:
+            self._early.append((epoch, channels, frame))
+        else:
+            self._hosts.deliver(self._host, channels, frame)
+
+    def join(self, incarnation: int, peers: Iterable[int], channels: Sequence[ChannelId]) -> None:
+        """Join the others in their first topology; see ``TopologyLinks``."""
+        self._epoch, self._peers = 0, set(peers)
+        self._take_early()
+
+    def extend(self, channels: Sequence[ChannelId], peers: Iterable[int] = ()) -> None:
+        """Begin the next topology; see ``TopologyLinks``."""
+        self._epoch += 1
+        self._peers.update(peers)
+        self._take_early()
+
+    def part(self, hosts: Iterable[int]) -> None:
+        """Close links; see ``TopologyLinks``."""
+        self._parted.update(hosts)
+        self._peers.difference_update(self._parted)
+
+    def say(self, message: HostMessage) -> None:
+        """Say something to the driver; see ``TopologyLinks``."""
+        for answer in message.answers if isinstance(message, Answers) else (message,):
+            self._hosts.say(self._host, answer)
+
+    def _take_early(self) -> None:
+        early, self._early = self._early, []
+        for one in early:
+            self.arrive(*one)
 
 
 class ThreadedHosts(Hosts):
     """One incarnation of all hosts; see ``Hosts``.
 
     Attributes:
-        threads: the threads of all hosts.
-        environment: the environment of all hosts.
         cores: index of each host to its core.
     """
 
     def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
         super().__init__(plan, incarnation, restoration)
-        self.threads = VirtualThreads(self.draws, plan.clock)
-        self.environment = VirtualEnvironment(self.threads, plan.clock, plan.random)
-        self.cores = {
-            host: HostCore(
-                self.environment, host, self.topology, SeededLink(self, host), partial(self._outside, host),
-                partial(self._chained, host),
-            )
-            for host in range(plan.hosts)
-        }  # fmt: skip
-        self._control = [Errands() for _ in range(plan.hosts)]
-        self._delivery = [Errands() for _ in range(plan.hosts)]
+        self.cores: dict[int, HostCore] = {}
+        self._first = self.topology
+        self._built: dict[int, HostWorkers] = {}
+        self._removed: set[WorkerId] = set()
+        self._standing: set[VirtualThread] = set()  # control and delivery, which never end by themselves
+        self._links: dict[int, SeededLinks] = {}
+        self._topologies: dict[int, HostTopology] = {}
+        self._control, self._delivery = defaultdict[int, Errands](Errands), defaultdict[int, Errands](Errands)
+        for host in range(plan.hosts):
+            self._add_host(host, range(plan.hosts))
+
+    def _add_host(self, host: int, peers: Iterable[int]) -> None:
+        """Begin with a host that has no workers yet."""
+        links = self._links[host] = SeededLinks(self, host, peers)
+        core = self.cores[host] = HostCore(
+            self.environment, host, self._first, links, partial(self._outside, host), partial(self._chained, host)
+        )
+        built = self._built[host] = HostWorkers(self._first)
+        add = partial(self._add_workers, built, core)
+        self._topologies[host] = HostTopology(self.incarnation, built, links, core, self.progress.link(host), add)
 
     # ---- state
 
@@ -152,9 +215,9 @@ class ThreadedHosts(Hosts):
 
     def _know(self) -> None:
         """Know which workers run which operators, as chains may have changed."""
-        hosted = {name: one.worker for core in self.cores.values() for name, one in core.hosted.items()}
-        self._of = hosted
-        self.workers = {worker.wiring.id: worker for worker in hosted.values()}
+        hosted = ((name, one.worker) for core in self.cores.values() for name, one in core.hosted.items())
+        self._of = {name: worker for name, worker in hosted if name not in self._removed}
+        self.workers = {worker.wiring.id: worker for worker in self._of.values()}
 
     # ---- threads
 
@@ -164,22 +227,99 @@ class ThreadedHosts(Hosts):
         for worker in self._all:
             id_ = worker.wiring.id
             if self.started and self._lives(id_):
-                self._host(self.cores[self.host_of(id_)], worker, self._sinks[id_])
+                host = self.host_of(id_)
+                self._built[host].workers.update(self._hosted(self.cores[host], worker, self._sinks[id_]))
+        for host, built in self._built.items():
+            self.cores[host].admit(self.topology, built.workers)
         for host, core in self.cores.items():
             if self.started and host not in self.dead:
                 core.deal(tickets=1)
                 core.start()
-                self.threads.start(host, self._control[host].thread())
-                self.threads.start(host, self._delivery[host].thread())
+                self._start_control(host)
 
-    def _host(self, core: HostCore, worker: Worker, sinks: OpenSinks) -> None:
+    def _start_control(self, host: int) -> None:
+        for errands in (self._control[host], self._delivery[host]):
+            self._standing.add(self.threads.start(host, errands.thread()))
+
+    def _hosted(self, core: HostCore, worker: Worker, sinks: OpenSinks) -> dict[WorkerId, HostedWorker]:
         is_source = worker.wiring.chain[0].traits.is_source and self.supply.has_more(worker.wiring.id)
         reader = SuppliedReader(self.supply, worker.wiring.id, self._random) if is_source else None
         hosted = ObservedWorker(worker, self.environment, core.carry_out, sinks, reader)
-        core.admit(self.topology, dict.fromkeys((one.worker for one in worker.instances), hosted))
+        return dict.fromkeys((one.worker for one in worker.instances), hosted)
 
-    def happen(self) -> Answer | None:
-        """Carry out one of the possible events; returns an answer to the controller, if any."""
+    # ---- hosts that come and go
+
+    def extend(self, topology: Topology, issued: int) -> None:
+        """Hosts of the next topology begin, and wait for what the driver tells them."""
+        self.topology = topology
+        self._placement.update(topology.placement)
+        self.progress.extend(topology)
+        for host in sorted(set(topology.placement.values()) - self.cores.keys() - self.dead):
+            self._add_host(host, ())
+            self._start_control(host)
+
+    def _add_workers(self, built: HostWorkers, core: HostCore, topology: Topology, order: TakePart) -> None:
+        """Make the workers of a host that takes part."""
+        assembly = replace(self._assembly, earlier=self._plan.store.earlier(topology.workers))
+        [host] = [host for host, one in self.cores.items() if one is core]
+        for wiring in wirings_of(topology, host):
+            worker = assembly.newcomer(wiring, order.configurations, order.decided, order.issued)
+            self.supply.join(wiring.id)
+            built.workers.update(self._hosted(core, worker, self._opened(worker)))
+
+    def settle(self, topology: Topology) -> None:
+        """All workers have adopted the topology; hosts learn it from the driver."""
+        self.progress.settle(topology, ())
+        removed = self._of.keys() - set(topology.workers)
+        self._plan.store.leave(sorted(removed))
+        self._removed = (self._removed | removed) - set(topology.workers)
+        self._know()
+
+    def _concerns(self, message: Extend | Go | HostsLeft) -> bool:
+        return True
+
+    def _hear(self, host: int, order: ControllerMessage) -> None:
+        """A message of the driver has arrived at a host, whose control thread sees to it, as that of Spark does."""
+        self._control[host].left.append(self._heard(host, order))
+
+    def _heard(self, host: int, order: ControllerMessage) -> Steps[None]:
+        yield
+        topology, core = self._topologies[host], self.cores[host]
+        match order:
+            case Extend():
+                topology.extend(order)
+            case TakePart():
+                topology.take_part(order)
+                core.deal(tickets=1)
+                self.progress.joined(host)
+            case Go():
+                topology.settle()
+                if core.loops and not core.is_started:
+                    core.start()
+            case HostsLeft():
+                topology.part(order.hosts)
+            case Leave():
+                yield from self._left(host, core, order)
+            case _:
+                super()._hear(host, order)
+        if host in self.progress.hosts:
+            self.progress.carry_on(host)
+
+    def _left(self, host: int, core: HostCore, order: Leave) -> Steps[None]:
+        """End the threads of a host that leaves, and say what is left."""
+        core.leave()
+        yield Wait(lambda: not any(thread.host == host for thread in self.threads.alive - self._standing))
+        for hosted in core.workers:
+            self._finish(hosted)
+        self.progress.leave(host, order.leaving)
+        self.kill([host])
+
+    def say(self, host: int, message: Answer | HostMessage) -> None:
+        """A host says something to the driver."""
+        self._say(host, message)
+
+    def happen(self) -> Said | None:
+        """Carry out one of the possible events; returns what a host says to the driver, if any."""
         if self._random.random() < LOOKS:
             self.look_after()
         thing: Any = self.draws.draw()
@@ -230,32 +370,42 @@ class ThreadedHosts(Hosts):
     def finish(self) -> None:
         """Have each worker report the rest, since all threads of the loops have ended."""
         for _, worker in self.members():
-            assert worker.owner.acquire(), f"{worker.name} is still owned"
-            worker.finish()
-            worker.owner.release()
+            self._finish(worker)
+
+    def _finish(self, worker: HostedWorker) -> None:
+        assert worker.owner.acquire(), f"{worker.name} is still owned"
+        worker.finish()
+        worker.owner.release()
 
     # ---- what arrives
 
-    def _arrive(self, kind: LaneKind, place: Any, what: Any) -> Answer | None:
+    def _arrive(self, kind: LaneKind, place: Any, what: Any) -> Said | None:
         if kind is LaneKind.ANSWERS:
-            answer: Answer = what
-            return answer
+            return place, what
         if not self.started:
             return None
         if kind is LaneKind.LINK:
             if place[1] not in self.dead:
-                self._delivery[place[1]].left.append(self._delivered(self.cores[place[1]], *what))
+                self._links[place[1]].arrive(*what)
         elif kind is LaneKind.PROGRESS:
             self.progress.receive(place[1], what)
-        else:
-            host = self.host_of(what[0])
-            if host not in self.dead:
-                self._control[host].left.append(self._directed(self.cores[host], *what))
+        elif place not in self.dead:
+            if isinstance(what[0], int):
+                self._hear(*what)
+            else:
+                self._control[place].left.append(self._directed(self.cores[place], *what))
         return None
+
+    def deliver(self, host: int, channels: tuple[ChannelId, ...], frame: Any) -> None:
+        """A frame is to be delivered at a host, by a thread of its own."""
+        self._delivery[host].left.append(self._delivered(self.cores[host], channels, frame))
 
     def _delivered(self, core: HostCore, channels: tuple[ChannelId, ...], frame: Any) -> Steps[None]:
         yield
-        core.router.receive(channels, frame)
+        if isinstance(frame, MovedBins):
+            core.router.ship(frame)
+        else:
+            core.router.receive(channels, frame)
 
     def _directed(self, core: HostCore, worker: WorkerId, control: Control) -> Steps[None]:
         if core.is_started:
@@ -264,7 +414,7 @@ class ThreadedHosts(Hosts):
     def give(self, id_: WorkerId, event: heard.Event) -> None:
         """Post an event to a worker, if it has started and is alive."""
         core = self.cores[self.host_of(id_)]
-        if core.is_started and self._lives(id_):
+        if id_ in core.loop_of and self._lives(id_):
             core.router.post(id_, event)
 
     def tick(self) -> None:
@@ -320,3 +470,14 @@ class ThreadedCluster(RechainingCluster):
                 self._happen()
         self.hosts.finish()
         super().settle()
+
+
+class JoiningThreads(ThreadedCluster, JoiningCluster):
+    """A cluster whose hosts join and leave, each with the core and the topology of a host of Spark.
+
+    >>> from fries_nb.simulation.drawn_rescales import draw_rescaled
+    >>> from fries_nb.simulation.scenarios import play
+    >>> cluster = play(draw_rescaled(5), JoiningThreads).cluster
+    >>> cluster.state, len(cluster.hosts.cores) > 1
+    ('finished', True)
+    """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -25,9 +25,10 @@ from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.stream_endpoints import Kafka
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
+from fries_nb.driver.committer import complete
 from fries_nb.driver.driver import Driver, Told
 from fries_nb.errors import CheckpointError, DataflowError
-from fries_nb.host.region_spec import Options, RegionSpec
+from fries_nb.host.region_spec import Options, RegionSpec, without_functions
 from fries_nb.operators.state import Name, gone, imported
 from fries_nb.protocol.trace import SourceRow, place_of
 from fries_nb.spark import interrupt
@@ -78,7 +79,7 @@ class Launched:
 
     def source_row(self, identity: int) -> SourceRow | None:
         """The row of a source tuple of this region; ``None`` if there is no such."""
-        region = self.driver.region
+        region = self.driver.core.region
         source, split, row = place_of(identity)
         names = region.graph.sources
         return region.sources[names[source]].row(names[source], split, row) if source < len(names) else None
@@ -144,14 +145,14 @@ def launch(
         sources, functions = _sources(graph, session, place), functions | _tables(graph, session, place)
         sinks = _sinks(graph, session.spark, path if checkpoint else scratch, place.flow.run)
         if resumed:
-            complete(place, sinks)
+            complete(place.restoration.checkpoint, sinks)
         keys = make_keys()
         server, interface = _listen(session, keys, options)
         server.incarnation = place.incarnation
         region = RegionSpec(
-            place.flow.run, place.incarnation, _bare(graph), functions, sources, sinks, server.address, keys.hosts,
-            interface, options, SnapshotStore(path, place.flow.run, key), with_deferred(graph, place.restoration),
-            needed=_needed(place, path),
+            place.flow.run, place.incarnation, without_functions(graph), functions, sources, sinks, server.address,
+            keys.hosts, interface, options, SnapshotStore(path, place.flow.run, key),
+            with_deferred(graph, place.restoration), needed=_needed(place, path),
         )  # fmt: skip
         driver = _start(graph, region, session, server, tell, place, checkpoint != "")
         undo.pop_all()
@@ -229,14 +230,6 @@ def _tables(graph: Graph, session: Session, place: CheckpointStore) -> dict[str,
     }
 
 
-def complete(place: CheckpointStore, sinks: Mapping[str, RuntimeSink]) -> None:
-    """Make the output of the sinks equal to that of the restored checkpoint, if the earlier driver ended before."""
-    checkpoint = place.restoration.checkpoint
-    if checkpoint is not None:
-        for name, sink in sinks.items():
-            sink.recover(checkpoint.epoch, checkpoint.sinks.get(name, ()))
-
-
 def pickled_functions(graph: Graph) -> dict[str, bytes]:
     """Operator to its pickled function, except for sources, sinks and joins.
 
@@ -266,10 +259,6 @@ def _needed(place: CheckpointStore, path: str) -> bytes:
             elif operator not in changed:
                 raise CheckpointError(f"the state of {operator} in the checkpoint at {path} holds {gone(name)}")
     return pickled("the checkpoint", found, "classes of state") if found else b""
-
-
-def _bare(graph: Graph) -> Graph:
-    return Graph(graph.name, tuple(replace(operator, function=None) for operator in graph.operators), graph.edges)
 
 
 def _sinks(graph: Graph, spark: SparkSession, root: str, run: str) -> dict[str, RuntimeSink]:

@@ -26,7 +26,7 @@ class Logged(Cluster):
 
     def _lead(self, incarnation, restored):
         super()._lead(incarnation, restored)
-        self.logs.append(self._events.log)
+        self.logs.append(self.driver.queue.log)
 
 
 def test_each_change_of_seeded_runs_has_its_story():

@@ -19,7 +19,6 @@ from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.dataflow.updates import Update
 from fries_nb.host import host as hosting
-from fries_nb.host.host_progress import ProgressLink
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.host.region_spec import Options, RegionSpec
 from fries_nb.operators.instance import Instance
@@ -109,7 +108,7 @@ def host_of(monkeypatch, *operators):
     wiring = wire(Topology.dealt(graph, 1), tuple(names[1:-1]), 0)
     worker = Worker(wiring, instances, 1 << 20, lambda: gate.clock_s * 10**9)
     hosted = HostedWorker(worker, host._environment, host._core.carry_out, OpenSinks({}))
-    host._progress = ProgressLink(region, graph, 0, lambda *_: None, lambda *_: None)
+    host._progress = host._linked(region.topology)
     host._core.admit(host._core.topology, {instance.worker: hosted for instance in instances})
     hosted.post(Granted(ChannelId(instances[-1].worker, WorkerId("Z", 0)), 1 << 20))
     return host, hosted

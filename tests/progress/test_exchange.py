@@ -14,8 +14,10 @@ from fries_nb.progress.exchange import HostProgress, ProgressFrame, first_counts
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
 from fries_nb.progress.times import Antichain, CountedAntichain, PathSummary, start_time
 from fries_nb.progress.tracker import Tracker
+from fries_nb.simulation.clock import ManualClock
 from fries_nb.simulation.network import Draws, LaneKind, SeededNetwork
-from fries_nb.simulation.seeded_progress import ProgressLanes
+from fries_nb.simulation.seeded_progress import ProgressLinks
+from fries_nb.simulation.virtual_threads import VirtualEnvironment, VirtualThreads
 
 FLOW = ProgressGraph({"S": (), "A": (), "O": ()}, (FlowEdge("S", "A"), FlowEdge("A", "O")))
 SOURCE, TOKEN, TO_A, TO_O = GraphLocation("S"), GraphLocation("A"), GraphLocation("S", "A"), GraphLocation("A", "O")
@@ -91,22 +93,23 @@ def test_second_frames_may_come_before_another_host_begins():
 @pytest.mark.parametrize("seed", range(20))
 def test_hosts_open_in_any_order(seed):
     """They begin and hear of each other in any order, and all know the same in the end."""
-    draws = Draws(random.Random(seed))
-    lanes = ProgressLanes(SeededNetwork(draws))
+    draws, clock = Draws(random.Random(seed)), ManualClock()
+    environment = VirtualEnvironment(VirtualThreads(draws, clock), clock, random.Random(seed))
+    lanes = ProgressLinks(SeededNetwork(draws), environment)
     for host in members(4):
-        lanes.join(host)
+        lanes.add(host, range(4))
         draws.add(host.host)
     while draws:
         drawn = draws.draw()
         if isinstance(drawn, int):
             draws.discard(drawn)
-            lanes.begin(drawn, [change(SOURCE, 5 + drawn, 1)])
+            lanes.links[drawn].begin([change(SOURCE, 5 + drawn, 1)])
         else:
             assert drawn[0] is LaneKind.PROGRESS
             lanes.deliver(drawn)
-        known = [host.frontier("O").elements for host in lanes.hosts.values()]
-        assert known == [((0, 5),) if host.is_open else START for host in lanes.hosts.values()]
-    assert all(host.is_open for host in lanes.hosts.values())
+        known = [host.frontier("O").elements for host in lanes.views.values()]
+        assert known == [((0, 5),) if host.is_open else START for host in lanes.views.values()]
+    assert all(host.is_open for host in lanes.views.values())
 
 
 def test_a_host_begins_once():

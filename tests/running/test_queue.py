@@ -58,10 +58,10 @@ class Heard(Cluster):
         self.hear = hear
         super().__init__(*args, **kwargs)
 
-    def _carry_out(self, instruction):
+    def _see(self, instruction):
         if isinstance(instruction, said.Resolved | said.GuardFired | said.GuardEnded):
             self.hear(instruction)
-        return super()._carry_out(instruction)
+        super()._see(instruction)
 
 
 def flow():

@@ -7,8 +7,8 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
-from interleaving_checks import LAWS, SOAK, caught, keeps_order, lacking
-from key_order import keeps_the_order_of_keys
+from interleaving_checks import SOAK, caught, lacking
+from rescaling_checks import JOINED
 from soak import first_tried
 
 from fries_nb.controller.membership import Rewiring
@@ -22,27 +22,6 @@ from fries_nb.simulation.store import Store
 
 RUNS = 48
 CHUNKS = 4
-
-
-def answers_each_request(played):
-    """A rescale that is done has led to the requested number of hosts; the others say why not."""
-    cluster = played.cluster
-    for end in cluster.rescaled:
-        assert end.error if end.outcome != "done" else end.hosts == cluster.requested[end.request], end
-    assert len({end.request for end in cluster.rescaled}) == len(cluster.rescaled) == len(cluster.requested)
-
-
-def ends_with_its_bins_dealt(played):
-    """Each bin is owned by a worker that gets rows."""
-    status = played.cluster.controller.topology
-    for name, table in status.tables.items():
-        assert table.width <= status.routed[name], f"bins of {name} are at idle workers"
-
-
-JOINED = (
-    *(law for law in LAWS if law is not keeps_order), keeps_the_order_of_keys, answers_each_request,
-    ends_with_its_bins_dealt,
-)  # fmt: skip
 
 
 def try_joined(seed):

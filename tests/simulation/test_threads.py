@@ -109,6 +109,15 @@ def _forgets_the_loop_of_a_chain(chains, worker, loop):
         chains._hosted[name] = worker
 
 
+def _runs_by_name_what_was_before(chains, worker, loop):
+    for name in worker.worker.wiring.workers:
+        chains._loop_of[name] = loop, worker
+
+
+def _leaves_sinks_behind(worker, other):
+    """The writers of a worker that was fused stay with it."""
+
+
 def _leaves_a_worker_stalled(chains, request):
     chains._stalled.pop(request, None)
 
@@ -169,6 +178,7 @@ BROKEN = [
     (FrameRouter, "send", _sends_to_the_first_host_only, FIRST),
     (HostChains, "_rerouted", _keeps_what_is_another_worker_s, (5, *FIRST)),
     (HostChains, "_assign", _forgets_the_loop_of_a_chain, FIRST),
+    (HostChains, "_assign", _runs_by_name_what_was_before, (1, *FIRST)),
     (HostChains, "_release", _leaves_a_worker_stalled, FIRST),
     (HostChains, "_step", _takes_a_worker_that_runs, FIRST),
     (HostLoop, "_keep", _ends_with_its_worker, FIRST),
@@ -184,3 +194,10 @@ def test_a_broken_rule_is_caught(kind, name, broken, seeds, monkeypatch):
     """By a law, by a worker that two threads run, or since nothing goes on; the last one was a defect of real hosts."""
     monkeypatch.setattr(kind, name, broken)
     assert caught(seeds, try_threads) is not None
+
+
+def test_sinks_go_with_their_operators(monkeypatch):
+    """Otherwise a fused worker has no writer for the dead letters of the second one."""
+    monkeypatch.setattr(HostedWorker, "merge", _leaves_sinks_behind)
+    with pytest.raises(KeyError, match="Many2"):
+        try_threads(1)

@@ -8,7 +8,7 @@ import pytest
 from recovery_setting import Watch, counting
 
 from fries_nb.controller import events as said
-from fries_nb.driver import driver as driving
+from fries_nb.driver import driver_core as driving
 from fries_nb.driver.committer import Committer
 from fries_nb.driver.driver import Driver
 from fries_nb.errors import SessionError
@@ -155,7 +155,7 @@ def test_an_attempt_that_is_over_is_heard_no_more() -> None:
 @pytest.mark.parametrize("runs", [True, False])
 def test_hosts_that_are_started_again_may_take_their_time(runs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once Spark runs their tasks, however long they take to open; that Spark does not start them is a loss."""
-    monkeypatch.setattr(driving, "RESTART_S", -1.0)
+    monkeypatch.setattr(driving, "RESTART_NS", -1)
     monkeypatch.setattr(Script, "runs", runs)
     polls = [
         [hello(b"a0", 0, 1), hello(b"a1", 1, 1)], [Heard(b"a0", 0, 1, Said((Failed(WORKER, "first"),)))], [], [],

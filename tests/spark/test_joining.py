@@ -136,7 +136,7 @@ def test_a_new_host_that_is_killed_early_leaves_the_others_undisturbed(
     """Before the others have heard of it, or while they adopt the topology with its workers; without a checkpoint."""
     with trial(dealing(), spark, hosts=1) as run:
         run.wait_for("A", 100)
-        topology = run.launched.driver._topology
+        topology = run.launched.driver.core.topology
         method = "_change" if moment == "started" else "configured"
         carry_out = getattr(topology, method)
 

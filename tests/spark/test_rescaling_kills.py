@@ -62,8 +62,8 @@ def test_an_owner_that_is_killed_while_state_moves(
     """State is restored where the rows of its keys go; a second request is done."""
     with trial(counting(None, RATE), spark, str(tmp_path / "c"), hosts=1) as run:
         run.watch.until_said("checkpoint")
-        driver = run.launched.driver
-        monkeypatch.setattr(driver, "_direct", at_move(4, lambda: run.kill(victim), driver._direct))
+        core = run.launched.driver.core
+        monkeypatch.setattr(core, "_direct", at_move(4, lambda: run.kill(victim), core._direct))
         assert request(run, 2, SHARES, SLOW).outcome in ("done", "aborted")
         run.watch.until_said("recovered")
         ended = request(run, 2, SHARES, SLOW)
@@ -108,7 +108,7 @@ def test_a_kill_while_progress_is_bootstrapped(
     """The newcomer has no view yet, and host 0 would give it. No frontier is stuck: each window closes, once."""
     with trial(windows(), spark, str(tmp_path / "c"), hosts=2) as run:
         run.watch.until_said("checkpoint")
-        topology = run.launched.driver._topology
+        topology = run.launched.driver.core.topology
         configure, killed = topology.configured, list[int]()
 
         def kill_first(answer: Any) -> None:
@@ -144,7 +144,7 @@ DRIVER = textwrap.dedent(
     with trial(counting(None, 800), lease.spark, sys.argv[1], hosts=1) as run:
         run.watch.until_said("checkpoint")
         driver, moves = run.launched.driver, set()
-        tell = driver._direct
+        tell = driver.core._direct
 
         def tell_and_say(worker, control):
             tell(worker, control)
@@ -154,7 +154,7 @@ DRIVER = textwrap.dedent(
                     print("moving", flush=True)
                     sys.stdin.read()
 
-        driver._direct = tell_and_say
+        driver.core._direct = tell_and_say
         run.wait_for("C", 100)
         driver.post(said.HostsRequested("r1", 2, {"A": 2, "C": 2, "B": 2, "out": 2}, 50))
         run.end(drain=False)

@@ -78,14 +78,14 @@ def test_one_source_becomes_three_and_a_newcomer_is_killed_before_it_has_its_spl
     """The old worker has given them up; the next incarnation reads all of them from the last checkpoint."""
     with trial(reading(1), spark, str(tmp_path / "c"), hosts=1) as run:
         run.watch.until_said("checkpoint")
-        tell = run.launched.driver._direct
+        tell = run.launched.driver.core._direct
 
         def kill_first(worker: WorkerId, control: Control) -> None:
             if isinstance(control, AdoptSplits) and not run.watch.heard_of("recovering"):
                 run.kill(2)
             tell(worker, control)
 
-        monkeypatch.setattr(run.launched.driver, "_direct", kill_first)
+        monkeypatch.setattr(run.launched.driver.core, "_direct", kill_first)
         assert rescale(run, 3).outcome == "done"
         run.watch.until_said("recovered")
         for newcomer in ("numbers[1]", "numbers[2]"):

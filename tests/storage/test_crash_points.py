@@ -18,11 +18,10 @@ from stopping_files import Killed, watch
 
 from fries_nb.connectors.parquet_sink import ParquetSink, PartWriter
 from fries_nb.controller import events as said
-from fries_nb.driver.committer import Committer
+from fries_nb.driver.committer import Committer, complete
 from fries_nb.errors import CheckpointError, SinkError
 from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.spark.launch import complete
 from fries_nb.storage import manifest
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.snapshot_files import SnapshotStore, read_snapshots, write_snapshots
@@ -41,7 +40,7 @@ class Attempt:
         self.sink = ParquetSink(self.out)
         self.sink.claim("w1", "r1")
         if resumed:
-            complete(self.place, {"out": self.sink})
+            complete(self.place.restoration.checkpoint, {"out": self.sink})
         self.store = SnapshotStore(place, self.place.flow.run)
         self.epoch = self._restored()
         self.sinks = [PartWriter(self.out, WorkerId("out", n), self.place.incarnation, "r1") for n in WORKERS]

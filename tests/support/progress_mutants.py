@@ -10,7 +10,7 @@ from fries_nb.progress.change_batch import ChangeBatch, CountChange, GraphLocati
 from fries_nb.progress.exchange import HostProgress, ProgressState, WorkerCounts
 from fries_nb.progress.times import identity
 from fries_nb.progress.tokens import TokenBook
-from fries_nb.simulation.seeded_progress import ProgressLanes
+from fries_nb.simulation.seeded_progress import ProgressLinks
 
 
 def _split(progress, changes, record=HostProgress.record):
@@ -73,7 +73,7 @@ def _begun(progress):
     return progress.host not in progress.missing
 
 
-def _any_order(lanes, lane, deliver=ProgressLanes.deliver):
+def _any_order(lanes, lane, deliver=ProgressLinks.deliver):
     """Frames of one sender overtake each other."""
     lanes._network._lanes[lane].rotate(len(lanes._network._lanes[lane]) // 2)
     deliver(lanes, lane)
@@ -157,8 +157,8 @@ MUTANTS = {
     "open when begun": [(HostProgress, "is_open", property(_begun))],
     "open from the start": [(HostProgress, "is_open", True)],
     "empty first counts are not broadcast": [(HostProgress, "begin", _nothing_to_say)],
-    "frames in any order": [(ProgressLanes, "deliver", _any_order), (HostProgress, "receive", _unnumbered)],
-    "frames in any order, and numbers are checked": [(ProgressLanes, "deliver", _any_order)],
+    "frames in any order": [(ProgressLinks, "deliver", _any_order), (HostProgress, "receive", _unnumbered)],
+    "frames in any order, and numbers are checked": [(ProgressLinks, "deliver", _any_order)],
     "nothing is broadcast but by those who leave": [(exchange.WaitingChanges, "is_due", lambda *of: False)],
     "a newcomer's view is not numbered": [(exchange.HostProgress, "state", _unnumbered_state)],
     "a view is given before all have admitted the newcomer": [(HostProgress, "welcomed", _welcomed_at_once)],

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 from progress_observer import Observer, below, drawn_graph, ends_of, least_of
 from progress_worker import PlayedWorker
 
+from fries_nb.host.host_progress import PARTING_NS
 from fries_nb.progress.change_batch import CountChange, GraphLocation
 from fries_nb.progress.exchange import HostProgress, ProgressFrame, first_counts
 from fries_nb.progress.times import start_time
 from fries_nb.progress.tokens import token_counts
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.simulation.clock import ManualClock
 from fries_nb.simulation.network import Draws, LaneKind, SeededNetwork
-from fries_nb.simulation.seeded_progress import ProgressLanes
+from fries_nb.simulation.seeded_progress import ProgressLinks
+from fries_nb.simulation.virtual_threads import VirtualEnvironment, VirtualThreads
 
 
 class Play:
@@ -42,9 +47,11 @@ class Play:
         self.rows, self.last, self.known, self.haste = 0, {}, {}, 0.1 if self.is_apart else 0.4
         self.draws, self.asked = Draws(self.draw), []
         self.network = SeededNetwork(self.draws)
-        self.lanes = ProgressLanes(self.network)
+        self.clock = ManualClock()
+        environment = VirtualEnvironment(VirtualThreads(self.draws, self.clock), self.clock, self.draw)
+        self.lanes = ProgressLinks(self.network, environment)
         for host in range(self.hosts):
-            self.lanes.join(HostProgress(host, self.graph, self.listeners, range(self.hosts)))
+            self.add(HostProgress(host, self.graph, self.listeners, range(self.hosts)), range(self.hosts))
         self.first: dict[int, list[CountChange]] = {host: [] for host in range(self.hosts)}
         for host in self.first:
             self.draws.add(host)
@@ -52,10 +59,22 @@ class Play:
         for worker in self.players:
             self.draws.add(worker)
 
+    def add(self, view, others):
+        """A host, of which each operator has a worker that is notified of what is announced."""
+        known = self.known[view.host] = {}
+        hears = {name: (name,) for name in self.graph.loops}
+        link = self.lanes.add(view, others, hears, lambda _, event: known.update({event.operator: event.frontier}))
+        link.place(self.topology_of(view.host))
+        return link
+
+    def topology_of(self, host):
+        """Where the notified workers are."""
+        return SimpleNamespace(workers_on=lambda hosts: [WorkerId(name, host) for name in self.graph.loops])
+
     def send(self, frames) -> None:
         """Put frames on the lanes of their channels."""
         for (edge, receiver), stamp, rows in frames:
-            self.network.put((LaneKind.FRAMES, (edge, receiver, len(self.lanes.hosts))), (edge, stamp, rows))
+            self.network.put((LaneKind.FRAMES, (edge, receiver, len(self.lanes.views))), (edge, stamp, rows))
 
     def step(self) -> None:
         """One event, then every law."""
@@ -64,7 +83,7 @@ class Play:
             drawn.slice()
         elif isinstance(drawn, int):
             self.begin(drawn)
-        elif drawn[0] in ("listen", "admit"):
+        elif drawn[0] in ("listen", "admit", "part"):
             self.ask(drawn)
         else:
             self._deliver(drawn)
@@ -73,7 +92,7 @@ class Play:
     def begin(self, host) -> None:
         """A host begins, with the first counts of its workers, which may have handed over steps already."""
         self.draws.discard(host)
-        self.lanes.begin(host, self.first.pop(host))
+        self.lanes.links[host].begin(self.first.pop(host))
 
     def later(self, time):
         """The same time, or one with a later version or moment; in some plays never with both, in some hardly ever."""
@@ -86,7 +105,7 @@ class Play:
 
     def _deliver(self, lane) -> None:
         if lane[0] is LaneKind.PROGRESS:
-            progress, frame = self.lanes.hosts.get(lane[1][1]), self.network._lanes[lane][0]
+            progress, frame = self.lanes.views.get(lane[1][1]), self.network._lanes[lane][0]
             self.lanes.deliver(lane)
             again = progress is not None and isinstance(frame, ProgressFrame) and not frame.is_last
             if again and self.draw.random() < 0.1 and progress.receive(frame) is not None:
@@ -122,7 +141,7 @@ class Play:
         for place in held:
             for listener, images in self.observer.images(*place).items():
                 arriving.setdefault(listener, {}).update(dict.fromkeys(images, place))
-        for host, progress in self.lanes.hosts.items():
+        for host, progress in self.lanes.views.items():
             self._check_announced(host, progress)
             for listener in progress.listeners:
                 frontier = progress.frontier(listener).elements
@@ -137,8 +156,7 @@ class Play:
 
     def _check_announced(self, host, progress) -> None:
         """What a host announces is what it knows: nothing before it is open, then every frontier, then each change."""
-        known = self.known.setdefault(host, {})
-        known.update(progress.advanced())
+        known = self.known[host]
         expected = {one: progress.frontier(one) for one in progress.listeners} if progress.is_open else {}
         if known != expected:
             self.broken = self.broken or f"announced at {host}: {known}; expected {expected}"
@@ -168,7 +186,7 @@ class Play:
             stamps += [(edge.location, stamp) for edge, stamp, _ in queue] if kind is LaneKind.FRAMES else []
         for name, _, saved in self._on_their_way():
             stamps += [(GraphLocation(name), time) for time in saved.times.values()]
-        for progress in self.lanes.hosts.values():
+        for progress in self.lanes.views.values():
             for listener in progress.listeners:
                 images = [image for one in stamps for image in self.observer.images(*one).get(listener, ())]
                 if set(progress.frontier(listener).elements) != least_of(set(images)):
@@ -204,16 +222,13 @@ class Play:
         """A host joins, with a worker; the others admit it at any moment, and frames are on their way to all."""
         if self.first:
             return  # a host joins a run that has begun
-        server = self.draw.choice([host for host in self.lanes.hosts if host not in self.lanes.serving])
         new, self.hosts = self.hosts, self.hosts + 1
-        listeners = self.lanes.hosts[server].listeners
-        for asked in [one for one in self.asked if one[2] not in listeners]:
-            self.ask(asked)  # all have the same listeners
-        listeners = self.lanes.hosts[server].listeners
-        self.asked += [("admit", host, new) for host in self.lanes.hosts]
-        for asked in self.asked[-len(self.lanes.hosts):]:
-            self.draws.add(asked)
-        self.lanes.grow(HostProgress.joining(new, self.graph, listeners), server)
+        for asked in [one for one in self.asked if one[0] != "part"]:
+            self.ask(asked)  # all have the same listeners, and hosts join one after the other
+        members, listeners = list(self.lanes.views), self.lanes.views[0].listeners
+        for host in members:
+            self._want("admit", host, new)
+        self.add(HostProgress.joining(new, self.graph, listeners), ()).join(members, self.topology_of(new))
         worker = PlayedWorker(self, self.workers)
         worker.host, worker.bins = new, {name: [] for name in self.graph.loops}
         self.workers += 1
@@ -223,16 +238,19 @@ class Play:
 
     def leave(self) -> None:
         """A host leaves, and its workers go on elsewhere: at once, or if they hold anything, when all have heard."""
-        servers = {*self.lanes.serving, *self.lanes.serving.values(), *(one[1] for one in self.asked), *self.first}
-        leaving = [host for host in self.lanes.hosts if host not in servers and self.lanes.hosts[host].is_open]
-        if not leaving or len(self.lanes.hosts) == 1:
+        stay = {0, *(one[1] for one in self.asked), *(one[2] for one in self.asked), *self.first}
+        leaving = [host for host, view in self.lanes.views.items() if host not in stay and view.is_open]
+        if not leaving:
             return
         host = self.draw.choice(leaving)
         leavers = [worker for worker in self.players if worker.host == host]
-        others = [other for other in self.lanes.hosts if other != host]
+        others = [other for other in self.lanes.views if other != host]
         for worker in leavers:
-            self.lanes.record(host, worker.counts.hand_over())
-        self.lanes.leave(host)
+            self.lanes.links[host].record(worker.counts.hand_over())
+        self.lanes.links[host].leave([host])
+        self.lanes.remove(host)
+        for other in others:
+            self._want("part", other, host)
         if any(True for worker in leavers for _ in worker.held()):
             self.settle()
         for worker in leavers:
@@ -251,16 +269,27 @@ class Play:
     def listen(self) -> None:
         """One operator more is asked for by each host, sooner or later."""
         asked = self.draw.choice(list(self.graph.loops))
-        for host in self.lanes.hosts:
-            self.asked.append(("listen", host, asked))
-            self.draws.add(self.asked[-1])
+        for host in self.lanes.views:
+            self._want("listen", host, asked)
+
+    def _want(self, *asked) -> None:
+        self.asked.append(asked)
+        self.draws.add(asked)
 
     def ask(self, asked) -> None:
-        """A host asks for an operator, or admits another host."""
+        """A host asks for an operator, admits another host, or hears that one has left."""
         self.draws.discard(asked)
         self.asked.remove(asked)
         what, host, of = asked
-        (self.lanes.listen if what == "listen" else self.lanes.admit)(host, of)
+        link, view = self.lanes.links[host], self.lanes.views[host]
+        if what == "listen":
+            link._broadcast(view.listen(of))
+            link._announce(view)
+        elif what == "admit":
+            link.admit([of])
+            link.settle()
+        else:
+            link.part([of])
 
     def run(self, steps: int = 60) -> str:
         """Play to the end; returns the first broken law, or an empty string."""
@@ -281,9 +310,11 @@ class Play:
         for worker in self.players:
             worker.slice()  # hands over what is left
         self.exact()
-        for progress in self.lanes.hosts.values():
+        for host, progress in self.lanes.views.items():
+            self.clock.advance(2 * PARTING_NS)
+            self.lanes.links[host].check()
             if progress.waiting or progress.state().counts or any(progress.frontier(one) for one in progress.listeners):
-                self.broken = self.broken or f"host {progress.host} is not at zero"
+                self.broken = self.broken or f"host {host} is not at zero"
         return self.broken
 
 

@@ -49,7 +49,7 @@ class PlayedWorker:
         self.play.send(sent)
 
     def hand_over(self) -> None:
-        self.play.lanes.record(self.host, self.counts.hand_over())
+        self.play.lanes.links[self.host].record(self.counts.hand_over())
 
     def load(self) -> None:
         self.in_hand = self.inbox.popleft()

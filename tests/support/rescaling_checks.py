@@ -33,3 +33,24 @@ def try_rescaled(seed, draw=draw_rescaled, cluster=RescalingCluster):
         how = f"try_rescaled({seed}, cluster={cluster.__name__})"
         raise AssertionError(f"seed {seed}: {error}\n(replay: {how})") from error
     return played
+
+
+def answers_each_request(played):
+    """A rescale that is done has led to the requested number of hosts; the others say why not."""
+    cluster = played.cluster
+    for end in cluster.rescaled:
+        assert end.error if end.outcome != "done" else end.hosts == cluster.requested[end.request], end
+    assert len({end.request for end in cluster.rescaled}) == len(cluster.rescaled) == len(cluster.requested)
+
+
+def ends_with_its_bins_dealt(played):
+    """Each bin is owned by a worker that gets rows."""
+    status = played.cluster.controller.topology
+    for name, table in status.tables.items():
+        assert table.width <= status.routed[name], f"bins of {name} are at idle workers"
+
+
+JOINED = (
+    *(law for law in LAWS if law is not keeps_order), keeps_the_order_of_keys, answers_each_request,
+    ends_with_its_bins_dealt,
+)  # fmt: skip

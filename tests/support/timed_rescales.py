@@ -92,12 +92,15 @@ def timed_flow(chance: random.Random) -> DrawnTimes:
     return DrawnTimes(flow.graph(workers=2), {"S": rows}, windowing)
 
 
-def draw_rescaled(seed: int) -> tuple[DrawnTimes, WatchedCluster, random.Random]:
-    """A dataflow, a cluster that runs it, whose sources are held until the rescales are over, and the chance."""
+def draw_rescaled(seed: int, haste: float = 0.0) -> tuple[DrawnTimes, WatchedCluster, random.Random]:
+    """A dataflow, a cluster that runs it, whose sources are held until the rescales are over, and the chance.
+
+    With haste, hosts that leave die with this probability before they have said what is left; see ``Faults``.
+    """
     chance = random.Random(f"rescaled in time {seed}")
     drawn = timed_flow(chance)
-    kills = chance.random() < 0.3
-    faults = Faults(hazard=0.001, host_kills=2, driver_kills=1) if kills else Faults()
+    kills = chance.random() < 0.3 or haste > 0
+    faults = Faults(hazard=0.001, host_kills=2, driver_kills=1, haste=haste) if kills else Faults()
     cluster = WatchedCluster(
         drawn.graph, drawn.rows, seed=seed, hosts=chance.choice((1, 2)), window=chance.choice((1, 300, 2_000)),
         audit=chance.random() < 0.5, chaining=chance.random() < 0.5, checkpoints=kills,
@@ -107,9 +110,9 @@ def draw_rescaled(seed: int) -> tuple[DrawnTimes, WatchedCluster, random.Random]
     return drawn, cluster, chance
 
 
-def play_rescaled(seed: int, every: int = 40) -> WatchedCluster:
+def play_rescaled(seed: int, every: int = 40, haste: float = 0.0) -> WatchedCluster:
     """Play a seed to its end; no frontier passes a row, and all results are those of a run that is not rescaled."""
-    drawn, cluster, chance = draw_rescaled(seed)
+    drawn, cluster, chance = draw_rescaled(seed, haste)
     law = FrontierLaw(cluster)
     adopted = chance.choice((2, 5, 8))
     for version in range(1, chance.choice((1, 2, 3))):

@@ -25,10 +25,9 @@ from fries_nb.experiments.bench.ours import CREDIT_BYTES, flow_seconds, job, spa
 from fries_nb.experiments.bench.pairs import BenchReport, PairedResult, Side, Target, pairs
 from fries_nb.experiments.bench.w1_throughput import scored
 from fries_nb.protocol.checkpoints import Restoration
-from fries_nb.protocol.messages import Answer
 from fries_nb.simulation.cluster import Cluster
 from fries_nb.simulation.faults import Deployment
-from fries_nb.simulation.hosts import Hosts
+from fries_nb.simulation.hosts import Hosts, Said
 from fries_nb.simulation.network import LaneKind
 
 ROWS = 4_000_000
@@ -134,7 +133,7 @@ class CountedHosts(Hosts):
         super().__init__(plan, incarnation, restoration)
         self.counted = 0
 
-    def _arrive(self, kind: LaneKind, place: Any, what: Any) -> Answer | None:
+    def _arrive(self, kind: LaneKind, place: Any, what: Any) -> Said | None:
         self.counted += kind is LaneKind.PROGRESS
         return super()._arrive(kind, place, what)
 

@@ -100,7 +100,7 @@ def test_a_second_host_is_measured_where_functions_wait(spark: Any, monkeypatch:
 
 def test_our_gap_and_that_of_a_restarted_query_have_no_wrong_row(spark: Any) -> None:
     """Structured Streaming keeps the partitions of its checkpoint."""
-    gaps = Gaps(spark, accounts=200, seconds=0.5)
+    gaps = Gaps(spark, accounts=20, seconds=0.5)
     assert gaps.streaming() > 0
     assert (gaps.wrong["Structured Streaming"], gaps.partitions) == (0, 1)
 

@@ -35,8 +35,8 @@ labs: $(VENV)/.installed-notebook
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) build/labs/$(LAB)
 
 # All three are run even if one fails, so that one call tells everything; pytest's summary comes last. Tests of one
-# file share a Spark session and wait a good deal, so files go side by side.
-TESTING := --numprocesses 3 --dist loadfile
+# file share a Spark session and wait a good deal, so files go side by side, those that take long first.
+TESTING := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # Some images tell Python to keep nothing of what it compiles: then each of a hundred processes compiles all of ours.
 export PYTHONDONTWRITEBYTECODE :=

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,23 @@ os.environ.pop("FRIES_PROGRESS", None)  # what a developer has switched off is l
 
 settings.register_profile("fries", max_examples=100 * SOAK, derandomize=SOAK == 1, deadline=None, print_blob=True)
 settings.load_profile("fries")
+
+LONGEST_FIRST = (
+    "experiments/test_experiments.py", "notebook/test_browser_views.py", "notebook/test_browser_runs.py",
+    "notebook/test_notebooks.py", "labs/test_labs.py", "spark/test_recovery.py", "experiments/test_rescaling.py",
+    "test_readme.py", "spark/test_loops.py", "spark/test_chaos.py", "simulation/test_loops.py", "test_site.py",
+    "spark/test_run.py", "spark/test_run_checkpoints.py", "spark/test_kafka.py", "spark/test_columns.py",
+    "simulation/test_matrix.py", "simulation/test_one_value_between_workers.py", "simulation/test_growth.py",
+    "experiments/test_nephele7.py", "spark/test_loop_changes.py", "test_packaging.py", "spark/test_cluster.py",
+    "spark/test_rescaling_kills.py", "spark/test_joining.py", "experiments/test_nephele2.py",
+)  # fmt: skip
+"""Files that take long, under ``tests``: one that begins last would be run by one process, while the others wait."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first, in the order of their names above."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 def pytest_collection_finish() -> None:

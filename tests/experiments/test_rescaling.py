@@ -17,7 +17,7 @@ from fries_nb.experiments.bench import rescale_costs
 from fries_nb.experiments.bench.apart import keyed_jobs
 from fries_nb.experiments.bench.pairs import BenchError
 from fries_nb.experiments.bench.rescale_costs import Gaps
-from fries_nb.experiments.rescaling import MODES, SIZES, Migration
+from fries_nb.experiments.rescaling import Migration
 from fries_nb.workloads.accounts import wrong_rows
 
 KEPT = """
@@ -25,6 +25,16 @@ import json
 with open("found.json", "w") as file:
     json.dump(found.as_json(), file)
 """
+
+MODES = ("none", "adaptive", "all at once")
+SMALLER = f"""
+import importlib
+
+module = importlib.import_module("fries_nb.experiments.rescaling")
+module.SIZES = (1.0,)
+module.MODES = {{mode: module.MODES[mode] for mode in {MODES}}}
+"""
+"""A cell in front of the notebook: at the size of tests both sizes have a key for each bin, and are the same."""
 
 
 def migration(latency_ms: list[float]) -> Migration:
@@ -67,11 +77,11 @@ def test_wrong_rows_are_counted() -> None:
 
 
 def test_the_notebook_shows_latency_while_a_host_joins(tmp_path: Path) -> None:
-    """In each mode and size; no row is lost, doubled, or meets another state."""
-    notebook = executed("09_rescaling_evaluation.ipynb", tmp_path, KEPT)
+    """In three of its modes; no row is lost, doubled, or meets another state."""
+    notebook = executed("09_rescaling_evaluation.ipynb", tmp_path, KEPT, SMALLER)
     assert said(notebook, "print") == "0 rows were lost or doubled, or met another state\n"
     found = json.loads((tmp_path / "found.json").read_text())
-    assert [row["moves"] for row in found["rows"]] == [*MODES] * len(SIZES)
+    assert [row["moves"] for row in found["rows"]] == [*MODES]
     assert all(row["moving s"] > 0 for row in found["rows"])
     assert {mark["kind"] for mark in found["marks"]} == {"steady", "joining", "moving", "after"}
     assert {point["moves"] for point in found["curves"]} == {*MODES}
@@ -93,7 +103,7 @@ def test_a_second_host_is_measured_where_functions_wait(spark: Any, monkeypatch:
 
 def test_our_gap_and_that_of_a_restarted_query_have_no_wrong_row(spark: Any) -> None:
     """Structured Streaming keeps the partitions of its checkpoint."""
-    gaps = Gaps(spark, accounts=200, seconds=0.5)
+    gaps = Gaps(spark, accounts=20, seconds=0.5)
     assert gaps.streaming() > 0
     assert (gaps.wrong["Structured Streaming"], gaps.partitions) == (0, 1)
 

@@ -80,7 +80,7 @@ DRAWN = """number => {
     one => one.shadowRoot ? [one, ...within(one.shadowRoot)] : [one]);
   return within(plot).some(one => one.tagName === "CANVAS" && one.width > 0 && one.getBoundingClientRect().width > 100);
 }"""
-VIEWS = 4
+VIEWS = 2
 # jupyterlab_widgets 3.0 looks for a restored model for two seconds; a look that ends in the moment in which it is
 # restored is taken for final. Nothing of ours runs there: who meets it reloads the page, as the README says.
 GIVEN_UP = "Error displaying widget: model not found"
@@ -169,19 +169,25 @@ def test_no_view_is_blank_in_two_notebooks_after_a_reload(
         assert here.errors == []
 
 
-def test_clicks_are_handled_while_a_cell_runs(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:
+def test_constraints_are_shown_and_clicks_are_handled_while_a_cell_runs(
+    served: Jupyter, program: BrowserContext, tmp_path: Path
+) -> None:
     """An operator is selected, its change is planned, and the run is stopped, all before the cell is over.
 
     Where the kernel has no subshells, the view says that a click waits.
     """
     with shown(program, tmp_path) as here:
         page = here.page
-        cells = (SHOW.format(0), BUSY.format(1), WITHOUT_SUBSHELLS, BUSY.format(2))
+        cells = (CONSTRAIN, SHOW.format(0), JUDGE, BUSY.format(1), WITHOUT_SUBSHELLS, BUSY.format(2))
         written(served, "busy.ipynb", *cells)
         started(page, served, "busy.ipynb")
+        run_cell(page, CONSTRAIN)
         view = run_cell(page, "# view 0").locator(".jp-OutputArea")
         expect(view.locator(".fries-dag g.node")).to_have_count(4)
+        constraint_in_each_width(page, view, tmp_path)
         prompt = begun(page, "# busy 1")
+        view.get_by_role("button", name="Accept").click()
+        expect(view.get_by_role("status").filter(has_text="done by fries in")).to_be_visible()
         view.locator('.fries-dag g.node[data-operator="FM"]').click()
         line = view.get_by_label("FM", exact=True).and_(view.get_by_role("textbox"))
         expect(line).to_have_attribute("placeholder", re.compile(r"the new function of FM, as in Score\(\.\.\.\)"))
@@ -192,19 +198,45 @@ def test_clicks_are_handled_while_a_cell_runs(served: Jupyter, program: BrowserC
         expect(prompt).to_have_text("[*]:")
         (served.directory / "over 1").touch()
         expect(prompt).not_to_have_text("[*]:")
-
-        view = run_cell(page, "# without").locator(".jp-OutputArea")
-        expect(view.locator(".fries-dag g.node")).to_have_count(4)
-        begun(page, "# busy 2")
-        view.locator('.fries-dag g.node[data-operator="FM"]').click()
-        waits = view.get_by_text("this click takes effect after the cell")
-        expect(waits).to_be_visible()
-        line = view.get_by_label("FM", exact=True).and_(view.get_by_role("textbox"))
-        expect(line).to_have_count(0)
-        (served.directory / "over 2").touch()
-        expect(line).to_be_visible()
-        expect(waits).to_have_count(0)
+        a_click_waits_without_subshells(page, served)
+        assert here.abroad == []
         assert here.errors == []
+
+
+def constraint_in_each_width(page: Page, view: Locator, pictures: Path) -> None:
+    """The plot has the limit of a constraint, the panel a drawing that fits."""
+    view.locator(".lm-TabBar-tab", has_text="Constraints").click()
+    panel = view.locator(".fries-constraints")
+    expect(panel).to_contain_text("not yet judged: at most 60 ms over 15 s")
+    run_cell(page, "# judged")
+    expect(panel).to_contain_text("violated: mean 50 ms, worst 75 ms")
+    expect(panel.locator("rect.bar")).to_have_count(4 + 3)  # FM, the edge in two parts, MC; and their sum by cause
+    page.wait_for_function(f"({LIMITS})().includes(60)")
+    for width, drawn in ((1280, 760), (800, 360)):
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(panel.locator("svg")).to_have_attribute("width", str(drawn))
+        panel.evaluate("one => one.scrollIntoView()")
+        page.screenshot(path=pictures / f"constraints-{width}.png")
+        drawing, frame = panel.locator("svg").bounding_box(), view.locator(".fries-live").bounding_box()
+        assert drawing
+        assert frame
+        assert drawing["x"] >= frame["x"]
+        assert drawing["x"] + drawing["width"] <= frame["x"] + frame["width"] + 1
+
+
+def a_click_waits_without_subshells(page: Page, served: Jupyter) -> None:
+    """The view says so, and takes the click when the cell is over."""
+    view = run_cell(page, "# without").locator(".jp-OutputArea")
+    expect(view.locator(".fries-dag g.node")).to_have_count(4)
+    begun(page, "# busy 2")
+    view.locator('.fries-dag g.node[data-operator="FM"]').click()
+    waits = view.get_by_text("this click takes effect after the cell")
+    expect(waits).to_be_visible()
+    line = view.get_by_label("FM", exact=True).and_(view.get_by_role("textbox"))
+    expect(line).to_have_count(0)
+    (served.directory / "over 2").touch()
+    expect(line).to_be_visible()
+    expect(waits).to_have_count(0)
 
 
 def begun(page: Page, beginning: str) -> Locator:
@@ -217,20 +249,24 @@ def begun(page: Page, beginning: str) -> Locator:
     return prompt
 
 
-def test_a_saved_notebook_shows_its_pictures_without_its_kernel(
+def test_a_plan_is_read_and_stepped_through_and_a_saved_notebook_shows_its_pictures(
     served: Jupyter, program: BrowserContext, tmp_path: Path
 ) -> None:
-    """Where the live view is gone, its picture takes its place, and that of an error."""
+    """Words beside the picture, a counter-example in steps; without its kernel a view's picture takes its place."""
     with shown(program, tmp_path) as here:
         page = here.page
-        written(served, "kept.ipynb", SHOW.format(0), "%fries_plan FM")
+        written(served, "kept.ipynb", SHOW.format(0), "%fries_plan FM MC", "# again\n%fries_plan MC FM")
         started(page, served, "kept.ipynb")
         view = run_cell(page, "# view 0").locator(".jp-OutputArea")
         expect(view.locator(".fries-live")).to_be_visible()
         picture = view.locator(".jp-RenderedSVG img")
         expect(picture).to_be_hidden()
-        run_cell(page, "%fries_plan")
+        plan = run_cell(page, "%fries_plan FM MC").locator(".jp-OutputArea")
+        a_plan_has_its_words(plan)
+        again = run_cell(page, "# again").locator(".jp-OutputArea")
+        a_counter_example_is_stepped_through(page, plan.locator("form.fries-steps"), again.locator("form.fries-steps"))
         saved(page, served, "kept.ipynb")
+        assert here.errors == []
         served.end_kernels()
         page.reload()
         error = view.get_by_text("model not found")
@@ -239,72 +275,26 @@ def test_a_saved_notebook_shows_its_pictures_without_its_kernel(
         expect(picture).to_be_visible()
 
 
-def test_a_plan_has_its_words_beside_its_picture(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:
+def a_plan_has_its_words(plan: Locator) -> None:
     """Lab shows one kind of a bundle; the one that it takes says who is told, what naive would break, and why."""
-    with shown(program, tmp_path) as here:
-        page = here.page
-        written(served, "plan.ipynb", "%fries_plan FM MC")
-        started(page, served, "plan.ipynb")
-        plan = run_cell(page, "%fries_plan").locator(".jp-OutputArea")
-        for words in ("FM", "not safe", "fries sends", "Next: %fries_reconfigure FM=new_function MC=new_function"):
-            expect(plan).to_contain_text(words)
-        operator = plan.locator('svg g.node[data-operator="FM"][data-state="target head mcs"]')
-        expect(operator.locator("title")).to_contain_text("target of the change")
-        assert here.errors == []
+    for words in ("FM", "not safe", "fries sends", "Next: %fries_reconfigure FM=new_function MC=new_function"):
+        expect(plan).to_contain_text(words)
+    operator = plan.locator('svg g.node[data-operator="FM"][data-state="target head mcs"]')
+    expect(operator.locator("title")).to_contain_text("target of the change")
 
 
-def test_a_counter_example_is_stepped_through(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:
+def a_counter_example_is_stepped_through(page: Page, first: Locator, second: Locator) -> None:
     """By its buttons and by the arrow keys, in each of two displays on its own; Enter leaves the page as it is."""
-    with shown(program, tmp_path) as here:
-        page = here.page
-        written(served, "steps.ipynb", "%fries_plan FM MC", "# again\n%fries_plan MC FM")
-        started(page, served, "steps.ipynb")
-        first = run_cell(page, "%fries_plan FM MC").locator("form.fries-steps")
-        second = run_cell(page, "# again").locator("form.fries-steps")
-        for steps in (first, second):
-            expect(steps.locator("section:visible")).to_contain_text("t1 passes numbers.")
-        second.get_by_text("Step 2 of 6").locator("..").click()  # labelled Next
-        expect(second.locator("section:visible")).to_contain_text("FM processes t1 with its old function.")
-        for key, said in (("ArrowRight", "reaches FM"), ("Enter", "reaches FM"), ("ArrowRight", "reaches MC")):
-            page.keyboard.press(key)
-            expect(second.locator("section:visible")).to_contain_text(said)
-        second.get_by_text("Step 3 of 6").locator("..").click()  # labelled Previous
-        expect(second.locator("section:visible")).to_contain_text("reaches FM")
-        expect(first.locator("section:visible")).to_contain_text("t1 passes numbers.")
-        assert here.errors == []
-
-
-def test_constraints_are_shown_in_each_width(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:
-    """The plot has the limit, the panel a drawing that fits, and a proposal is accepted while a cell runs."""
-    with shown(program, tmp_path) as here:
-        page = here.page
-        written(served, "limit.ipynb", CONSTRAIN, SHOW.format(0), JUDGE, BUSY.format("limit"))
-        started(page, served, "limit.ipynb")
-        run_cell(page, CONSTRAIN)
-        view = run_cell(page, "# view 0").locator(".jp-OutputArea")
-        view.locator(".lm-TabBar-tab", has_text="Constraints").click()
-        panel = view.locator(".fries-constraints")
-        expect(panel).to_contain_text("not yet judged: at most 60 ms over 15 s")
-        run_cell(page, "# judged")
-        expect(panel).to_contain_text("violated: mean 50 ms, worst 75 ms")
-        expect(panel.locator("rect.bar")).to_have_count(4 + 3)  # FM, the edge in two parts, MC; and their sum by cause
-        page.wait_for_function(f"({LIMITS})().includes(60)")
-        for width, drawn in ((1280, 760), (800, 360)):
-            page.set_viewport_size({"width": width, "height": 900})
-            expect(panel.locator("svg")).to_have_attribute("width", str(drawn))
-            panel.evaluate("one => one.scrollIntoView()")
-            page.screenshot(path=tmp_path / f"constraints-{width}.png")
-            drawing, frame = panel.locator("svg").bounding_box(), view.locator(".fries-live").bounding_box()
-            assert drawing
-            assert frame
-            assert drawing["x"] >= frame["x"]
-            assert drawing["x"] + drawing["width"] <= frame["x"] + frame["width"] + 1
-        begun(page, "# busy limit")
-        view.get_by_role("button", name="Accept").click()
-        expect(view.get_by_role("status").filter(has_text="done by fries in")).to_be_visible()
-        (served.directory / "over limit").touch()
-        assert here.abroad == []
-        assert here.errors == []
+    for steps in (first, second):
+        expect(steps.locator("section:visible")).to_contain_text("t1 passes numbers.")
+    second.get_by_text("Step 2 of 6").locator("..").click()  # labelled Next
+    expect(second.locator("section:visible")).to_contain_text("FM processes t1 with its old function.")
+    for key, said in (("ArrowRight", "reaches FM"), ("Enter", "reaches FM"), ("ArrowRight", "reaches MC")):
+        page.keyboard.press(key)
+        expect(second.locator("section:visible")).to_contain_text(said)
+    second.get_by_text("Step 3 of 6").locator("..").click()  # labelled Previous
+    expect(second.locator("section:visible")).to_contain_text("reaches FM")
+    expect(first.locator("section:visible")).to_contain_text("t1 passes numbers.")
 
 
 def test_clicks_are_answered_in_their_order_though_no_message_counts_as_handled(

@@ -230,7 +230,10 @@ RARE = {
     "what came ahead is not blocked": 44, "no entry is blocked": 101, "only the loop is blocked": 833,
     "install at restore": 4, "restored workers are not closed": 4, "later changes are installed": 4,
     "deferred without a drain": 4, "entries are opened before the switch": 93,
-    "a fix is ordered behind deferred changes": 133,
+    "a fix is ordered behind deferred changes": 133, "nothing observed counts": 3, "inner heads omitted": 3,
+    "heads decide alone": 3, "start when the sources have ended": 4, "answers on passing on": 2,
+    "committed while quieting": 2, "rows that come back keep their version": 18,
+    "rows that come back keep their time": 18,
 }  # fmt: skip
 """First seeds of what not every seed shows."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,9 @@ SHOPS = 7
 
 
 @pytest.fixture
-def started(spark: SparkSession) -> Iterator[Callable[..., Run]]:
-    """Runs a flow; behind the test it is over."""
-    with ended_runs() as runs:
-
-        def start(flow: fn.Dataflow, **options: Any) -> Run:
-            runs.append(flow.run(spark, hosts=1, workers=2, **options))
-            return runs[-1]
-
-        yield start
+def started(started: Callable[..., Run]) -> Callable[..., Run]:
+    """Starts flows on one host, with two workers an operator."""
+    return partial(started, hosts=1, workers=2)
 
 
 @pytest.fixture

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from deltalake import DeltaTable, write_deltalake
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
-from run_setting import ended_runs, until
+from run_setting import until
 
 import fries_nb as fn
 from fries_nb.run import Run
 
 COUNT = 400
-
-
-@pytest.fixture
-def kept() -> Iterator[Callable[[Run], Run]]:
-    """Sees that runs have ended and have left nothing behind."""
-    with ended_runs() as runs:
-
-        def keep(run: Run) -> Run:
-            runs.append(run)
-            return run
-
-        yield keep
 
 
 def odd(row: dict[str, Any]) -> dict[str, Any]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from run_setting import ended_runs, until
+from run_setting import until
 
 import fries_nb as fn
 from fries_nb.constraints.judgements import ConstraintState
@@ -36,13 +35,6 @@ def counting_flow(rows: int | None = None) -> fn.Dataflow:
     numbers = flow.source("S", fn.rate(RATE, rows, lambda value: {"n": value, "k": value % 64, "j": value % 32}))
     numbers.map("A", Count(), key="k").map("B", Count(), key="j").sink("Z", fn.memory())
     return flow
-
-
-@pytest.fixture
-def runs() -> Iterator[list[fn.Run]]:
-    """Runs of a test, which leave nothing behind."""
-    with ended_runs() as started:
-        yield started
 
 
 def test_buffers_shrink_until_the_constraint_is_met_and_no_row_is_lost(spark: Any, runs: list[fn.Run]) -> None:

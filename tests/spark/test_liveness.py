@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from run_setting import ended_runs, until
+from run_setting import until
 
 import fries_nb as fn
 from fries_nb.run import Run
@@ -49,13 +48,6 @@ class Busy:
         if row["value"] == self.value:
             hold(HELD_S)
         return row | {"version": self.version}
-
-
-@pytest.fixture
-def runs() -> Iterator[list[Run]]:
-    """For runs, each of which leaves nothing behind."""
-    with ended_runs() as made:
-        yield made
 
 
 def flow_of(function: Any) -> fn.Dataflow:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-import pytest
-from pyspark.sql import SparkSession
-from run_setting import ended_runs, until
+from run_setting import until
 
 import fries_nb as fn
 from fries_nb.run import Run
@@ -16,18 +14,6 @@ from fries_nb.workloads.payments import payments_path
 
 BEGIN = datetime(2018, 4, 1)
 DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def started(spark: SparkSession) -> Iterator[Callable[..., Run]]:
-    """Starts flows, and sees that each of them has ended and has left nothing behind."""
-    with ended_runs() as runs:
-
-        def start(flow: fn.Dataflow, **options: Any) -> Run:
-            runs.append(flow.run(spark, **options))
-            return runs[-1]
-
-        yield start
 
 
 class Reminder:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
-from run_setting import ended_runs, until
+from run_setting import until
 
 import fries_nb as fn
 from fries_nb.errors import DataflowError, PlanError
@@ -21,15 +22,9 @@ BATCH = "spark.sql.parquet.columnarReaderBatchSize"
 
 
 @pytest.fixture
-def started(spark: SparkSession) -> Iterator[Callable[..., Run]]:
-    """Starts flows, and sees that each of them has ended and has left nothing behind."""
-    with ended_runs() as runs:
-
-        def start(flow: fn.Dataflow, **options: Any) -> Run:
-            runs.append(flow.run(spark, hosts=1, workers=1, **options))
-            return runs[-1]
-
-        yield start
+def started(started: Callable[..., Run]) -> Callable[..., Run]:
+    """Starts flows on one host, with one worker an operator."""
+    return partial(started, hosts=1, workers=1)
 
 
 def doubled(row: dict[str, Any]) -> dict[str, Any]:

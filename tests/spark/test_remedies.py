@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from run_setting import ended_runs, until
+from run_setting import until
 
 import fries_nb as fn
 from fries_nb.constraints import remedy
@@ -46,13 +45,6 @@ def label(name: str) -> Any:
         return row | {"label": name}
 
     return labelled
-
-
-@pytest.fixture
-def runs() -> Iterator[list[fn.Run]]:
-    """Runs of a test, which leave nothing behind."""
-    with ended_runs() as started:
-        yield started
 
 
 @pytest.mark.parametrize("adapt", [True, False])

@@ -6,31 +6,19 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
-from run_setting import ended_runs, until
+from run_setting import until
 
 import fries_nb as fn
-from fries_nb.errors import CheckpointError, DataflowError, RunError
+from fries_nb.errors import CheckpointError, RunError
 from fries_nb.protocol.trace import Updated
 from fries_nb.run import Run
-
-
-@pytest.fixture
-def kept() -> Iterator[Callable[[Run], Run]]:
-    """Sees that runs have ended and have left nothing behind."""
-    with ended_runs() as runs:
-
-        def keep(run: Run) -> Run:
-            runs.append(run)
-            return run
-
-        yield keep
 
 
 def counted(row: dict[str, Any]) -> dict[str, Any]:
@@ -197,21 +185,6 @@ def test_names_lead_nowhere(spark: SparkSession, kept: Callable[[Run], Run], tmp
     again = kept(flow.resume(place, spark, hosts=1))
     assert again.wait(PATIENCE_S) == "finished", again.error
     assert again.output().count() == 19
-
-
-def test_dead_letters_are_read_as_a_dataframe(spark: SparkSession, kept: Callable[[Run], Run]) -> None:
-    """The rows that failed, with why; the others went on."""
-    flow = fn.Dataflow("letters")
-    flow.source("S", fn.rate(None, count=20)).map("FM", fails_on_seven, on_error=fn.memory()).sink("out", fn.memory())
-    run = kept(flow.run(spark, hosts=1, workers=1))
-    assert run.wait(PATIENCE_S) == "finished", run.error
-    [letter] = run.dead_letters("FM").collect()
-    assert letter["operator"] == "FM"
-    assert "seven is not allowed" in letter["error"]
-    assert '"value":7' in letter["tuple"].replace(" ", "")
-    assert run.output().count() == 19
-    with pytest.raises(DataflowError, match="operator 'S' keeps no dead letters"):
-        run.dead_letters("S")
 
 
 class Locked:

@@ -22,24 +22,11 @@ from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import ipython, told
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
-from run_setting import ended_runs, until
+from run_setting import until
 
 import fries_nb as fn
 from fries_nb.errors import DataflowError
 from fries_nb.run import Run
-
-
-@pytest.fixture
-def started(spark: SparkSession) -> Iterator[Callable[..., Run]]:
-    """Starts flows, and sees that each of them has ended and has left nothing behind."""
-    with ended_runs() as runs:
-
-        def start(flow: Any, **options: Any) -> Run:
-            run: Run = flow.run(spark, **options)
-            runs.append(run)
-            return run
-
-        yield start
 
 
 def processed(run: Run, operator: str) -> int:

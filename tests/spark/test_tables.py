@@ -6,7 +6,6 @@ import gc
 import json
 import pickle
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +43,7 @@ def in_order(frame: DataFrame) -> list[tuple[Any, ...]]:
     return sorted(rows, key=str)
 
 
-@pytest.fixture
-def runs() -> Iterator[list[Any]]:
-    """What a test starts is stopped."""
-    started: list[Any] = []
-    yield started
-    for run in started:
-        run.cancel()
-
-
-@pytest.mark.parametrize("several", [False, True])
-@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize(("how", "several"), [("inner", False), ("left", True)])
 def test_a_join_gives_what_sparks_own_join_gives(spark: SparkSession, runs: list[Any], how: str, several: bool) -> None:
     """With a DataFrame as its table, partitioned by key or not."""
     pandas = shops(several).to_pandas().astype({"key": "Int64"})
@@ -127,6 +116,8 @@ def test_dead_letters_are_read_back(spark: SparkSession, runs: list[Any]) -> Non
     assert all("poison" in letter["error"] and "process" in letter["traceback"] for letter in letters)
     [seven] = run.dead_letters("V").collect()
     assert (seven["operator"], json.loads(seven["tuple"])["value"]) == ("V", 7)
+    with pytest.raises(DataflowError, match="operator 'n' keeps no dead letters"):
+        run.dead_letters("n")
 
 
 def test_a_value_that_no_column_holds_is_a_dead_letter(spark: SparkSession, runs: list[Any]) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from held_tokens import Hold
 from patience import PATIENCE_S
-from pyspark.sql import SparkSession
-from run_setting import ended_runs, until
+from run_setting import until
 
 import fries_nb as fn
 from fries_nb.run import Run
@@ -56,16 +56,9 @@ class Remind(Stateful):
 
 
 @pytest.fixture
-def started(spark: SparkSession) -> Iterator[Callable[..., Run]]:
-    """Starts flows on two hosts, and sees that each of them has ended and has left nothing behind."""
-    with ended_runs() as runs:
-
-        def start(flow: fn.Dataflow) -> Run:
-            run: Run = flow.run(spark, hosts=2, workers=2, audit=True)
-            runs.append(run)
-            return run
-
-        yield start
+def started(started: Callable[..., Run]) -> Callable[..., Run]:
+    """Starts flows on two hosts."""
+    return partial(started, hosts=2, workers=2, audit=True)
 
 
 def found(run: Run, sink: str, *columns: str) -> Counter[tuple[Any, ...]]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from patience import PATIENCE_S
@@ -88,23 +86,4 @@ def test_windows_move_to_a_second_host_and_back(spark: SparkSession) -> None:
     finally:
         run.cancel()
     assert {row["pid"] for row in check(run)} > {joined}
-    assert run.audit().serializable
-
-
-def test_a_kill_after_the_join_is_recovered_from(spark: SparkSession, tmp_path: Path) -> None:
-    """Open windows of both hosts are restored, at as many hosts."""
-    run = spending().run(spark, hosts=1, workers=1, audit=True, checkpoint=str(tmp_path / "c"))
-    try:
-        wait_for_windows(run, KEYS)
-        assert run.rescale(2).result(timeout=PATIENCE_S).outcome == "done"
-        wait_for_windows(run, KEYS)
-        os.kill(run.host_processes[1], signal.SIGKILL)
-        until(lambda: run.recoveries, run)
-        wait_for_windows(run, 2 * KEYS)
-        assert run.rescale(1).result(timeout=PATIENCE_S).outcome == "done"
-        wait_for_windows(run, KEYS)
-        run.stop()
-    finally:
-        run.cancel()
-    check(run)
     assert run.audit().serializable

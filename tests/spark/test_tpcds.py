@@ -54,8 +54,9 @@ def let_end(run: Any) -> None:
     assert run.wait(PATIENCE_S) == "finished", run.error
 
 
-@pytest.mark.parametrize(("workflow", "query"), [(w2, 40), (w3, 71)], ids=["W2", "W3"])
-@pytest.mark.parametrize("scheduler", ["fries", "epoch"])
+@pytest.mark.parametrize(
+    ("workflow", "query", "scheduler"), [(w2, 40, "epoch"), (w3, 71, "fries")], ids=["W2", "W3"]
+)
 def test_the_answer_is_spark_sqls_before_during_and_after_a_change(spark, tables, workflow, query, scheduler):
     """Joins are changed to equal tables while rows flow, each by itself and all together."""
     run = flow_of(workflow, tables).run(spark=spark, hosts=2, workers=2, chaining=False, audit=True)

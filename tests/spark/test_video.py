@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from patience import PATIENCE_S
 from run_setting import ended_runs, until
 
@@ -22,11 +21,10 @@ def by_frame(rows: Any) -> dict[tuple[int, int], dict[str, int]]:
     return found
 
 
-@pytest.mark.parametrize("chaining", [True, False])
-def test_frames_are_those_of_the_plain_loop_wholly_old_or_wholly_new(spark: Any, chaining: bool) -> None:
+def test_frames_are_those_of_the_plain_loop_wholly_old_or_wholly_new(spark: Any) -> None:
     """Marquee and compression are changed together on the way; pictures pass between two hosts; no frame is lost."""
     with ended_runs() as runs:
-        run = video_flow(FEED.source(40), fn.memory()).run(spark, hosts=2, workers=2, audit=True, chaining=chaining)
+        run = video_flow(FEED.source(40), fn.memory()).run(spark, hosts=2, workers=2, audit=True)
         runs.append(run)
         until(lambda: run.metrics().operators["Server"].processed > 0, run)
         assert run.reconfigure({"Overlay": Overlay(NEWS), "Encoder": Encoder(1)}).result(PATIENCE_S).outcome == "done"

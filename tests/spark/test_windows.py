@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +12,7 @@ import pytest
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
-from recovery_setting import trial
-from run_setting import ended_runs, until
+from run_setting import until
 
 import fries_nb as fn
 from fries_nb.run import Run
@@ -44,22 +42,6 @@ class Total:
         return {"terminal": key, "end": time, "count": state[0], "cents": state[1], "version": self.version}
 
 
-class CountOf:
-    """Counts the rows of a key in a window of integers."""
-
-    def initial_state(self) -> list[int]:
-        """Nothing yet."""
-        return [0]
-
-    def process(self, row: dict[str, Any], state: list[int]) -> None:
-        """Count a row."""
-        state[0] += 1
-
-    def close(self, key: int, time: int, state: list[int]) -> dict[str, Any]:
-        """The result of a window."""
-        return {"key": key, "end": time, "count": state[0]}
-
-
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Payments in the order of their time, in several row groups."""
@@ -69,19 +51,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     table = table.set_column(table.schema.names.index("TX_DATETIME"), "TX_DATETIME", at)
     pq.write_table(table, place, row_group_size=3_000)
     return str(place)
-
-
-@pytest.fixture
-def started(spark: SparkSession) -> Iterator[Callable[..., Run]]:
-    """Starts flows, and sees that each of them has ended and has left nothing behind."""
-    with ended_runs() as runs:
-
-        def start(flow: Any, **options: Any) -> Run:
-            run: Run = flow.run(spark, **options)
-            runs.append(run)
-            return run
-
-        yield start
 
 
 def windows_flow(path: str, windowing: Any, rate: float | None = None) -> fn.Dataflow:
@@ -108,8 +77,8 @@ def found_by(run: Run) -> Counter[tuple[Any, ...]]:
 
 @pytest.mark.parametrize(
     ("size_s", "every_s"),
-    [(HOUR_S, HOUR_S), (2 * HOUR_S, HOUR_S), (HOUR_S, 2 * HOUR_S // 3)],
-    ids=["tumbling", "sliding", "aligned by starts"],
+    [(HOUR_S, HOUR_S), (HOUR_S, 2 * HOUR_S // 3)],
+    ids=["tumbling", "sliding, aligned by starts"],
 )
 def test_the_rows_are_those_of_spark_sql(spark, started, path, size_s, every_s):
     """Tumbling and sliding windows over two hosts; at the end nothing can arrive any more."""
@@ -131,22 +100,6 @@ def test_a_change_while_windows_are_open_keeps_their_rows(spark, started, path):
     assert found_by(run) == sql_windows(spark, path, HOUR_S, HOUR_S)
     assert {row.version for row in run.output().select("version").distinct().collect()} == {1, 2}
     assert run.audit().serializable
-
-
-def test_a_killed_host_loses_no_window_and_repeats_none(spark: SparkSession, tmp_path: Path) -> None:
-    """Windows that were open at the checkpoint are closed once, with the rows from before and after."""
-    flow = fn.Dataflow("counted")
-    rows = flow.source("numbers", fn.rate(4_000, count=12_000, row=lambda value: {"key": value % 20}), time="value")
-    rows.window("W", CountOf(), fn.tumbling(1_000), key="key").sink("out", fn.memory())
-    with trial(flow.graph(2), spark, str(tmp_path / "c")) as run:
-        run.watch.until_said("checkpoint")
-        run.wait_for("W", 2_500)
-        run.kill(0)
-        run.watch.until_said("recovered")
-        assert run.end(drain=False) == ("finished", "")
-        found = sorted((row["key"], row["end"], row["count"]) for row in run.rows())
-        assert found == [(key, end, 50) for key in range(20) for end in range(1_000, 12_001, 1_000)]
-        assert run.audit().serializable
 
 
 def test_results_of_each_round_wait_for_all_of_its_rows(started: Callable[..., Run]) -> None:

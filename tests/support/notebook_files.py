@@ -23,17 +23,20 @@ def stored(name: str) -> nbformat.NotebookNode:
     return notebook
 
 
-def executed(name: str, directory: Path, behind: str = "") -> nbformat.NotebookNode:
+def executed(name: str, directory: Path, behind: str = "", before: str = "") -> nbformat.NotebookNode:
     """The notebook after "Run All" in a kernel of its own, with its outputs.
 
     Args:
         directory: it is run in.
         behind: code of one more cell, at its end.
+        before: likewise, at its beginning.
 
     Raises:
         nbclient.exceptions.CellExecutionError: a cell failed.
     """
     notebook = stored(name)
+    if before:
+        notebook.cells.insert(0, nbformat.v4.new_code_cell(before))
     if behind:
         notebook.cells.append(nbformat.v4.new_code_cell(behind))
     resources = {"metadata": {"path": str(directory)}}

@@ -292,7 +292,7 @@ class RegionRunner(QueueShell):
 
     def functions_now(self) -> dict[str, Any]:
         """Operator to a copy of what it runs now, as hosts have it."""
-        regions = [launched.driver.region for launched in tuple(self.launched)]
+        regions = [launched.driver.core.region for launched in tuple(self.launched)]
         return self.queue.functions_now({name: code for region in regions for name, code in region.functions.items()})
 
     def records(self) -> Sequence[Record]:

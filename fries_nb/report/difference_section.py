@@ -46,14 +46,22 @@ def difference_svg(difference: Difference) -> str:
     """The difference as one SVG element: both dataflows in one, or one above the other if that has a cycle."""
     marks = states(difference)
     titles = {operator.name: operator.words for operator in difference.changed}
-    new = difference.edges_added
-    if (both := united(difference)) is not None:
-        return dag_svg(both, marks, titles=titles, marked=new)
     before, after = difference.before, difference.after
-    return stacked(
-        dag_svg(before, {name: mark for name, mark in marks.items() if name in before}, marked=()),
-        dag_svg(after, {name: mark for name, mark in marks.items() if name in after}, titles=titles, marked=new),
-    )
+    was, now = ({(edge.source, edge.to) for edge in graph.edges} for graph in (before, after))
+    kept = {ends for ends in was | now if {*ends} <= {*before} & {*after}}  # others are plain from their ends
+    labels = dict.fromkeys(kept - was, "added") | dict.fromkeys(kept - now, "removed")
+    if (both := united(difference)) is not None:
+        return dag_svg(both, marks, labels, titles, marked=())
+    return stacked(*(
+        dag_svg(
+            graph,
+            {name: mark for name, mark in marks.items() if name in graph},
+            {ends: label for ends, label in labels.items() if ends in edges},
+            {name: title for name, title in titles.items() if name in graph},
+            marked=(),
+        )
+        for graph, edges in ((before, was), (after, now))
+    ))
 
 
 def difference_parts(difference: Difference) -> Markup:

@@ -56,6 +56,10 @@ class _Declared:
     feedback: tuple[Stream, ...] = ()
 
 
+_COPY = "Replicate("
+"""How the names begin of operators behind streams that are consumed several times."""
+
+
 @dataclass(frozen=True)
 class _Constrained:
     """A constraint as it was declared; its path depends on operators that may be declared later."""
@@ -410,7 +414,12 @@ class DataflowBuilder:
 
 
 def _copy_of(stream: Stream) -> str:
-    return f"Replicate({stream.name})"
+    return f"{_COPY}{stream.name})"
+
+
+def is_copy(operator: Operator) -> bool:
+    """Whether an operator was not declared, but stands behind a stream that several operators consume."""
+    return operator.traits.copies and operator.name.startswith(_COPY)
 
 
 def _in_edges(declared: _Declared, copied: set[tuple[str, int]]) -> Iterator[Edge]:

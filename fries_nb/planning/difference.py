@@ -1,7 +1,7 @@
 """The difference of two dataflows: what was added, removed, changed and rewired, and what becomes of each state.
 
 Operators are matched by name. A cell that is run again declares new objects, so functions are compared by what they do
-(see ``dataflow.sameness``); replicates are left out, since they follow from how streams are consumed.
+(see ``dataflow.sameness``). What stands behind a stream that is consumed twice was not declared, and is left out.
 
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator
 >>> def chain(*operators):
@@ -29,7 +29,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
+from fries_nb.dataflow.builder import is_copy
+from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.dataflow.operators import takes_state
 from fries_nb.dataflow.sameness import unlike
 from fries_nb.displays import Displayed
@@ -169,7 +170,7 @@ class Difference(Displayed):
 
 
 def _is_copy(graph: Graph, name: str) -> bool:
-    return graph.operator(name).kind is Kind.REPLICATE
+    return is_copy(graph.operator(name))
 
 
 def _is_changeable(graph: Graph, name: str) -> bool:

@@ -176,9 +176,13 @@ class Request:
         """Whether its guard has rolled it back in this region."""
         return region in self.outcomes and self.outcomes[region].outcome == "rolled_back"
 
+    def is_done(self, region: int) -> bool:
+        """Whether it is done in this region, and no guard has rolled it back."""
+        return region in self.outcomes and self.outcomes[region].outcome == "done"
+
     def may_hold(self, region: int) -> bool:
         """Whether it is in effect in this region, or can still take effect."""
-        return region not in self.outcomes or self.outcomes[region].outcome == "done"
+        return region not in self.outcomes or self.is_done(region)
 
 
 Ground = dict[str, Request | None]

@@ -73,14 +73,13 @@ class Rollbacks:
         Args:
             shipped: operator to its pickled function at the start of its region; without tables.
         """
-        undone_in, found = self._undone_in(), dict[str, Any]()
+        found = dict[str, Any]()
         for name, ran in self._ran.items():
             region = self._region_of.get(name, 0)
-            done = [
-                request for request in self._requests
-                if request.undoes is None and name in request.updates and region in request.outcomes
-                and _in_effect(request, region, undone_in)
-            ]  # fmt: skip
+            ended = [request for request in self._requests if request.is_done(region)]
+            undone = [request.undoes for request in ended]  # a rollback that is under way has undone nothing yet
+            made = (request for request in ended if request.undoes is None and request not in undone)
+            done = [request for request in made if name in request.updates]
             held = [*self._forgotten.get(name, ()), *done]
             if not held:
                 found[name] = pickle.loads(shipped[name]) if name in shipped else ran

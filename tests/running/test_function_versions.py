@@ -23,9 +23,10 @@ from fries_nb.protocol.checkpoints import CommittedChange
 
 
 def runs(desk: Desk, operator: str) -> tuple[str, str]:
-    """The function and the version of an operator."""
+    """The function and the version of an operator; what it is compared with in a difference is the same."""
     one = desk.queue.running_functions()[operator]
     assert one.operator == operator
+    assert function_text(desk.queue.functions_now({})[operator]) == one.function
     return one.function, one.version
 
 
@@ -98,6 +99,9 @@ class Model:
     window: int
     weights: Any = None
 
+    def __call__(self, row: Any) -> Any:
+        return row
+
 
 class Scorer:
     """It keeps some of its arguments."""
@@ -151,3 +155,18 @@ def test_a_function_is_told_as_its_user_knows_it(given: Any, text: str) -> None:
 def test_an_object_whose_attributes_raise_is_its_class() -> None:
     """A run of it must start."""
     assert function_text(Wrapper()) == "Wrapper"
+
+
+def test_what_runs_is_a_copy_as_it_was_shipped() -> None:
+    """So an object that the user has changed in place since is told from it: at the start, and by a change."""
+    desk, model = Desk(), Model(5)
+    shipped = {"A": cloudpickle.dumps(model)}
+    model.window = 6
+    assert desk.queue.functions_now(shipped)["A"] == Model(5)
+    desk.ask(A=model)
+    desk.end(0, "u1")
+    model.window = 7
+    assert desk.queue.functions_now(shipped)["A"] == Model(6)
+    desk.roll_back()
+    desk.end(0, "u2")
+    assert desk.queue.functions_now(shipped)["A"] == Model(5)

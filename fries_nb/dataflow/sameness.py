@@ -48,6 +48,8 @@ _OF_EACH_CLASS = frozenset((
 ))  # fmt: skip
 _WITH_EQUALS = frozenset(("pandas", "pyarrow", "polars"))
 """Packages whose tables and columns tell themselves whether they are equal."""
+_ELSEWHERE = frozenset(("pyspark", "py4j"))
+"""Packages whose objects stand for something in another process."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 
 
@@ -61,7 +63,10 @@ def unlike(before: Any, after: Any) -> str | None:
     Returns:
         Where they differ and how, as ``window: 5 -> 10``; ``None`` if they are the same.
     """
-    return _Comparison().unlike(before, after)
+    try:
+        return _Comparison().unlike(before, after)
+    except Exception as error:  # noqa: BLE001 - whatever attributes of the user's object raise, or nested too deeply
+        return f"{_incomparable(after)} ({type(error).__name__})"
 
 
 def shown(value: Any) -> str:
@@ -182,6 +187,8 @@ class _Comparison:
     def _objects(self, a: Any, b: Any) -> str | None:
         """Objects by their attributes, tables and arrays by their values; others cannot be compared."""
         room = type(a).__module__.partition(".")[0]
+        if room in _ELSEWHERE:
+            return _incomparable(a)
         if room in _WITH_EQUALS and hasattr(a, "equals"):
             return None if a.equals(b) else f"another {type(a).__name__}"
         if room == "numpy" and hasattr(a, "tobytes"):
@@ -199,10 +206,14 @@ class _Comparison:
         try:
             was, now = a.__reduce_ex__(4), b.__reduce_ex__(4)
         except Exception:  # noqa: BLE001 - a lock, a file, a connection: whatever it raises, it cannot be told
-            return f"a {type(a).__name__}, which cannot be compared"
+            return _incomparable(a)
         if isinstance(was, str) or isinstance(now, str):
             return None if was == now else f"{was} -> {now}"
         return self.unlike(was[1:3], now[1:3])
+
+
+def _incomparable(value: Any) -> str:
+    return f"a {type(value).__name__}, which cannot be compared"
 
 
 _ABSENT = object()

@@ -50,6 +50,23 @@ class Model:
     inner: Any = None
 
 
+class Hostile:
+    """Hands on all attributes, and fails on unknown ones, as wrappers of models do."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+def nested(depth: int) -> list[Any]:
+    """Lists in lists."""
+    whole: list[Any] = []
+    for _ in range(depth):
+        whole = [whole]
+    return whole
+
+
 ADD = "def f(row):\n    return row | {'p': LIMIT}"
 
 
@@ -90,6 +107,9 @@ ADD = "def f(row):\n    return row | {'p': LIMIT}"
         (OrderedDict(a=1), {"a": 1}, f"{OrderedDict(a=1)!r} -> {{'a': 1}}"),
         (float("nan"), float("nan"), None),
         (threading.Lock(), threading.Lock(), "a lock, which cannot be compared"),
+        (Model(1, threading.Lock()), Model(1, threading.Lock()), "inner: a lock, which cannot be compared"),
+        (nested(100), nested(100), None),
+        (nested(5_000), nested(5_000), "a list, which cannot be compared (RecursionError)"),
         (len, max, "len -> max"),
         (parquet("a"), parquet("b"), "path: 'a' -> 'b'"),
         (rate(1_000), rate(2_000), "rate: 1000.0 -> 2000.0"),
@@ -115,6 +135,11 @@ def test_a_class_that_was_defined_again_is_compared_by_its_methods() -> None:
     assert unlike(again(1)(5), again(1)(5)) is None
     assert unlike(again(1)(5), again(1)(6)) == "n: 5 -> 6"
     assert unlike(again(1)(5), again(2)(5)) == "__call__: its code"
+
+
+def test_an_object_that_fails_when_it_is_looked_at_cannot_be_compared() -> None:
+    """It counts as changed, and the difference says so."""
+    assert unlike(Hostile(), Hostile()) == "a Hostile, which cannot be compared (KeyError)"
 
 
 def test_what_refers_to_itself_is_compared_once() -> None:

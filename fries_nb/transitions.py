@@ -24,17 +24,7 @@ Moves = Mapping[S, frozenset[S]]
 
 
 def moved(moves: Moves[S], state: S, to: S, what: str) -> S:
-    """Check a move, and return the next state.
-
-    Args:
-        moves: the table of legal moves.
-        state: the current state.
-        to: the next state.
-        what: the subject of the error message, such as ``the run``.
-
-    Raises:
-        ProtocolError: the table has no such move.
-    """
+    """Check a move, and return the next state."""
     if to not in moves[state]:
         legal = ", ".join(sorted(moves[state])) or "nothing, it is over"
         raise ProtocolError(f"{what} is {state} and cannot be {to}; next is {legal}")

@@ -19,11 +19,7 @@ NONE = "-"
 
 
 def duration(seconds: float) -> str:
-    """A duration in the largest unit that leaves its digits few.
-
-    Args:
-        seconds: the duration; at least 0.
-    """
+    """A duration in the largest unit that leaves its digits few."""
     if math.isinf(seconds):
         return "no end"
     if seconds < 0.00005:

@@ -258,6 +258,7 @@ SHORT = {
     "fries_nb.words": "one form of durations for all rooms, from constraints to notebooks",
     "fries_nb.experiments.bench.rivals.arrow_loop": "a program of its own, as short as its users write it",
     "fries_nb.experiments.bench.rivals.kafka_loop": "a program of its own, as short as its users write it",
+    "fries_nb.experiments.bench.rivals.streaming_windows": "a program of its own, as short as its users write it",
     "fries_nb.experiments.bench.rivals.keyed_job": "a program of its own, which older versions run by its file",
     "fries_nb.locks": "a decorator that several classes of the room share",
     "fries_nb.spark.barrier_task": "the process of a host, which knows nothing of its protocol",

@@ -82,11 +82,7 @@ class Completeness:
         self._operations = 0
 
     def add(self, record: Record) -> None:
-        """Count the next record.
-
-        Raises:
-            TraceError: the worker states a number of records other than the trace contains.
-        """
+        """Count the next record."""
         if isinstance(record, TraceFlow):
             self.flows.append(record)
             return
@@ -113,11 +109,7 @@ class Completeness:
         self._said[worker], self._vouched[worker] = record, found
 
     def claim(self) -> StatedCounts:
-        """The extent of the trace; called when all of it has been read.
-
-        Raises:
-            TraceError: the trace is empty, or records of a worker are missing.
-        """
+        """The extent of the trace; called when all of it has been read."""
         if not self._operations:
             raise TraceError("the trace is empty: it holds no operation, so it proves nothing")
         for worker in self._vouched:
@@ -254,11 +246,7 @@ class Matching:
                 taken.last = transaction
 
     def astray(self, flows: Iterable[TraceFlow]) -> Iterator[Astray]:
-        """The keys of which too few or too many tuples left, each with a transaction.
-
-        Args:
-            flows: the descriptions of what ran, to its end.
-        """
+        """The keys of which too few or too many tuples left, each with a transaction."""
         resumed = {name: flow.resumed for flow in flows for name in flow.workers}
         for operator in sorted(resumed.keys() & self._taken.keys()):
             for key, taken in self._taken[operator].items():

@@ -145,13 +145,7 @@ class Balance:
     def astray(
         self, flows: Iterable[TraceFlow], records: Iterable[Record], distinct: int | None = None
     ) -> list[Astray]:
-        """The transactions of which tuples were lost or duplicated.
-
-        Args:
-            flows: the descriptions of what ran, to its end.
-            records: the trace; read again only if a fingerprint differs.
-            distinct: number of transactions in the trace, which shows whether sources read tuples twice.
-        """
+        """The transactions of which tuples were lost or duplicated."""
         into: defaultdict[str, list[Link]] = defaultdict(list)
         operators: list[str] = []
         loops: list[OneToOne] = []
@@ -283,11 +277,7 @@ class Sightings:
         self._before: set[tuple[str, Id]] = set()
 
     def add(self, record: Record) -> None:
-        """Process the next record. Each worker's records must be in order; those of different workers may interleave.
-
-        Raises:
-            TraceError: a worker applies an update twice.
-        """
+        """Process the next record: each worker's in order; those of different workers may interleave."""
         group_of = self._group_of
         match record:
             case Ran(transaction, operator, worker):

@@ -62,10 +62,6 @@ Node = UpdateStep | Alike
 def alike(versions: Iterable[Version], updates: Updates) -> Alike:
     """The node of a transaction that met these versions.
 
-    Args:
-        versions: the versions.
-        updates: operator to the updates that change it.
-
     >>> alike([Version("FM", frozenset({"u1"}))], {"FM": {"u1", "u2"}})
     Alike(before=frozenset({'u2'}), after=frozenset({'u1'}))
     """
@@ -191,17 +187,6 @@ def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = 
 
     A worker without a record of an update that other workers of its operator have is taken to apply it after all of its
     records: it had ended, or the trace was taken before (see ``fries_nb.audit.conservation``).
-
-    Args:
-        records: the trace, in any interleaving that keeps the order of each worker.
-        targets: pairs of an update and an operator that it changes. Needed only for operators of which *every* worker
-            had ended before the update, since no record shows then that they are targets.
-
-    Returns:
-        The verdict.
-
-    Raises:
-        TraceError: the trace is empty or incomplete, or a worker applies an update twice.
     """
     again = records if iter(records) is not records else list(records)
     sightings, completeness, balance, executed = Sightings(), Completeness(), Balance(), Executed()

@@ -65,7 +65,6 @@ class ChangeQueue:
     Args:
         graph: the whole dataflow.
         regions: its regions, none of which has begun.
-        shell: passes requests to controllers.
         listener: receives callbacks on every change.
         before: the changes that were decided before the run was resumed.
         last_number: number of the last earlier change, whatever its outcome.
@@ -127,17 +126,7 @@ class ChangeQueue:
     def plan(
         self, targets: Iterable[str], scheduler: str, pruning: bool, measured: Mapping[str, OperatorMetrics] | None
     ) -> Plan:
-        """Plan a change without requesting it.
-
-        Args:
-            targets: names of the operators to change.
-            scheduler: name of the scheduler.
-            pruning: see ``Run.reconfigure``.
-            measured: operator to its measurements, for the prediction; ``None`` if tuples do not flow.
-
-        Raises:
-            PlanError: see ``Run.reconfigure``.
-        """
+        """Plan a change without requesting it."""
         plans = self._planned(targets, scheduler, pruning)
         whole = together(plans)
         if measured is None:
@@ -261,11 +250,6 @@ class ChangeQueue:
         """Record that an operator is paused on a tuple or has resumed; waiting fixes of a paused operator begin.
 
         A fix precedes the change in flight, which may be blocked behind the operator. It has no guard.
-
-        Args:
-            region: index of the region.
-            operator: name of the operator.
-            paused: whether it is paused.
         """
         (self._paused.add if paused else self._paused.discard)(operator)
         for request in self._in_flight[region].values():
@@ -307,11 +291,7 @@ class ChangeQueue:
         return planned(self._regions, dict(sorted(self._shares(targets).items())), scheduler, pruning)
 
     def _shares(self, targets: Iterable[str]) -> dict[int, list[str]]:
-        """The targets in each region; unknown names are passed to the first region.
-
-        Raises:
-            PlanError: a target's region has finished.
-        """
+        """The targets in each region; unknown names are passed to the first region."""
         shares: dict[int, list[str]] = {}
         for name in dict.fromkeys(targets):
             shares.setdefault(self._region_of.get(name, 0), []).append(name)

@@ -51,14 +51,7 @@ class Shelf:
         self._room = 0
 
     def put(self, payloads: Mapping[str, bytes]) -> Shelved:
-        """Store updates.
-
-        Args:
-            payloads: operator to its pickled update.
-
-        Returns:
-            The updates, each read on access.
-        """
+        """Store updates."""
         self._room -= 1
         if self._file is None or self._room < 0:
             self._room = PER_FILE - 1
@@ -133,13 +126,7 @@ class FunctionVersions:
         }
 
     def install(self, change: str, functions: Mapping[str, Any], at_s: float) -> None:
-        """Record that a change is done.
-
-        Args:
-            change: id of the change.
-            functions: operator to what it runs now.
-            at_s: time at which the last worker switched, in seconds since the Unix epoch.
-        """
+        """Record that a change is done."""
         for name, function in functions.items():
             stack = self._stacks[name]
             stack.append(RunningFunction(name, function_text(function), change, at_s))

@@ -417,13 +417,7 @@ def combined(change: str, parts: list[Outcome]) -> Outcome:
 
 
 def later(outcome: Outcome, waited_ms: float, delayed_ms: float) -> Outcome:
-    """Add times before a request was begun to its outcome, if it is done.
-
-    Args:
-        outcome: the outcome, with times counted from the beginning of the request.
-        waited_ms: milliseconds from the request until tuples flowed.
-        delayed_ms: milliseconds from then until it was begun, behind other changes.
-    """
+    """Add times before a request was begun to its outcome, if it is done."""
     if outcome.outcome != "done":
         return outcome
     workers = {worker: replace(one, delay_ms=one.delay_ms + delayed_ms) for worker, one in outcome.per_worker.items()}
@@ -438,17 +432,7 @@ def later(outcome: Outcome, waited_ms: float, delayed_ms: float) -> Outcome:
 def planned(
     regions: tuple[Region, ...], shares: Mapping[int, Iterable[str]], scheduler: str, pruning: bool
 ) -> dict[int, Plan]:
-    """The plan of each region for its share of the targets.
-
-    Args:
-        regions: the regions of the run.
-        shares: region index to its targets; if it is empty, the first region rejects the change.
-        scheduler: name of the scheduler.
-        pruning: see ``Run.reconfigure``.
-
-    Raises:
-        PlanError: no such scheduler, an unknown operator, no operator, or a source among the targets.
-    """
+    """The plan of each region for its share of the targets."""
     return {
         number: schedule(scheduler, regions[number].graph, targets, pruning)
         for number, targets in (shares or {0: ()}).items()
@@ -481,12 +465,6 @@ def predicted(
     """Predict the delay of these plans, and that of epoch markers (from all sources) for comparison.
 
     Only plans that merely switch at a marker have a prediction, not those with tags, holds or restarts.
-
-    Args:
-        regions: the regions of the run.
-        plans: region index to plan.
-        measured: operator to its measurements.
-        prepare_ms: see ``Prediction``.
     """
     queues = {name: Queue(one.queued, one.rate) for name, one in measured.items() if one.processed}
     found: list[CriticalPath] = []
@@ -517,14 +495,6 @@ def guarded_regions(
     recovers: bool,
 ) -> tuple[Limit | None, str]:
     """Determine the guard that is possible in all regions.
-
-    Args:
-        regions: the regions of the run.
-        plans: region index to plan.
-        updates: operator to its update.
-        limit: the requested duration of the guard.
-        chaining: whether hosts chain operators.
-        recovers: whether the run can restart from a checkpoint.
 
     Returns:
         The duration, ``None`` if no guard is possible; and the coverage in one sentence.

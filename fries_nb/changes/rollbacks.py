@@ -28,9 +28,7 @@ class Rollbacks:
 
     Args:
         requests: all requests, in the order in which they took effect; a live view of the caller's list.
-        region_of: operator to the index of its region.
         phases: phase of each region; a live view of the caller's list.
-        ran: operator to its initial function.
     """
 
     def __init__(
@@ -68,11 +66,7 @@ class Rollbacks:
         self._forgotten[name] = [*(window for window in windows[-1:] if window is not request), request]
 
     def running(self, shipped: Mapping[str, bytes]) -> dict[str, Any]:
-        """Operator to a copy of what it runs now, as it was shipped, for the operators that can be changed.
-
-        Args:
-            shipped: operator to its pickled function at the start of its region; without tables.
-        """
+        """Operator to a copy of what it runs now, as it was shipped, for the operators that can be changed."""
         found = dict[str, Any]()
         for name, ran in self._ran.items():
             region = self._region_of.get(name, 0)
@@ -90,11 +84,7 @@ class Rollbacks:
         return found
 
     def last(self) -> Request:
-        """The request that a rollback would undo.
-
-        Raises:
-            PlanError: no request is in effect, or a guard is rolling the newest one back.
-        """
+        """The request that a rollback would undo."""
         undone_in = self._undone_in()
         for request in reversed(self._requests):
             if request.undoes is None and any(_in_effect(request, region, undone_in) for region in request.plans):
@@ -109,15 +99,7 @@ class Rollbacks:
         raise PlanError(f"no change is in effect that could be rolled back{already}")
 
     def of(self, change: str) -> Request:
-        """The request of a change, which a rollback would undo although later changes are in effect.
-
-        Args:
-            change: id of the change; for a merged one, all that were merged with it are undone together.
-
-        Raises:
-            PlanError: it is not in effect, or a rollback itself; or a later request changes one of its operators, or a
-                guard is rolling it back, so that its functions may not be the running ones.
-        """
+        """The request of a change, which a rollback would undo although later changes are in effect."""
         undone_in = self._undone_in()
         request = self._find(change)
         if request is None:
@@ -154,25 +136,13 @@ class Rollbacks:
         return {name: (self._with(name, then), self._with(name, [*then, request])) for name, then in held.items()}
 
     def ground(self, last: Request) -> Ground:
-        """Operator to the request whose function a rollback of ``last`` restores; ``None`` for the initial function.
-
-        Raises:
-            PlanError: the earlier function of an operator is undetermined, since an earlier request has not ended.
-        """
+        """Operator to the request whose function a rollback of ``last`` restores; ``None`` for the initial function."""
         undone_in = self._undone_in()
         names = [name for name in last.updates if _in_effect(last, self._region_of[name], undone_in)]
         return {name: self._before(last, name, undone_in) for name in names}
 
     def back(self, last: Request, ground: Ground) -> dict[str, Update]:
-        """The updates of a rollback.
-
-        Args:
-            last: the request to roll back.
-            ground: operator to the request whose function is restored; see ``ground``.
-
-        Raises:
-            PlanError: see ``check_inverse``.
-        """
+        """The updates of a rollback."""
         self.check_inverse(last, ground)
         undone_in = self._undone_in()
         before = {
@@ -182,11 +152,7 @@ class Rollbacks:
         return undone({name: last.updates[name] for name in ground}, before)
 
     def check_inverse(self, last: Request, names: Iterable[str]) -> None:
-        """Refuse to undo a request that has transformed the state of one of these operators without an inverse.
-
-        Raises:
-            PlanError: it has; names the operator.
-        """
+        """Refuse to undo a request that has transformed the state of one of these operators without an inverse."""
         for name in names:
             if name in last.irreversible:
                 raise PlanError(
@@ -209,13 +175,7 @@ class Rollbacks:
         return not last.begun_s and not last.outcomes and not returns
 
     def overtakes(self, region: int, request: Request, in_flight: Iterable[str]) -> bool:
-        """Whether a rollback, sent as a fix, would precede the request that it undoes or a later one in flight.
-
-        Args:
-            region: index of the region.
-            request: the request; false if it is no rollback.
-            in_flight: ids of the requests in flight in the region.
-        """
+        """Whether a rollback, sent as a fix, would precede the request that it undoes or a later one in flight."""
         if request.undoes is None:
             return False
         since, begun = self._requests[self._requests.index(request.undoes) :], set(in_flight)

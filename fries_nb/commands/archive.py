@@ -35,9 +35,6 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         Exit code 0.
-
-    Raises:
-        SessionError: the environment is not writable, or Java wrote no archive; includes the reason.
     """
     path = archive_path()
     aside = path.with_suffix(f".{os.getpid()}")

@@ -43,9 +43,6 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         Exit code 0 if the trace is serializable, 1 if not.
-
-    Raises:
-        TraceError: the file cannot be read, or is no trace, or an empty or incomplete one.
     """
     verdict = judge(read_trace(args.trace))
     print(json.dumps(_plain(verdict)) if args.json else in_words(verdict))

@@ -69,9 +69,6 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         Exit code 0 if every change was done and only naive mixed versions, else 1.
-
-    Raises:
-        RunError: the report cannot be written; raised before anything runs.
     """
     writable(args.report)
     say = _to_stderr if args.json else print

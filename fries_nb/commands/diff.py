@@ -33,9 +33,6 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         Exit code 0 if there is none, and else 1.
-
-    Raises:
-        DataflowError: a file cannot be read or is no dataflow.
     """
     difference = Difference.of(read_flow(args.old), read_flow(args.new))
     print(json.dumps(as_dict(difference)) if args.json else repr(difference))

@@ -106,12 +106,7 @@ def state_of(finding: Finding) -> str:
 
 
 def examined(environment: Mapping[str, str], hosts: int) -> list[Finding]:
-    """The findings of all checks.
-
-    Args:
-        environment: the environment variables.
-        hosts: number of hosts that runs will have.
-    """
+    """The findings of all checks."""
     try:
         importlib.metadata.version("fries_nb")
     except importlib.metadata.PackageNotFoundError:

@@ -40,9 +40,6 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         Exit code 0.
-
-    Raises:
-        FriesError: unknown name or scale; or the output file cannot be written, raised before anything runs.
     """
     if args.name == LIST:
         titles = {name: one.title for name, one in EXPERIMENTS.items()}

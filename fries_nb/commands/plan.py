@@ -52,10 +52,6 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         Exit code 0.
-
-    Raises:
-        DataflowError: the file cannot be read or is no dataflow.
-        PlanError: there is no such change.
     """
     with _collecting_nothing():
         graph = read_flow(args.flow)
@@ -139,11 +135,7 @@ def _collecting_nothing() -> Iterator[None]:
 
 
 def read_flow(path: str) -> Graph:
-    """A dataflow from a JSON file.
-
-    Raises:
-        DataflowError: it cannot be read, or is none.
-    """
+    """A dataflow from a JSON file."""
     try:
         text = Path(path).read_bytes()
     except OSError as error:

@@ -276,7 +276,6 @@ class CsvText:
 
     Args:
         options: options of ``pyarrow.csv`` by name.
-        encoding: encoding of the text.
     """
 
     is_json = False
@@ -494,11 +493,7 @@ class CsvText:
     # ---- what pyarrow would read otherwise
 
     def _is_doubtful(self, data: bytes, names: list[str], columns: FileColumns) -> bool:
-        """Whether a cell is no number as it is written, or has more digits than its type keeps, and pyarrow takes it.
-
-        Raises:
-            pyarrow.ArrowException: a record is none.
-        """
+        """Whether pyarrow takes a cell that is no number as written, or has more digits than its type keeps."""
         numbers = {one.name: one.type for one in columns.schema if one.name in names and _is_number(one.type)}
         if not numbers or not self._may_be_doubtful(data, set(numbers.values())):
             return False

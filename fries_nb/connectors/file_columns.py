@@ -102,16 +102,7 @@ class FileColumns:
     is_given: bool = False
 
     def fit(self, batch: pa.RecordBatch, file: str, partition: Mapping[str, str] = {}) -> pa.RecordBatch:
-        """Rows of a file with these columns.
-
-        Args:
-            batch: the rows.
-            file: name of the file, for the message of an error.
-            partition: what the names of its directories say of columns; used where the rows have no value.
-
-        Raises:
-            SourceError: the file has other columns, or of another type.
-        """
+        """Rows of a file with these columns."""
         fitted = self._fitted(batch, file)
         for name, value in partition.items():
             fitted = self._filled(fitted, name, value, file)
@@ -150,11 +141,7 @@ class FileColumns:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def widen(self, types: dict[str, pa.DataType], file: str) -> None:
-        """Widen the types of columns for those of a file.
-
-        Raises:
-            SourceError: there is no type for the values of both.
-        """
+        """Widen the types of columns for those of a file."""
         for at, field in enumerate(self.schema):
             new = types.get(field.name, field.type)
             if new == field.type:
@@ -183,25 +170,13 @@ class FileColumns:
 
 
 def usable(schema: pa.Schema, file: str) -> pa.Schema:
-    """The columns of a first file, as others are to have them: each of one encoding of its type.
-
-    Args:
-        schema: the columns.
-        file: name of the file, for the message of an error.
-
-    Raises:
-        SourceError: a row cannot have such columns.
-    """
+    """The columns of a first file, as others are to have them: each of one encoding of its type."""
     check_names(schema.names, file)
     return pa.schema([pa.field(field.name, plain(field.type)) for field in schema])
 
 
 def check_names(names: list[str], file: str) -> None:
-    """Refuse names that the columns of a row cannot have.
-
-    Raises:
-        SourceError: one of them is used twice, or is one of the runtime's own.
-    """
+    """Refuse names that the columns of a row cannot have."""
     for name, count in Counter(names).items():
         if name in HIDDEN:
             raise SourceError(f"{file} has a column {name}, a name that fries_nb keeps for itself; rename or drop it")

@@ -88,27 +88,12 @@ class FileFormat(Protocol):
         """A fingerprint of the content; empty for a file that is not complete yet. Raises an OSError."""
 
     def schema(self, filesystem: fs.FileSystem, files: Iterable[tuple[str, str]]) -> pa.Schema:
-        """The columns of files, of which only the first ones may be taken.
-
-        Args:
-            filesystem: where they are.
-            files: names and paths, at least one.
-
-        Raises:
-            OSError: a file cannot be read.
-            pyarrow.ArrowException: as OSError.
-            SourceError: there are no such columns.
-        """
+        """The columns of files, of which only the first ones may be taken."""
 
     def pieces(self, filesystem: fs.FileSystem, path: str, columns: FileColumns, skip: int = 0) -> Iterator[FilePiece]:
         """The records behind the first ``skip``.
 
         Types of inferred columns are widened where that is necessary.
-
-        Raises:
-            OSError: the file cannot be read.
-            pyarrow.ArrowException: as OSError.
-            UnreadableError: as OSError.
         """
 
 
@@ -226,7 +211,6 @@ class CsvFormat(TextFormat):
 
     Args:
         options: options of ``pyarrow.csv`` by name, see ``file_endpoints.CSV_OPTIONS``.
-        encoding: encoding of the text.
     """
 
     def __init__(self, options: Mapping[str, Any] | None = None, encoding: str = "utf-8") -> None:
@@ -244,13 +228,7 @@ FORMATS = ("parquet", "csv", "json")
 
 
 def format_of(name: str, csv: Mapping[str, Any] | None = None, encoding: str | None = None) -> FileFormat:
-    """The format of a name.
-
-    Args:
-        name: one of ``FORMATS``.
-        csv: options of CSV by name.
-        encoding: encoding of text; ``None`` for UTF-8.
-    """
+    """The format of a name."""
     if name == "parquet":
         return ParquetFormat()
     if name == "json":

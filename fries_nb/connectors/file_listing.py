@@ -96,14 +96,7 @@ class KnownFiles:
         self.packed += _ENTRY.pack(*entry)
 
     def forget_gone(self, present: Collection[int]) -> list[int]:
-        """Forget files that are no longer in the directory, but for the last ``KEPT_GONE``.
-
-        Args:
-            present: hashes of the names of all files in the directory.
-
-        Returns:
-            The identities of those that are forgotten.
-        """
+        """Forget files that are no longer in the directory, but for the last ``KEPT_GONE``."""
         gone = [name for name in self._entries if name not in present]
         forgotten = [self._entries.pop(name)[1] for name in gone[:-KEPT_GONE]]
         if forgotten:
@@ -184,9 +177,7 @@ class FileListing:
     """A directory, as the readers of one host look at it. Pickled without what it has seen.
 
     Args:
-        source: name of the source, for messages.
         place: the directory, or a glob below one; a path or URI.
-        format: the files' format.
         order: ``name``, or ``time`` for that of the last modification.
         until: name of the file in the directory that says that no other comes any more; ``None`` for none.
         quiet_s: seconds for which a file of text must not have changed before it counts as complete.
@@ -220,11 +211,7 @@ class FileListing:
         return locate(self._root)[0]
 
     def check(self) -> None:
-        """Check that there is such a directory.
-
-        Raises:
-            SourceError: there is none, or it cannot be listed.
-        """
+        """Check that there is such a directory."""
         try:
             filesystem, root = locate(self._root)
             kind = filesystem.get_file_info(root).type
@@ -239,14 +226,7 @@ class FileListing:
             raise SourceError(f"there is no directory {self._root}; expected one, maybe empty, or a glob below it")
 
     def look(self, now_ns: int) -> DirectoryContents:
-        """The directory as of now, or a moment ago.
-
-        Args:
-            now_ns: the current time in nanoseconds since the Unix epoch.
-
-        Raises:
-            SourceError: it cannot be listed.
-        """
+        """The directory as of now, or a moment ago."""
         with self._lock:
             if self._due_ns is None or now_ns >= self._due_ns:
                 began = time.perf_counter_ns()
@@ -292,9 +272,6 @@ class FileListing:
 
         A file counts as quiet by the times of listings: one that has not changed in the last listing may have changed
         since.
-
-        Args:
-            entry: the file, as in the last listing.
         """
         with self._lock:
             if entry in self._incomplete and self._incomplete[entry][0] is self._look:
@@ -325,12 +302,7 @@ class FileListing:
             return self._look.final and bool(self.why_incomplete(entry)) and waited >= max(STUCK_NS, self._quiet_ns)
 
     def note(self, identity: int, name: int) -> None:
-        """Note that a split reads a file, or has read it.
-
-        Args:
-            identity: see ``known_files``.
-            name: hash of its name.
-        """
+        """Note that a split reads a file, or has read it."""
         with self._lock:
             self._read[identity] = name
 
@@ -351,9 +323,6 @@ class FileListing:
 
         Returns:
             The columns; ``None`` if there is no such file yet, or none with a column.
-
-        Raises:
-            SourceError: a file cannot be read, or there is no type for a column of several.
         """
         with self._lock:
             if self._columns is None:

@@ -66,7 +66,6 @@ class FilesSource(RuntimeSource):
     """The rows of the files of a directory.
 
     Args:
-        source: name of the source, for messages.
         place: the directory, or a glob below one; a path or URI.
         format: ``parquet``, ``csv`` or ``json``.
         schema: the columns; ``None`` for those of the files that are there first.
@@ -125,9 +124,6 @@ class FilesReader(RuntimeReader):
     """Reads the files of one split.
 
     Args:
-        listing: the directory.
-        number: number of the split.
-        count: number of splits.
         columns: the columns of all files; ``None`` for those of the files that are complete when one is read here.
         position: position of the first row to read.
         bad_rows: what becomes of a line that is no row: ``fail``, ``skip`` or ``letters``.
@@ -167,11 +163,7 @@ class FilesReader(RuntimeReader):
             listing.note(self._current.identity, self._current.key)
 
     def read(self, limit: int, now_ns: int) -> pa.RecordBatch | None:
-        """The next rows of the current file, or the first ones of the next; see ``SplitReader``.
-
-        Raises:
-            SourceError: a file has gone, was changed, is damaged, or has a line that is no row or other columns.
-        """
+        """The next rows of the current file, or the first ones of the next; see ``SplitReader``."""
         assert self.position is not None, "a split is not read at its end"
         while self._piece is None:
             if self._pieces is None and not self._begin(now_ns):

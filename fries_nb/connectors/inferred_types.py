@@ -328,15 +328,7 @@ def facts_of_array(values: pa.Array) -> Facts:
 
 
 def type_of(facts: Facts, is_json: bool = False) -> pa.DataType:
-    """The type of a column with such values: of text, in CSV, if they have nothing else in common.
-
-    Args:
-        facts: what is known of them; nothing makes a column of nulls, empty cells one of text.
-        is_json: whether they are of JSON, in which 1 and "1" differ.
-
-    Raises:
-        NoTypeError: there is none.
-    """
+    """The type of a column with such values: of text, in CSV, if they have nothing else in common."""
     kinds, flags = facts.kinds - EMPTY.kinds, facts.flags
     if not kinds:
         return pa.string() if facts.kinds else pa.null()

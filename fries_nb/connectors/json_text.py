@@ -170,11 +170,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _row(line: bytes) -> Row:
-    """The row of a line.
-
-    Raises:
-        NoRowError: it is none.
-    """
+    """The row of a line."""
     if reason := no_text(line):
         raise NoRowError(reason)
     try:
@@ -292,11 +288,7 @@ def _built(
 
 
 def _as_type(value: Any, kind: pa.DataType, is_given: bool) -> Any:
-    """A value of JSON as Arrow makes one of the type of it.
-
-    Raises:
-        ValueError: it does not fit.
-    """
+    """A value of JSON as Arrow makes one of the type of it."""
     if value is None:
         return None
     number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)

@@ -39,22 +39,12 @@ class KafkaCluster:
     def consumer(
         self, group: str, failures: list[str] | None = None, counted: Callable[[str], None] | None = None
     ) -> Consumer:
-        """A consumer to which partitions are assigned by hand.
-
-        Args:
-            group: name of the group that brokers see; nothing is committed to it.
-            failures: receives what the client reports of its connections.
-            counted: called with the client's statistics, as JSON, while the consumer is polled.
-        """
+        """A consumer to which partitions are assigned by hand."""
         counts = {} if counted is None else {**COUNTS, "stats_cb": counted}
         return package().Consumer({**counts, **self._settings(failures), **_READS, "group.id": group})
 
     def producer(self, **settings: Any) -> Producer:
-        """A producer.
-
-        Args:
-            settings: settings of librdkafka, with underscores for dots.
-        """
+        """A producer."""
         given = {name.replace("_", "."): value for name, value in settings.items()}
         return package().Producer({**self._settings(), **given})
 
@@ -65,11 +55,7 @@ class KafkaCluster:
         return AdminClient(self._settings())
 
     def partitions(self, topic: str, kind: type[FriesError] = SourceError) -> list[int]:
-        """The partitions of a topic.
-
-        Raises:
-            FriesError: of this kind: no broker answers, or there is no such topic.
-        """
+        """The partitions of a topic."""
         failures: list[str] = []
         consumer = self.consumer("fries-topics", failures)
         try:
@@ -97,11 +83,7 @@ class KafkaCluster:
 
 
 def package() -> Any:
-    """The package confluent_kafka.
-
-    Raises:
-        SourceError: it is not installed.
-    """
+    """The package confluent_kafka."""
     try:
         import confluent_kafka
     except ImportError as error:
@@ -119,9 +101,6 @@ def is_end(message: Message) -> bool:
     """Whether it is no message, but says that all messages of its partition were read.
 
     Connections that are lost are made again by the client, and are no errors here.
-
-    Raises:
-        SourceError: it says that the partition cannot be read.
     """
     error = message.error()
     if error is None:

@@ -87,8 +87,6 @@ class TransactionalTopic:
     """A topic to which one run commits.
 
     Args:
-        cluster: the cluster.
-        topic: name of the topic.
         name: name of the run and its sink, in the id of transactions and as the key of records.
 
     Attributes:
@@ -115,11 +113,7 @@ class TransactionalTopic:
             raise SinkError(f"cannot use {self._said} as a sink: {reason(error)}") from error
 
     def commit(self, record: CommitRecord, messages: Messages) -> None:
-        """Commit messages and the record of them, all or none.
-
-        Raises:
-            SinkError: they could not be committed, or another process has taken over.
-        """
+        """Commit messages and the record of them, all or none."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 self._transact(record, messages)
@@ -170,11 +164,7 @@ class TransactionalTopic:
         return error
 
     def _abort(self, error: Any, number: int, attempt: int) -> None:
-        """Abort the transaction, so that it can be tried again.
-
-        Raises:
-            SinkError: that is not possible.
-        """
+        """Abort the transaction, so that it can be tried again."""
         failed = f"commit {number} to {self._said} failed: {error.str()}"
         if error.name() == "_FENCED":
             raise SinkError(f"{failed}; the run was resumed by another process, which commits from now on")
@@ -208,11 +198,7 @@ def _make_commits(cluster: KafkaCluster) -> None:
 
 
 def _last_record(cluster: KafkaCluster, name: str) -> CommitRecord:
-    """The last record under a name, of all that were written before now.
-
-    Raises:
-        SinkError: a transaction of another run stays open.
-    """
+    """The last record under a name, of all that were written before now."""
     record, first, end = CommitRecord(), *_bounds(cluster)
     consumer = cluster.consumer("fries-commits")
     try:
@@ -259,9 +245,6 @@ class KafkaSink(RuntimeSink):
     """The messages of a topic; see ``Sink``.
 
     Args:
-        name: name of the sink.
-        cluster: the cluster.
-        topic: name of the topic.
         path: the directory in which messages wait, local or a URI that the driver and all hosts reach.
         key: the column with the keys of messages; ``None`` for no keys.
         encode: from a row to its message; ``None`` for JSON.
@@ -387,11 +370,7 @@ class MessageEncoder:
         self._encode = encode
 
     def encoded(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The messages of rows.
-
-        Raises:
-            SinkError: a row cannot be encoded, or lacks the column of keys.
-        """
+        """The messages of rows."""
         if self._key is not None and self._key not in rows.schema.names:
             raise SinkError(f"sink {self._name!r} has key={self._key!r}, and rows have {', '.join(rows.schema.names)}")
         keys: list[bytes | None] = [None] * rows.num_rows

@@ -85,9 +85,6 @@ class MessageDecoder:
     def batch(self, values: Sequence[bytes | None]) -> tuple[pa.RecordBatch, Failures]:
         """Decode messages.
 
-        Args:
-            values: the messages; ``None`` for one without a value.
-
         Returns:
             The rows, and why the other messages are none.
         """
@@ -114,11 +111,7 @@ class MessageDecoder:
         return self._halved(values[:half], first, failures) + self._halved(values[half:], first + half, failures)
 
     def _rows(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
-        """All messages as rows.
-
-        Raises:
-            UndecodedError: one of them is none.
-        """
+        """All messages as rows."""
         if None in values:
             raise UndecodedError("it has no value")
         if self._decode is None and self.columns.names and (parsed := self._parsed(values)) is not None:  # type: ignore[arg-type]
@@ -263,11 +256,7 @@ class FetchedMessages:
         return rows, since
 
     def take(self, partition: int, limit: int) -> list[Message]:
-        """Take the next messages of a partition; those that have come, without waiting.
-
-        Raises:
-            SourceError: a partition cannot be read.
-        """
+        """Take the next messages of a partition; those that have come, without waiting."""
         waiting = self._messages[partition]
         if not waiting:
             for message in self._consumer.consume(limit, 0):
@@ -345,11 +334,7 @@ class KafkaSource(RuntimeSource):
         return [Split(number, [content, mine, len(parts) + number, count]) for number, mine in enumerate(dealt)]
 
     def check(self) -> None:
-        """Check that the topic can be reached, as a resumed run does.
-
-        Raises:
-            SourceError: it cannot.
-        """
+        """Check that the topic can be reached, as a resumed run does."""
         self._topic.cluster.partitions(self._topic.name)
 
     def open(self, split: Split, position: Position) -> KafkaReader:
@@ -378,11 +363,7 @@ class KafkaReader(RuntimeReader):
     """Reads the partitions of one split; see ``SplitReader``.
 
     Args:
-        topic: what is read.
-        parts: the partitions of the split.
         position: position of the first row to read.
-        fetched: the messages of the worker.
-        decoder: the decoder of the worker.
         added: the numbers of partitions of the split that may be added to the topic.
 
     Attributes:
@@ -444,11 +425,7 @@ class KafkaReader(RuntimeReader):
         self._parts = {}
 
     def read(self, limit: int, now_ns: int) -> pa.RecordBatch | None:
-        """Read the next rows, of one partition; see ``SplitReader``.
-
-        Raises:
-            SourceError: the partition cannot be read, or a message is no row and there are no dead letters.
-        """
+        """Read the next rows, of one partition; see ``SplitReader``."""
         assert self.position is not None, "a split is not read at its end"
         row, batch = self.position.row, None
         self._begin_added()

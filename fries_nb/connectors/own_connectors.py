@@ -47,7 +47,6 @@ class OwnSourceCopy(RuntimeSource):
     """A source of the user's: a copy for the driver, and one for each worker; see ``Source``.
 
     Args:
-        name: name of the source.
         payload: the source, pickled.
     """
 
@@ -110,12 +109,7 @@ class OwnSourceCopy(RuntimeSource):
 
 
 class OwnReader(RuntimeReader):
-    """A reader of a source of the user's; see ``SplitReader``.
-
-    Args:
-        what: its method, for the messages of errors.
-        reader: the user's reader.
-    """
+    """A reader of a source of the user's; see ``SplitReader``."""
 
     def __init__(self, what: str, reader: SplitReader) -> None:
         self._what = what
@@ -128,11 +122,7 @@ class OwnReader(RuntimeReader):
         return self._reader.position
 
     def read(self, limit: int, now_ns: int) -> pa.RecordBatch | None:
-        """Read the next rows.
-
-        Raises:
-            SourceError: they are no batch, too many, or have columns that no row can have; or the position is none.
-        """
+        """Read the next rows."""
         before = self._reader.position
         batch = self._reader.read(limit, now_ns)
         if batch is not None and not isinstance(batch, pa.RecordBatch):
@@ -247,7 +237,6 @@ class OwnWriter:
 
     Args:
         what: its method, for the message of an error.
-        writer: the user's writer.
     """
 
     def __init__(self, what: str, writer: RowWriter) -> None:
@@ -261,11 +250,7 @@ class OwnWriter:
         return self._columns.schema
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows, without the columns of the runtime's own.
-
-        Raises:
-            ColumnError: a column has changed its type.
-        """
+        """Write rows, without the columns of the runtime's own."""
         batch = of_user(batch)
         self._columns.note(batch.schema)
         if batch.num_rows:

@@ -107,7 +107,6 @@ class PartWriter:
 
     Args:
         path: the target directory, local or a URI; the same for all workers.
-        worker: the sink's worker.
         incarnation: incarnation of the run; part of the file names.
         run: name of the run; part of the file names.
         epoch: epoch of the topology in which the worker was added; part of the file names.
@@ -165,11 +164,7 @@ class PartWriter:
             self.write_group()
 
     def _as_held(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in the types in which files hold its columns; a part ends if it cannot hold them.
-
-        Raises:
-            NotHeldError: a column, or a value, is not held.
-        """
+        """The batch in the types in which files hold its columns; a part ends if it cannot hold them."""
         if batch.schema is not self._seen and batch.schema != self._seen:
             if not batch.schema.names:
                 raise SinkError(f"{self._worker} got rows without a column; return None, not {{}}, to drop a tuple")
@@ -230,13 +225,7 @@ class PartWriter:
 
 
 def part_writer(file: str, columns: pa.Schema, filesystem: fs.FileSystem) -> pq.ParquetWriter:
-    """Open a Parquet writer.
-
-    Args:
-        file: path of the part within the file system.
-        columns: schema of the part, in types that files hold.
-        filesystem: the file system.
-    """
+    """Open a Parquet writer."""
     return pq.ParquetWriter(file, columns, filesystem=filesystem)
 
 
@@ -259,9 +248,7 @@ class PartitionedWriter:
 
     Args:
         table: description of the table, for the messages of errors.
-        by: the partition columns.
         fit: converts each batch to the types of the table's columns, or raises a ``SinkError``.
-        open_part: makes the writer of one partition.
     """
 
     def __init__(
@@ -286,11 +273,7 @@ class PartitionedWriter:
         return self._columns.schema
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows to the parts of their partitions.
-
-        Raises:
-            SinkError: a partition column has a type or a value that no partition can have; or see ``PartWriter``.
-        """
+        """Add rows to the parts of their partitions."""
         if not batch.num_rows:
             return
         batch, before = self._fit(of_user(batch)), self.columns
@@ -345,12 +328,7 @@ class PartitionedWriter:
 
 
 def divided(batch: pa.RecordBatch, by: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
-    """The rows of each partition in their order, with the values of its columns; ``None`` for a column that lacks.
-
-    Args:
-        batch: rows, at least one.
-        by: the partition columns.
-    """
+    """The rows of each partition in their order, with the values of its columns; ``None`` for a column that lacks."""
     codes = np.zeros(batch.num_rows, np.int64)
     for name in by:
         if name in batch.schema.names:
@@ -380,15 +358,7 @@ class ParquetSink(RuntimeSink):
         self._columns: pa.Schema | None = None  # columns of committed and prepared parts; read on first use
 
     def claim(self, flow: str, run: str) -> None:
-        """Make the directory a target of this flow, and complete interrupted commits of its earlier runs.
-
-        Args:
-            flow: name of the flow.
-            run: id of the run, which identifies its output.
-
-        Raises:
-            SinkError: the directory holds data that this flow did not write, or cannot be written.
-        """
+        """Make the directory a target of this flow, and complete interrupted commits of its earlier runs."""
         manifest.claim(self.path, flow)
         self._run = run
 
@@ -473,11 +443,7 @@ class ClosedColumns(TableColumns):
     """The columns of a table to which none can be added."""
 
     def joined(self, schema: pa.Schema) -> pa.Schema:
-        """These columns with their types in the table.
-
-        Raises:
-            ColumnError: the table lacks a column, or one does not fit.
-        """
+        """These columns with their types in the table."""
         for name in schema.names:
             if name not in self.columns.names:
                 there = ", ".join(self.columns.names)
@@ -500,9 +466,6 @@ class TableSink(ParquetSink):
     """Appends to a table of Parquet files.
 
     Args:
-        name: name of the table.
-        path: its directory.
-        columns: its columns.
         entry: its entry in the catalogue; used on the driver only.
     """
 

@@ -50,12 +50,7 @@ class RateSource(RuntimeSource):
         return {"value": value} | (dict(_made(self._row, value)) if self._row is not None else {})
 
     def with_due_times(self, batch: pa.RecordBatch, due: DueTimes) -> pa.RecordBatch:
-        """Add the due times as ``timestamp``, then the columns of ``row``.
-
-        Raises:
-            SourceError: ``row`` returned no mapping, or a column of a reserved name, or values without a common Arrow
-                type.
-        """
+        """Add the due times as ``timestamp``, then the columns of ``row``."""
         values = batch.column("value")
         return pa.record_batch({"value": values, "timestamp": due} | self._further(values))
 
@@ -89,7 +84,6 @@ class RateReader(RuntimeReader):
 
     Args:
         first: value of row 0.
-        step: difference between two values.
         rows: number of rows of the split; ``None`` for an unbounded split.
         position: position of the first row to read.
 

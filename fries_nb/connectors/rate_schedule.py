@@ -95,10 +95,6 @@ class RateSchedule:
 
         >>> RateSchedule(1_000, now_ns=0).ready(2_500_000, limit=10)
         3
-
-        Args:
-            now_ns: the current time in nanoseconds.
-            limit: maximum number of tuples.
         """
         if self._rate == math.inf:
             return limit
@@ -112,9 +108,6 @@ class RateSchedule:
 
         >>> RateSchedule(1_000, now_ns=0).overdue(2_500_000)
         (3, 2500000)
-
-        Args:
-            now_ns: the current time in nanoseconds.
         """
         count = self.ready(now_ns, sys.maxsize) if self._rate != math.inf else 0
         oldest = self._waiting[0][0] if self._waiting else self._stretch

@@ -102,8 +102,6 @@ class ReplayForesight:
 
     Args:
         splits: number, spans and number of the next row of each of its splits.
-        column: the column with the times.
-        shared: decodes the times of row groups.
 
     Attributes:
         type: the type of the times, known once some were decoded.
@@ -201,16 +199,7 @@ class ReplayOutline:
 
 
 def with_least_times(groups: Iterable[Span], column: TimeColumn, shared: SharedRowGroups) -> list[Span]:
-    """The row groups with their least times, decoded where the statistics do not have them.
-
-    Args:
-        groups: whole row groups.
-        column: the column with the times.
-        shared: decodes the times.
-
-    Raises:
-        SourceError: a time is null or out of range.
-    """
+    """The row groups with their least times, decoded where the statistics do not have them."""
     known = []
     for group in groups:
         if group.least is None and group.rows:
@@ -288,9 +277,7 @@ class ReplayReader(RuntimeReader):
     """Reads spans of Parquet files, in order.
 
     Args:
-        spans: all rows of the split.
         position: position of the first row to read; earlier row groups are not decoded.
-        groups: decodes row groups.
 
     Attributes:
         position: position of the next row; see ``SplitReader``.
@@ -302,11 +289,7 @@ class ReplayReader(RuntimeReader):
         self.position = position if self._ahead else None
 
     def read(self, limit: int, now_ns: int) -> pa.RecordBatch:
-        """Read the next rows, as many as are decoded together; see ``SplitReader``.
-
-        Raises:
-            SourceError: a file is missing, damaged, or was replaced.
-        """
+        """Read the next rows, as many as are decoded together; see ``SplitReader``."""
         span = self._ahead[0]
         batch = self._groups.rows(span, min(limit, span.rows))
         self._ahead[:1] = behind([span], batch.num_rows)

@@ -61,18 +61,7 @@ class RowGroupReader:
         return 0 if self._file is None else self._file.metadata.row_group(self._group).num_rows
 
     def rows(self, file: str, content: str, group: int, start: int, limit: int) -> pa.RecordBatch:
-        """Read rows of a row group; returns those of the decoded batch that contains the first one.
-
-        Args:
-            file: path or URI of the file.
-            content: the file's fingerprint; empty if it is not checked.
-            group: index of the row group.
-            start: index of the first row within the row group.
-            limit: maximum number of rows.
-
-        Raises:
-            SourceError: the file is missing, damaged, or was replaced.
-        """
+        """Read rows of a row group; returns those of the decoded batch that contains the first one."""
         first, batch = self.batch(file, content, group, start)
         return batch.slice(start - first, limit)
 
@@ -99,13 +88,7 @@ class RowGroupReader:
 
 
 def decoded(file: pq.ParquetFile, group: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """A row group as batches of plain columns, decoded by one thread, since a host has a worker for each core.
-
-    Args:
-        file: the file.
-        group: index of the row group.
-        columns: the columns to read; ``None`` for all.
-    """
+    """A row group as batches of plain columns, decoded by one thread, since a host has a worker for each core."""
     plain = {name: kind for name, kind in _plain_types(file).items() if columns is None or name in columns}
     for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False):
         yield _with_types(batch, plain)
@@ -125,15 +108,7 @@ def column_of(file: pq.ParquetFile, group: int, column: str) -> pa.RecordBatch:
 
 
 def open_file(name: str, content: str) -> pq.ParquetFile:
-    """Open a Parquet file.
-
-    Args:
-        name: path or URI of the file.
-        content: the file's fingerprint; empty if it is not checked.
-
-    Raises:
-        SourceError: the file was replaced.
-    """
+    """Open a Parquet file."""
     filesystem, path = locate(name)
     if content and (found := fingerprint(filesystem, path)) != content:
         raise SourceError(
@@ -222,16 +197,8 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
 def plan_replay(path: str, parts: int, may_be_empty: bool = False) -> list[tuple[Span, ...]]:
     """Divide the rows of a Parquet file or directory into contiguous parts of equal length.
 
-    Args:
-        path: path of the file or directory.
-        parts: number of parts.
-        may_be_empty: whether there may be no files.
-
     Returns:
         The spans of each part, in order.
-
-    Raises:
-        SourceError: there is no such path, or it holds something other than Parquet files of one schema, or no files.
     """
     groups = list(_row_groups(path, may_be_empty))
     total = sum(group.rows for group in groups)
@@ -240,26 +207,12 @@ def plan_replay(path: str, parts: int, may_be_empty: bool = False) -> list[tuple
 
 
 def timed_row_groups(path: str, column: TimeColumn, may_be_empty: bool = False) -> list[Span]:
-    """All row groups of a Parquet file or directory, with their least times where the statistics have them.
-
-    Args:
-        path: path of the file or directory.
-        column: the column with the times.
-        may_be_empty: whether there may be no files.
-
-    Raises:
-        SourceError: as ``plan_replay``, or the files have no such times.
-    """
+    """All row groups of a Parquet file or directory, with their least times where the statistics have them."""
     return list(_row_groups(path, may_be_empty, column))
 
 
 def deal(groups: Iterable[Span], parts: int, block: int) -> list[list[Span]]:
     """Divide rows into blocks of consecutive ones, and deal these to the parts in turn.
-
-    Args:
-        groups: the row groups, in order.
-        parts: number of parts.
-        block: number of rows of a block.
 
     Returns:
         The spans of each part, in order.
@@ -286,10 +239,6 @@ def block_rows(groups: Sequence[Span], parts: int) -> int:
     [1, 62, 8192, 122071]
     >>> block_rows([Span("a", number, 0, 20_000) for number in range(10)] + [Span("a", 10, 0, 7)], 16)
     20000
-
-    Args:
-        groups: the row groups, in order.
-        parts: number of parts.
     """
     total = sum(group.rows for group in groups)
     least = -(-total // (parts * BLOCKS_PER_SPLIT))
@@ -439,17 +388,7 @@ class SharedRowGroups:
         return SharedRowGroups, ()
 
     def batch(self, file: str, content: str, group: int, start: int) -> tuple[int, pa.RecordBatch] | None:
-        """The decoded batch that contains a row, and the index of its first row; ``None`` if it is no longer kept.
-
-        Args:
-            file: path or URI of the file.
-            content: the file's fingerprint; empty if it is not checked.
-            group: index of the row group.
-            start: index of the row within the row group.
-
-        Raises:
-            SourceError: the file is missing, damaged, or was replaced.
-        """
+        """The decoded batch that contains a row, and the index of its first row; ``None`` if it is no longer kept."""
         with self._lock:
             for key, first, batch in self._batches:
                 if key == (file, group) and first <= start < first + batch.num_rows:
@@ -482,17 +421,7 @@ class SharedRowGroups:
         return first, batch
 
     def times(self, file: str, content: str, group: int, column: TimeColumn) -> pa.Array:
-        """The times of a row group's rows.
-
-        Args:
-            file: path or URI of the file.
-            content: the file's fingerprint; empty if it is not checked.
-            group: index of the row group.
-            column: the column with the times.
-
-        Raises:
-            SourceError: the file is missing, damaged, or was replaced; or a time is null or out of range.
-        """
+        """The times of a row group's rows."""
         with self._lock:
             for key, times in self._times:
                 if key == (file, group):
@@ -526,15 +455,7 @@ class DecodedRows:
         self._recent: tuple[str, int, int, pa.RecordBatch] | None = None
 
     def rows(self, span: Span, limit: int) -> pa.RecordBatch:
-        """Read rows of a row group; returns those of the decoded batch that contains the first one.
-
-        Args:
-            span: rows of one row group.
-            limit: maximum number of rows.
-
-        Raises:
-            SourceError: the file is missing, damaged, or was replaced.
-        """
+        """Read rows of a row group; returns those of the decoded batch that contains the first one."""
         if not span.cut:
             return self._own.rows(span.file, span.content, span.row_group, span.start, limit)
         where = span.file, span.content, span.row_group, span.start

@@ -47,7 +47,6 @@ class UnreadableError(Exception):
 
     Args:
         line: number of the line, from 1; 0 if it is not known.
-        reason: why.
     """
 
     def __init__(self, line: int, reason: str) -> None:
@@ -57,12 +56,7 @@ class UnreadableError(Exception):
 
 
 def blocks(filesystem: fs.FileSystem, path: str, encoding: str) -> Iterator[bytes]:
-    """The text as UTF-8, without its byte order mark; not all of what is to be UTF-8 needs to be.
-
-    Raises:
-        OSError: the file cannot be read.
-        UnreadableError: it is in another encoding.
-    """
+    """The text as UTF-8, without its byte order mark; not all of what is to be UTF-8 needs to be."""
     is_utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig", "ascii")
     decoder = codecs.getincrementaldecoder(encoding)()
     line, is_first = 1, True

@@ -53,19 +53,13 @@ class TimeBounds(Protocol):
         """The type of the times, once it is known."""
 
     def advance(self, moved: Moved, times: pa.Array | None) -> None:
-        """Note that rows were read.
-
-        Args:
-            moved: the splits that were read, with their new positions.
-            times: times of the rows; ``None`` if there were none.
-        """
+        """Note that rows were read."""
 
 
 class ForeseenBounds:
     """Exact bounds; see ``TimeBounds``.
 
     Args:
-        foresight: the times of the rows.
         rows: split to the number of its next row.
     """
 
@@ -95,7 +89,6 @@ class LatestBounds:
     Args:
         splits: the splits that the worker has not read to their end.
         late: how much earlier than the latest row a row may be.
-        saved: split to its bound in the checkpoint.
     """
 
     def __init__(self, splits: Sequence[Split], late: float, saved: Mapping[int, int]) -> None:
@@ -135,7 +128,6 @@ class RowTimes:
     """The times of one worker's rows: the hidden column of those that were read, the bounds of the others.
 
     Args:
-        source: the source.
         unread: the splits of the worker that have rows left, each with the number of its next row.
         time: where the rows have their times.
 
@@ -178,11 +170,7 @@ class RowTimes:
         return None if self._ahead is None or kind is None else ticks(self._ahead, pa.types.is_timestamp(kind))
 
     def stamped(self, batch: pa.RecordBatch, row: Callable[[int], str]) -> pa.RecordBatch:
-        """The rows with the hidden column of their times, if an operator reads it; see ``TimeColumn.times``.
-
-        Raises:
-            SourceError: as there, or the times are of another type than before.
-        """
+        """The rows with the hidden column of their times, if an operator reads it; see ``TimeColumn.times``."""
         if isinstance(self._bounds, ForeseenBounds) and not self._carried:
             return batch
         times, before = self._column.times(batch, row), self._bounds.type
@@ -195,11 +183,7 @@ class RowTimes:
         return batch.append_column(TIME, times) if self._carried else batch
 
     def advance(self, moved: Moved) -> None:
-        """Note that rows were read, those stamped last.
-
-        Args:
-            moved: the splits that were read, with their new positions.
-        """
+        """Note that rows were read, those stamped last."""
         times, self._read = self._read, None
         self._bounds.advance(moved, times)
 

@@ -94,14 +94,7 @@ def observed(
     readers: Sequence[tuple[Split, RuntimeReader]], schedule: RateSchedule | None, now_ns: int,
     skipped: Skipped = NOTHING_SKIPPED,
 ) -> Reading:  # fmt: skip
-    """How far a worker has read.
-
-    Args:
-        readers: its splits that have not ended, with their readers.
-        schedule: when its rows are due; ``None`` before the first.
-        now_ns: the current time in nanoseconds since the Unix epoch.
-        skipped: what its splits have left out.
-    """
+    """How far a worker has read."""
     known = [found for _, reader in readers if (found := reader.behind(now_ns)) is not None]
     rows, waited_ns = _total([rows for rows, _ in known]), _most([since for _, since in known])
     due, overdue_ns = schedule.overdue(now_ns) if schedule is not None else (0, 0)
@@ -200,10 +193,6 @@ def shares(splits: Sequence[OpenSplit], limit: int) -> list[tuple[OpenSplit, int
     """The splits to read next, with numbers of rows.
 
     Splits whose rows alternate are read together. Without an order all are listed in turn, and read until one has rows.
-
-    Args:
-        splits: the splits, at least one.
-        limit: maximum number of rows.
     """
     order = sorted(splits, key=lambda one: one.place) if len(splits) > 1 else splits
     step = order[0].split.step
@@ -246,13 +235,7 @@ class SourcePlan:
     time: EventTime | None = None
 
     def row(self, name: str, split: int, number: int) -> SourceRow | None:
-        """A row by its number in a split, read again if the source can; ``None`` if there is no such split.
-
-        Args:
-            name: the name of the source.
-            split: the number of the split.
-            number: the number of the row in it.
-        """
+        """A row by its number in a split, read again if the source can; ``None`` if there is no such split."""
         found = next((one for one in self.splits if one.number == split), None)
         if found is None:
             return None
@@ -266,18 +249,7 @@ class SourcePlan:
 def planned(
     source: RuntimeSource, workers: int, rate: float | None, time: EventTime | None = None, name: str = ""
 ) -> SourcePlan:
-    """Plan a source for a new run.
-
-    Args:
-        source: the source.
-        workers: number of workers that it starts with.
-        rate: see ``SourcePlan``.
-        time: see ``SourcePlan``.
-        name: name of the source, for the message of an error.
-
-    Raises:
-        SourceError: the source cannot be read, has no such times, or returns more splits than the maximum.
-    """
+    """Plan a source for a new run."""
     count = split_count(workers)
     column = None if time is None else TimeColumn(name, time.column)
     splits = tuple(source.splits(count) if column is None else source.splits_in_blocks(count, column))
@@ -296,21 +268,7 @@ def open_reader(
     positions: Positions = FROM_THE_START,
     bounds: Mapping[int, int] = NOTHING_SEEN,
 ) -> WorkerReader:
-    """Make the reader of one worker of a source.
-
-    Args:
-        plan: the plan of the source.
-        worker: the worker.
-        workers: number of workers to which its splits are dealt, and by these its rate; none to workers beyond them.
-        source: index of the source in the graph.
-        audit: whether each row gets its identity.
-        positions: split number to the position to continue from; other splits are read from the beginning.
-        bounds: split number to its bound in the checkpoint (``WorkerReader.bounds`` of the workers then). A source that
-            knows its rows computes the bounds anew instead.
-
-    Raises:
-        SourceError: the plan's rate is negative or NaN, a split cannot be opened, or times cannot be read.
-    """
+    """Make the reader of one worker of a source."""
     mine = splits_of(plan.splits, worker.index, workers)
     rate = math.inf if plan.rate is None else plan.rate
     number = source * SPLITS_PER_SOURCE if audit else None
@@ -322,8 +280,6 @@ class WorkerReader:
     """Reads the splits of one worker of a source.
 
     Args:
-        source: opens the splits.
-        splits: the splits of this worker.
         rate: rows per second of the source, of which the worker has the share of its splits; infinity for no limit.
         number: added to a split's number in the identities of its rows; ``None`` for no identities.
         positions: split number to the position to continue from; ``None`` for a split that has ended.
@@ -419,16 +375,9 @@ class WorkerReader:
     def read(self, now_ns: int, limit: int) -> Answer:
         """Read rows that are due. The first call is the time at which the first row is due.
 
-        Args:
-            now_ns: the current time in nanoseconds since the Unix epoch.
-            limit: maximum number of rows.
-
         Returns:
             The batch, ``None`` if no row is due or available; and the time of the next call, ``None`` if the next row
             is due already, or the source is paused or exhausted.
-
-        Raises:
-            SourceError: rows cannot be read.
         """
         self.moved = {}
         if self.exhausted:
@@ -466,40 +415,19 @@ class WorkerReader:
         return taken
 
     def set_rate(self, rate: float, now_ns: int) -> None:
-        """Change the rate; rows that are due already keep their times.
-
-        Args:
-            rate: rows per second of the source; infinity for no limit, 0 for a pause.
-            now_ns: the current time in nanoseconds since the Unix epoch.
-
-        Raises:
-            SourceError: the rate is negative or NaN.
-        """
+        """Change the rate; rows that are due already keep their times."""
         self._total = checked(rate)
         self._set_share(now_ns)
 
     def give_up(self, splits: Iterable[int], now_ns: int) -> None:
-        """Read these splits no more; the worker's rate becomes the share of the others.
-
-        Args:
-            splits: numbers of splits of this worker.
-            now_ns: the current time in nanoseconds since the Unix epoch.
-        """
+        """Read these splits no more; the worker's rate becomes the share of the others."""
         self._mine.difference_update(splits)
         for one in [one for one in self._open if one.split.number not in self._mine]:
             self._end(one)
         self._set_share(now_ns)
 
     def adopt(self, positions: Positions, now_ns: int) -> None:
-        """Read further splits, of which other workers have read a part; not for a source whose rows have times.
-
-        Args:
-            positions: split number to the position to continue from; ``None`` for a split that has ended.
-            now_ns: the current time in nanoseconds since the Unix epoch.
-
-        Raises:
-            SourceError: a split cannot be opened.
-        """
+        """Read further splits, of which other workers have read a part; not for a source whose rows have times."""
         for number, position in positions.items():
             self._mine.add(number)
             self._begin(self._splits[number], position)

@@ -80,8 +80,6 @@ class ConstraintMonitor:
     A new topology needs a new monitor.
 
     Args:
-        topology: the workers and their hosts.
-        allocation: the runtime constraints.
         interval_s: interval of measurements in seconds.
         adapts: whether buffers and chains are adapted; otherwise a violation is exhausted from the beginning.
     """
@@ -102,18 +100,11 @@ class ConstraintMonitor:
         self._violated_since: int | None = None
 
     def receive(self, measurements: Measurements) -> None:
-        """Take measurements of a host.
-
-        Args:
-            measurements: those of one interval; elements of other allocations are ignored.
-        """
+        """Take measurements of a host."""
         self._measured.receive(measurements)
 
     def judge(self, now_ns: int) -> tuple[Reaction, ...]:
         """Judge the measurements of the last window, and react.
-
-        Args:
-            now_ns: the current time, in nanoseconds since the Unix epoch.
 
         Returns:
             Instructions to change buffers and chains, and last the verdict.

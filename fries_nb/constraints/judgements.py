@@ -81,33 +81,19 @@ def violated_because(verdict: ConstraintVerdict) -> str:
 
 
 def settling_because(channels: int) -> str:
-    """Why a violation still stands.
-
-    Args:
-        channels: number of channels with a smaller buffer than when they were last measured.
-    """
+    """Why a violation still stands."""
     return f"it was violated, and the latency of {channels} channels with smaller buffers is not known yet"
 
 
 def below_tasks_because(verdict: ConstraintVerdict, tasks: Sequence[tuple[str, float]]) -> str:
-    """Why no buffer and no chain can keep a constraint: the tasks of a sequence alone take longer.
-
-    Args:
-        verdict: the values.
-        tasks: the operators of that sequence and their latencies.
-    """
+    """Why no buffer and no chain can keep a constraint: the tasks of a sequence alone take longer."""
     parts = " + ".join(f"{name} {milliseconds(latency)}" for name, latency in tasks)
     limit, total = milliseconds(verdict.limit_ms), milliseconds(verdict.tasks_ms)
     return f"the limit of {limit} is below the task latencies: {parts} = {total}"
 
 
 def clocks_because(error_ms: float, limit_ms: float) -> str:
-    """Why clocks prevent a judgement.
-
-    Args:
-        error_ms: sum of the errors along the sequence; infinite if it is not known.
-        limit_ms: the limit.
-    """
+    """Why clocks prevent a judgement."""
     if error_ms == inf:
         return "its hosts are on several machines, and it is not known by how much their clocks differ"
     return (
@@ -117,11 +103,7 @@ def clocks_because(error_ms: float, limit_ms: float) -> str:
 
 
 def unmeasured_because(elements: Sequence[str]) -> str:
-    """Why nothing can be judged yet.
-
-    Args:
-        elements: elements without any sample or queue.
-    """
+    """Why nothing can be judged yet."""
     return f"no sample yet of {', '.join(elements)}" if elements else "no sequence has samples of all its elements yet"
 
 
@@ -247,12 +229,7 @@ class ConstraintState:
 
 
 def state_of(constraint: LatencyConstraint, verdicts: Sequence[ConstraintVerdict]) -> ConstraintState:
-    """The state of a constraint.
-
-    Args:
-        constraint: the constraint.
-        verdicts: the last verdict of each host that judges a part of it.
-    """
+    """The state of a constraint."""
     if not verdicts:
         return ConstraintState(constraint, ConstraintStatus.NOT_YET_JUDGED, "no host has reported measurements yet")
     one = combined_verdict(verdicts)
@@ -278,9 +255,6 @@ def combined_verdict(verdicts: Sequence[ConstraintVerdict]) -> ConstraintVerdict
 
     It is violated if a host finds it so, and met if those hosts that can judge find it so; the reason names those that
     cannot, whose workers may just get no rows.
-
-    Args:
-        verdicts: the newest verdict of each host on this constraint, at least one.
 
     Returns:
         The verdict: worst sequence and reason of the host on which it is worst, means weighted by rows.

@@ -67,7 +67,6 @@ class TaskLayer:
     """The tasks of one operator.
 
     Args:
-        size: number of tasks.
         window_ns: window of the constraint in nanoseconds.
 
     Attributes:
@@ -82,13 +81,7 @@ class TaskLayer:
         self.row = RunningMeans(size, window_ns)
 
     def add(self, time_ns: int, positions: Sequence[int], measured: Sequence[TaskMeasured]) -> None:
-        """Add measurements of an interval.
-
-        Args:
-            time_ns: end of the interval.
-            positions: positions of the tasks.
-            measured: a measurement for each.
-        """
+        """Add measurements of an interval."""
         self.latency.add(time_ns, positions, [one.latency_ms for one in measured], [one.samples for one in measured])
         # Every interval counts alike, whatever the number of rows: the processor is shared out over time.
         self.processor.add(time_ns, positions, [one.processor for one in measured], [1] * len(measured))
@@ -137,14 +130,7 @@ class ChannelLayer:
     def add_latencies(
         self, time_ns: int, positions: Sequence[int], measured: Sequence[ChannelMeasured], clock_error_ms: float
     ) -> None:
-        """Add latencies of channels.
-
-        Args:
-            time_ns: end of the interval.
-            positions: positions of the channels.
-            measured: a measurement for each.
-            clock_error_ms: bound of the error for channels from other hosts.
-        """
+        """Add latencies of channels."""
         places = np.asarray(positions, dtype=np.intp)
         self._latency.add(time_ns, places, [one.latency_ms for one in measured], [one.samples for one in measured])
         self._sampled_at[places] = np.maximum(self._sampled_at[places], time_ns)
@@ -152,26 +138,14 @@ class ChannelLayer:
             self._clock_errors.append((time_ns, clock_error_ms))
 
     def add_queues(self, time_ns: int, positions: Sequence[int], measured: Sequence[QueueMeasured]) -> None:
-        """Add queues, whose waiting time is their length over the rate at which rows are taken (Little's law).
-
-        Args:
-            time_ns: end of the interval.
-            positions: positions of the channels.
-            measured: a measurement for each.
-        """
+        """Add queues, whose waiting time is their length over the rate at which rows are taken (Little's law)."""
         for place, one in zip(positions, measured, strict=True):
             if one.rows > 0 and time_ns > self._queued_at[place]:
                 self._queued_at[place] = time_ns
                 self._queue_ms[place] = min(STALLED_MS, one.rows / one.rate * 1e3) if one.rate > 0 else STALLED_MS
 
     def add_buffers(self, time_ns: int, positions: Sequence[int], measured: Sequence[BufferMeasured]) -> None:
-        """Add waiting times in buffers; where the size has changed, forget samples of the earlier one.
-
-        Args:
-            time_ns: end of the interval.
-            positions: positions of the channels.
-            measured: a measurement for each.
-        """
+        """Add waiting times in buffers; where the size has changed, forget samples of the earlier one."""
         places = np.asarray(positions, dtype=np.intp)
         waits, rows, sizes, versions = (
             np.array([getattr(one, name) for one in measured]) for name in ("buffer_ms", "rows", "size", "version")
@@ -186,13 +160,7 @@ class ChannelLayer:
         self.buffers.add(time_ns, places[present], waits[present], rows[present])
 
     def ask(self, now_ns: int, positions: Positions, shrunk: Flags) -> None:
-        """Remember that new sizes were asked for.
-
-        Args:
-            now_ns: the current time.
-            positions: positions of the channels.
-            shrunk: whether each new size is smaller.
-        """
+        """Remember that new sizes were asked for."""
         self._asked_at[positions] = now_ns
         self._asked_version[positions] = self.versions[positions]
         self._shrunk[positions] = shrunk
@@ -237,8 +205,6 @@ class MeasuredAllocation:
     """The measurements of an allocation's tasks and channels over the window.
 
     Args:
-        topology: the workers and their hosts.
-        allocation: the allocation.
         interval_ns: interval of measurements in nanoseconds.
 
     Attributes:
@@ -267,11 +233,7 @@ class MeasuredAllocation:
         self.first_ns: int | None = None
 
     def receive(self, bundle: Measurements) -> None:
-        """Add the measurements that belong to the allocation; others are ignored.
-
-        Args:
-            bundle: the measurements of one host over one interval.
-        """
+        """Add the measurements that belong to the allocation; others are ignored."""
         batches: dict[tuple[type, int], Batch] = defaultdict(lambda: ([], []))
         for measured in bundle.measured:
             if isinstance(measured, ChainMeasured):
@@ -313,11 +275,7 @@ class MeasuredAllocation:
         return SequenceLayers(tasks, tuple(layer.rows.values.reshape(layer.shape) for layer in self.channels))
 
     def inside_chains(self, place: int) -> Flags:
-        """Whether the channels of an edge are inside a chain, so that rows pass them without waiting.
-
-        Args:
-            place: index of the edge on the path.
-        """
+        """Whether the channels of an edge are inside a chain, so that rows pass them without waiting."""
         shape = self.channels[place].shape
         if len(shape) > 1:
             return np.zeros(shape, dtype=np.bool_)
@@ -326,11 +284,7 @@ class MeasuredAllocation:
         return np.array([after in self.chain_of(WorkerId(before, index)) for index in indices])
 
     def buffer_bytes(self, place: int) -> tuple[int, int]:
-        """The sizes of the smallest and the largest buffer of an edge that are known, outside of chains; 0 for none.
-
-        Args:
-            place: index of the edge on the path.
-        """
+        """The sizes of the smallest and the largest buffer of an edge that are known, outside of chains; 0 for none."""
         layer = self.channels[place]
         sizes = layer.sizes[(layer.versions >= 0) & ~self.inside_chains(place).ravel()]
         return (int(sizes.min()), int(sizes.max())) if sizes.size else (0, 0)

@@ -165,14 +165,6 @@ SPARE = 0.8
 def resized(sizes: Sizes, waits: Floats, sender_ms: Floats, through: Floats, limit_ms: float, window_s: float) -> Sizes:
     """The new sizes of buffers.
 
-    Args:
-        sizes: present sizes in bytes.
-        waits: mean time for which rows wait in each buffer, in milliseconds; NaN if unknown.
-        sender_ms: latency of each buffer's sending task; 0 if it has none.
-        through: largest latency of a sequence through each channel; minus infinity if none can be judged.
-        limit_ms: the limit of these sequences.
-        window_s: the window of the constraint in seconds.
-
     Returns:
         The new sizes; equal to the present ones where nothing is to change.
     """
@@ -189,11 +181,6 @@ def ceilings(sizes: Sizes, waits: Floats, window_s: float) -> Floats:
     """The largest sensible size of each buffer: one that is full within half a window.
 
     The time to fill a buffer is estimated as twice the mean waiting time.
-
-    Args:
-        sizes: present sizes in bytes.
-        waits: mean time for which rows wait in each buffer, in milliseconds; NaN if unknown.
-        window_s: the window of the constraint in seconds.
 
     Returns:
         The sizes, at least ``FLOOR_BYTES`` and at most ``CEILING_BYTES``.
@@ -221,12 +208,7 @@ class ChainRules:
         self._groups = {name: chain for chain in replace(topology, chaining=True).chains for name in chain}
 
     def are_joinable(self, sender: WorkerId, receiver: WorkerId) -> bool:
-        """Whether two workers that are neighbours on a sequence may be chained.
-
-        Args:
-            sender: the first of them.
-            receiver: the second.
-        """
+        """Whether two workers that are neighbours on a sequence may be chained."""
         return (
             sender.index == receiver.index
             and receiver.operator in self._groups[sender.operator]
@@ -241,12 +223,6 @@ def longest_series(
     processor: Sequence[float],
 ) -> ChainOperators | None:
     """The longest series that is not one chain yet; of equal ones the first.
-
-    Args:
-        path: the workers of a sequence.
-        joinable: for each pair of neighbours, whether their operators may be chained and they share host and index.
-        chains: for each worker, the operators of the chain in which it runs now.
-        processor: for each worker, the share of a core that it uses; NaN if unknown.
 
     Returns:
         The instruction; ``None`` if there is no such series.

@@ -128,15 +128,6 @@ class Remedy:
     ) -> RemedyDecision | None:
         """Observe the state of the constraint; a decision other than ``TELL`` also moves the machine.
 
-        Args:
-            now_s: the time in seconds of a monotonic clock.
-            status: whether the constraint is met.
-            exhausted: whether neither buffers nor chains can end the violation.
-            violated_windows: number of whole windows for which it has been violated without interruption.
-            mean_ms: mean latency in milliseconds; ``None`` if unknown.
-            old_cost_share: cost of a row by the original functions times the present rate of a worker, as a share of
-                its time; infinite if unknown. Of interest while the lighter functions run.
-
         Returns:
             What is to be done; ``None`` for nothing.
         """
@@ -154,23 +145,11 @@ class Remedy:
         return self._tell() if is_lasting else None
 
     def accepted(self) -> None:
-        """The user accepts the open proposal.
-
-        Raises:
-            ProtocolError: no proposal is open.
-        """
+        """The user accepts the open proposal."""
         self._move(_ACCEPTED.get(self.phase, self.phase))
 
     def settled(self, now_s: float, failure: str = "") -> None:
-        """The change that was decided or accepted has ended.
-
-        Args:
-            now_s: the time in seconds of a monotonic clock.
-            failure: why it was not made; empty if it is done. Ends the automatism.
-
-        Raises:
-            ProtocolError: no change is under way.
-        """
+        """The change that was decided or accepted has ended."""
         if self.phase is RemedyPhase.ENDED:
             return  # the change under way was begun before the end
         if failure:
@@ -182,11 +161,7 @@ class Remedy:
         self._calm_since_s = None
 
     def user_changed(self, what: str) -> None:
-        """The user has requested a change of the same operators, which ends the automatism.
-
-        Args:
-            what: the change, as a clause for the reason.
-        """
+        """The user has requested a change of the same operators, which ends the automatism."""
         if self.phase is not RemedyPhase.ENDED:
             self._end(what)
 

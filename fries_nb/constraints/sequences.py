@@ -81,9 +81,6 @@ class MeanLatency:
 def worst_sequence(layers: SequenceLayers) -> WorstSequence | None:
     """The sequence with the largest latency; of several, the first in lexical order from the end.
 
-    Args:
-        layers: latencies; NaN where unknown.
-
     Returns:
         The sequence; ``None`` if each has an element without a value.
     """
@@ -102,14 +99,7 @@ def worst_sequence(layers: SequenceLayers) -> WorstSequence | None:
 
 
 def latency_through(layers: SequenceLayers) -> SequenceLayers:
-    """For each element the largest latency of a sequence through it; minus infinity if none can be judged.
-
-    Args:
-        layers: latencies; NaN where unknown.
-
-    Returns:
-        The largest latencies.
-    """
+    """For each element the largest latency of a sequence through it; minus infinity if none can be judged."""
     known = _with_unreachable(layers)
     ahead, behind = _forward(known), _backward(known)
     edges = tuple(
@@ -131,11 +121,6 @@ def mean_latency(layers: SequenceLayers, rows: SequenceLayers, anchor: int) -> M
     A row takes each of the channels of a worker with the share of rows that this channel carries, both ways from the
     anchor. Elements on no sequence that can be judged are left out. Where rows of all channels of a worker are unknown
     or zero, they count alike.
-
-    Args:
-        layers: latencies; NaN where unknown.
-        rows: number of rows at each task and on each channel.
-        anchor: index of the layer through whose workers all sequences pass.
 
     Returns:
         The mean; ``None`` if no sequence can be judged.
@@ -166,10 +151,6 @@ def with_stalls(layers: SequenceLayers, queued: tuple[Flags, ...]) -> SequenceLa
     Behind and in front of a stalled worker no row moves, so its neighbours have no samples either. What is known of
     such a sequence is a lower bound of its latency, and enough to find it violated.
 
-    Args:
-        layers: latencies; NaN where unknown. A channel with a queue has the estimated waiting time.
-        queued: for each edge, the channels whose latency is that of a queue.
-
     Returns:
         The layers; the same if there is no queue.
     """
@@ -191,14 +172,7 @@ def with_stalls(layers: SequenceLayers, queued: tuple[Flags, ...]) -> SequenceLa
 
 
 def without_edges(layers: SequenceLayers) -> SequenceLayers:
-    """The layers in which channels with a value count as 0, so that a sequence's latency is that of its tasks.
-
-    Args:
-        layers: latencies; NaN where unknown.
-
-    Returns:
-        The layers.
-    """
+    """The layers in which channels with a value count as 0, so that a sequence's latency is that of its tasks."""
     return replace(layers, edges=tuple(np.where(np.isnan(edge), np.nan, 0.0) for edge in layers.edges))
 
 

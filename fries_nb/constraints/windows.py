@@ -42,7 +42,6 @@ class WindowedSums:
     """The sum of amounts of each of ``size`` elements over a window.
 
     Args:
-        size: number of elements.
         window_ns: length of the window in nanoseconds.
     """
 
@@ -53,24 +52,13 @@ class WindowedSums:
         self._valid_from: npt.NDArray[np.int64] = np.zeros(size, dtype=np.int64)
 
     def add(self, time_ns: int, positions: npt.ArrayLike, amounts: npt.ArrayLike) -> None:
-        """Add amounts, except those of a time before which the element's amounts were forgotten.
-
-        Args:
-            time_ns: time of the amounts.
-            positions: positions of the elements.
-            amounts: the amount of each, a whole number.
-        """
+        """Add amounts, except those of a time before which the element's amounts were forgotten."""
         entry = _Entry(time_ns, np.asarray(positions, dtype=np.intp), np.asarray(amounts, dtype=np.float64))
         self._entries.append(entry)
         self._apply(entry, 1.0)
 
     def forget(self, positions: npt.ArrayLike, before_ns: int) -> None:
-        """Remove the amounts of these elements that are of an earlier time, and ignore those that arrive later.
-
-        Args:
-            positions: positions of the elements, each once.
-            before_ns: time from which amounts are valid.
-        """
+        """Remove the amounts of these elements that are of an earlier time, and ignore those that arrive later."""
         chosen = np.zeros(self.values.size, dtype=np.bool_)
         chosen[np.asarray(positions, dtype=np.intp)] = True
         self._valid_from[chosen] = np.maximum(self._valid_from[chosen], before_ns)
@@ -99,7 +87,6 @@ class RunningMeans:
     """The weighted mean of the samples of each of ``size`` elements over a window.
 
     Args:
-        size: number of elements.
         window_ns: length of the window in nanoseconds.
     """
 
@@ -126,25 +113,13 @@ class RunningMeans:
         return self._weights.values
 
     def add(self, time_ns: int, positions: npt.ArrayLike, values: npt.ArrayLike, weights: npt.ArrayLike) -> None:
-        """Add samples, except those of a time before which the element's samples were forgotten.
-
-        Args:
-            time_ns: time of the samples.
-            positions: positions of the elements.
-            values: the value of each, in milliseconds.
-            weights: the weight of each, a whole number.
-        """
+        """Add samples, except those of a time before which the element's samples were forgotten."""
         weighing = np.asarray(weights, dtype=np.float64)
         self._totals.add(time_ns, positions, np.rint(np.asarray(values, dtype=np.float64) * UNITS * weighing))
         self._weights.add(time_ns, positions, weighing)
 
     def forget(self, positions: npt.ArrayLike, before_ns: int) -> None:
-        """Remove the samples of these elements that are of an earlier time, and ignore those that arrive later.
-
-        Args:
-            positions: positions of the elements, each once.
-            before_ns: time from which samples are valid.
-        """
+        """Remove the samples of these elements that are of an earlier time, and ignore those that arrive later."""
         self._totals.forget(positions, before_ns)
         self._weights.forget(positions, before_ns)
 

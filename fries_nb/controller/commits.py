@@ -142,20 +142,7 @@ class Recovery:
         undoes: str = "",
         aside: bool = False,
     ) -> CommittedChange:
-        """Record the decision on a change, which is carried out even if hosts are lost.
-
-        Args:
-            change: id of the change.
-            scheduler: name of its scheduler.
-            components: the operators of each component of its plan.
-            payloads: target to its pickled update.
-            before: id of a change that is ordered after this one; empty if it is the last.
-            undoes: id of a change that it rolls back; empty if it is no rollback.
-            aside: whether it is the fix of a paused operator.
-
-        Returns:
-            The entry for the journal.
-        """
+        """Record the decision on a change, which is carried out even if hosts are lost."""
         if not self.recovers:  # only checkpoints that are still to be taken can be restored
             self.decided = without_superseded(self.decided, {each.change for each in self.decided})
         self.decisions += 1
@@ -232,13 +219,7 @@ class CommitNumbers:
         return self.number
 
     def hand_in(self, sink: str, files: tuple[str, ...], behind_cut: bool = False) -> None:
-        """Add the files of a sink worker to the next commit.
-
-        Args:
-            sink: name of the sink, or of an operator with dead letters.
-            files: names of files; known ones are ignored.
-            behind_cut: whether they were closed after the marker in flight, and belong to the commit after its own.
-        """
+        """Add the files of a sink worker to the next commit."""
         for file in files:
             if (sink, file) not in self._known:
                 self._known.add((sink, file))
@@ -314,7 +295,6 @@ class Checkpoints(Coordinator):
         workers, lane: the workers, and the markers in flight.
         epochs: commit numbers, and files that are not committed yet.
         recovery: receives each record that is kept.
-        run: the run's id, for records.
         may_commit: whether others let a commit begin.
 
     Attributes:
@@ -407,11 +387,7 @@ class Checkpoints(Coordinator):
         return []
 
     def move(self, to: CommitPhase) -> None:
-        """Go to another phase.
-
-        Raises:
-            ProtocolError: the table has no such move.
-        """
+        """Go to another phase."""
         self.phase = moved(COMMIT_MOVES, self.phase, to, f"checkpoint {self._attempt.epoch}")
 
     def take(self, event: Taken, now_ns: int) -> list[Instruction]:
@@ -431,11 +407,7 @@ class Checkpoints(Coordinator):
         return self.begin(now_ns, self._recovery.recovers or self.wanted)
 
     def request(self, request: str) -> None:
-        """Request a checkpoint; one whose marker is already in flight does not answer it.
-
-        Raises:
-            ProtocolError: a request with this id is open.
-        """
+        """Request a checkpoint; one whose marker is already in flight does not answer it."""
         if request in self._requests or (self.phase is not CommitPhase.IDLE and request in self._attempt.requests):
             raise ProtocolError(f"checkpoint request {request!r} was made before; every request needs its own id")
         self._requests.append(request)
@@ -453,12 +425,7 @@ class Checkpoints(Coordinator):
         return self.close(f"the run is over ({state})", now_ns)
 
     def begin(self, now_ns: int, checkpoint: bool) -> list[Instruction]:
-        """Send a commit marker from all sources through the whole graph.
-
-        Args:
-            now_ns: the current time.
-            checkpoint: whether to take a checkpoint.
-        """
+        """Send a commit marker from all sources through the whole graph."""
         self.move(CommitPhase.MARKING)
         self._attempt = self._new(self._epochs.begin(now_ns), checkpoint)
         self.intake.begin(now_ns)
@@ -495,11 +462,7 @@ class Checkpoints(Coordinator):
         return self._commit()
 
     def saved(self, answer: Saved) -> None:
-        """Record that a worker's snapshot is on disk, or could not be written; ignored for earlier attempts.
-
-        Raises:
-            ProtocolError: no such checkpoint was begun, or no snapshot of the worker is awaited.
-        """
+        """Record that a worker's snapshot is on disk, or could not be written; ignored for earlier attempts."""
         if answer.epoch > self._epochs.number:
             raise ProtocolError(f"{answer.worker} saved for epoch {answer.epoch}, which has not begun")
         if self.phase not in (CommitPhase.MARKING, CommitPhase.SAVING) or answer.epoch != self._attempt.epoch:
@@ -539,11 +502,7 @@ class Checkpoints(Coordinator):
         return self._commit()
 
     def kept(self, event: CheckpointKept) -> list[Instruction]:
-        """Commit the files of a record that is on disk; if it could not be written, the next commit includes them.
-
-        Raises:
-            ProtocolError: no such record was being written.
-        """
+        """Commit the files of a record that is on disk; if it could not be written, the next commit includes them."""
         if not self.keeping or event.epoch != self._attempt.epoch:
             raise ProtocolError(f"checkpoint {event.epoch} was kept, and {self.epoch} is {self.phase}")
         self.over = self._attempt.last

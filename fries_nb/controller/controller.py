@@ -89,11 +89,7 @@ class EventQueue:
         self.log = EventLog()
 
     def take(self, event: events.Event) -> None:
-        """Process an event, and then each event that results from its instructions.
-
-        Raises:
-            ProtocolError: it is called while an instruction is carried out, or from a second thread.
-        """
+        """Process an event, and then each event that results from its instructions."""
         if self._taking is not None:
             raise ProtocolError(f"{event} came while the instructions of {self._taking} are carried out; it waits")
         waiting = deque([event])
@@ -131,21 +127,7 @@ class Controller:
         chaining: bool = True,
         splits: Mapping[str, Sequence[int]] = NO_SPLITS,
     ) -> None:
-        """Create a controller that awaits its hosts.
-
-        Args:
-            graph: the dataflow.
-            hosts: number of hosts; the dataflow starts when all have joined.
-            incarnation: number of the first incarnation; hosts of older ones are refused.
-            commit_interval_ns: nanoseconds between two commits of the sinks; ``None`` commits at the end only.
-            checkpoints: whether every commit is a checkpoint and the run recovers from lost hosts; otherwise the loss
-                of a host fails the run.
-            optional: whether the run goes on without checkpoints, and without recovery, once one has failed.
-            restored: the state from which the workers start, and restart before the first checkpoint.
-            run: the run's id, for the records of checkpoints.
-            chaining: whether hosts chain operators; a chain pauses and reports as a whole.
-            splits: source to the numbers of its splits, in the order in which they are dealt to workers.
-        """
+        """Create a controller that awaits its hosts."""
         self._life = Lifecycle(
             graph,
             hosts,
@@ -210,17 +192,8 @@ class Controller:
     def handle(self, event: events.Event, now_ns: int) -> list[events.Instruction]:
         """Process one event.
 
-        Args:
-            event: the event.
-            now_ns: time of a monotonic clock in nanoseconds.
-
         Returns:
             The instructions, in order.
-
-        Raises:
-            ProtocolError: a message that is not allowed in the run's present state.
-            DataflowError: a rate for an operator that is not a source; moves that are not possible.
-            SourceError: an invalid rate.
         """
         if self.state.over:
             return self._after_the_end(event, now_ns)

@@ -73,14 +73,7 @@ class Coordinator:
         return []
 
     def close(self, why: str, now_ns: int, error: str = "", details: str = "") -> list[Instruction]:
-        """Answer all that is open, since the run has ended.
-
-        Args:
-            why: the reason, as a clause.
-            now_ns: the current time.
-            error: the failure of the run in one sentence; empty if it has not failed.
-            details: the traceback of the failure.
-        """
+        """Answer all that is open, since the run has ended."""
         return []
 
     def refuse(self, event: Taken, state: str, now_ns: int) -> list[Instruction]:

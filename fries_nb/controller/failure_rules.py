@@ -45,7 +45,6 @@ class CommitDelays:
     """Observes the commits of a run.
 
     Args:
-        life: the parts of the run's controller.
         interval_ns: nanoseconds between two commits; ``None`` if only requested ones and the last one are made.
     """
 

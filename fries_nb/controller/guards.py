@@ -101,7 +101,6 @@ class Guards:
     """All active guards of a run.
 
     Args:
-        graph: the dataflow.
         chaining: whether hosts chain operators from the start on; a chain retries a tuple as a whole.
     """
 
@@ -111,26 +110,14 @@ class Guards:
         self._watches: dict[str, Watch] = {}
 
     def begin(self, change: str, guard: Guard, transforms: frozenset[str]) -> None:
-        """Begin the guard of a change that is decided.
-
-        Args:
-            change: id of the change.
-            guard: the requested guard.
-            transforms: the targets whose state the change transforms.
-        """
+        """Begin the guard of a change that is decided."""
         plan = guard.plan
         below = {name for target in plan.targets for name in nx.descendants(self._graph.digraph, target)}
         heads = frozenset(send.operator for stage in plan.stages for send in stage.sends)
         self._watches[change] = Watch(change, guard, transforms, plan.targets | below, plan.scope, heads)
 
     def counting(self, change: str, now_ns: int, reports: Mapping[WorkerId, Report]) -> None:
-        """Start the duration of a guard, since its change is done.
-
-        Args:
-            change: id of the change; ignored if it has no active guard.
-            now_ns: the current time.
-            reports: the last report of each worker.
-        """
+        """Start the duration of a guard, since its change is done."""
         watch = self._watches.get(change)
         if watch is None:
             return

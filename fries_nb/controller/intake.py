@@ -61,7 +61,6 @@ class Intake:
     """Counts of the tuples that source workers have read.
 
     Args:
-        workers: the workers of the run.
         restored: whether they start from a checkpoint; the first report then gives the initial counts.
 
     Attributes:
@@ -185,12 +184,7 @@ class Sources(Coordinator):
         return []
 
     def set_rate(self, source: str, rate: float) -> None:
-        """Set the rate of a source in tuples per second over all of its workers; 0 pauses it.
-
-        Raises:
-            DataflowError: no such source.
-            SourceError: an invalid rate.
-        """
+        """Set the rate of a source in tuples per second over all of its workers; 0 pauses it."""
         sources = self._workers.graph.sources
         if source not in sources:
             raise DataflowError(unknown("source", source, sources))

@@ -132,8 +132,6 @@ class DeferredChanges:
 
     Args:
         restored: the state from which it was started.
-        workers: the workers of the run.
-        lane: the markers in flight.
 
     Attributes:
         changes: ids of the changes, in order.
@@ -282,9 +280,6 @@ class KnownChanges(Coordinator):
 
         One that is requested before the first hosts have joined waits until tuples flow, so that it can be rehearsed,
         and its delay is counted from then.
-
-        Raises:
-            ProtocolError: its id is not new, or its plan or payloads cannot be carried out.
         """
         if request.change in self.known:
             raise ProtocolError(f"change {request.change!r} was requested before; every change needs an id of its own")
@@ -316,22 +311,14 @@ class KnownChanges(Coordinator):
                 del self.known[change]
 
     def prepared(self, answer: Prepared, now_ns: int) -> list[Instruction]:
-        """Process the answer of a target worker; an error aborts the change.
-
-        Raises:
-            ProtocolError: the change is unknown, or does not concern the worker.
-        """
+        """Process the answer of a target worker; an error aborts the change."""
         transaction = self._requested(answer, "prepared")
         if transaction.prepared(answer, now_ns) and answer.error:
             return self._abort(transaction, now_ns, answer.error, answer.details)
         return []
 
     def rehearsed(self, answer: Rehearsed, now_ns: int) -> list[Instruction]:
-        """Process the result of a rehearsal; an error aborts the change, and so does a doubt unless it is forced.
-
-        Raises:
-            ProtocolError: the change is unknown, or no rehearsal was requested.
-        """
+        """Process the result of a rehearsal; an error aborts the change, and so does a doubt unless it is forced."""
         transaction = self._requested(answer, "rehearsed")
         if not transaction.has_rehearsed(answer, now_ns):
             return []
@@ -364,12 +351,7 @@ class KnownChanges(Coordinator):
         return fired + (self._checkpoints.cancel(now_ns) if self._lane.commits else [])
 
     def has_met(self, change: str, worker: WorkerId | None) -> bool:
-        """Whether the worker may have processed tuples of the change: it, or some target upstream, has switched.
-
-        Args:
-            change: id of the change.
-            worker: the worker; ``None`` if unknown.
-        """
+        """Whether the worker may have processed tuples of the change: it, or some target upstream, has switched."""
         transaction = self.known[change]
         if self._deferred is not None and change in self._deferred.changes:
             return False
@@ -378,12 +360,7 @@ class KnownChanges(Coordinator):
         return transaction.has_switched(worker)
 
     def replaced(self, operator: str, worker: WorkerId | None) -> Transaction | None:
-        """The change being committed that replaces the guarded change to blame, and has not reached the worker yet.
-
-        Args:
-            operator: the operator that failed.
-            worker: the worker that failed; ``None`` if unknown.
-        """
+        """The change being committed that replaces the guarded change to blame, and has not reached the worker yet."""
         for change in (self.fix, self.in_flight):
             if change is None or change.state is not ChangeState.COMMITTING or (worker and change.has_switched(worker)):
                 continue
@@ -420,11 +397,7 @@ class KnownChanges(Coordinator):
         return resolved
 
     def defer(self, restored: Restoration) -> None:
-        """Record the changes that the workers of a new incarnation are started without.
-
-        Args:
-            restored: the state from which it is started.
-        """
+        """Record the changes that the workers of a new incarnation are started without."""
         self._deferred = DeferredChanges(restored, self._workers, self._lane) if restored.deferred else None
 
     def started(self, now_ns: int) -> list[Instruction]:

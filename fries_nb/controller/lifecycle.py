@@ -185,11 +185,7 @@ class Lifecycle:
         return started
 
     def lost(self, host: int, reason: str, now_ns: int) -> list[Instruction]:
-        """Recover from the loss of a host, or fail the run; ``reason`` is part of the message.
-
-        Raises:
-            ProtocolError: the run has no such host.
-        """
+        """Recover from the loss of a host, or fail the run; ``reason`` is part of the message."""
         if self.membership.has_left(host):
             return []
         self.membership.check(host)

@@ -125,11 +125,7 @@ class Loop:
     busy: set[WorkerId] = field(default_factory=set)
 
     def move(self, to: LoopPhase) -> None:
-        """Go to another phase.
-
-        Raises:
-            ProtocolError: the table has no such move.
-        """
+        """Go to another phase."""
         self.phase = moved(LOOP_MOVES, self.phase, to, f"loop {self.name}")
 
     def start(self, workers: Workers, lane: MarkerCoordinator) -> list[Tell]:
@@ -216,11 +212,7 @@ class LoopAttempts(Coordinator):
         return []
 
     def answered(self, answer: InputEnded | Settled) -> None:
-        """Record that a worker of a head has taken all forward input, or that a busy worker holds no tuples now.
-
-        Raises:
-            ProtocolError: the worker is no head's, or has reported the end of its input before.
-        """
+        """Record that a worker of a head has taken all forward input, or that a busy worker holds no tuples now."""
         worker = answer.worker
         if isinstance(answer, Settled):
             for loop in self.loops.values():
@@ -265,10 +257,6 @@ class LoopDrain:
     """The drain of one change.
 
     Args:
-        change: id of the change.
-        components: all components of its plan.
-        workers: the workers of the run.
-        lane: the markers in flight.
         is_closed: whether the workers were started with their entries blocked.
         deadline_ns: time by which the loops must be empty; ``None`` for no limit.
 

@@ -184,16 +184,7 @@ class MarkerCoordinator(Coordinator):
         return bool(self._workers.live(entries))
 
     def start(self, sends: Sequence[Send], action: Action, installing: Collection[WorkerId] = ()) -> list[Tell]:
-        """Start an action; returns the FCMs to all workers of the heads.
-
-        Args:
-            sends: the heads, each with the scope of its marker.
-            action: the action.
-            installing: for a move of bins, the workers that answer that they have installed the state.
-
-        Raises:
-            ProtocolError: another action is in flight.
-        """
+        """Start an action; returns the FCMs to all workers of the heads."""
         if self.busy:
             raise ProtocolError(f"{self.action} is on its way; the next marker has to wait until it has retired")
         self._journey, fcms = self._set_out(sends, action)
@@ -204,11 +195,7 @@ class MarkerCoordinator(Coordinator):
         return fcms
 
     def start_bypass(self, operator: str, action: Action) -> list[Tell]:
-        """Start an action at the workers of one operator only, beside the one in flight; returns the FCMs.
-
-        Raises:
-            ProtocolError: another bypass is in flight.
-        """
+        """Start an action at the workers of one operator only, beside the one in flight; returns the FCMs."""
         if self._bypass is not None:
             raise ProtocolError(f"{self._bypass.action} bypasses already; one at a time")
         self._bypass, fcms = self._set_out((Send(operator, frozenset((operator,))),), action)
@@ -221,10 +208,6 @@ class MarkerCoordinator(Coordinator):
         Returns:
             The action of the marker; ``None`` if the marker is not in flight (the worker answered before it received
             the cancellation) or the worker's end was counted as its acknowledgement.
-
-        Raises:
-            ProtocolError: no such marker was issued, its scope does not include the worker, or the worker has
-                acknowledged it before.
         """
         if not 1 <= marker <= self.issued:
             raise ProtocolError(f"{worker} is done with marker {marker}, which was never issued (last: {self.issued})")
@@ -253,11 +236,7 @@ class MarkerCoordinator(Coordinator):
         return []
 
     def installed(self, answer: Installed) -> None:
-        """Record that a worker has installed the state of the bins that the marker in flight moves to it.
-
-        Raises:
-            ProtocolError: this is not awaited of it.
-        """
+        """Record that a worker has installed the state of the bins that the marker in flight moves to it."""
         journey = self._journey
         if journey is None or answer.marker not in journey.markers or answer.worker not in journey.installing:
             raise ProtocolError(f"{answer.worker} installed what marker {answer.marker} moves; this was not awaited")
@@ -277,11 +256,7 @@ class MarkerCoordinator(Coordinator):
         return [journey.action for journey in owed]
 
     def cancel(self) -> list[Tell]:
-        """Cancel the commit or attempt in flight; returns the ``Cancel`` for every worker.
-
-        Raises:
-            ProtocolError: neither is in flight. Other actions cannot be cancelled: some workers may have switched.
-        """
+        """Cancel the commit or attempt in flight; returns the ``Cancel`` for every worker."""
         if self._journey is None or not ACTIONS[type(self._journey.action)].is_tentative:
             raise ProtocolError(f"only a commit or an attempt can be cancelled on its way; on its way is {self.action}")
         markers, self._journey = self._journey.markers, None
@@ -320,17 +295,7 @@ def tags(stages: Iterable[Stage]) -> bool:
 
 
 def action_of(stage: Stage, change: str, targets: frozenset[str], before: str) -> Action:
-    """The action of a stage's markers.
-
-    Args:
-        stage: the stage.
-        change: id of the change.
-        targets: the operators that it changes.
-        before: id of a change that is ordered after this one, if it is a fix; otherwise empty.
-
-    Raises:
-        ProtocolError: the stage has no marker (a restart).
-    """
+    """The action of a stage's markers."""
     match stage.does:
         case StageAction.SWITCH:
             return Reconfigure(change, targets, before=before)

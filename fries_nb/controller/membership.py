@@ -120,21 +120,13 @@ class Membership:
         return fresh
 
     def admit(self) -> None:
-        """Make the newcomers members.
-
-        Raises:
-            ProtocolError: one of them has not joined.
-        """
+        """Make the newcomers members."""
         if self.awaited:
             raise ProtocolError(f"host {self.awaited[0]} was admitted before it has joined; expected its hello")
         self._newcomers.clear()
 
     def dismiss(self, hosts: Iterable[int]) -> None:
-        """Forget hosts that leave, or that are not to join any more.
-
-        Raises:
-            ProtocolError: there is no such host.
-        """
+        """Forget hosts that leave, or that are not to join any more."""
         for host in hosts:
             self.check(host)
             self._newcomers.discard(host)
@@ -162,21 +154,13 @@ class Membership:
         return None
 
     def join(self, hello: HostJoined) -> None:
-        """Admit a host.
-
-        Raises:
-            ProtocolError: the host is not awaited.
-        """
+        """Admit a host."""
         self.check(hello.host)
         self._move(hello.host, HostState.JOINED)
         self.addresses[hello.host] = hello.address
 
     def lose(self, host: int) -> None:
-        """Record the loss of a host.
-
-        Raises:
-            ProtocolError: the loss was recorded before.
-        """
+        """Record the loss of a host."""
         self._move(host, HostState.LOST)
 
     def begin(self, incarnation: int) -> None:
@@ -301,11 +285,7 @@ class Workers:
             raise ProtocolError(f"an answer from {worker}; this run has no such worker")
 
     def end(self, worker: WorkerId) -> None:
-        """Record that a worker has ended.
-
-        Raises:
-            ProtocolError: it had ended before.
-        """
+        """Record that a worker has ended."""
         if worker in self.ended:
             raise ProtocolError(f"{worker} has ended for the second time")
         self.ended.add(worker)
@@ -351,17 +331,7 @@ class Rewiring(Coordinator):
         return self.phase is TopologyPhase.ADOPTING
 
     def request(self, topology: Topology, awaited: Collection[WorkerId] = (), lost: Collection[WorkerId] = ()) -> None:
-        """Request a topology; it is adopted as soon as nothing else is under way.
-
-        Args:
-            topology: the topology of the next epoch.
-            awaited: the added workers that answer when their hosts have made them.
-            lost: the removed workers that do not end, since their hosts are gone.
-
-        Raises:
-            ProtocolError: it is not of the next epoch, another one has been requested, or a source's worker that has
-                splits would be idle.
-        """
+        """Request a topology; it is adopted as soon as nothing else is under way."""
         if topology.epoch != self.epoch + 1:
             raise ProtocolError(
                 f"epoch {topology.epoch} of the topology was requested in epoch {self.epoch}; expected the next one"
@@ -382,11 +352,7 @@ class Rewiring(Coordinator):
         self._awaited = frozenset()
 
     def adopted(self, answer: TopologyAdopted) -> None:
-        """Record that a worker has adopted the next epoch.
-
-        Raises:
-            ProtocolError: no answer of this worker and epoch is awaited.
-        """
+        """Record that a worker has adopted the next epoch."""
         if self._next is None or answer.epoch != self._next.epoch or answer.worker not in self._pending_acks:
             adopted = f"{answer.worker} adopted epoch {answer.epoch} of the topology"
             raise ProtocolError(f"{adopted}, which was not requested of it")
@@ -399,13 +365,7 @@ class Rewiring(Coordinator):
         return []
 
     def step(self, is_free: bool, issued: int, decided: Iterable[CommittedChange] = ()) -> list[Instruction]:
-        """Begin the requested change, refuse it or end it, if that is possible now.
-
-        Args:
-            is_free: whether no change, commit or marker is under way.
-            issued: id of the last marker.
-            decided: all changes in effect, in order.
-        """
+        """Begin the requested change, refuse it or end it, if that is possible now."""
         if self.phase is TopologyPhase.AWAITED and self._workers.ended and not self._lost:
             return self._refuse()
         if self.phase is TopologyPhase.AWAITED and is_free:

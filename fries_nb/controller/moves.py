@@ -163,12 +163,7 @@ class BinMoves(Coordinator):
         return self.phase is not BinPhase.IDLE
 
     def request(self, request: BinsRequested) -> None:
-        """Request moves; the first step begins as soon as nothing else is in flight.
-
-        Raises:
-            DataflowError: the dataflow, or one of the tables, does not allow it.
-            ProtocolError: others are under way.
-        """
+        """Request moves; the first step begins as soon as nothing else is in flight."""
         if self.under_way:
             raise ProtocolError(f"moves of bins were requested while others are {self.phase}; expected them to be over")
         for operator, table in request.targets.items():
@@ -252,11 +247,6 @@ def adapted(bins: int, pickled_ms: float, took_ms: float) -> int:
     (16, 32)
     >>> adapted(8, pickled_ms=1, took_ms=15_000)
     30000
-
-    Args:
-        bins: the number of bins of the last step.
-        pickled_ms: milliseconds in which their states were pickled and unpickled.
-        took_ms: milliseconds from its beginning until they were installed.
     """
     budget_ms = max(STEP_MS, SHARE * took_ms)
     fitting = int(bins * budget_ms / max(pickled_ms, 0.1))
@@ -328,12 +318,7 @@ class SplitMoves(Coordinator):
         return self.phase is not SplitPhase.IDLE
 
     def request(self, request: SplitsRequested) -> None:
-        """Request moves; they begin as soon as nothing else is in flight.
-
-        Raises:
-            DataflowError: the dataflow, or one of the numbers, does not allow it.
-            ProtocolError: others are under way.
-        """
+        """Request moves; they begin as soon as nothing else is in flight."""
         if self.under_way:
             raise ProtocolError(f"moves of splits were requested while others are {self.phase}; expected their end")
         self.check(request.targets)
@@ -345,11 +330,7 @@ class SplitMoves(Coordinator):
         self._targets, self._why_not = dict(request.targets), ""
 
     def check(self, operators: Iterable[str]) -> None:
-        """Check that splits of these operators can move.
-
-        Raises:
-            DataflowError: one is no source, or the dataflow has times or a loop.
-        """
+        """Check that splits of these operators can move."""
         for name in operators:
             if name not in self._workers.graph.sources:
                 raise DataflowError(f"{name} has no splits; expected a source")

@@ -51,11 +51,7 @@ class PausedOperators(Coordinator):
         return [self.resume(event.worker)] if isinstance(event, Resumed) else []
 
     def resume(self, worker: WorkerId) -> OperatorPaused:
-        """Record that a worker has processed its tuple.
-
-        Raises:
-            ProtocolError: the worker was not paused.
-        """
+        """Record that a worker has processed its tuple."""
         if worker not in self._paused:
             raise ProtocolError(f"{worker} resumed without having been paused")
         del self._paused[worker]

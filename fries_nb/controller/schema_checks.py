@@ -52,7 +52,6 @@ class Agreement:
     """The columns of each sink in the types that arrived first, and the types imposed on operators.
 
     Args:
-        graph: the dataflow.
         chaining: whether chained operators share a worker thread; reports of a chain describe its last operator.
         agreed: operator to the types imposed on it, as a serialized Arrow schema; updated in place.
     """
@@ -65,10 +64,6 @@ class Agreement:
 
     def written(self, sink: str, columns: bytes) -> str | None:
         """Merge the columns that a worker of a sink has written.
-
-        Args:
-            sink: name of the sink.
-            columns: serialized Arrow schema; empty if there are no new columns.
 
         Returns:
             The first column with an incompatible type; ``None`` if there is none.
@@ -85,13 +80,6 @@ class Agreement:
         self, sink: str, column: str, error: str, reports: Mapping[WorkerId, Report], may_impose: bool
     ) -> tuple[str, bool]:
         """Find the operator that wrote a column in two types, and impose the agreed type on it if possible.
-
-        Args:
-            sink: the sink that received both types.
-            column: name of the column.
-            error: the message to use if the reports do not show which workers differ.
-            reports: the last report of each worker.
-            may_impose: whether the run can restart from a checkpoint.
 
         Returns:
             The error message, and whether a type was newly imposed, so that a restart resolves the conflict.
@@ -204,14 +192,7 @@ NOTHING_SEEN = "null"
 def misfit(
     graph: Graph, targets: Collection[str], rehearsed: Rehearsed | None, reports: Mapping[WorkerId, Report]
 ) -> str | None:
-    """Why the columns of a change do not fit, as a sentence; ``None`` if they do.
-
-    Args:
-        graph: the running dataflow.
-        targets: the operators to change; they are not checked as readers, since they change too.
-        rehearsed: the result of the rehearsal; ``None`` if there was none.
-        reports: the last report of each worker.
-    """
+    """Why the columns of a change do not fit, as a sentence; ``None`` if they do."""
     if rehearsed is None:
         return None
     for sink, schemas in rehearsed.arriving.items():
@@ -283,11 +264,7 @@ def _clash(taken: pa.Schema, arriving: Iterable[pa.Schema], fixed: bool) -> tupl
 
 
 def _as_held(schema: pa.Schema, taken: pa.Schema, sink: object) -> pa.Schema:
-    """The columns in the types in which a sink would hold them, beside those that it has taken so far.
-
-    Raises:
-        NotHeldError: it would refuse one.
-    """
+    """The columns in the types in which a sink would hold them, beside those that it has taken so far."""
     if isinstance(sink, OwnSink) or (isinstance(sink, Kafka) and sink.encode is not None):
         return schema
     if isinstance(sink, Kafka):

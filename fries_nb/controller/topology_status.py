@@ -57,17 +57,7 @@ class TopologyStatus:
         moved_bytes: int = 0,
         tables: Mapping[str, RoutingTable] | None = None,
     ) -> TopologyStatus:
-        """The status of a topology.
-
-        Args:
-            topology: the topology.
-            hosts: indices of the hosts that take part.
-            phase: the phase of a rescale.
-            wanted: the number of hosts that it is to lead to.
-            bins_left: number of bins that are still to be moved.
-            moved_bytes: size of the state that has been moved.
-            tables: the routing tables now, in place of the topology's.
-        """
+        """The status of a topology."""
         known, routed = topology.tables if tables is None else tables, topology.routed_counts
         return cls(
             hosts,
@@ -97,11 +87,7 @@ class TopologyStatus:
         return tuple(sorted({*self.worker_counts, *self.hosts}))
 
     def bins(self, operator: str) -> dict[int, tuple[int, ...]]:
-        """The bins of a keyed operator by the index of the worker that owns them.
-
-        Raises:
-            KeyError: it is not keyed.
-        """
+        """The bins of a keyed operator by the index of the worker that owns them."""
         owned: dict[int, list[int]] = {}
         for bin_, owner in enumerate(self.tables[operator].owners.tolist()):
             owned.setdefault(owner, []).append(bin_)

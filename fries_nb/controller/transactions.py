@@ -31,10 +31,7 @@ class Transaction:
     """One change, with its state; times are nanoseconds of the caller's clock.
 
     Args:
-        request: the request.
-        targets: all workers of the target operators.
         components: the operators of each component of the plan.
-        now_ns: time of the request.
         early: whether tuples do not flow yet.
 
     Attributes:
@@ -120,11 +117,7 @@ class Transaction:
         return frozenset(send.operator for stage in stages if stage.does is StageAction.SWITCH for send in stage.sends)
 
     def move(self, to: ChangeState) -> None:
-        """Go to another state.
-
-        Raises:
-            ProtocolError: the table has no such move.
-        """
+        """Go to another state."""
         self.state = moved(CHANGE_MOVES, self.state, to, f"change {self.request.change!r}")
 
     def prepare(self, now_ns: int) -> None:
@@ -140,9 +133,6 @@ class Transaction:
 
         Returns:
             Whether it counts; false if the change was aborted before.
-
-        Raises:
-            ProtocolError: the worker is no target of this change, or has answered before.
         """
         if answer.worker not in self.targets:
             raise ProtocolError(f"{answer.worker} prepared change {self.request.change!r}, which does not concern it")
@@ -175,9 +165,6 @@ class Transaction:
 
         Returns:
             Whether it counts; false if the change was aborted before.
-
-        Raises:
-            ProtocolError: no rehearsal was requested from this worker.
         """
         if self.state is not ChangeState.PREPARING:
             return False
@@ -233,20 +220,7 @@ class Transaction:
             self._per_worker[worker] = WorkerOutcome(delay_ms, before.old_tuples, ended=worker in gone)
 
     def resolve(self, state: ChangeState, now_ns: int, error: str = "", details: str = "") -> Outcome:
-        """End the change, and release its functions.
-
-        Args:
-            state: the final state.
-            now_ns: the current time.
-            error: the reason in one sentence; empty if done.
-            details: the traceback of the reason.
-
-        Returns:
-            The outcome.
-
-        Raises:
-            ProtocolError: the change cannot end in this state.
-        """
+        """End the change, and release its functions."""
         if self.state is ChangeState.PREPARING and self.pending_acks:
             self._prepared_ns = now_ns
         self.move(state)
@@ -288,20 +262,7 @@ def change_requested(
     timeout_s: float | None = None,
     force: bool = False,
 ) -> ChangeRequested:
-    """Create the request of a change.
-
-    Args:
-        graph: the running dataflow.
-        change: id of the change.
-        plan: the scheduler's plan.
-        updates: target to its update.
-        payloads: target to its pickled update.
-        limit: duration of the guard; ``None`` without a guard.
-        rehearse: whether to rehearse on recent tuples of the targets that have no other target upstream.
-        undoes: id of the change that it rolls back; empty if it is no rollback.
-        timeout_s: see ``ChangeRequested``.
-        force: likewise.
-    """
+    """Create the request of a change."""
     targets = plan.targets
     fair = {name for name in targets if not targets & nx.ancestors(graph.digraph, name)} if rehearse else set()
     transforms = frozenset(name for name in targets if updates[name].state is not None)
@@ -310,14 +271,7 @@ def change_requested(
 
 
 def guard_of(graph: Graph, targets: Iterable[str], updates: Mapping[str, Update], limit: Limit) -> Guard:
-    """The guard of a change; the rollback is scheduled by Fries, which has the lowest delay.
-
-    Args:
-        graph: the running dataflow.
-        targets: the operators to change.
-        updates: target to its update.
-        limit: duration of the guard, in seconds or tuples.
-    """
+    """The guard of a change; the rollback is scheduled by Fries, which has the lowest delay."""
     back = all(updates[name].state is None or updates[name].back is not None for name in targets)
     seconds, count = (None, limit.count) if isinstance(limit, Tuples) else (limit, None)
     return Guard(schedule("fries", graph, targets), back, seconds, count)

@@ -33,11 +33,7 @@ class Identity:
 
 
 def check_workers(operator: str, workers: object) -> None:
-    """Check the number of workers of an operator.
-
-    Raises:
-        DataflowError: it is not a whole number from 1 to ``MOST_WORKERS``.
-    """
+    """Check the number of workers of an operator."""
     if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
         raise DataflowError(f"operator {operator!r} has workers={workers!r}; expected 1 or more")
     if workers > MOST_WORKERS:
@@ -52,11 +48,7 @@ def is_identity(key: tuple[str, ...], *sides: Identity | None) -> bool:
 
 
 def columns_of(name: str, given: Columns | None) -> tuple[str, ...]:
-    """A key as a tuple of column names, empty for none.
-
-    Raises:
-        DataflowError: the key is neither a column name nor several distinct ones.
-    """
+    """A key as a tuple of column names, empty for none."""
     if given is None:
         return ()
     columns = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Sequence) else (given,)
@@ -69,16 +61,7 @@ def columns_of(name: str, given: Columns | None) -> tuple[str, ...]:
 
 
 def needed_columns(kind: str, name: str, on: Columns) -> tuple[str, ...]:
-    """The key of a join or a dedup, which must not be empty.
-
-    Args:
-        kind: kind of the operator, for messages.
-        name: name of the operator.
-        on: the argument ``on``.
-
-    Raises:
-        DataflowError: there is no column; or see ``columns_of``.
-    """
+    """The key of a join or a dedup, which must not be empty."""
     key = columns_of(name, on)
     if not key:
         does = "join" if kind == "self_join" else kind
@@ -87,17 +70,7 @@ def needed_columns(kind: str, name: str, on: Columns) -> tuple[str, ...]:
 
 
 def number_of(what: str, name: str, argument: str, given: object) -> int:
-    """The validated number of streams or copies.
-
-    Args:
-        what: kind of the operator, for messages.
-        name: name of the operator.
-        argument: name of the argument, ``into`` or ``n``.
-        given: its value.
-
-    Raises:
-        DataflowError: it is not a whole number of at least 2.
-    """
+    """The validated number of streams or copies."""
     if not isinstance(given, int) or isinstance(given, bool) or given < 2:
         raise DataflowError(f"{what} {name!r} has {argument}={given!r}; expected {_EXPECTED[argument]}, 2 or more")
     return given
@@ -107,22 +80,14 @@ _EXPECTED = {"into": "a number of streams", "n": "a number of copies"}
 
 
 def checked_suffix(kind: str, name: str, suffix: object) -> str:
-    """The validated suffix for columns that both sides of a join have.
-
-    Raises:
-        DataflowError: it is not a non-empty string.
-    """
+    """The validated suffix for columns that both sides of a join have."""
     if not isinstance(suffix, str) or not suffix:
         raise DataflowError(f"{kind} {name!r} has suffix={suffix!r}; expected a non-empty string")
     return suffix
 
 
 def checked_rate(rate: object) -> float | None:
-    """The rate of a source, in rows per second; ``None`` for no limit.
-
-    Raises:
-        SourceError: it is not a positive number.
-    """
+    """The rate of a source, in rows per second; ``None`` for no limit."""
     if rate is None:
         return None
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate <= sys.float_info.max:
@@ -181,11 +146,7 @@ def is_duration(seconds: object) -> bool:
 
 
 def checked_limit(guard: Any) -> Limit | None:
-    """The validated value of ``guard=``; ``None`` means no guard.
-
-    Raises:
-        PlanError: the value is neither a positive number of seconds nor ``fn.tuples(number)``.
-    """
+    """The validated value of ``guard=``; ``None`` means no guard."""
     if guard is None or isinstance(guard, Tuples):
         return guard
     if is_duration(guard):
@@ -194,11 +155,7 @@ def checked_limit(guard: Any) -> Limit | None:
 
 
 def checked_timeout(timeout: Any) -> float | None:
-    """The validated value of ``timeout=`` of a change; ``None`` means no limit.
-
-    Raises:
-        PlanError: the value is not a positive number of seconds.
-    """
+    """The validated value of ``timeout=`` of a change; ``None`` means no limit."""
     if timeout is None:
         return None
     if is_duration(timeout):

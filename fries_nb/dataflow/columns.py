@@ -212,11 +212,7 @@ def _is_view(kind: pa.DataType) -> bool:
 
 
 def held(kind: pa.DataType, by: HeldBy) -> pa.DataType:
-    """The type in which a column of this type is held.
-
-    Raises:
-        NotHeldError: there is none.
-    """
+    """The type in which a column of this type is held."""
     family = next(family for family in TABLE if family.includes(kind))
     found = family.choice(kind, by)
     if found is None:
@@ -225,11 +221,7 @@ def held(kind: pa.DataType, by: HeldBy) -> pa.DataType:
 
 
 def held_columns(schema: pa.Schema, by: HeldBy) -> pa.Schema:
-    """The types in which columns are held; the same schema if that is each column's own type.
-
-    Raises:
-        NotHeldError: a column is not; names it.
-    """
+    """The types in which columns are held; the same schema if that is each column's own type."""
     if by is not HeldBy.MESSAGES:
         refuse_twins(schema.names)
     fields = []
@@ -244,22 +236,14 @@ def held_columns(schema: pa.Schema, by: HeldBy) -> pa.Schema:
 
 
 def refuse_twins(names: Sequence[str]) -> None:
-    """Refuse columns whose names differ only in case.
-
-    Raises:
-        NotHeldError: names the first two.
-    """
+    """Refuse columns whose names differ only in case."""
     if twins := alike(names):
         words = f"{twins[0]!r} beside {twins[1]!r}, which Spark does not tell apart"
         raise NotHeldError(words, "rename one", twins[1])
 
 
 def converted(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The values in the type in which they are held.
-
-    Raises:
-        NotHeldError: a value does not fit, as a time with nanoseconds.
-    """
+    """The values in the type in which they are held."""
     kind = values.type
     if kind == wanted:
         return values
@@ -279,11 +263,7 @@ def _has_view(kind: pa.DataType) -> bool:
 
 
 def converted_batch(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """The rows with their columns in the types in which they are held.
-
-    Raises:
-        NotHeldError: a value does not fit; names its column.
-    """
+    """The rows with their columns in the types in which they are held."""
     arrays = []
     for field, values in zip(wanted, batch.columns, strict=True):
         try:
@@ -381,10 +361,6 @@ def united(one: pa.Schema, other: pa.Schema) -> pa.Schema:
     Numbers widen, integers to floats too, and a column of nulls takes any type. Text does not become bytes, nor
     decimals floats, since values that were written already would be read differently. Times with a zone are instants:
     those of two zones are united in UTC. Times without one are not united with them.
-
-    Raises:
-        pyarrow.ArrowTypeError: a column has two types that no one type holds.
-        pyarrow.ArrowInvalid: as ArrowTypeError.
     """
     shared = [name for name in one.names if name in set(other.names)]
     for name in shared:
@@ -463,11 +439,6 @@ def clash(taken: pa.Schema, new: pa.Schema, fixed: bool = False) -> tuple[str, p
 
     Columns may be added and removed and, unless ``fixed``, widen (integers to floats); one of only nulls takes any
     type.
-
-    Args:
-        taken: the columns so far.
-        new: the columns of the next rows.
-        fixed: whether a column that has a type keeps it and takes narrower values only, as in a Delta table.
     """
     for field in new:
         if field.name not in taken.names:
@@ -500,16 +471,7 @@ def is_fixed(column: pa.Field) -> bool:
 
 
 def taken(column: pa.Field, values: pa.Array, table: str) -> pa.Array:
-    """Convert values to the type of a table's column, or to a supported type if the column has none yet (null).
-
-    Args:
-        column: the column of the table.
-        values: the values.
-        table: description of the table, for messages.
-
-    Raises:
-        ValueError: the column cannot hold them; the message is the end of a sentence, with the remedy.
-    """
+    """Convert values to the type of a table's column, or to a supported type if the column has none yet (null)."""
     if values.null_count and not column.nullable:
         raise ValueError(f"is NOT NULL in {table} and a row has no value for it; give it one")
     try:

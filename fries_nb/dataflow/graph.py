@@ -71,11 +71,7 @@ class StreamScope:
         return StreamScope((*self.loops, loop))
 
     def unnest(self) -> StreamScope:
-        """The scope around the innermost loop.
-
-        Raises:
-            DataflowError: it is the root scope.
-        """
+        """The scope around the innermost loop."""
         if not self.loops:
             raise DataflowError("the root scope is in no loop, so nothing can be left from it")
         return StreamScope(self.loops[:-1])
@@ -238,11 +234,7 @@ class Graph:
         return _grouped(self.by_name, self.edges, "to")
 
     def operator(self, name: str) -> Operator:
-        """The operator of that name.
-
-        Raises:
-            DataflowError: there is none; suggests the closest name.
-        """
+        """The operator of that name."""
         if name not in self.by_name:
             raise DataflowError(unknown("operator", name, self.by_name))
         return self.by_name[name]
@@ -322,12 +314,7 @@ def _refuse_bad_edges(edges: tuple[Edge, ...], operators: dict[str, Operator]) -
 
 
 def check_runnable(graph: Graph) -> None:
-    """Refuse a graph that cannot be run.
-
-    Raises:
-        DataflowError: there is no source or no sink; an operator has no function (as in a graph read from JSON) or no
-            input; or rows would be lost because nothing consumes them.
-    """
+    """Refuse a graph that cannot be run."""
     traits = [operator.traits for operator in graph.operators]
     for end, found, call in (
         ("source", any(trait.is_source for trait in traits), "flow.source(name, replay(...))"),
@@ -363,13 +350,7 @@ def _check_consumed(graph: Graph, operator: Operator) -> None:
 
 
 def check_loops(operators: Mapping[str, Operator], edges: Collection[Edge]) -> None:
-    """Refuse a graph whose loops are not closed in themselves.
-
-    Raises:
-        DataflowError: an operator is in a loop that does not exist, blocks there, or has no input there; a head is not
-            in its own loop; a feedback edge does not end at the head of a loop around it; or another edge enters a loop
-            elsewhere than at its head.
-    """
+    """Refuse a graph whose loops are not closed in themselves."""
     inside = [one for one in operators.values() if one.within.level or one.traits.heads_loop]
     if not inside and not any(edge.feedback for edge in edges):
         return

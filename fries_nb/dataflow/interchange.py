@@ -44,17 +44,7 @@ class _Policy(StrEnum):
 
 
 def graph_from_json(given: str | bytes | Mapping[str, Any]) -> Graph:
-    """Parse a graph.
-
-    Args:
-        given: JSON text, or the dict that it decodes to.
-
-    Returns:
-        The graph.
-
-    Raises:
-        DataflowError: not JSON; a key that is missing, unknown or of the wrong type; or an invalid graph.
-    """
+    """Parse a graph."""
     top = _object(_decoded(given) if isinstance(given, (str, bytes)) else given, "a dataflow")
     _refuse_unknown_keys(top, ("name", "operators", "edges"), "the dataflow")
     name = _name(top, "name", "the dataflow")

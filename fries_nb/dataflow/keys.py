@@ -60,11 +60,7 @@ _EXPECTED = (
 
 
 def canonical_key(key: Any) -> Any:
-    """The value that stands for all that are equal to this key, a value or a tuple of values of several columns.
-
-    Raises:
-        KeyTypeError: a value cannot be that of a key.
-    """
+    """The value that stands for all that are equal to this key, a value or a tuple of values of several columns."""
     if type(key) is tuple:
         return key if _are_plain(map(type, key)) else tuple(map(_canonical, key))
     return key if type(key) in _PLAIN else _canonical(key)
@@ -126,14 +122,7 @@ def _refused(kind: str, value: Any) -> KeyTypeError:
 
 
 def refuse_as_key(columns: Iterable[tuple[str, pa.Array | pa.Field]]) -> None:
-    """Refuse columns whose type cannot be that of a key.
-
-    Args:
-        columns: pairs of a name and a column, or its field in a schema.
-
-    Raises:
-        KeyTypeError: names the first such column.
-    """
+    """Refuse columns whose type cannot be that of a key."""
     for name, column in columns:
         if not is_key_type(column.type):
             raise KeyTypeError(f"column {name!r} is {column.type}, which cannot be a key; {_EXPECTED}")
@@ -187,12 +176,7 @@ def why_unchangeable(state: Any) -> str:
 
 
 def initial_state(operator: str, function: Any) -> Any:
-    """A new state for a key of this function.
-
-    Raises:
-        OperatorError: its ``initial_state()`` returned ``None``, or a state that cannot change in place.
-        Exception: it failed.
-    """
+    """A new state for a key of this function."""
     make: Callable[[], Any] = getattr(function, "initial_state", dict)
     state = make()
     if state is None:

@@ -87,11 +87,7 @@ def batched(function: Any) -> Any:
 
 
 def shape_of(function: object) -> Shape:
-    """How a function is called.
-
-    Raises:
-        DataflowError: it is missing, a class instead of an instance, or not callable.
-    """
+    """How a function is called."""
     if function is None:
         raise DataflowError("no function was given; expected one of a row, or an object with process(row, state)")
     if inspect.isclass(function) and _is_called_by_instance(function):
@@ -147,12 +143,7 @@ def is_generator(function: object) -> bool:
 
 
 def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind = Kind.MAP) -> None:
-    """Refuse a function that operator ``name`` cannot run.
-
-    Raises:
-        DataflowError: no function, not callable, a wrong number of parameters, state without a key, or one that cannot
-            change in place; a generator as a filter or a split (which would always be true); or a split of batches.
-    """
+    """Refuse a function that operator ``name`` cannot run."""
     traits = TRAITS[kind]
     try:
         shape = shape_of(_user_object(function))
@@ -209,12 +200,7 @@ def _check_initial_state(name: str, given: object) -> None:
 
 
 def _check_window_function(name: str, function: Any, kind: Kind) -> None:
-    """Refuse a function that a window or a reduce cannot run.
-
-    Raises:
-        DataflowError: it is no object with ``process(row, state)`` and ``close(key, time, state)``, or yields rows
-            early without ``early=True``.
-    """
+    """Refuse a function that a window or a reduce cannot run."""
     given = _user_object(function)
     expected = "expected an object with process(row, state) and close(key, time, state)"
     if shape_of(given) is not Shape.KEYED:

@@ -71,11 +71,7 @@ def quoted(name: str) -> str:
 
 
 def aggregation(operator: str, by: tuple[str, ...], columns: object) -> Aggregation:
-    """The validated arguments of ``aggregate``, as far as they can be checked without Spark.
-
-    Raises:
-        DataflowError: no columns, a name or an expression that is not a string, or a name twice.
-    """
+    """The validated arguments of ``aggregate``, as far as they can be checked without Spark."""
     if not isinstance(columns, Mapping) or not columns:
         raise DataflowError(f"aggregate {operator!r} got {columns!r}; expected {{'total': 'sum(amount)'}} or the like")
     for name, expression in columns.items():
@@ -89,11 +85,7 @@ def aggregation(operator: str, by: tuple[str, ...], columns: object) -> Aggregat
 
 
 def ordering(operator: str, by: Sequence[str], descending: object) -> Ordering:
-    """The validated arguments of ``sort``.
-
-    Raises:
-        DataflowError: no column to sort by, or ``descending`` is not a flag.
-    """
+    """The validated arguments of ``sort``."""
     if not by:
         raise DataflowError(f"sort {operator!r} needs the columns to sort by; got none")
     if not isinstance(descending, bool):

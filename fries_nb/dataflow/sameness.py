@@ -56,10 +56,6 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 def unlike(before: Any, after: Any) -> str | None:
     """The first difference between two functions, objects or tables, in words.
 
-    Args:
-        before: the earlier one.
-        after: the later one.
-
     Returns:
         Where they differ and how, as ``window: 5 -> 10``; ``None`` if they are the same.
     """

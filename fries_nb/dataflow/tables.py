@@ -54,12 +54,7 @@ class Index:
         self._columns = [(name, rest.column(name).to_pylist()) for name in rest.schema.names]
 
     def find(self, key: Any) -> list[dict[str, Any]]:
-        """The rows of a key (a tuple of values if it has several columns), as new dicts.
-
-        Raises:
-            TypeError: it has a type that cannot equal any key of the table, such as a string among numbers.
-            KeyTypeError: a value cannot be that of a key.
-        """
+        """The rows of a key (a tuple of values if it has several columns), as new dicts."""
         try:
             positions = self._positions.get(key)
         except TypeError:  # not hashable; ``canonical_key`` says what it is
@@ -111,10 +106,8 @@ class JoinTable:
     """The function of a join: its table, and how it is looked up.
 
     Args:
-        operator: the join's name, for errors.
         data: a Spark DataFrame, an Arrow table, the path of a Parquet file or directory, or a table or query of Spark's
             catalogue.
-        on: the stream's columns to the table's columns.
         how: ``inner`` drops a tuple without a partner, ``left`` keeps it with nulls.
         one_to_many: whether a key may have several rows, each of which makes a tuple.
         suffix: appended to the name of a column that the stream has as well.
@@ -162,27 +155,15 @@ class JoinTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the rows that ``find`` returns.
-
-        Raises:
-            DeclarationError: the table is not open.
-        """
+        """Schema of the rows that ``find`` returns."""
         return self._opened().schema
 
     def of(self, data: Any) -> JoinTable:
-        """The same join with another table.
-
-        Raises:
-            DataflowError: it is not a table, or lacks columns.
-        """
+        """The same join with another table."""
         return JoinTable(self.operator, data, self.on, self.how, self.one_to_many, self.suffix)
 
     def check_columns(self, known: Iterable[str]) -> None:
-        """Refuse a table with these columns if the join cannot use it.
-
-        Raises:
-            DataflowError: names a column that it lacks.
-        """
+        """Refuse a table with these columns if the join cannot use it."""
         names = list(known)
         for column in self.on.values():
             if column not in names:
@@ -195,14 +176,7 @@ class JoinTable:
             raise DataflowError(f"the table of join {self.operator!r}: {error}") from error
 
     def open(self) -> None:
-        """Read the table and build the index.
-
-        Raises:
-            DeclarationError: a key occurs more than once in the table of a one-to-one join.
-            DataflowError: it lacks columns, or one of the key has a type that no key can have.
-            OSError: it cannot be read.
-            pyarrow.ArrowException: it cannot be read.
-        """
+        """Read the table and build the index."""
         index = self.load()
         if index.repeated and not self.one_to_many:
             count = len(index.repeated)
@@ -221,12 +195,7 @@ class JoinTable:
         return Index(table, tuple(self.on.values()))
 
     def find(self, key: Any) -> list[dict[str, Any]]:
-        """The rows of a key (a tuple of values if it has several columns), without the key's columns.
-
-        Raises:
-            DeclarationError: the table is not open.
-            TypeError: the key has another type than the table's, so that no lookup could succeed.
-        """
+        """The rows of a key (a tuple of values if it has several columns), without the key's columns."""
         return self._opened().find(key)
 
     def _opened(self) -> Index:
@@ -251,9 +220,6 @@ def join_columns(operator: str, on: object) -> dict[str, str]:
 
     >>> join_columns("J1", "SHOP_ID"), join_columns("J1", {"SHOP_ID": "shop"})
     ({'SHOP_ID': 'SHOP_ID'}, {'SHOP_ID': 'shop'})
-
-    Raises:
-        DataflowError: it is none of these, or names no column.
     """
     if isinstance(on, Mapping):
         pairs = list(on.items())

@@ -67,15 +67,7 @@ def per_workers(rate: float, workers: int) -> float:
 
 
 def scale_of(text: str, named: Mapping[str, float]) -> ExperimentScale:
-    """Parse a scale.
-
-    Args:
-        text: ``test``, ``minute``, ``paper`` or a number.
-        named: the sizes of ``test`` and ``minute``.
-
-    Raises:
-        FriesError: the text is neither.
-    """
+    """Parse a scale."""
     known = {"paper": 1.0, **named}
     try:
         of_paper = known[text] if text in known else float(text)
@@ -183,11 +175,7 @@ def running(
     flow: fn.Dataflow, spark: Any, *, workers: int = 2, hosts: int = HOSTS, budget: int = BUFFER_BUDGET_BYTES,
     chaining: bool = False, **options: Any,
 ) -> Iterator[Run]:  # fmt: skip
-    """Runs a flow within the block; further options are those of ``flow.run``.
-
-    Raises:
-        RunError: no data flows in time.
-    """
+    """Runs a flow within the block; further options are those of ``flow.run``."""
     run = flow.run(spark=spark, hosts=hosts, workers=workers, buffer_budget_bytes=budget, chaining=chaining, **options)
     try:
         if not run.wait_flowing(STARTING_S) or run.state != "running":
@@ -199,11 +187,7 @@ def running(
 
 
 def changed(run: Run, change: Mapping[str, Any], scheduler: str, pruning: bool = True) -> Outcome:
-    """Make a change and wait for its end.
-
-    Raises:
-        RunError: the change was not done.
-    """
+    """Make a change and wait for its end."""
     result = run.reconfigure(change, scheduler=scheduler, pruning=pruning).result(PATIENCE_S)
     if result.outcome != "done":
         raise RunError(f"a change of {', '.join(change)} by {scheduler} was {result.outcome}: {result.error}")
@@ -219,19 +203,7 @@ def until(
     run: Run, holds: Callable[[], bool], what: str, patience_s: float = STARTING_S, clock: Clock = MONOTONIC,
     look_s: float = _LOOK_S,
 ) -> None:  # fmt: skip
-    """Wait until a condition holds.
-
-    Args:
-        run: the run, which must not end meanwhile.
-        holds: the condition.
-        what: what is waited for, for the error.
-        patience_s: maximum waiting time in seconds.
-        clock: the clock on which to wait.
-        look_s: time between two looks in seconds.
-
-    Raises:
-        RunError: the condition does not hold in time, or the run has ended.
-    """
+    """Wait until a condition holds."""
     deadline = clock.now() + patience_s
     while not holds():
         if run.state in ("finished", "stopped", "failed") or clock.now() > deadline:
@@ -242,16 +214,7 @@ def until(
 def fill(
     run: Run, source: str, needed: Mapping[str, float], pace: float, a_row: float = 1.0, clock: Clock = MONOTONIC
 ) -> None:
-    """Let the source run ahead until the given queues are filled, then set its rate to ``pace``.
-
-    Args:
-        run: the run.
-        source: name of the source operator.
-        needed: operator to the number of tuples that shall wait in front of it.
-        pace: rows per second afterwards; the rate that the operators can sustain.
-        a_row: tuples that arrive at these operators for each source row.
-        clock: the clock on which to wait.
-    """
+    """Let the source run ahead until the given queues are filled, then set its rate to ``pace``."""
     missing = max(count - waiting(run, name) for name, count in needed.items())
     if missing > 0:
         # In about a second: a queue is reported a quarter of a second late, by which the surge goes too far.
@@ -340,17 +303,7 @@ class Delays:
 
 
 def delays(run: Run, change: Change, repeats: int, ready: Callable[[], None]) -> Delays:
-    """Make a change ``repeats`` times with Fries and with Epoch, alternating.
-
-    Args:
-        run: the run.
-        change: operator to new function.
-        repeats: number of changes with each scheduler.
-        ready: establishes the load; called before each change.
-
-    Returns:
-        The delays.
-    """
+    """Make a change ``repeats`` times with Fries and with Epoch, alternating."""
     found: dict[str, list[Outcome]] = {"fries": [], "epoch": []}
     for _ in range(repeats):
         for scheduler, results in found.items():

@@ -105,10 +105,6 @@ def rates_of(mode: str, seconds: float) -> list[int]:
 
     >>> rates_of("flush", 6), rates_of("64 KB", 6)[0]
     ([1, 10, 100, 1000, 10000, 100000, 1000000, 100000000], 1000)
-
-    Args:
-        mode: one of ``MODES``.
-        seconds: the time.
     """
     least = max(LEAST_ITEMS, FILLED * MODES[mode] / ITEM_BYTES)
     return [rate for rate in RATES if rate * seconds >= least]
@@ -142,10 +138,6 @@ def summary(received: Sequence[Row], window: tuple[int, int]) -> Row:
     >>> received = [{"at": at, "items": 1_000, "waited_ms": 2_000.0, "worst_ms": 9.0} for at in (1, 10**9)]
     >>> summary(received, (0, 10**9))
     {'items/s': 1000.0, 'Mbit/s': 1.024, 'mean ms': 2.0, 'worst ms': 9.0}
-
-    Args:
-        received: rows of ``Receiver``.
-        window: beginning and end in nanoseconds; the end is not part of it.
 
     Returns:
         A row; latencies are ``None`` if nothing was received.

@@ -138,9 +138,6 @@ def mean_of(looks: Sequence[float | None]) -> float | None:
 
     >>> mean_of([10.0, None, 20.0]), mean_of([None])
     (15.0, None)
-
-    Args:
-        looks: a value for each look.
     """
     known = [value for value in looks if value is not None]
     return mean(known) if known else None
@@ -153,9 +150,6 @@ def converged(states: Sequence[tuple[float, ConstraintStatus]]) -> float | None:
     >>> converged([(0, Is.NOT_YET_JUDGED), (1, Is.MET), (2, Is.VIOLATED), (3, Is.MET), (4, Is.MET)])
     3
     >>> converged([(0, Is.MET), (1, Is.VIOLATED)])
-
-    Args:
-        states: (seconds, status), in order.
     """
     since = None
     for at, status in states:

@@ -131,18 +131,7 @@ def rescaling(scale: ExperimentScale) -> Result:
 
 
 def measured(spark: Any, at_once: int | None, accounts: int, state_bytes: int, seconds: float) -> Migration:
-    """Fill the accounts, wait, let a host join, wait.
-
-    Args:
-        spark: the session.
-        at_once: number of bins a step; ``None`` to adapt it, 0 for no rescale.
-        accounts: number of accounts.
-        state_bytes: size of the state of each.
-        seconds: length of the steady span, and of that afterwards.
-
-    Raises:
-        RunError: the host has not joined.
-    """
+    """Fill the accounts, wait, let a host join, wait."""
     flow = accounts_flow(FILLING_RATE, accounts, state_bytes)
     with running(flow, spark, workers=1, hosts=1, commit_interval_s=None) as run:
         until(run, lambda: run.metrics().operators["Book"].processed >= accounts, "all accounts", look_s=0.2)

@@ -29,10 +29,6 @@ def declare(shell: InteractiveShell, body: str, name: str | None) -> Dataflow:
 
     In the body, ``fn`` is fries_nb and ``flow`` an empty dataflow of the name in the magic's line; names that it
     defines stay defined, as in any cell. It may also construct a dataflow of its own, and raise anything.
-
-    Raises:
-        UsageError: the body is empty or not valid Python, or it declares no dataflow, several, or one of another name.
-        DataflowError: the dataflow cannot be run.
     """
     if name == "":
         raise UsageError("a dataflow has a name; expected one behind %%fries_dataflow")
@@ -56,12 +52,7 @@ def declare(shell: InteractiveShell, body: str, name: str | None) -> Dataflow:
 
 
 def assigned(shell: InteractiveShell, body: str, operators: Collection[str]) -> dict[str, Any]:
-    """Execute a cell's body and return the values that it assigns to operators; names that it defines stay defined.
-
-    Raises:
-        UsageError: the body is empty or not valid Python, or it assigns no operator; suggests a close match.
-        Exception: whatever the body raised.
-    """
+    """Execute a cell's body and return the values that it assigns to operators; names that it defines stay defined."""
     compiled = _compiled(shell, body, _ASSIGN)
     names = [name for name in operators if name in compiled.assigns]
     if not names:

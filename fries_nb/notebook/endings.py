@@ -70,12 +70,7 @@ class Ending:
         return f"{what}: {counted(waiting, 'tuple')} {'waits' if waiting == 1 else 'wait'} to be processed"
 
     def wait(self, wait_s: float) -> None:
-        """Wait until the run has ended; an interrupt ends the wait only.
-
-        Raises:
-            RunError: the run has not ended in time; or a draining run is blocked by an operator that is paused on a
-                tuple, which can only be fixed in another cell; or the run cannot be suspended.
-        """
+        """Wait until the run has ended; an interrupt ends the wait only."""
         name = self._run.graph.name
         now = f"%fries_stop --of {quoted(name)} --now ends it at once, without what still waits"
         on = "is still ending; %fries_status shows its state" if self._now else f"is still draining; {now}"

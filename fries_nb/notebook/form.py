@@ -126,15 +126,7 @@ class FunctionSource(Protocol):
         """The message for an operator whose input is empty."""
 
     def functions(self, entries: Mapping[str, str]) -> dict[str, Any]:
-        """Operator name to the function, or update, of each entry.
-
-        Args:
-            entries: operator name to the value of its input.
-
-        Raises:
-            UsageError: an entry is not a valid expression.
-            FriesError: an expression raised it.
-        """
+        """Operator name to the function, or update, of each entry."""
 
 
 class TypedFunctions:
@@ -222,11 +214,7 @@ class OfferedFunctions:
 
 
 def functions_for(graph: Graph, names: dict[str, Any], offer: Offer | None) -> FunctionSource:
-    """The function source of a run's form: typed expressions, unless functions are offered or the page is one of Voila.
-
-    Raises:
-        FriesError: see ``OfferedFunctions``.
-    """
+    """The function source of a run's form: typed expressions, unless functions are offered or under Voila."""
     if offer is not None or under_voila(os.environ):
         return OfferedFunctions(graph, offer or {})
     return TypedFunctions(graph, names)
@@ -434,9 +422,6 @@ def _seconds(text: str) -> float | None:
 
     >>> _seconds("2.5"), _seconds("0")
     (2.5, None)
-
-    Raises:
-        UsageError: the text is no number of seconds up to a day.
     """
     try:
         seconds = float(text)

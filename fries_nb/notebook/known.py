@@ -52,12 +52,7 @@ class Start:
         return f"{what}: {'the host has' if hosts == 1 else f'all {hosts} hosts have'} joined, operators are opened"
 
     def run(self, timeout: float | None = None) -> Run:
-        """Wait for the run, at most ``timeout`` seconds.
-
-        Raises:
-            TimeoutError: it has not started in time.
-            Exception: the error with which the start failed.
-        """
+        """Wait for the run, at most ``timeout`` seconds."""
         self._thread.join(timeout)
         if self.error is not None:
             raise self.error
@@ -127,11 +122,7 @@ class Registry:
         return [start for start in self._starts.values() if start.under_way or start.error is not None]
 
     def flow(self, name: str | None = None) -> Dataflow:
-        """Look up a dataflow by its name or by a variable. Without a name: the value of ``flow``, or the only dataflow.
-
-        Raises:
-            UsageError: there is none, with close matches; or the name is missing or ambiguous.
-        """
+        """Look up a dataflow by its name or a variable. Without a name: the value of ``flow``, or the only one."""
         last = self._names.get("flow")
         if isinstance(last, Dataflow) and name in (None, last.name):
             return last
@@ -152,12 +143,7 @@ class Registry:
         return flows[name]
 
     def run(self, name: str | None = None) -> Run:
-        """Look up a run by name. Without a name: the only live run, or else the last one, even if it has ended.
-
-        Raises:
-            UsageError: there is none, with close matches; or several are live and none was named; or it is starting.
-            RunError: it failed to start.
-        """
+        """Look up a run by name. Without a name: the only live run, or else the last one, even if it has ended."""
         self._refuse_unstarted(name)
         if name is not None:
             return self._named(name)
@@ -171,12 +157,7 @@ class Registry:
         return live[0] if live else list(self._runs.values())[-1]
 
     def run_before_flow(self, name: str | None) -> Run | None:
-        """The run of a name, for what can be asked of dataflows as well; ``None`` if only a dataflow has it.
-
-        Raises:
-            UsageError: see ``run``.
-            RunError: see ``run``.
-        """
+        """The run of a name, for what can be asked of dataflows as well; ``None`` if only a dataflow has it."""
         live = self.live()
         if live and (name is None or name not in self.flows() or self.live(name)):
             return self.run(name)

@@ -75,9 +75,6 @@ def arguments(magic: Any, line: str, configured: HasTraits | None = None) -> Nam
     """The arguments of a magic's line; numbers and ``output`` are checked, and names lose their quotes.
 
     ``configured`` supplies what the line leaves out, from traits of the same name.
-
-    Raises:
-        UsageError: an option is unknown, malformed or out of range; suggests a close match and names the help.
     """
     name = magic.__name__
     help_of = f"%{name}? shows its help"
@@ -106,15 +103,7 @@ def arguments(magic: Any, line: str, configured: HasTraits | None = None) -> Nam
 
 
 def refuse_rest(rest: Sequence[str], operators: Iterable[str]) -> None:
-    """Refuse what stands on the line of a change and is no assignment.
-
-    Args:
-        rest: the words.
-        operators: names of the operators that can be changed.
-
-    Raises:
-        UsageError: there are such words.
-    """
+    """Refuse what stands on the line of a change and is no assignment."""
     if not rest:
         return
     begins = rest[0].partition("=")[0].rstrip(":+")
@@ -168,11 +157,7 @@ def _meant(magic: Any, got: str) -> str:
 
 
 def _plain(argument: str, given: str | None) -> str | None:
-    """An argument's value without its quotes; in paths ``~`` is expanded.
-
-    Raises:
-        UsageError: a path is empty.
-    """
+    """An argument's value without its quotes; in paths ``~`` is expanded."""
     if given is None:
         return None
     if argument not in _PATHS:
@@ -206,10 +191,6 @@ def split_line(line: str, options: Collection[str]) -> AssignmentLine:
 
     Options with one dash (``-o``) are recognised only if they exist, since ``x -o`` is a subtraction; two dashes that
     touch a word are always an option.
-
-    Raises:
-        UsageError: a bracket or quote is left open, an operator has two expressions, or one is empty or ends in a
-            comma.
     """
     starts = [*_starts(line, _tokens(line), options), _Start(len(line), len(line), None)]
     rest = [line[: starts[0].begins]]
@@ -231,12 +212,7 @@ def split_line(line: str, options: Collection[str]) -> AssignmentLine:
 
 
 def evaluate(expressions: dict[str, str], names: dict[str, Any]) -> dict[str, Any]:
-    """Evaluate the expressions of operators in the user's namespace.
-
-    Raises:
-        UsageError: there are no expressions, or one is not valid Python or raises; names the operator.
-        FriesError: an expression raised it.
-    """
+    """Evaluate the expressions of operators in the user's namespace."""
     if not expressions:
         raise UsageError(f"nothing to change; {_EXPECTED}")
     return {operator: _value(operator, expression, names) for operator, expression in expressions.items()}
@@ -280,11 +256,7 @@ class _Start:
 
 
 def _tokens(line: str) -> list[TokenInfo]:
-    """The tokens of a line.
-
-    Raises:
-        UsageError: a bracket or a quote has no counterpart; marks it.
-    """
+    """The tokens of a line."""
     tokens: list[TokenInfo] = []
     opened: list[int] = []
     try:

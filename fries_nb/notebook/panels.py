@@ -402,11 +402,7 @@ class SavePanel(anywidget.AnyWidget):
 
 
 def file_of(run: Run, what: str, kind: str) -> bytes:
-    """The content of a file of a key of ``FRAMES`` or ``PICTURES``; a picture is SVG, of ``kind`` svg and png.
-
-    Raises:
-        KeyError: there is no such file.
-    """
+    """The content of a file of a key of ``FRAMES`` or ``PICTURES``; a picture is SVG, of ``kind`` svg and png."""
     if kind not in FORMATS:
         return PICTURES[what](run).encode()
     frame, held = FRAMES[what](run), BytesIO()

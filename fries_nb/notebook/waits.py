@@ -247,11 +247,7 @@ _LOOK_S = 0.2
 
 
 def wait_for_start(shell: InteractiveShell, start: Start, hosts: int) -> Run:
-    """Wait until a run's data flows, at most ``PATIENCE_S``. An interrupt cancels the start.
-
-    Raises:
-        Exception: the error with which the start failed.
-    """
+    """Wait until a run's data flows, at most ``PATIENCE_S``. An interrupt cancels the start."""
     try:
         with (
             told_when_interrupted(f"{start.flow!r} is not started; what has begun of it is stopped"),
@@ -270,10 +266,6 @@ def change_summary(shell: InteractiveShell, run: Run, change: Change, wait_s: fl
     """The summary of a change after waiting for its end. An interrupt cancels the change.
 
     A wait of a glance shows no progress, since the cell ends soon.
-
-    Raises:
-        DoubtfulChangeError: the change was aborted, and can be forced.
-        ReconfigurationError: it was aborted for another reason, or the run failed meanwhile.
     """
     targets = sorted(change.plan.targets)
     cancelled = f"the change of {', '.join(targets)} is cancelled, unless it was decided before"
@@ -308,11 +300,7 @@ def change_progress(run: Run, change: Change) -> str:
 
 
 def _result(run: Run, change: Change, wait_s: float) -> Outcome:
-    """Wait for the end of a change, unless an operator is paused, which can only be fixed in another cell.
-
-    Raises:
-        TimeoutError: the change has not ended.
-    """
+    """Wait for the end of a change, unless an operator is paused, which can only be fixed in another cell."""
     until_s, patience_s = time.monotonic() + wait_s, min(wait_s, GLANCE_S)
     while True:
         try:

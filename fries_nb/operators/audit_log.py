@@ -84,12 +84,7 @@ class AuditLog:
         return self._begun[function]
 
     def begin(self, logged: list[int], transaction: int) -> None:
-        """Log that a transaction begins here.
-
-        Args:
-            logged: the list of the function; see ``begun_by``.
-            transaction: the new transaction.
-        """
+        """Log that a transaction begins here."""
         logged.append(transaction)
         if self._of_tuple is not None:
             self._of_tuple.append(logged)
@@ -268,14 +263,7 @@ def logged(instance: Instance, step: Step) -> Step:
 
 
 def log_batch(instance: Instance, ran: list[int], taken: pa.RecordBatch, emitted: pa.RecordBatch) -> None:
-    """Log the tuples of a batch, and the number emitted for each where it differs from one.
-
-    Args:
-        instance: the operator.
-        ran: the list of transactions of its current function (see ``AuditLog.runs_by``).
-        taken: the input.
-        emitted: the output.
-    """
+    """Log the tuples of a batch, and the number emitted for each where it differs from one."""
     transactions = taken.column(TRANSACTION).to_pylist()
     ran.extend(transactions)
     if instance.operator.traits.returns is Returns.ROW and instance.operator.on_error == "fail":

@@ -61,12 +61,7 @@ class AdaptiveBatchSize:
         self._outlier: tuple[int, int] | None = None
 
     def learn(self, took_ns: int, taken: int) -> None:
-        """Update the size of the next slice from the duration of this one.
-
-        Args:
-            took_ns: duration in nanoseconds.
-            taken: number of tuples.
-        """
+        """Update the size of the next slice from the duration of this one."""
         if not taken:
             return
         if not self._fit(took_ns, taken):  # another size will tell

@@ -45,15 +45,7 @@ def compile_chain(
     around: Around | None = None,
     fired: bool = False,
 ) -> Step:
-    """Compile a chain; returns its first step, connected to the others.
-
-    Args:
-        instances: the operators, in the chain's order.
-        outputs: receive the chain's rows, one for each branch.
-        side: returns the input of a self-join from which the current row came.
-        around: if given, wraps the step of each operator.
-        fired: whether the first operator is given rows of firings (see ``firing``).
-    """
+    """Compile a chain; returns its first step, connected to the others."""
     retried, undos = is_retried(instances), Undos()
     apart = [Apart(output) for output in outputs] if retried else []
     ends: Sequence[Output] = apart or outputs
@@ -82,12 +74,7 @@ def compile_chain(
 
 
 def emits_of(outputs: Sequence[Output], last: Instance) -> list[Emit]:
-    """Functions that append rows to these outputs; of several, each makes values of the first rows that it gets.
-
-    Args:
-        outputs: receive the rows.
-        last: the last operator of the chain.
-    """
+    """Functions that append rows to these outputs; of several, each makes values of the first rows that it gets."""
     if len(outputs) == 1:
         return [outputs[0].append]
     return [_checked(output, last.worker.operator) for output in outputs]
@@ -105,13 +92,7 @@ def _checked(output: Output, operator: str) -> Emit:
 def resumed_steps(
     instances: Sequence[Instance], outputs: Sequence[Output], call: Callable[[Row], Any]
 ) -> Sequence[Step]:
-    """For each operator of a chain of an inner loop its step, connected to the next, with another function to call.
-
-    Args:
-        instances: the operators, in the chain's order.
-        outputs: receive the chain's rows, one for each branch.
-        call: called by each of the steps instead of the operator's function.
-    """
+    """For each operator of a chain of an inner loop its step, connected to the next, with another function to call."""
     resumed: list[Step] = []
     emits = emits_of(outputs, instances[-1])
     for position in range(len(instances) - 1, -1, -1):
@@ -185,10 +166,5 @@ def joined_columns(instances: Sequence[Instance]) -> list[tuple[pa.Field, str]]:
 
 
 def joined_types(added: Iterable[tuple[pa.Field, str]], names: Sequence[str]) -> dict[str, pa.DataType]:
-    """The names and types of the columns that joins add to a stream; types are those of the tables, not inferred.
-
-    Args:
-        added: the columns of ``joined_columns``.
-        names: the stream's columns.
-    """
+    """The names and types of the columns that joins add to a stream; types are those of the tables, not inferred."""
     return {field.name + suffix if field.name in names else field.name: field.type for field, suffix in added}

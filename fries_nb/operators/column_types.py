@@ -105,11 +105,7 @@ class ColumnTypes:
         return emit_complete
 
     def require(self, out: pa.RecordBatch) -> None:
-        """Check that a batch that a vectorised function made has the key columns.
-
-        Raises:
-            DeclarationError: it does not.
-        """
+        """Check that a batch that a vectorised function made has the key columns."""
         for name, of in self.needed[0].items() if self.needed and out.num_rows else ():
             if name not in out.schema.names:
                 raise self._lacks(name, of, [each for each in out.schema.names if each not in HIDDEN])
@@ -131,15 +127,7 @@ class ColumnTypes:
         self._columns, self._input, self._types, self._examples, self._kinds = mark
 
     def check(self, out: Row, came: Row) -> None:
-        """Check a row that the operator made, and learn its types.
-
-        Args:
-            out: the row.
-            came: the input row that it derives from.
-
-        Raises:
-            DeclarationError: a value has no Arrow type, or none that earlier values of its column share.
-        """
+        """Check a row that the operator made, and learn its types."""
         columns = out.columns
         if columns is not self._columns:
             self._columns = columns
@@ -160,11 +148,7 @@ class ColumnTypes:
             self._convert(name, value, came)
 
     def check_batch(self, out: pa.RecordBatch, came: pa.RecordBatch) -> None:
-        """Check a batch that a vectorised function made; a batch that is refused has no effect on the types.
-
-        Raises:
-            DeclarationError: a column has another type than before.
-        """
+        """Check a batch that a vectorised function made; a batch that is refused has no effect on the types."""
         for column in self._fixed if out.num_rows else ():
             self._check_column(column, out)
         self._follow(came.schema)
@@ -247,11 +231,7 @@ class ColumnTypes:
         return self._types.get(name, present)
 
     def _settled(self, name: str, kind: pa.DataType) -> pa.DataType:
-        """The column's type after a value of this type was accepted: one that holds all earlier values and this one.
-
-        Raises:
-            ValueError: there is no such type.
-        """
+        """The column's type after a value of this type was accepted: one that holds all earlier values and this one."""
         before = self._types.get(name, kind)
         if kind == before:
             return before
@@ -293,12 +273,7 @@ def _takes_all(column: pa.DataType, kind: type) -> bool:
 
 
 def culprit(operators: str, rows: Sequence[Row]) -> str:
-    """Describe the value because of which rows cannot become columns; empty if no single value is the cause.
-
-    Args:
-        operators: the operators that may have made the rows, for the message.
-        rows: the rows.
-    """
+    """Describe the value because of which rows cannot become columns; empty if no single value is the cause."""
     written = ColumnTypes(operators)
     try:
         for row in rows:

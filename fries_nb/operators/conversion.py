@@ -109,17 +109,7 @@ IN_UTC = form_of(None, "UTC")
 
 
 def canonical(value: Any, form: ColumnForm = IN_UTC, depth: int = 0) -> Any:
-    """A value as a column of this form gives it back; no mutable part of it is shared.
-
-    Args:
-        value: the value.
-        form: the form of its column.
-        depth: in how many lists and dicts it is.
-
-    Raises:
-        TypeError: no column can hold it.
-        Exception: whatever the methods of the value raise.
-    """
+    """A value as a column of this form gives it back; no mutable part of it is shared."""
     kind = type(value)
     if kind in PLAIN:
         return value
@@ -305,9 +295,6 @@ def to_python(column: pa.Array) -> list[Any]:
     """A column as Python values; long columns of strings, or of numbers without nulls, take a fast path.
 
     Maps are dicts, unless their keys are mutable.
-
-    Raises:
-        ValueError: a map has a key twice.
     """
     kind = column.type
     if len(column) > FEW and (
@@ -334,17 +321,6 @@ def to_arrow(values: Sequence[Any], known: pa.DataType | None, zone: str = "UTC"
     Arrow would truncate 1.5 to 1 in a column of integers, and convert "ab" to ["a", "b"] in one of lists; this does
     not. Nor does it convert True to 1.0 among floats, bytes to text, or a time without a zone to one with, which are
     other families, wherever the batch is cut and at any depth.
-
-    Args:
-        values: the values; brought into the form of ``canonical`` first.
-        known: the earlier type, or ``None``.
-        zone: the zone of times with a zone, if the earlier type says none.
-
-    Raises:
-        ValueError: the values have no common Arrow type.
-        TypeError: as ValueError.
-        OverflowError: as ValueError.
-        pyarrow.ArrowException: as ValueError.
     """
     kinds = set(map(type, values))
     exact = None if known is None else _EXACT.get(known.id)

@@ -88,16 +88,7 @@ class Offer:
 
 
 def offer_of(instance: Instance, recent: tuple[Recent, ...], before: str = "") -> Offer:
-    """Copy the input of a dry run.
-
-    Args:
-        instance: the operator.
-        recent: its recent input tuples.
-        before: a prepared change that is ordered after the one to be tried, or empty.
-
-    Raises:
-        Exception: whatever pickling raises, if a state cannot be copied.
-    """
+    """Copy the input of a dry run."""
     return Offer(instance.worker, instance.operator, instance.function, instance.copies(SAMPLE_KEYS, before), recent)
 
 
@@ -134,14 +125,7 @@ def prepare(order: DryRun) -> DryRunResult:
 
 
 def refused(change: str, worker: WorkerId, what: str, error: BaseException) -> DryRunResult:
-    """The answer of a worker that cannot prepare a change, with the user's traceback.
-
-    Args:
-        change: id of the change.
-        worker: the worker.
-        what: the step that failed, for the message.
-        error: the exception.
-    """
+    """The answer of a worker that cannot prepare a change, with the user's traceback."""
     reason = str(error) if isinstance(error, FriesError) else exception_text(error)
     return DryRunResult(Prepared(change, worker, f"{what}: {reason}", user_traceback(error)), None)
 
@@ -151,13 +135,6 @@ def loaded_update(payload: bytes, operator: Operator) -> Update:
 
     A window's function has its windows, and transformations apply to each open window. State of classes that the update
     defines anew is transformed to them first.
-
-    Args:
-        payload: the pickled update.
-        operator: the operator.
-
-    Raises:
-        Exception: whatever unpickling raises.
     """
     with gathered() as definitions:
         update: Update = pickle.loads(payload)

@@ -87,11 +87,7 @@ class Held:
         self._came, self._before = came, None
 
     def check(self) -> None:
-        """Check that the held rows can become columns.
-
-        Raises:
-            OperatorError: they cannot.
-        """
+        """Check that the held rows can become columns."""
         if self._checks:
             for _, out in self._rows:
                 self._written.check(out, self._came)
@@ -139,13 +135,6 @@ def guarded(
 ) -> Step:
     """Make a step atomic: a row on which it fails has no effect.
 
-    Args:
-        instance: the operator.
-        make: makes the step, given the functions that take its rows.
-        held: holds its rows until the function has returned.
-        first: whether the operator is the first of its chain, so that its rows are unchanged rows of a batch.
-        refuse: sets aside a row on which the function failed; see ``refuse_row``.
-
     Raises (the step):
         OperatorError: the function failed, and the policy is not to write dead letters.
     """
@@ -174,22 +163,14 @@ def guarded(
 
 
 def refuse_row(instance: Instance, row: Row, error: OperatorError) -> None:
-    """Write a dead letter for a row.
-
-    Raises:
-        OperatorError: ``error``, if the operator has no dead letters; see ``set_aside``.
-    """
+    """Write a dead letter for a row."""
     set_aside(instance, dict(row), error, row.index)
     if instance.audit:
         instance.log.dropped.append(row.columns.transactions()[row.index])
 
 
 def refuse_firing(instance: Instance, row: Row, error: OperatorError) -> None:
-    """Write a dead letter, with key and time, for what was due; no transaction has begun.
-
-    Raises:
-        OperatorError: see ``refuse_row``.
-    """
+    """Write a dead letter, with key and time, for what was due; no transaction has begun."""
     set_aside(instance, shown_firing(row), error, row.index)
 
 
@@ -296,12 +277,6 @@ def undoable(instance: Instance, undos: Undos, step: Step) -> Step:
 
 def whole(instances: Sequence[Instance], outputs: Sequence[Apart], undos: Undos, step: Step) -> Step:
     """Make the chain's first step atomic for the whole chain.
-
-    Args:
-        instances: the operators, in the chain's order.
-        outputs: the chain's outputs.
-        undos: filled by the steps of ``undoable``.
-        step: the chain's first step.
 
     Raises (the step):
         OperatorError: an operator has failed; a ``NotUndoneError`` if the tuple cannot be retried.

@@ -61,12 +61,7 @@ class ChainExecutor(Protocol):
         """Begin a frame from operator ``sender``; the previous frame must be finished."""
 
     def advance(self, quota: int) -> int:
-        """Process at most ``quota`` tuples; returns how many were taken from the frame.
-
-        Raises:
-            OperatorError: a function failed on a tuple. The results of those before it can be taken; ``advance`` then
-                retries that tuple.
-        """
+        """Process at most ``quota`` tuples; returns how many were taken from the frame."""
 
     def results(self) -> Results:
         """Batches produced since the last call, as (branch, batch)."""
@@ -334,7 +329,6 @@ class PassExecutor:
     """Passes batches on: sources, unions, replicates, heads of loops, sinks. A slice is the whole frame.
 
     Args:
-        instance: the operator.
         returned: the operators whose batches leave by the second output.
     """
 
@@ -400,18 +394,7 @@ def executor_of(
     left: str,
     feedback: frozenset[str] = frozenset(),
 ) -> ChainExecutor:
-    """The executor of a chain.
-
-    Args:
-        instances: the operators, in the order of flow.
-        interrupt: makes the executor return early.
-        branches: number of outputs of the last operator.
-        left: the operator whose rows are a self-join's left side, or empty.
-        feedback: the operators whose rows come back to a loop's head; if it has two outputs, they leave by the second.
-
-    Raises:
-        DeclarationError: the operator is blocking; Spark runs it.
-    """
+    """The executor of a chain."""
     operator = instances[0].operator
     execution = operator.traits.execution
     if execution in (Execution.READ, Execution.PASS, Execution.WRITE):

@@ -67,18 +67,7 @@ def _sayable(value: Any) -> Any:
 
 
 def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError, number: int) -> None:
-    """Write a dead letter for a row.
-
-    Args:
-        instance: the operator.
-        row: the input row on which the function failed.
-        error: the failure.
-        number: index of the row in the current batch.
-
-    Raises:
-        OperatorError: ``error``, if the operator has no dead letters or is under guard, or if another operator failed
-            (rows of a tuple that becomes many are converted before the function has returned).
-    """
+    """Write a dead letter for a row."""
     others = error.operator not in ("", instance.operator.name)
     if not instance.has_dead_letters or instance.guarded or others:
         raise error
@@ -87,14 +76,7 @@ def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError, num
 
 
 def dead_letter(worker: WorkerId, error: str, details: str, row: dict[str, Any]) -> pa.RecordBatch:
-    """A dead letter.
-
-    Args:
-        worker: the worker of the operator that refuses the row.
-        error: why.
-        details: the user's traceback; empty if there is none.
-        row: the row.
-    """
+    """A dead letter."""
     letter = {
         "operator": [worker.operator], "worker": [worker.index], "error": [error], "traceback": [details],
         "tuple": [row_as_json(row)],

@@ -75,11 +75,7 @@ class TimeValues:
         return value
 
     def ticks_of(self, value: Any) -> int:
-        """The number of a time that a function gives.
-
-        Raises:
-            TokenError: it is not a time as in the source's column.
-        """
+        """The number of a time that a function gives."""
         if not self.is_timestamp:
             if isinstance(value, bool) or not hasattr(value, "__index__"):
                 raise self._refused(value, "an integer")
@@ -96,9 +92,6 @@ class TimeValues:
 
         >>> TimeValues(pa.timestamp("ns")).ticks_from(datetime(1970, 1, 1), earliest=123)
         123
-
-        Raises:
-            TokenError: see ``ticks_of``.
         """
         ticks = self.ticks_of(value)
         is_same = self.is_timestamp and ticks // _NS_PER_US == earliest // _NS_PER_US
@@ -136,12 +129,7 @@ _MARK, _REACHED = {b"fries_nb": b"firing"}, {b"fries_nb": b"reached"}
 
 
 def note_columns(instance: Instance, sender: str, schema: pa.Schema) -> None:
-    """Note the columns of a batch that comes to a timed operator; its firings follow them, and its tokens their times.
-
-    Raises:
-        OperatorError: its times are not comparable to those of batches before: integers and timestamps, or timestamps
-            with and without a time zone.
-    """
+    """Note the columns of a batch at a timed operator; its firings follow them, and its tokens their times."""
     kind, came = schema.field(TIME).type, instance.came
     before = kind if came is None else came.field(TIME).type
     if before != kind and _described(before) != _described(kind):
@@ -164,16 +152,7 @@ def _described(kind: pa.DataType) -> str:
 
 
 def firing_batch(instance: Instance, firing: Firing, due_ns: int) -> pa.RecordBatch:
-    """The batch of a firing: a row for each key.
-
-    Args:
-        instance: the operator.
-        firing: what ``Agenda.take`` has returned.
-        due_ns: the time at which its rows were due, from which their latency is measured.
-
-    Raises:
-        ProtocolError: no batch has come to the operator yet, and no snapshot says what columns it has.
-    """
+    """The batch of a firing: a row for each key."""
     came, names = instance.came, instance.operator.key
     if came is None:
         raise ProtocolError(f"{instance.worker} was to fire, and nothing has come to it yet")
@@ -219,12 +198,7 @@ def _identity(instance: Instance, key: Any, t: int, number: int) -> int:
 def due_emitter(
     instance: Instance, emit: Callable[[Row], None]
 ) -> Callable[[Row, Iterable[tuple[int, dict[str, Any]]]], None]:
-    """A function that emits what an operator makes for a row of a firing; under audit each is logged as begun.
-
-    Args:
-        instance: the operator.
-        emit: takes its rows.
-    """
+    """A function that emits what an operator makes for a row of a firing; under audit each is logged as begun."""
     audit, read = instance.audit, key_reader(instance.operator.key)
     begun = instance.log.begun_by(instance.identity) if audit else None
 
@@ -253,12 +227,7 @@ def _of_another(row: Row, t: int, transaction: int | None) -> Row:
 
 
 def rows_of(instance: Instance, result: Any) -> Iterator[dict[str, Any]]:
-    """The rows of what a function has returned: one (a dict), an iterable of them, or ``None``.
-
-    Raises:
-        DeclarationError: it is something else.
-        OperatorError: the function, a generator, has failed.
-    """
+    """The rows of what a function has returned: one (a dict), an iterable of them, or ``None``."""
     if result is None:
         return
     if isinstance(result, dict):

@@ -270,11 +270,6 @@ def _code_of(shape: LoopShape) -> Any:
 def loop_of(shape: LoopShape, names: dict[str, Any]) -> Callable[..., Stopped | None]:
     """The loop of this shape.
 
-    Args:
-        shape: what it is generated for.
-        names: what its source uses besides ``GLOBALS``: the interrupt flag, the branches that are known, and each
-            operator's instance and functions.
-
     Returns:
         The function, which returns where it has stopped; ``None`` after the last tuple, or if it was interrupted.
     """
@@ -328,7 +323,6 @@ class InnerLoop:
 
     Args:
         instances: the operators, in the chain's order; ``can_loop`` holds of them.
-        outputs: receive the rows, one for each branch.
         known: the branches in which columns have begun to settle; the first rows of the others take the common path.
         common: the chain's first step on the common path.
         interrupt: the flag of the executor, an object with the attribute ``raised``.
@@ -370,16 +364,7 @@ class InnerLoop:
         return True
 
     def run(self, columns: Columns, start: int, end: int) -> int:
-        """Process rows; returns the position after the last one processed.
-
-        Args:
-            columns: the batch, without nested columns.
-            start: index of the first row.
-            end: index after the last row.
-
-        Raises:
-            OperatorError: a function failed on the row ``reached``.
-        """
+        """Process rows; returns the position after the last one processed."""
         if not self._crossing(columns) <= self._written:
             self._writes = ()
         if not self._is_ready(columns):

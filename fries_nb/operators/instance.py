@@ -169,12 +169,7 @@ class Instance:
         self.written.forget()
 
     def expect(self, change: str, tagged: bool = False) -> None:
-        """Record that a change is being prepared, and count further tuples as processed by the old function.
-
-        Args:
-            change: id of the change.
-            tagged: whether it is a multi-version change (see ``worker.versions``).
-        """
+        """Record that a change is being prepared, and count further tuples as processed by the old function."""
         self._prepared_at[change] = self.processed
         if tagged:
             self._tagged = change
@@ -228,13 +223,6 @@ class Instance:
         """Copies of the states of some keys for the trial of a change, in the form that the change will find.
 
         They include the transformations of prepared changes, and of those that an ended worker has skipped.
-
-        Args:
-            count: maximum number of keys.
-            before: a prepared change that is ordered after the one to be tried, and so is not included; or empty.
-
-        Raises:
-            Exception: whatever pickling raises, if a state cannot be pickled.
         """
         prepared = [ready for change, ready in self.prepared.items() if change != before]
         coming = [ready.transform for ready in prepared if ready.transform is not None]
@@ -250,15 +238,7 @@ class Instance:
         return self.processed - self._prepared_at.pop(change, self.processed)
 
     def switch(self, change: str, before: str = "") -> bool:
-        """Switch to the prepared function of a change, or back to the previous function for a guard's rollback.
-
-        Args:
-            change: id of the change.
-            before: an applied change that is ordered after this one, or empty.
-
-        Raises:
-            ProtocolError: no function is prepared for this change.
-        """
+        """Switch to the prepared function of a change, or back to the previous function for a guard's rollback."""
         if self._previous is not None and self._previous.rollback == change:
             self._switch_back(change, self._previous)
             return True
@@ -277,13 +257,7 @@ class Instance:
         return True
 
     def unguard(self, change: str = "", keeps: bool = False) -> bool:
-        """End the guard of a change; returns whether the operator was under guard.
-
-        Args:
-            change: id of the change; empty for the current guard.
-            keeps: whether to keep the previous function, since the rollback may still follow. Otherwise a change that
-                is still prepared will be applied without guard.
-        """
+        """End the guard of a change; returns whether the operator was under guard."""
         if change in self.prepared and not keeps:
             self.prepared[change] = replace(self.prepared[change], guard="")
         if self._previous is None or (change and change != self._previous.change):
@@ -305,13 +279,7 @@ class Instance:
         self._note(rollback)
 
     def apply_change(self, change: str, transform: Transform | None, before: str = "") -> None:
-        """Apply a change to the state, transformed key by key on access, and record it.
-
-        Args:
-            change: id of the change.
-            transform: its state transformation.
-            before: an applied change that is ordered after this one, or empty.
-        """
+        """Apply a change to the state, transformed key by key on access, and record it."""
         self.state.transform(transform)
         if transform is not None:
             self.transforms[change] = transform
@@ -339,13 +307,7 @@ class Instance:
         return change if self.function is function else before
 
     def begin_at(self, processed: int, applied: tuple[str, ...], traced: Counts = NO_RECORDS) -> None:
-        """Set counts and applied changes from a snapshot, and discard prepared configurations and records.
-
-        Args:
-            processed: number of input tuples processed.
-            applied: ids of the applied changes, in order.
-            traced: record counts of the audit log.
-        """
+        """Set counts and applied changes from a snapshot, and discard prepared configurations and records."""
         self.processed, self.applied = processed, applied
         self.prepared.clear()
         self._prepared_at.clear()

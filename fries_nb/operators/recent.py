@@ -84,13 +84,7 @@ def shown_tuple(batch: pa.RecordBatch) -> dict[str, Any]:
 
 
 def passed(end: int, refused: Collection[int], count: int = SAMPLES) -> list[int]:
-    """The indices of the last rows before ``end``, in descending order.
-
-    Args:
-        end: index after the last row that was processed.
-        refused: indices of rows that became dead letters, which are left out.
-        count: maximum number of rows.
-    """
+    """The indices of the last rows before ``end``, in descending order."""
     if not refused:
         return list(range(end - 1, max(end - count, 0) - 1, -1))
     found: list[int] = []

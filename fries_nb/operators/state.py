@@ -71,12 +71,7 @@ _shipped: ContextVar[dict[Name, Any] | None] = ContextVar("shipped", default=Non
 
 
 def note(shipped: Definitions, former: Iterable[tuple[Name, Any]]) -> None:
-    """Note the definitions that came with a function.
-
-    Args:
-        shipped: name to the definition that has it.
-        former: definitions that had the name before, and of which there are still objects.
-    """
+    """Note the definitions that came with a function."""
     for name, value in (*former, *shipped.items()):
         if value.__qualname__ == name[1]:  # not what is found under another name, as for a class that was renamed
             _names[value] = name
@@ -154,11 +149,7 @@ def with_aliases(value: Any, reduced: Any) -> Any:
 
 
 def dumps(state: Any) -> tuple[bytes, set[Name]]:
-    """Pickle state for ``loads`` in any process; also returns the definitions that it needs.
-
-    Raises:
-        Exception: whatever pickling raises.
-    """
+    """Pickle state for ``loads`` in any process; also returns the definitions that it needs."""
     file = io.BytesIO()
     pickler = _ByName(file)
     pickler.dump(state)
@@ -166,27 +157,14 @@ def dumps(state: Any) -> tuple[bytes, set[Name]]:
 
 
 def copied(state: Any) -> bytes:
-    """Pickle state for ``pickle.loads`` on the hosts of this run, which know its definitions, and keep what they are.
-
-    Raises:
-        Exception: whatever pickling raises.
-    """
+    """Pickle state for ``pickle.loads`` on the hosts of this run, which know its definitions."""
     file = io.BytesIO()
     _ByValue(file).dump(state)
     return file.getvalue()
 
 
 def loads(pickled: bytes, definitions: Definitions) -> Any:
-    """Unpickle state.
-
-    Args:
-        pickled: what ``dumps`` returned.
-        definitions: those of the function that will use the state; others are looked for among all that were shipped.
-
-    Raises:
-        OperatorError: a definition is not there any more; names it.
-        Exception: whatever unpickling raises.
-    """
+    """Unpickle state."""
     token = _definitions.set(definitions)
     try:
         return pickle.loads(pickled)
@@ -276,12 +254,7 @@ def _no_key(row: Mapping[str, Any]) -> None:
 
 
 def transformed(state: Any, transforms: tuple[Transform, ...]) -> Any:
-    """The state after these transformations, in order.
-
-    Raises:
-        OperatorError: one returned ``None``, probably because it changed the state in place and did not return it, or a
-            state that cannot change in place.
-    """
+    """The state after these transformations, in order."""
     for transform in transforms:
         state = transform(state)
         if state is None:
@@ -335,10 +308,6 @@ class KeyedState:
         """The state of ``key``, transformed if needed; ``None`` if it was never seen.
 
         If a transformation raises, the old state is kept for a later attempt.
-
-        Raises:
-            KeyTypeError: a value cannot be that of a key.
-            Exception: a pending transformation failed.
         """
         key = canonical_key(key)
         found = self._live.get(key)
@@ -422,11 +391,7 @@ class KeyedState:
         self._layers.clear()
 
     def sort_keys(self, count: int) -> bool:
-        """Sort further keys by bin, for ``keys_of``; returns whether keys are left.
-
-        Args:
-            count: maximum number of keys to sort.
-        """
+        """Sort further keys by bin, for ``keys_of``; returns whether keys are left."""
         if self._unsorted is None:
             self._unsorted, self._sorted = self.keys(), {}
         some = self._unsorted[-count:]
@@ -456,23 +421,14 @@ class KeyedState:
         return [key for states in self._all() for key in states]
 
     def take(self, keys: Iterable[Any]) -> dict[Any, Any]:
-        """Remove the states of these keys, which must be there; returns them, in the form of the current configuration.
-
-        Raises:
-            Exception: a pending transformation failed.
-        """
+        """Remove the states of these keys, which must be there; returns them as the configuration has them."""
         taken = {key: self.touch(key) for key in keys}
         for key in taken:
             del self._live[key]
         return taken
 
     def add(self, states: Mapping[Any, Any], missed: tuple[Transform, ...] = ()) -> None:
-        """Add the states of keys that it has none of.
-
-        Args:
-            states: key to state.
-            missed: the transformations that these states have missed, in order.
-        """
+        """Add the states of keys that it has none of."""
         same = {canonical_key(key): state for key, state in states.items()}
         if self._unsorted is not None:
             self._unsorted += same
@@ -482,11 +438,7 @@ class KeyedState:
             self._live.update(same)
 
     def sample(self, count: int) -> tuple[StateCopy, ...]:
-        """Copies of the states of at most ``count`` keys. Missed transformations are applied when they are revived.
-
-        Raises:
-            Exception: whatever pickling raises, if a state cannot be pickled.
-        """
+        """Copies of the states of at most ``count`` keys. Missed transformations are applied when they are revived."""
         copies = [StateCopy(copied(state), ()) for state in islice(self._live.values(), count)]
         for layer in self._layers:
             waiting = islice(layer.states.values(), count - len(copies))

@@ -144,11 +144,7 @@ class Output(list[Row]):
         self.learn = learn
 
     def pack(self) -> None:
-        """Pack the rows into a batch.
-
-        Raises:
-            DeclarationError: they cannot become columns; they are kept.
-        """
+        """Pack the rows into a batch."""
         if self or self.captured:
             batch = self.assembled(self, self.types)
             self.learn(self.types)
@@ -233,23 +229,7 @@ def assemble(
     captured: CapturedParts = (),
     emitted: dict[str, None] | None = None,
 ) -> pa.RecordBatch:
-    """Make one batch of rows, with the hidden columns.
-
-    Args:
-        rows: the row objects.
-        columns: the input columns that the rows derive from.
-        types: the types of written columns; updated. Kept across batches so that a column that starts with nulls or
-            integers does not change its type needlessly.
-        captured: rows that are columns already, each part with the number of row objects before it. There is at least
-            one row in all.
-        emitted: columns that earlier rows had, which are null in those that lack them; extended.
-
-    Raises:
-        ValueError: a column has no Arrow type, or an invalid name.
-        TypeError: as ValueError.
-        OverflowError: as ValueError.
-        pyarrow.ArrowException: as ValueError.
-    """
+    """Make one batch of rows, with the hidden columns."""
     whole = WholeRow in set(map(type, rows))
     if whole and captured:
         rows, captured = _objects(rows, captured), ()
@@ -353,15 +333,7 @@ def _values(rows: Sequence[Row], name: str) -> list[Any]:
 
 @lru_cache(maxsize=256)
 def check_names(names: tuple[str, ...], came: tuple[str, ...]) -> None:
-    """Check that column names are distinct, for rows and for Spark, and not reserved.
-
-    Args:
-        names: the names.
-        came: the names of the input; if some of these differ only in case, output names may as well.
-
-    Raises:
-        ValueError: they are not; the message names the columns.
-    """
+    """Check that column names are distinct, for rows and for Spark, and not reserved."""
     if taken := [name for name in names if name in HIDDEN]:
         raise ValueError(f"the column name {taken[0]!r} is for the runtime's own use")
     first, second = alike(names) or ("", "")
@@ -514,9 +486,6 @@ def own_row(out: Any, row: Row, operator: str) -> Row:
     """A row that a function has made, as one that derives from ``row``.
 
     It is copied, since a generator may yield one object repeatedly, changed in between.
-
-    Raises:
-        DeclarationError: it is no row.
     """
     if isinstance(out, dict):
         own = _of_this_tuple(out, row)

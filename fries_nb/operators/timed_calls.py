@@ -67,11 +67,7 @@ class At:
 
     @property
     def round(self) -> int:
-        """The row's round in the innermost loop.
-
-        Raises:
-            TokenError: the operator is not inside a loop.
-        """
+        """The row's round in the innermost loop."""
         self._row()
         rounds = self._instance.agenda.stamp[2:] if self._instance.agenda is not None else ()
         if not rounds:
@@ -83,13 +79,6 @@ class At:
 
         Calls for one time and key count once. If that time has passed, since the row came late, ``due`` is called as
         soon as it can be, with the time of then.
-
-        Args:
-            time: that time, not before that of the row.
-
-        Raises:
-            TokenError: it is earlier, or no time as in the source's column; the function has no ``due``; or it is
-                called in another thread.
         """
         ticks, name = self._values.ticks_from(time, self._ticks), self._instance.worker.operator
         book = self._instance.tokens
@@ -167,11 +156,7 @@ class TokenOutput:
 
     @property
     def round(self) -> int:
-        """The round in the innermost loop for which ``reached`` runs; it is called once for each.
-
-        Raises:
-            TokenError: the operator is not inside a loop.
-        """
+        """The round in the innermost loop for which ``reached`` runs; it is called once for each."""
         rounds = self._agenda.stamp[2:]
         if not rounds:
             raise TokenError(f"{self._instance.worker.operator}: reached has no round outside of loops")
@@ -183,16 +168,7 @@ class TokenOutput:
         return self._instance.agenda
 
     def give(self, token: Token, rows: Any) -> None:
-        """Send rows at the time of a token, in transactions of their own.
-
-        Args:
-            token: a token that the key holds.
-            rows: a row (a dict), or an iterable of rows.
-
-        Raises:
-            TokenError: it is no token, was dropped, is of another round, or of another key whose rows cannot be sent
-                now.
-        """
+        """Send rows at the time of a token, in transactions of their own."""
         book, stamp, name = self._instance.tokens, self._agenda.stamp, self._instance.worker.operator
         assert book is not None, "the operator is timed"
         if not isinstance(token, Token):

@@ -47,11 +47,7 @@ _IMMUTABLE = frozenset(
 
 
 def as_value(row: Row, operator: str) -> Row:
-    """Bring the values of a row that an operator emits into canonical form, none shared; returns the row.
-
-    Raises:
-        DeclarationError: no column holds a value.
-    """
+    """Bring the values of a row that an operator emits into canonical form, none shared; returns the row."""
     if type(row) is NestedRow:
         row.drop_unchanged()
     if are_plain(map(type, _values(row))):
@@ -71,7 +67,6 @@ class EmittedColumns:
 
     Args:
         names: the columns; shared by all compilations of the chain.
-        operator: the name of the operator.
 
     Attributes:
         keys: what the last row held that was completed; a row that holds the same has all columns.
@@ -84,11 +79,7 @@ class EmittedColumns:
         self.keys: frozenset[object] = frozenset()
 
     def complete(self, row: Row) -> None:
-        """Add to a row, as nulls, the columns that it lacks.
-
-        Raises:
-            DeclarationError: a column has no name that can be written.
-        """
+        """Add to a row, as nulls, the columns that it lacks."""
         names = self._names
         held: dict[Any, Any] = row
         for name in dict.keys(held):
@@ -108,11 +99,7 @@ class EmittedColumns:
 
 
 def refuse_as_name(name: Any) -> None:
-    """Refuse a column of this name.
-
-    Raises:
-        ValueError: it is no text, or none that could be written.
-    """
+    """Refuse a column of this name."""
     if not isinstance(name, str):
         raise ValueError(f"a column's name is text; got {name!r} ({type(name).__name__})")
     if not name:
@@ -165,17 +152,7 @@ class SettledColumns:
         self.names = frozenset()
 
     def learn(self, output: int, written: Iterable[str], types: Mapping[str, pa.DataType], operator: str) -> None:
-        """Learn from a batch that was emitted.
-
-        Args:
-            output: index of the output.
-            written: the columns that were written.
-            types: the types of the batch's columns.
-            operator: the name of the operator, for the message.
-
-        Raises:
-            DeclarationError: a column that had settled there now has mutable values, which may have changed.
-        """
+        """Learn from a batch that was emitted."""
         names, before = list(written), self.of_output.get(output, frozenset())
         plain = frozenset(name for name in names if name in types and types[name].id in _IMMUTABLE)
         if lost := [name for name in names if name in before & self.names and name not in plain]:

@@ -86,14 +86,7 @@ class _Bounds:
         return self
 
     def spans(self, windows: Windows, t: int, rounds: tuple[int, ...], mixed: bool) -> list[Span]:
-        """The windows that a time is in: open ones of an earlier function, otherwise those of this one.
-
-        Args:
-            windows: the open windows of the key.
-            t: the time.
-            rounds: the rounds of the loops around the operator.
-            mixed: whether there may be windows of an earlier function.
-        """
+        """The windows that a time is in: open ones of an earlier function, otherwise those of this one."""
         size, every = self.size, self.every
         if mixed:
             before = [

@@ -88,9 +88,6 @@ class Subscription:
         The tasks at the outer ends of a sequence are needed as well if they do not count themselves: the size of a
         buffer depends on the latency of its sender.
 
-        Args:
-            measured: a measurement that the reporter has made.
-
         Returns:
             Whether to send it to the allocation's host.
         """
@@ -123,15 +120,8 @@ def constraint_setup(topology: Topology, constraints: Iterable[LatencyConstraint
     It is computed from operators and indices of workers, in time that grows with their number and not with that of
     channels or sequences; every host can compute it by itself.
 
-    Args:
-        topology: the workers and their hosts.
-        constraints: the constraints, which agree (see ``check_agreement``).
-
     Returns:
         Host to its allocations, one for each constraint of which it judges a part.
-
-    Raises:
-        PlanError: a path does not exist in the topology's graph.
     """
     setup: dict[int, tuple[Allocation, ...]] = {}
     for constraint in constraints:
@@ -145,11 +135,6 @@ def subscriptions(
     topology: Topology, setup: Mapping[int, Iterable[Allocation]], reporter: int
 ) -> tuple[Subscription, ...]:
     """The measurements that a host sends, and to which allocations.
-
-    Args:
-        topology: the workers and their hosts.
-        setup: all allocations, by host.
-        reporter: the host that measures.
 
     Returns:
         A subscription for each allocation with an element on this host.
@@ -173,12 +158,6 @@ def anchor_of(topology: Topology, constraint: LatencyConstraint) -> str:
 
     It is one on as many hosts as possible, so that each judges little; among those, one with as few channels as
     possible on an edge of the path, so that its workers lie on few sequences; then the first.
-
-    Returns:
-        Name of the operator.
-
-    Raises:
-        PlanError: the path does not exist in the topology's graph.
     """
     return _anchor(topology, constraint, _edges_of(topology, constraint))
 

@@ -99,11 +99,7 @@ class Digraph(Protocol):
 
 
 def minimal_covering_subdag(digraph: Digraph, members: Collection[str]) -> nx.DiGraph[str]:
-    """The MCS of ``members`` in O(V + E), with nodes and edges in the order of ``digraph`` (Fries, algorithm 1).
-
-    Raises:
-        networkx.NodeNotFound: a member is not in the graph.
-    """
+    """The MCS of ``members`` in O(V + E), with nodes and edges in the order of ``digraph`` (Fries, algorithm 1)."""
     for member in members:
         if member not in digraph:
             raise nx.NodeNotFound(f"operator {member!r} is not in the graph")
@@ -123,14 +119,7 @@ def covered(digraph: Digraph, members: Collection[str]) -> set[str]:
 def reached(
     starts: Iterable[str], neighbours: Callable[[str], Iterable[str]], within: Collection[str] | None = None
 ) -> set[str]:
-    """The operators reachable from ``starts``.
-
-    Args:
-        starts: the operators at which the search begins; included in the result.
-        neighbours: the edges to follow, such as ``graph.predecessors``.
-        within: if given, the search does not leave these operators. Within the blue operators a search from the members
-            finds all operators that are red as well, since every operator on a path between two members is blue.
-    """
+    """The operators reachable from ``starts``."""
     found = set(starts)
     todo = list(found)
     while todo:
@@ -295,13 +284,7 @@ class Component:
 
 
 def components(graph: Graph, covering: Set[str], targets: Set[str]) -> tuple[Component, ...]:
-    """The components of an MCS, ordered by their first operators, in O(V + E).
-
-    Args:
-        graph: the dataflow.
-        covering: the operators of the MCS, with all operators of a loop or none.
-        targets: the operators to change.
-    """
+    """The components of an MCS, ordered by their first operators, in O(V + E)."""
 
     def neighbours(name: str) -> list[str]:
         return graph.successors(name) + graph.predecessors(name)
@@ -377,17 +360,6 @@ def cover(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Coverin
     results of windows, each of which is a transaction of its own. A loop counts as one operator, which is one-to-many
     unless it is declared ``one_to_one`` (see ``dataflow.loops``); a component that holds one of its operators holds
     them all.
-
-    Args:
-        graph: the dataflow.
-        targets: names of the operators to change.
-        pruning: if false, every one-to-many operator above a target is kept (Fries, algorithm 3).
-
-    Returns:
-        The covering.
-
-    Raises:
-        PlanError: an unknown operator, no operator, a source, or a blocking operator.
     """
     chosen = _checked(graph, targets)
     graph = within_transactions(graph)

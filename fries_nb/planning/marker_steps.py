@@ -63,11 +63,6 @@ class MarkerStep:
 def marker_steps(graph: Graph, plan: Plan, times: Mapping[str, float]) -> Iterator[MarkerStep]:
     """The steps of a plan, stage by stage; each edge inside a marker's scope is travelled once.
 
-    Args:
-        graph: the dataflow. Operators of the plan that it lacks, at which a run was cut into regions, are left out.
-        plan: the plan.
-        times: target to the time of its switch, where it is known.
-
     Returns:
         The steps, in an order in which they can have happened.
     """

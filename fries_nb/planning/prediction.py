@@ -143,12 +143,6 @@ def ways(
 ) -> tuple[CriticalPath, ...]:
     """The critical path of each marker, in O(V + E) apart from sorting.
 
-    Args:
-        graph: the dataflow.
-        markers: scope to its heads. Scopes are disjoint, and a head has no in-edge inside its scope.
-        targets: the operators to change; each scope has at least one.
-        queues: measured queues by operator; operators without measurements are left out. Sources need none.
-
     Returns:
         One path per scope, in the order of ``markers``.
     """
@@ -237,12 +231,7 @@ class OperatorDemand:
     busy_ns: float = 0.0
 
     def workers_needed(self, rate: float, busy_share: float = BUSY_SHARE) -> float:
-        """The number of workers that such slow tuples keep busy for that share of the time; 0 if they are quick.
-
-        Args:
-            rate: target rate of all sources together, in tuples per second.
-            busy_share: share of a worker's time that is to be used.
-        """
+        """The number of workers that such slow tuples keep busy for that share of the time; 0 if they are quick."""
         return self.busy_ns * self.selectivity * rate / 1e9 / busy_share
 
 
@@ -250,11 +239,6 @@ def demands_of(
     before: Mapping[str, Totals], after: Mapping[str, Totals], upstream: Mapping[str, Collection[str]]
 ) -> tuple[OperatorDemand, ...]:
     """What the operators have needed between two moments.
-
-    Args:
-        before: operator to its totals at the first one.
-        after: the same at the second one.
-        upstream: operator to those whose output it takes in, in topological order; none for sources.
 
     Returns:
         The demand of each operator; empty if the sources have delivered nothing, if totals have fallen, as when workers
@@ -289,20 +273,10 @@ def demands_of(
 
 
 def cores_needed(demands: Iterable[OperatorDemand], rate: float) -> float:
-    """The number of cores that these demands keep busy.
-
-    Args:
-        demands: the demand of each operator.
-        rate: target rate of all sources together, in tuples per second.
-    """
+    """The number of cores that these demands keep busy."""
     return sum(demand.useful_ns * demand.selectivity for demand in demands) * rate / 1e9
 
 
 def hosts_needed(cores: float, busy_share: float = BUSY_SHARE) -> int:
-    """The number of hosts for so many busy cores.
-
-    Args:
-        cores: number of busy cores.
-        busy_share: share of a host's core that is to be used.
-    """
+    """The number of hosts for so many busy cores."""
     return max(1, math.ceil(cores / busy_share - 1e-9))

@@ -145,18 +145,8 @@ SCHEDULERS: dict[str, Callable[[Graph, Covering], Stages]] = {
 def schedule(name: str, graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan:
     """The plan of a change.
 
-    Args:
-        name: the scheduler, a key of ``SCHEDULERS``.
-        graph: the dataflow.
-        targets: names of the operators to change.
-        pruning: whether one-to-many operators that need no synchronisation are left out of the covering. The messages
-            of all schedulers but ``fries`` are the same with and without.
-
     Returns:
         The plan, without a prediction.
-
-    Raises:
-        PlanError: no such scheduler; or an unknown operator, a source, or no operator among the targets.
     """
     if not isinstance(name, str) or name not in SCHEDULERS:
         raise PlanError(unknown("scheduler", str(name), SCHEDULERS))

@@ -118,11 +118,6 @@ def two_ways(graph: Graph, operator: str, targets: Set[str]) -> tuple[Way, Way] 
 
     They exist if two units flow from the operator to the targets where each edge or operator that passes one tuple of
     a transaction passes one unit (Menger's theorem).
-
-    Args:
-        graph: the dataflow, without cycles.
-        operator: an operator that is no target.
-        targets: operators; a way ends at the first one.
     """
     leading = leading_edges(graph, targets)
     for group in multiplying(graph, operator, leading.get(operator, [])):

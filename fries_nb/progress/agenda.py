@@ -113,7 +113,6 @@ class Agenda:
     """The entries of one operator at one worker.
 
     Args:
-        operator: name of the operator.
         changes: where pointstamps are counted; see ``WorkerCounts``.
         bins_of: the bins of keys, in which entries are saved.
         keepers: the keys that hold tokens, if the operator's function is called for them.
@@ -177,11 +176,7 @@ class Agenda:
         return any(precedes(held, time) for held in (*self._entries, *self._taken))
 
     def call(self, t: int, key: Hashable) -> None:
-        """Add an entry, at the version and the rounds of the frame; idempotent, also for rows of different versions.
-
-        Raises:
-            TokenError: there is no right to this time, or it is beyond all times.
-        """
+        """Add an entry, at the version and the rounds of the frame; idempotent, also for rows of different versions."""
         stamp = self.stamp
         if stamp[1] > t and not self._is_held(t):
             raise TokenError(
@@ -269,11 +264,7 @@ class Agenda:
         return heap[0][1]
 
     def take(self, limit: int) -> Firing:
-        """Take at most ``limit`` keys of the first ripe times, and begin the least. The right is kept until ``done``.
-
-        Raises:
-            ProtocolError: nothing is ripe.
-        """
+        """Take at most ``limit`` keys of the first ripe times, and begin the least; kept until ``done``."""
         time = self._first_ripe()
         if time is None and self.keepers is not None and self.keepers.is_due:
             least, key = self.keepers.take()
@@ -320,13 +311,7 @@ class Agenda:
     # ---- bins that move
 
     def sort_out(self, bins: Collection[int], count: int, found: dict[int, list[Entry]]) -> Iterator[None]:
-        """Find the entries of bins that move, ``count`` in each step; entries of other bins may be added meanwhile.
-
-        Args:
-            bins: the bins.
-            count: number of entries that are looked at in a step.
-            found: the entries of each bin are added here.
-        """
+        """Find the entries of bins that move, ``count`` in each step; entries of other bins may be added meanwhile."""
         for time in list(self._entries):
             keys = list(self._entries[time])
             for first in range(0, len(keys), count):
@@ -377,13 +362,7 @@ class Agenda:
         return ((time, key) for time, keys in self._entries.items() for key in keys)
 
     def load(self, entries: Iterable[Entry], fired: Fired, fired_in: Mapping[int, Fired] | None = None) -> None:
-        """Add saved entries, whose pointstamps are counted already, or by whoever restores them (see ``held``).
-
-        Args:
-            entries: times and keys.
-            fired: how far entries had fired.
-            fired_in: the same for single bins, which come from several workers.
-        """
+        """Add saved entries, whose pointstamps are counted already, or by whoever restores them (see ``held``)."""
         self._fired_in = dict(fired_in or {})
         self._add(entries)
         for which, t in fired.items():

@@ -158,12 +158,7 @@ class WaitingChanges:
                     del self._releases[image]
 
     def is_due(self, stamps: Iterable[Pointstamp], frontiers: Mapping[str, Antichain]) -> bool:
-        """Whether something minimal in the view is taken away: one of these, or what these frontiers wait for.
-
-        Args:
-            stamps: what has come to wait, or whose count in the view has changed.
-            frontiers: those that have changed.
-        """
+        """Whether something minimal in the view is taken away: one of these, or what these frontiers wait for."""
         if any(self._batch.get(*stamp) < 0 and self._tracker.is_minimal(*stamp) for stamp in stamps):
             return True
         elements = chain.from_iterable(((listener, time) for time in new) for listener, new in frontiers.items())
@@ -215,13 +210,7 @@ class ProgressState(msgspec.Struct, frozen=True, tag=True):
 
 
 def first_counts(graph: ProgressGraph, starters: Mapping[str, int]) -> CountChanges:
-    """The counts of a run that starts anew: one token of the least time for each part of a starting operator.
-
-    Args:
-        graph: the dataflow.
-        starters: operator that begins with tokens (a source, or one with ``start``) to how many it begins with: one for
-            each split of a source, so that they do not depend on the number of workers.
-    """
+    """The counts of a run that starts anew: one token of the least time for each part of a starting operator."""
     return tuple(
         CountChange(GraphLocation(operator), start_time(len(graph.loops[operator])), count)
         for operator, count in starters.items()
@@ -232,11 +221,8 @@ class HostProgress:
     """The progress of one host: what its workers have done, and what it knows of all others.
 
     Args:
-        host: its index.
-        graph: the dataflow.
         listeners: operators whose frontiers are needed; the same at all hosts, for a host keeps to itself what advances
             none of them.
-        members: indices of all hosts.
 
     Raises:
         ProtocolError: see ``Tracker``.
@@ -266,11 +252,7 @@ class HostProgress:
     # ---- opening
 
     def begin(self, counts: Iterable[CountChange]) -> ProgressFrame:
-        """Begin with the first counts of this host's workers, none perhaps; returns frame 1, which is broadcast anyway.
-
-        Raises:
-            ProtocolError: it has begun already.
-        """
+        """Begin with the first counts of this host's workers, perhaps none; returns frame 1, which is broadcast."""
         if self.host not in self._missing:
             raise ProtocolError(f"host {self.host} began a second time; its first counts are broadcast once")
         self._missing.discard(self.host)
@@ -305,11 +287,7 @@ class HostProgress:
         return self._released(self._waiting.extend(changes))
 
     def leave(self) -> ProgressFrame:
-        """The last frame of this host, whose workers have all ended: all that waits, perhaps nothing.
-
-        Raises:
-            ProtocolError: it has not begun.
-        """
+        """The last frame of this host, whose workers have all ended: all that waits, perhaps nothing."""
         if self.host in self._missing:
             raise ProtocolError(f"host {self.host} leaves before it has begun, so its first counts would be missing")
         return msgspec.structs.replace(self._broadcast(), is_last=True)
@@ -322,11 +300,7 @@ class HostProgress:
     # ---- other hosts
 
     def receive(self, frame: ProgressFrame) -> ProgressFrame | None:
-        """Take in a frame of another host; returns the frame that is to be broadcast in consequence, if any.
-
-        Raises:
-            ProtocolError: the sender is not a member, or one of its frames is missing.
-        """
+        """Take in a frame of another host; returns the frame that is to be broadcast in consequence, if any."""
         if not self._has_view:
             self._early.append(frame)
             return None
@@ -374,11 +348,7 @@ class HostProgress:
     # ---- hosts that join
 
     def admit(self, hosts: Iterable[int]) -> ProgressFrame:
-        """Accept the frames of new hosts; returns a frame to be broadcast to all, these included, as all later ones.
-
-        Raises:
-            ProtocolError: this host has not begun.
-        """
+        """Accept the frames of new hosts; returns a frame to be broadcast to all, these included, as all later ones."""
         new = tuple(hosts)
         if self.host in self._missing:
             raise ProtocolError(f"hosts {new} were admitted by host {self.host}, which has not begun")
@@ -403,11 +373,7 @@ class HostProgress:
         return ProgressState(self._tracker.counts, dict(self._numbers))
 
     def take_view(self, view: ProgressState) -> ProgressFrame | None:
-        """Begin with the view of a member, and open; returns the frame that is to be broadcast in consequence, if any.
-
-        Raises:
-            ProtocolError: this host has a view; or a frame is missing, or comes from a stranger.
-        """
+        """Begin with the view of a member, and open; returns the frame to broadcast in consequence, if any."""
         if self._has_view:
             raise ProtocolError(f"a view came to host {self.host}, which has one; expected it once, when it joins")
         self._numbers = {**self._numbers, **view.numbers, self.host: self._numbers[self.host]}
@@ -502,13 +468,7 @@ class WorkerCounts:
         self._buffers: dict[Hashable, tuple[GraphLocation, Time]] = {}
 
     def fits(self, channel: Hashable, edge: GraphLocation, time: Time) -> bool:
-        """Whether rows of this time can join the buffer of a channel; otherwise ``cut`` it first.
-
-        Args:
-            channel: the channel.
-            edge: its edge.
-            time: the time of the rows at the sender.
-        """
+        """Whether rows of this time can join the buffer of a channel; otherwise ``cut`` it first."""
         buffer = self._buffers.get(channel)
         return buffer is None or share_frame(buffer[1], self._graph.summary(edge).apply(time))
 
@@ -516,14 +476,6 @@ class WorkerCounts:
         """Count rows that are appended to the buffer of a channel.
 
         The worker must have an input frame in hand, or a token, of this time or an earlier one.
-
-        Args:
-            channel: the channel.
-            edge: its edge.
-            time: the time of the rows at the sender.
-
-        Raises:
-            ProtocolError: the rows need a frame of their own; see ``fits``.
         """
         arrival = self._graph.summary(edge).apply(time)
         buffer = self._buffers.get(channel)
@@ -540,15 +492,7 @@ class WorkerCounts:
         self._buffers[channel] = (edge, stamp)
 
     def cut(self, channel: Hashable, rest: bool = False) -> Time:
-        """The buffer of a channel becomes a frame; returns its stamp.
-
-        Args:
-            channel: the channel.
-            rest: whether rows remain in the buffer; they have the same stamp, and are counted as another message.
-
-        Raises:
-            ProtocolError: the buffer is empty.
-        """
+        """The buffer of a channel becomes a frame; returns its stamp."""
         if channel not in self._buffers:
             raise ProtocolError(f"a frame of {channel} was cut from an empty buffer")
         edge, stamp = self._buffers.pop(channel)

@@ -109,11 +109,7 @@ class ProgressGraph:
         return {edge.location: self._summary_of(edge) for edge in self.edges}
 
     def summary(self, edge: GraphLocation) -> PathSummary:
-        """What an edge does to the time of a message.
-
-        Raises:
-            DataflowError: there is no such edge.
-        """
+        """What an edge does to the time of a message."""
         found = self._summaries.get(edge)
         if found is None:
             raise DataflowError(unknown("edge", str(edge), map(str, self._summaries)))
@@ -128,11 +124,7 @@ class ProgressGraph:
         return PathSummary(leaving(FLAT + shared).add, (0,) * (len(outer) - shared))
 
     def summaries_to(self, operator: str) -> dict[GraphLocation, tuple[PathSummary, ...]]:
-        """The minimal summaries of the paths from each location to an operator's input; no entry where there is none.
-
-        Raises:
-            DataflowError: there is no such operator.
-        """
+        """The minimal summaries of the paths from each location to an operator's input, where there are any."""
         if operator not in self.loops:
             raise DataflowError(unknown("operator", operator, self.loops))
         found: dict[GraphLocation, tuple[PathSummary, ...]] = {}

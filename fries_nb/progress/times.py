@@ -149,18 +149,7 @@ def earlier(stamp: Time, time: Time) -> Time:
 def postponed(
     operator: str, time: Time, moment: int | None, round: int | None, shown: Callable[[int], Any] = int
 ) -> Time:
-    """A token's time with another ``t``, and another round in the innermost loop; None for the present one.
-
-    Args:
-        operator: its operator, for errors.
-        time: its time.
-        moment: the other ``t``.
-        round: the other round.
-        shown: a ``t`` as errors have it.
-
-    Raises:
-        TokenError: that is earlier, not an integer, or the time has no round.
-    """
+    """A token's time with another ``t``, and another round in the innermost loop; None for the present one."""
     if round is not None and not rounds(time):
         raise TokenError(f"{operator}: a token outside of loops has no round, so it cannot have round {round}")
     try:
@@ -198,11 +187,7 @@ class PathSummary(NamedTuple):
         return len(self.add)
 
     def apply(self, time: Time) -> Time:
-        """The least time at the end of the path of what was stamped with ``time`` at its beginning.
-
-        Raises:
-            ProtocolError: the time has fewer components than the path keeps.
-        """
+        """The least time at the end of the path of what was stamped with ``time`` at its beginning."""
         if len(time) < len(self.add):
             raise ProtocolError(f"time {time} came to a path that keeps {self.keep} components; expected no fewer")
         return (*map(plus, time, self.add), *self.suffix)
@@ -337,11 +322,7 @@ class CountedAntichain:
         self._least: dict[tuple[int, ...], Time] = {}
 
     def update(self, time: Time, delta: int) -> None:
-        """Add ``delta`` to the number of times that ``time`` is in the multiset.
-
-        Raises:
-            ProtocolError: the number would become negative.
-        """
+        """Add ``delta`` to the number of times that ``time`` is in the multiset."""
         others = apart_from_moment(time)
         moments = self._moments.get(others)
         if moments is None:

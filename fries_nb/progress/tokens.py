@@ -124,7 +124,6 @@ class TokenBook:
     """The tokens of one operator at one worker, in bins like its state.
 
     Args:
-        operator: name of the operator.
         changes: where tokens are counted; see ``WorkerCounts``.
         trial: whether functions run on copies of states, as in a dry run, so that tokens in them are copies as well.
             Give it ``changes`` of its own, which nothing reads.
@@ -161,15 +160,7 @@ class TokenBook:
     # ---- the life of a token
 
     def keep(self, bin: int, time: Time) -> Token:
-        """Make a token.
-
-        Args:
-            bin: the bin of the key for which the function runs.
-            time: its time: that of an input frame in hand, or of a token, or later.
-
-        Returns:
-            Its handle.
-        """
+        """Make a token."""
         self.check_bound()
         number = self._next.get(bin, TRIAL_NUMBERS if self._trial else 0)
         self._next[bin] = number + 1
@@ -197,11 +188,7 @@ class TokenBook:
         return t if self.units is None else self.units.shown(t)
 
     def time_of(self, token: Token) -> Time:
-        """The time of a token that is still held, for rows that are sent with it.
-
-        Raises:
-            TokenError: it was dropped, or belongs to another operator.
-        """
+        """The time of a token that is still held, for rows that are sent with it."""
         if token._book is not self:
             raise TokenError(f"{self.operator}: this token belongs to {token._book.operator}; only there has it a use")
         time = self.times.get(token._id)
@@ -221,11 +208,7 @@ class TokenBook:
         return token._id
 
     def check_bound(self, what: str = "a token") -> None:
-        """Refuse a use outside of the operator's functions, or in another thread.
-
-        Raises:
-            TokenError: this thread does not run a function of the operator.
-        """
+        """Refuse a use outside of the operator's functions, or in another thread."""
         if BOUND.get() is not self:
             raise TokenError(
                 f"{self.operator}: {what} was used outside of its function, or in another thread; "
@@ -263,11 +246,7 @@ class TokenBook:
         return [id for id, before in self._journal[mark:] if before is None]
 
     def undo(self, mark: int) -> None:
-        """Undo all that was done to tokens since the mark. Undo states afterwards: they refer to tokens.
-
-        Args:
-            mark: what ``mark`` returned in this slice.
-        """
+        """Undo all that was done to tokens since the mark. Undo states afterwards: they refer to tokens."""
         while len(self._journal) > mark:
             id, time = self._journal.pop()
             self._write(id, self.times.get(id), time)
@@ -313,9 +292,6 @@ class TokenBook:
         """Take over bins, whose tokens are counted already.
 
         Then unpickle their states, in the same slice: a token that no state refers to counts as lost.
-
-        Raises:
-            ProtocolError: a bin that the book has.
         """
         for bin, saved in bins.items():
             if bin in self._next:
@@ -395,49 +371,22 @@ class Token:
 
     @property
     def round(self) -> int:
-        """Its round in the innermost loop.
-
-        Raises:
-            TokenError: the operator is not inside a loop.
-        """
+        """Its round in the innermost loop."""
         found = rounds(self._book.time_of(self))
         if not found:
             raise TokenError(f"{self._book.operator}: a token outside of loops has no round")
         return found[-1]
 
     def downgrade(self, time: Any = None, round: int | None = None) -> None:
-        """Give up the right to what is earlier.
-
-        Args:
-            time: the new time; by default the present one.
-            round: the new round in the innermost loop; by default the present one.
-
-        Raises:
-            TokenError: a time or round that is earlier than the present one, or the token was dropped.
-        """
+        """Give up the right to what is earlier."""
         self._book.move(self, self._book.later(self, time, round))
 
     def delayed(self, time: Any = None, round: int | None = None) -> Token:
-        """Another token, of a later time; this one stays as it is.
-
-        Args:
-            time: the time of the other token; by default that of this one.
-            round: its round in the innermost loop; by default that of this one.
-
-        Returns:
-            The other token.
-
-        Raises:
-            TokenError: see ``downgrade``.
-        """
+        """Another token, of a later time; this one stays as it is."""
         return self._book.keep(self._id.bin, self._book.later(self, time, round))
 
     def drop(self) -> None:
-        """Give up the right altogether.
-
-        Raises:
-            TokenError: it was dropped already.
-        """
+        """Give up the right altogether."""
         self._book.drop(self)
 
     def __enter__(self) -> Token:

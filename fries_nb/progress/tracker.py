@@ -65,7 +65,6 @@ class Tracker:
     """One host's view of the outstanding pointstamps.
 
     Args:
-        graph: the dataflow.
         listeners: names of the operators whose frontiers are tracked; each location must lead to one.
         counts: the first counts; see ``first_counts``.
 
@@ -133,9 +132,6 @@ class Tracker:
         """Apply whole batches of changes; returns the new frontiers of those listeners whose frontier has changed.
 
         Tokens of an operator without out-edges hold nothing back, and are not counted.
-
-        Raises:
-            ProtocolError: a location or a time that the graph does not have.
         """
         before: dict[str, Antichain] = {}
         for location, time, delta in changes:
@@ -174,22 +170,14 @@ class Tracker:
         return any(image in self._antichains[listener].frontier.elements for listener, image in images)
 
     def frontier(self, listener: str) -> Antichain:
-        """The lower bound of what can still arrive at the input of an operator.
-
-        Raises:
-            ProtocolError: the operator is not a listener.
-        """
+        """The lower bound of what can still arrive at the input of an operator."""
         if listener not in self._antichains:
             listeners = ", ".join(sorted(self._antichains)) or "none"
             raise ProtocolError(f"{listener} is not a listener, so its frontier is unknown; listeners are {listeners}")
         return self._antichains[listener].frontier
 
     def holders(self, listener: str) -> tuple[FrontierHolder, ...]:
-        """What keeps a listener's frontier from advancing, the earliest first.
-
-        Raises:
-            ProtocolError: the operator is not a listener.
-        """
+        """What keeps a listener's frontier from advancing, the earliest first."""
         frontier = self.frontier(listener).elements
         found = [
             FrontierHolder(location.operator, time, count, location.to)

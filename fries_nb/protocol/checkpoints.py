@@ -190,10 +190,6 @@ class CommittedChange(msgspec.Struct, frozen=True):
 def in_effect(decided: Iterable[CommittedChange], since: Checkpoint | None = None) -> tuple[CommittedChange, ...]:
     """The changes that were decided and not revoked, in the order in which they take effect.
 
-    Args:
-        decided: the decisions, in the order in which they were made.
-        since: the checkpoint to start from; changes that were forgotten before it are left out.
-
     >>> first = CommittedChange("u1", "fries", (), {"FM": b"code"})
     >>> second = CommittedChange("u2", "fries", (), {"FC": b"code"})
     >>> [change.change for change in in_effect((first, second, CommittedChange("u1", "fries", (), {})))]
@@ -225,10 +221,6 @@ def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[s
     the last two changes in effect of each operator, and of all changes that are not applied. A change that keeps none
     is forgotten, and so is the rollback of one; except the one with the largest number in its id, since ids are not
     reused, and the last rollback of an operator, by whose name its function is known.
-
-    Args:
-        ordered: the decisions, in the order in which they take effect.
-        applied: ids of the changes that the last checkpoint includes.
 
     >>> changes = [CommittedChange(f"u{number}", "fries", (), {"FM": b"code"}) for number in range(4)]
     >>> [(change.change, len(change.payloads)) for change in without_superseded(changes, {"u0", "u1", "u2", "u3"})]
@@ -327,13 +319,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return number <= self.decisions and change not in self.decided
 
     def had_ended(self, operator: str, index: int, workers: int) -> bool:
-        """Whether a worker is restored as ended: it had, or all workers of its operator had if they were more or fewer.
-
-        Args:
-            operator: its operator.
-            index: its index.
-            workers: the number of workers of the operator that are restored.
-        """
+        """Whether a worker is restored as ended: it had, or all of its operator had, if they were more or fewer."""
         then = self.workers.get(operator, workers)
         alike = [index] if then == workers else range(then)
         return all(f"{operator}[{each}]" in self.ended for each in alike)

@@ -66,11 +66,7 @@ class RoutingTable:
 
     @classmethod
     def of(cls, owners: Iterable[int]) -> RoutingTable:
-        """The table with these owners, bin by bin.
-
-        Raises:
-            DataflowError: there are more or fewer owners than bins.
-        """
+        """The table with these owners, bin by bin."""
         return cls(np.fromiter(owners, dtype=_PACKED).tobytes())
 
     @classmethod
@@ -167,12 +163,7 @@ class Binning:
         self._known: dict[tuple[object, ...], Bins] = {}
 
     def of(self, batch: pa.RecordBatch) -> Bins:
-        """The bin of each row.
-
-        Raises:
-            KeyError: a key column is missing.
-            KeyTypeError: a column of lists or structs, which cannot be a key.
-        """
+        """The bin of each row."""
         columns = [batch.column(name) for name in self._key]
         refuse_as_key(zip(self._key, columns, strict=True))
         if batch.num_rows != 1:
@@ -192,13 +183,7 @@ def routing_table(workers: int) -> Bins:
 
 
 def partition(batch: pa.RecordBatch, targets: Bins, workers: int) -> list[tuple[int, pa.RecordBatch]]:
-    """Split a batch by target worker; keeps the order of rows, and omits workers without rows.
-
-    Args:
-        batch: the rows.
-        targets: worker index of each row.
-        workers: number of workers.
-    """
+    """Split a batch by target worker; keeps the order of rows, and omits workers without rows."""
     first = int(targets[0])
     if targets.size == 1 or bool((targets == first).all()):
         return [(first, batch)]

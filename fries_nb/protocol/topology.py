@@ -88,11 +88,7 @@ class _Family(StrEnum):
 
 
 def workers_of(graph: Graph, name: str) -> tuple[WorkerId, ...]:
-    """The workers of an operator.
-
-    Raises:
-        DataflowError: no such operator.
-    """
+    """The workers of an operator."""
     return tuple(WorkerId(name, index) for index in range(graph.operator(name).workers))
 
 
@@ -206,12 +202,6 @@ class Topology:
         """Make the first epoch: worker i of n runs on host ``i * hosts // n``, so forward edges are local.
 
         The last host has the last workers of each operator, and can leave with them.
-
-        Args:
-            graph: the dataflow.
-            hosts: number of hosts.
-            chaining: whether operators on forward edges share a thread.
-            tables: routing tables of keyed operators whose bins are not dealt evenly.
         """
         begun = {operator.name: operator.workers for operator in graph.operators}
         workers = (worker for name in graph.by_name for worker in workers_of(graph, name))
@@ -245,11 +235,7 @@ class Topology:
         return {name: self.routed(name) for name in self.graph.by_name}
 
     def host_of(self, worker: WorkerId) -> int:
-        """The host that runs the worker.
-
-        Raises:
-            DataflowError: there is no such worker.
-        """
+        """The host that runs the worker."""
         host = self.placement.get(worker)
         if host is None:
             raise DataflowError(f"no worker {worker} in epoch {self.epoch} of the topology of {self.graph.name!r}")
@@ -296,27 +282,11 @@ class Topology:
         return replace(self, graph=graph)
 
     def grown(self, operator: str, host: int) -> Topology:
-        """The next epoch, with one more idle worker of this operator and of those on its forward edges.
-
-        Args:
-            operator: name of the operator.
-            host: index of the host that runs the new workers.
-
-        Raises:
-            DataflowError: one of the operators receives broadcast rows.
-        """
+        """The next epoch, with one more idle worker of this operator and of those on its forward edges."""
         return self._with_idle({host: dict.fromkeys(self._on_forward_edges(operator), 1)})
 
     def joined(self, hosts: Iterable[int], shares: Mapping[str, int]) -> Topology:
-        """The next epoch, with idle workers on hosts that join.
-
-        Args:
-            hosts: indices of these hosts.
-            shares: operator to the number of its workers on each of them; equal for operators on forward edges.
-
-        Raises:
-            DataflowError: one of the operators cannot get another worker (see ``grown``).
-        """
+        """The next epoch, with idle workers on hosts that join."""
         return self._with_idle(dict.fromkeys(hosts, shares))
 
     def widened(self) -> Topology:
@@ -333,11 +303,7 @@ class Topology:
         return frozenset(worker for worker, host in self.placement.items() if host in hosts)
 
     def narrowed(self, leaving: Collection[WorkerId]) -> Topology:
-        """The next epoch, in which no row is routed to these workers, of each operator the last ones.
-
-        Raises:
-            DataflowError: they are not the last ones, or all; one gets all rows, or owns bins.
-        """
+        """The next epoch, in which no row is routed to these workers, of each operator the last ones."""
         idle = self.idle.union(leaving)
         broadcast = {edge.to for edge in self.graph.edges if edge.partitioning is Partitioning.BROADCAST}
         for worker in sorted(leaving):
@@ -365,11 +331,7 @@ class Topology:
         return max(1, self.routed(operator) - sum(worker.operator == operator for worker in leaving))
 
     def without(self, leaving: frozenset[WorkerId]) -> Topology:
-        """The next epoch, without these workers.
-
-        Raises:
-            DataflowError: rows are routed to one of them.
-        """
+        """The next epoch, without these workers."""
         if routed := leaving - self.idle:
             raise DataflowError(f"{min(routed)} cannot be taken away, since rows are routed to it")
         stay = Counter(worker.operator for worker in self.placement if worker not in leaving)
@@ -414,11 +376,7 @@ class Topology:
             raise DataflowError(f"{operator} cannot get another worker without {min(other)}, on its forward edges")
 
     def shrunk(self, operator: str) -> Topology:
-        """The next epoch, without the last worker of this operator and of those on its forward edges.
-
-        Raises:
-            DataflowError: the worker is not idle.
-        """
+        """The next epoch, without the last worker of this operator and of those on its forward edges."""
         leaving = self.last_workers(operator)
         if not leaving <= self.idle:
             raise DataflowError(f"{operator} has no idle worker to take away; rows are routed to each of them")
@@ -637,7 +595,6 @@ class RunningChains:
 
     Args:
         begun: the operators grouped into chains, as at the start.
-        workers: operator to its number of workers.
         changed: for each index at which they differ from those, the present chains.
     """
 
@@ -652,11 +609,7 @@ class RunningChains:
         self._changed = changed
 
     def after(self, answer: Chained) -> RunningChains:
-        """The chains after an answer.
-
-        Args:
-            answer: the chain of a worker; without operators it changes nothing.
-        """
+        """The chains after an answer."""
         index, names = answer.worker.index, answer.operators
         before = self._at(index)
         after = tuple(part for chain in before for part in _without(chain, names))

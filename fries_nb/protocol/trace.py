@@ -320,11 +320,7 @@ def to_line(record: Record) -> str:
 
 
 def from_line(line: str | bytes) -> Record:
-    """Parse a JSON line.
-
-    Raises:
-        TraceError: the line is not a record; the message includes the line.
-    """
+    """Parse a JSON line."""
     try:
         return _decoder.decode(line)
     except msgspec.MsgspecError as error:

@@ -252,9 +252,6 @@ _CSS = themed(".fries-delay-svg", _LIGHT, _DARK)
 def parts_ms(result: Outcome) -> dict[str, float]:
     """The parts of the time from the request to the end of a change, in milliseconds.
 
-    Args:
-        result: the result; if the change is not done, it has no commit, and waited until tuples flowed.
-
     Returns:
         The parts in the order in which they are drawn. If the change is done they add up to ``waited_ms + delay_ms``,
         except in several regions, where these prepare one after the other or at once.

@@ -178,9 +178,6 @@ def dag_svg(
 
     A legend explains the ``states`` (keys of ``STATES``) that occur; ``titles`` are appended to tooltips of operators.
     By default the edges between operators with a state other than ``pruned`` are ``marked``.
-
-    Raises:
-        DataflowError: an operator, edge or state does not exist.
     """
     _refuse_unknown(graph, states, labels, titles)
     taking_part = {name for name, words in states.items() if (_TAKING_PART | {"mcs"}) & set(words.split())}

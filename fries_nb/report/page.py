@@ -70,11 +70,7 @@ def setting_words(place: Place) -> str:
 
 
 def writable(path: str | PathLike[str]) -> Path:
-    """The path, if a file can be written there.
-
-    Raises:
-        RunError: its directory does not exist, or it is itself a directory.
-    """
+    """The path, if a file can be written there."""
     chosen = Path(path)
     if not chosen.parent.is_dir() or chosen.is_dir():
         raise RunError(f"cannot write a report to {str(path)!r}; expected a file name in a directory that exists")
@@ -82,11 +78,7 @@ def writable(path: str | PathLike[str]) -> Path:
 
 
 def write_page(path: str | PathLike[str], text: str) -> str:
-    """Write the document to a file and return its path.
-
-    Raises:
-        RunError: the file cannot be written.
-    """
+    """Write the document to a file and return its path."""
     try:
         writable(path).write_text(text, encoding="utf-8")
     except OSError as error:

@@ -65,9 +65,6 @@ class RegionRunner(QueueShell):
 
     Args:
         graph: the whole dataflow.
-        regions: the regions of the dataflow.
-        places: the checkpoint directories of the regions.
-        options: the options of the run.
         telemetry: receives the telemetry of the run.
         closed: called once, when all resources of the run are released.
         before: the changes that were decided before the run was resumed.
@@ -151,15 +148,7 @@ class RegionRunner(QueueShell):
         return "joining" if region == "finished" and len(self.launched) < len(self._regions) else "draining"
 
     def start(self, spark: Any) -> None:
-        """Launch the first region.
-
-        Args:
-            spark: the session; ``None`` for the active or an embedded one.
-
-        Raises:
-            DataflowError: the query of a blocking operator is not valid SQL.
-            FriesError: see ``launch``.
-        """
+        """Launch the first region."""
         queries = [operator for operator in self._graph.operators if operator.blocking]
         if not queries:
             self._launch(0, spark)
@@ -177,14 +166,7 @@ class RegionRunner(QueueShell):
         self.launched[-1].driver.post(event)
 
     def refuse_if_over(self, why: str) -> None:
-        """Check that the run accepts requests.
-
-        Args:
-            why: what the request needs, as a clause for the message.
-
-        Raises:
-            RunError: the run has ended.
-        """
+        """Check that the run accepts requests."""
         if self._state:
             reason = f": {self.error}" if self.error else ""
             raise RunError(f"run {self._graph.name!r} has {self._state}{reason}; {why}")
@@ -228,11 +210,7 @@ class RegionRunner(QueueShell):
         self.launched[region].driver.post(event)
 
     def stop(self, drain: bool) -> None:
-        """Request the end of the run; returns at once.
-
-        Args:
-            drain: end the sources and process what they have read, also in later regions; otherwise stop now.
-        """
+        """Request the end of the run; returns at once."""
         with self._lock:
             self._stopped = self._stopped or not drain
             self._draining = self._draining or drain
@@ -277,11 +255,7 @@ class RegionRunner(QueueShell):
         return output(first.session.spark, behind[0].sinks[sink], behind[0].run, self.telemetry.columns(sink))
 
     def trace(self) -> RunTrace:
-        """The trace so far; identities of source tuples of later regions are prefixed with the region's number.
-
-        Raises:
-            RunError: the run was not started with ``audit=True``.
-        """
+        """The trace so far; identities of source tuples of later regions are prefixed with the region's number."""
         if not self.options.audit:
             raise RunError("this run keeps no trace; start it with audit=True")
         parts = [

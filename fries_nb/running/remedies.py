@@ -233,7 +233,6 @@ class Remedies:
 
     Args:
         graph: the whole dataflow.
-        shell: the run.
         clock: a monotonic clock in seconds.
         background: makes calls that the driver's thread does not wait for.
 
@@ -260,14 +259,7 @@ class Remedies:
 
     @locked
     def add(self, constraint: LatencyConstraint, lighter: Lighter) -> tuple[LatencyConstraint, ...]:
-        """Add a constraint with its lighter functions; its automatism begins anew if it had ended.
-
-        Returns:
-            All constraints.
-
-        Raises:
-            DataflowError: it contradicts another one, which may have lighter functions for one of the operators.
-        """
+        """Add a constraint with its lighter functions; its automatism begins anew if it had ended."""
         check_exclusive({one: case.lighter for one, case in self._cases.items()} | {constraint: lighter})
         constraints = self._shell.telemetry.constraints.add(constraint)
         known = self._cases.get(constraint)
@@ -281,9 +273,6 @@ class Remedies:
         """End the automatism of operators that do not run their original functions, since the run was resumed.
 
         Their state may have the form of another function, and the way back is not known.
-
-        Args:
-            changed: the operators that run other functions than declared.
         """
         names = frozenset(changed)
         for case in self._cases.values():
@@ -445,12 +434,7 @@ class Remedies:
 
 
 def _calm_because(state: ConstraintState, share: float) -> str:
-    """Why the original functions may return.
-
-    Args:
-        state: the state of the constraint.
-        share: see ``Remedy.observe``.
-    """
+    """Why the original functions may return."""
     limit_ms = state.constraint.latency_ms
     return (
         f"the mean of {milliseconds(state.mean_ms or 0.0)} has been below {CALM_SHARE:.0%} of the limit of "
@@ -460,12 +444,7 @@ def _calm_because(state: ConstraintState, share: float) -> str:
 
 
 def _old_cost_share(costs_ms: Mapping[str, float], rates: Mapping[str, float]) -> float:
-    """The largest share of a worker's time that an original function would need at the present rate.
-
-    Args:
-        costs_ms: operator to the cost of a row in milliseconds.
-        rates: operator to the rows per second of one of its workers.
-    """
+    """The largest share of a worker's time that an original function would need at the present rate."""
     return max((cost / 1000 * rates.get(name, 0.0) for name, cost in costs_ms.items()), default=float("inf"))
 
 
@@ -537,8 +516,6 @@ class HostAdvice:
     """Watches what the operators of a run cost.
 
     Args:
-        graph: the dataflow.
-        run: the run.
         clock: a monotonic clock in seconds.
 
     Attributes:
@@ -615,11 +592,6 @@ def hosts_that_stay(status: TopologyStatus, demands: Iterable[OperatorDemand], r
     """The number of the present hosts whose workers suffice for functions that wait; the last ones leave first.
 
     More hosts than there are is never the answer: waits of busy processors look alike.
-
-    Args:
-        status: the topology.
-        demands: what the operators need.
-        rate: the rates of the sources in sum, in tuples per second.
     """
     present, stay = len(status.hosts), 1
     for demand in demands:

@@ -214,16 +214,7 @@ class Rescales:
 
 
 def shares(graph: Graph, hosts: int, options: Options) -> dict[str, int]:
-    """Operator to the number of workers that each new host brings.
-
-    Args:
-        graph: the dataflow, as the run began.
-        hosts: the number of hosts with which it began.
-        options: the options of the run.
-
-    Raises:
-        PlanError: the dataflow has a loop; or no operator can get another worker.
-    """
+    """Operator to the number of workers that each new host brings."""
     if looped := [one.name for one in graph.operators if one.within.level]:
         raise PlanError(f"a dataflow with a loop cannot be rescaled yet; {looped[0]} is in one")
     fixed = options.fixed.union(graph.sources if is_tracked(graph) else ())  # splits do not move with times yet

@@ -94,11 +94,6 @@ def _flow(named: Callable[[str], str], flow: TraceFlow) -> TraceFlow:
 def in_region(number: int, named: Callable[[str], str], record: WorkerRecord) -> WorkerRecord:
     """A record with names that are unique over regions: source tuples of later regions get the region's number.
 
-    Args:
-        number: index of the region; records of the first one are unchanged.
-        named: maps operators to their names in the trace.
-        record: the record.
-
     >>> in_region(1, str.lower, RanMany((7, 8), "FM"))
     RanMany(transactions=('2/7', '2/8'), operator='fm', worker=0, function=None)
     """

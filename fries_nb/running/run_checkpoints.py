@@ -29,7 +29,6 @@ class CheckpointLayout:
     Args:
         path: directory or URI given by the user; empty for none.
         graph: the whole dataflow.
-        regions: number of regions.
         resumed: whether an earlier run is resumed from the directory.
         key: the key that signs checkpoints; ``NO_KEY`` for none.
 
@@ -56,19 +55,11 @@ class CheckpointLayout:
         return join(self._path, f"region-{region + 1}") if self._path and self._several else self._path
 
     def resumes(self, region: int) -> bool:
-        """Whether the region is resumed from its directory; otherwise it starts from the beginning.
-
-        Raises:
-            CheckpointError: the directory cannot be read.
-        """
+        """Whether the region is resumed from its directory; otherwise it starts from the beginning."""
         return self._resumed and (not self._several or CheckpointStore.is_there(self.of(region)))
 
     def decided(self) -> tuple[CommittedChange, ...]:
-        """The changes that were decided before the run was resumed, in order, region by region.
-
-        Raises:
-            CheckpointError: a directory holds no checkpoint, or a damaged one.
-        """
+        """The changes that were decided before the run was resumed, in order, region by region."""
         places = [self.of(region) for region in range(self._regions) if self.resumes(region)]
         return tuple(one for place in dict.fromkeys(places) for one in CheckpointStore.load(place, self.key)[1].decided)
 
@@ -80,9 +71,6 @@ class CheckpointLayout:
 
         Returns:
             The graph to run, and whether the region is to be resumed from its directory.
-
-        Raises:
-            CheckpointError: the directory cannot be used.
         """
         if self.of(region):
             return graph, self._decide(region, graph, requests)
@@ -104,21 +92,13 @@ class CheckpointLayout:
         return True
 
     def abandon(self) -> None:
-        """Restore the directory as it was found, since the run could not start.
-
-        Raises:
-            CheckpointError: the directory cannot be written.
-        """
+        """Restore the directory as it was found, since the run could not start."""
         if self._whole is not None and not self._resumed:
             self._whole.withdraw()
         self.release()
 
     def release(self) -> None:
-        """Release the directory at the end of the run, so that other processes can resume it.
-
-        Raises:
-            CheckpointError: the release cannot be written; it is effective within this process nevertheless.
-        """
+        """Release the directory at the end of the run, so that other processes can resume it."""
         if self._whole is not None:
             self._whole.release()
 
@@ -196,15 +176,8 @@ class CheckpointRequests:
     def wait(self, request: str, timeout: float) -> str:
         """Wait for the answer to a request; only once.
 
-        Args:
-            request: id of the request.
-            timeout: seconds to wait.
-
         Returns:
             Why the checkpoint was aborted; empty if it is complete.
-
-        Raises:
-            TimeoutError: there is no answer in time.
         """
         answered = self._answered[request].wait(timeout)
         with self._lock:

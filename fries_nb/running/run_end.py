@@ -40,7 +40,6 @@ class HeldCommits:
     """The commits of one run, and why there are none.
 
     Args:
-        flow: name of the dataflow, for the log.
         clock: a monotonic clock in seconds.
 
     Attributes:
@@ -55,12 +54,7 @@ class HeldCommits:
         self._logged_s = -QUIET_S
 
     def tell(self, event: CommitsHeld, since_s: float) -> None:
-        """Log that commits are held, at once and then once a minute, and that they succeed again.
-
-        Args:
-            event: what the controller says.
-            since_s: time of the last commit, in seconds since the Unix epoch.
-        """
+        """Log that commits are held, at once and then once a minute, and that they succeed again."""
         if not event.reason:
             if self.words:
                 _log.warning("%r: output is committed again; it was held: %s", self._flow, self.reason)
@@ -113,14 +107,7 @@ class UncommittedCheck:
 
 
 def warn_of(name: str, failure: str, left: UncommittedCheck | None, depth: int = 1) -> None:
-    """Issue an ``UncommittedWarning`` for a run that failed, or that was stopped with uncommitted tuples.
-
-    Args:
-        name: name of the dataflow.
-        failure: why the run failed; empty if it was stopped.
-        left: the uncommitted tuples; ``None`` if there are none.
-        depth: number of stack frames between the caller and the user's line to which the warning is attributed.
-    """
+    """Issue an ``UncommittedWarning`` for a run that failed, or that was stopped with uncommitted tuples."""
     if failure:
         missing = left.facts if left else "its output is what was committed before"
         warnings.warn(f"{name!r} failed: {failure}; {missing}", UncommittedWarning, stacklevel=depth + 2)

@@ -97,16 +97,7 @@ class Location:
             return bool(found == fs.FileType.File)
 
     def read(self, name: str, kind: type[_T], run: str = "") -> _T:
-        """Read and decode a file.
-
-        Args:
-            name: name of the file in the directory; ``.json`` files are JSON, others msgpack.
-            kind: type of the content.
-            run: id of the run, if it is part of the seal.
-
-        Raises:
-            CheckpointError: the file is missing or damaged, or is not signed with the key.
-        """
+        """Read and decode a file."""
         try:
             content = unsealed(read_file(self.filesystem, f"{self.root}/{name}"), seal_name(run, name), self.key)
             if name.endswith(".json"):
@@ -144,11 +135,7 @@ def begun(at: Location) -> list[int]:
 
 
 def contents(at: Location) -> Contents | None:
-    """The valid contents; ``None`` if no attempt has begun.
-
-    Raises:
-        CheckpointError: they are of another version of fries_nb, or damaged.
-    """
+    """The valid contents; ``None`` if no attempt has begun."""
     numbers = begun(at)
     if not numbers:
         if at.has("flow.json"):
@@ -176,16 +163,7 @@ def expected(found: Contents | None, path: str) -> Contents:
 
 
 def decisions(at: Location, found: Contents, since: Checkpoint | None) -> dict[str, CommittedChange]:
-    """The decisions by the names of their files, in order, without those that were forgotten and deleted.
-
-    Args:
-        at: the checkpoint directory.
-        found: its valid contents.
-        since: the checkpoint to start from, if there is one.
-
-    Raises:
-        CheckpointError: one that a restart needs is missing, or one is damaged.
-    """
+    """The decisions by the names of their files, in order, without those that were forgotten and deleted."""
     there, last = set(at.names(DECISIONS)), since.decisions if since is not None else 0
     needed = [name for name in found.decisions if numbered(name) > last or name.rpartition("/")[2] in there]
     read = {name: at.read(name, CommittedChange, found.flow.run) for name in needed}
@@ -196,16 +174,7 @@ def decisions(at: Location, found: Contents, since: Checkpoint | None) -> dict[s
 
 
 def newest(at: Location, found: Contents, thoroughly: bool) -> tuple[tuple[str, Checkpoint] | None, str]:
-    """The newest intact checkpoint with its name, and the damage of the newest checkpoint, empty if that is intact.
-
-    Args:
-        at: the checkpoint directory.
-        found: its valid contents.
-        thoroughly: read all snapshots and check their seals; otherwise they only have to exist.
-
-    Raises:
-        CheckpointError: there are checkpoints, and none is intact; describes the damage of the newest.
-    """
+    """The newest intact checkpoint with its name, and the damage of the newest checkpoint, empty if that is intact."""
     wrong: CheckpointError | None = None
     for name in reversed(found.records):
         try:
@@ -332,18 +301,7 @@ class CheckpointStore:
 
     @classmethod
     def claim(cls, path: str, graph: Graph, run: str, key: bytes = NO_KEY) -> CheckpointStore:
-        """Make an empty or new directory the checkpoint directory of a run.
-
-        Args:
-            path: the directory or its URI.
-            graph: the dataflow.
-            run: id of the run.
-            key: signs the files; ``NO_KEY`` for none.
-
-        Raises:
-            CheckpointError: it cannot be written, or is not empty: it holds a run, which could be resumed, or other
-                files.
-        """
+        """Make an empty or new directory the checkpoint directory of a run."""
         at = Location.of(path, key)
         _check_empty(at, graph)
         claims = Claims(at.filesystem, at.root, path)
@@ -364,16 +322,6 @@ class CheckpointStore:
         """Take over the directory of a run that has ended or died, as the next attempt.
 
         If the newest checkpoint is damaged the run continues from the one before it, with a warning.
-
-        Args:
-            path: the directory or its URI.
-            graph: the dataflow, which must fit the checkpoint (see ``flow_fingerprint``).
-            key: the key with which the files are signed; ``NO_KEY`` for none.
-
-        Raises:
-            PlaceHeldError: the run is known to be alive, or another process is taking over; names the process.
-            CheckpointError: there is no checkpoint, or it is of another dataflow or version, damaged, or not signed
-                with the key.
         """
         at = Location.of(path, key)
         if other := difference(expected(contents(at), path).flow, graph):
@@ -400,11 +348,7 @@ class CheckpointStore:
 
     @staticmethod
     def load(path: str, key: bytes = NO_KEY) -> tuple[FlowFingerprint, Restoration]:
-        """The dataflow's fingerprint, and the state from which a run would continue; does not take over the directory.
-
-        Raises:
-            CheckpointError: there is no checkpoint, or it is of another version, damaged, or not signed with the key.
-        """
+        """The dataflow's fingerprint, and the state to continue from; does not take over the directory."""
         at = Location.of(path, key)
         found = expected(contents(at), path)
         good, _ = newest(at, found, thoroughly=False)
@@ -437,11 +381,7 @@ class CheckpointStore:
         return frozenset(self._doubtful)
 
     def withdraw(self) -> None:
-        """Empty the directory, as ``claim`` found it, unless another attempt holds it.
-
-        Raises:
-            CheckpointError: it cannot be emptied.
-        """
+        """Empty the directory, as ``claim`` found it, unless another attempt holds it."""
         with in_words(f"{self.path} cannot be emptied"):
             self._at.filesystem.delete_file(f"{self._at.root}/{attempt_file(self.incarnation)}")
             if self.is_own:  # later contenders then find no attempt that has begun
@@ -449,33 +389,19 @@ class CheckpointStore:
             self._claims.release()
 
     def release(self) -> None:
-        """Record that the run has ended, so that others can take over without checking its process.
-
-        Raises:
-            CheckpointError: the record cannot be written; within this process the directory is released nevertheless.
-        """
+        """Record that the run has ended, so that others can take over without checking its process."""
         with in_words(f"{self.path} cannot be released"):
             self._claims.release()
 
     def begin(self, incarnation: int) -> None:
-        """Begin a new attempt of this run; earlier attempts can no longer write.
-
-        Raises:
-            PlaceHeldError: another process has taken over the directory; names the process.
-            CheckpointError: the directory cannot be written.
-        """
+        """Begin a new attempt of this run; earlier attempts can no longer write."""
         with in_words(f"{self.path} cannot be written"):
             self._claims.advance(incarnation)
             self.incarnation = incarnation
             self._begin()
 
     def decide(self, decided: CommittedChange) -> None:
-        """Store the decision of a change, durably.
-
-        Raises:
-            PlaceHeldError: a newer attempt holds the directory.
-            CheckpointError: the directory cannot be written.
-        """
+        """Store the decision of a change, durably."""
         self._last_decision = decided.number or self._last_decision + 1
         journaled = msgspec.structs.replace(decided, number=self._last_decision)
         name = entry(DECISIONS, f"{self._last_decision:06d}", self.incarnation, "msgpack")
@@ -483,12 +409,7 @@ class CheckpointStore:
         self._decisions[name] = decided.change
 
     def keep(self, record: Checkpoint) -> None:
-        """Store the record that completes a checkpoint, durably.
-
-        Raises:
-            PlaceHeldError: a newer attempt holds the directory, and decides whether this checkpoint is valid.
-            CheckpointError: the directory cannot be written.
-        """
+        """Store the record that completes a checkpoint, durably."""
         name = entry(COMPLETE, f"{record.epoch:06d}", self.incarnation, "json")
         try:
             self._write(name, msgspec.json.encode(record))
@@ -502,9 +423,6 @@ class CheckpointStore:
         """Delete checkpoints before the last two, incomplete ones, and decisions that both have forgotten.
 
         Files of newer attempts are kept, so a late call by an old driver is harmless.
-
-        Raises:
-            CheckpointError: they cannot be deleted.
         """
         with in_words(f"old checkpoints at {self.path} cannot be deleted"):
             self._forget_records()
@@ -516,26 +434,13 @@ class CheckpointStore:
             self._claims.forget_older()
 
     def keep_source(self, name: str, plan: Any) -> None:
-        """Store which rows the workers of a source read.
-
-        Args:
-            name: name of the source.
-            plan: its rows; any msgpack value.
-
-        Raises:
-            PlaceHeldError: a newer attempt holds the directory.
-            CheckpointError: the directory cannot be written.
-        """
+        """Store which rows the workers of a source read."""
         file = entry(SOURCES, encoded(name), self.incarnation, "msgpack")
         self._write(file, msgspec.msgpack.encode(plan))
         self._sources[encoded(name)] = file
 
     def source(self, name: str, kind: type[_T]) -> _T | None:
-        """The value stored for the source; ``None`` if there is none.
-
-        Raises:
-            CheckpointError: it is damaged.
-        """
+        """The value stored for the source; ``None`` if there is none."""
         file = self._sources.get(encoded(name))
         return None if file is None else self._at.read(file, kind, self.flow.run)
 

@@ -189,12 +189,7 @@ class ClaimVerdict:
 
 
 def contend(own: Claim, patience: int = PATIENCE) -> Generator[Step, Listing, ClaimVerdict]:
-    """The protocol as a generator without I/O: yields steps, receives listings, and returns the verdict.
-
-    Args:
-        own: the claim; its token is unique.
-        patience: number of times that a rival which does not withdraw is polled.
-    """
+    """The protocol as a generator without I/O: yields steps, receives listings, and returns the verdict."""
     yield Step.WRITE
     verdict = ClaimVerdict()
     for _ in range(patience):
@@ -218,8 +213,6 @@ class Claims:
     """The claims in a directory, and that of this run.
 
     Args:
-        filesystem: the file system.
-        root: path of the directory.
         place: the directory as the user specified it, for messages.
     """
 
@@ -235,12 +228,7 @@ class Claims:
         return self._own.number if self._own is not None else 0
 
     def acquire(self) -> int:
-        """Acquire the next attempt and return its number.
-
-        Raises:
-            PlaceHeldError: a live run of another process holds the directory or is acquiring it; names the process.
-            OSError: the directory cannot be read or written.
-        """
+        """Acquire the next attempt and return its number."""
         while True:
             seen = self.listed()
             number = max([0, *seen.begun, *(claim.number for claim in seen.claims)])
@@ -256,12 +244,7 @@ class Claims:
                 raise self._held_by(rival, holder)
 
     def advance(self, number: int) -> None:
-        """Acquire the attempt with this number, which is higher than the one held.
-
-        Raises:
-            PlaceHeldError: another run has acquired it; names the process.
-            OSError: the directory cannot be read or written.
-        """
+        """Acquire the attempt with this number, which is higher than the one held."""
         before = self._own
         verdict = self._contend(number)
         if verdict.rival is not None:
@@ -270,13 +253,7 @@ class Claims:
             _HELD.discard(before.token)
 
     def check(self) -> None:
-        """Check for a newer attempt; called after each write.
-
-        Raises:
-            PlaceHeldError: there is one, and it may not have seen the write; names the process.
-            OSError: the directory cannot be read, or was deleted since it was claimed: a write makes it anew, without
-                what a run needs to be resumed from it.
-        """
+        """Check for a newer attempt; called after each write."""
         seen = self.listed()
         newer = [claim for claim in seen.claims if claim.number > self.number]
         begun = [number for number in seen.begun if number > self.number]
@@ -287,11 +264,7 @@ class Claims:
             raise FileNotFoundError("it was deleted or moved while the run used it")
 
     def release(self) -> None:
-        """Record that the run has ended, so that its process need not be checked.
-
-        Raises:
-            OSError: the record cannot be written; within this process the claim is released nevertheless.
-        """
+        """Record that the run has ended, so that its process need not be checked."""
         if self._own is None:
             return
         own, self._own = self._own, None

@@ -42,7 +42,6 @@ class TableColumns:
     """The columns of one table.
 
     Args:
-        table: description of the table.
         columns: its columns; empty if the table is to be created.
 
     Attributes:
@@ -58,11 +57,7 @@ class TableColumns:
         self._goal = self.columns
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in the types of the table's columns; new columns in types that Delta supports.
-
-        Raises:
-            ColumnError: a column, or a value in it, does not fit.
-        """
+        """The batch in the types of the table's columns; new columns in types that Delta supports."""
         if batch.schema is not self._came and batch.schema != self._came:
             self._goal = self.joined(batch.schema)
             self._came = batch.schema
@@ -73,11 +68,7 @@ class TableColumns:
         return batch if as_it_is else pa.RecordBatch.from_arrays(arrays, schema=self._goal)
 
     def joined(self, schema: pa.Schema) -> pa.Schema:
-        """These columns with their types in the table; new ones with the types that they would get.
-
-        Raises:
-            ColumnError: a column does not fit, whatever its values.
-        """
+        """These columns with their types in the table; new ones with the types that they would get."""
         new = [name for name in schema.names if name not in self.columns.names]
         if twins := alike([*self.columns.names, *new]):
             known, name = twins
@@ -107,13 +98,7 @@ class TableColumns:
             raise self.refused(field.name, str(error)) from error
 
     def refused(self, column: str, words: str, open_: Iterable[pa.Field] = ()) -> ColumnError:
-        """The error, with the table's columns, and the other columns with unrestricted types.
-
-        Args:
-            column: name of the column that does not fit.
-            words: why, as the end of a sentence.
-            open_: other columns.
-        """
+        """The error, with the table's columns, and the other columns with unrestricted types."""
         before = fixed(pa.schema([*self.columns, *open_])).serialize().to_pybytes()
         return ColumnError(f"column {column!r} {words} in the operator", column, before)
 
@@ -129,16 +114,7 @@ _RULES = {
 
 
 def check_usable(path: str, partition_by: Sequence[str] = ()) -> None:
-    """Refuse a table that cannot be appended to; called before anything runs.
-
-    Args:
-        path: the table.
-        partition_by: the columns by which it is to be partitioned.
-
-    Raises:
-        SinkError: the package is missing, the log cannot be read, or the table is partitioned otherwise or has
-            constraints, invariants, generated or identity columns, which are not enforced here.
-    """
+    """Refuse a table that cannot be appended to; called before anything runs."""
     table = _opened(path)
     if table is None:
         return
@@ -156,26 +132,12 @@ def check_usable(path: str, partition_by: Sequence[str] = ()) -> None:
 
 
 def columns(path: str) -> pa.Schema:
-    """The table's columns; empty if there is no table yet.
-
-    Raises:
-        SinkError: the log cannot be read.
-    """
+    """The table's columns; empty if there is no table yet."""
     return _columns(path, _opened(path))
 
 
 def check_fits(path: str, files: Sequence[str], partition_by: Sequence[str] = ()) -> None:
-    """Refuse Parquet files whose rows the table cannot hold.
-
-    Args:
-        path: the table.
-        files: the files.
-        partition_by: the columns by which it is partitioned.
-
-    Raises:
-        ColumnError: a column has another type in the table, or a value does not fit; names the column.
-        SinkError: the table cannot begin with these rows.
-    """
+    """Refuse Parquet files whose rows the table cannot hold."""
     known, schemas = columns(path), {file: _read_schema(file) for file in files}
     new = _columns_to_add(path, known, _narrowest(schemas.values()))
     if not known.names and not new.names:
@@ -195,18 +157,7 @@ def check_fits(path: str, files: Sequence[str], partition_by: Sequence[str] = ()
 
 
 def add(path: str, run: str, epoch: int, names: Sequence[str], partition_by: Sequence[str] = ()) -> None:
-    """Append files of the table's directory to the table, as one commit of a run; idempotent.
-
-    Args:
-        path: the table.
-        run: name of the run.
-        epoch: commit number.
-        names: names of the files, each with rows of one partition.
-        partition_by: the columns by which the table is partitioned.
-
-    Raises:
-        SinkError: the table cannot hold them, or its log cannot be written.
-    """
+    """Append files of the table's directory to the table, as one commit of a run; idempotent."""
     deltalake = _package()
     table = _opened(path)
     new = _columns_to_add(path, _columns(path, table), _narrowest(_read_schema(join(path, name)) for name in names))
@@ -231,22 +182,14 @@ def add(path: str, run: str, epoch: int, names: Sequence[str], partition_by: Seq
 
 
 def last_epoch(path: str, run: str) -> int:
-    """The last commit number of a run in the table, -1 for none.
-
-    Raises:
-        SinkError: the log cannot be read.
-    """
+    """The last commit number of a run in the table, -1 for none."""
     table = _opened(path)
     with _in_words(f"cannot read the Delta table {path}"):
         return -1 if table is None else _last_epoch(table, run)
 
 
 def names(path: str) -> set[str]:
-    """The files that the table's log lists.
-
-    Raises:
-        SinkError: the log cannot be read.
-    """
+    """The files that the table's log lists."""
     table = _opened(path)
     with _in_words(f"cannot read the Delta table {path}"):
         return set() if table is None else {posixpath.basename(unquote(uri)) for uri in table.file_uris()}
@@ -260,11 +203,7 @@ def is_table(path: str) -> bool:
 
 
 def refuse_delta(path: str, remedy: str) -> None:
-    """Refuse a Delta table as a source of plain Parquet files, which include rows that were deleted or replaced.
-
-    Raises:
-        SourceError: the path is a Delta table.
-    """
+    """Refuse a Delta table as a source of plain Parquet files, which include rows that were deleted or replaced."""
     if is_table(path):
         raise SourceError(
             f"{path} is a Delta table, whose files hold deleted and replaced rows, too; expected Parquet files. "

@@ -56,14 +56,7 @@ def entries(filesystem: fs.FileSystem, directory: str) -> list[fs.FileInfo]:
 
 
 def write_file(filesystem: fs.FileSystem, place: str, content: bytes, mode: int = PRIVATE) -> None:
-    """Write a small file atomically and durably; raises an OSError if that fails.
-
-    Args:
-        filesystem: the file system.
-        place: path of the file; missing parent directories are created.
-        content: the complete content.
-        mode: permissions on a local file system, less the umask; an object store controls access itself.
-    """
+    """Write a small file atomically and durably; raises an OSError if that fails."""
     make_directory(filesystem, posixpath.dirname(place), mode)
     draft = place if filesystem.type_name in _WHOLE_OR_NOT else f"{place}.draft"
     if _is_local(filesystem):
@@ -77,13 +70,7 @@ def write_file(filesystem: fs.FileSystem, place: str, content: bytes, mode: int 
 
 
 def make_directory(filesystem: fs.FileSystem, place: str, mode: int = PRIVATE) -> None:
-    """Create a directory and its missing parents; raises an OSError if that fails.
-
-    Args:
-        filesystem: the file system.
-        place: path of the directory.
-        mode: mode of the files that it is for; readers of these files can search the created directories.
-    """
+    """Create a directory and its missing parents; raises an OSError if that fails."""
     if not _is_local(filesystem):
         filesystem.create_dir(place, recursive=True)
         return
@@ -124,11 +111,7 @@ class _Hash(Protocol):
 
 
 def secret(key: bytes | str | None) -> bytes:
-    """The key as bytes; ``NO_KEY`` for none.
-
-    Raises:
-        CheckpointError: the key is empty, or neither bytes nor text.
-    """
+    """The key as bytes; ``NO_KEY`` for none."""
     if key is None:
         return NO_KEY
     if not isinstance(key, (bytes, str)):
@@ -140,13 +123,7 @@ def secret(key: bytes | str | None) -> bytes:
 
 
 def sealed(content: bytes, name: str, key: bytes = NO_KEY) -> bytes:
-    """The content, prefixed with its seal.
-
-    Args:
-        content: content of the file.
-        name: name of the file, and whatever else identifies it; part of the sealed data.
-        key: signs the file; ``NO_KEY`` makes a checksum.
-    """
+    """The content, prefixed with its seal."""
     digest = _begun(name, key)
     digest.update(content)
     return (_SIGNED if key else _CHECKED) + digest.hexdigest().encode() + b"\n" + content

@@ -25,12 +25,7 @@ _LONGEST = 100
 
 
 def locate(place: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a location, and its path there.
-
-    Raises:
-        ValueError: pyarrow knows no such file system.
-        OSError: the file system cannot be reached.
-    """
+    """The file system of a location, and its path there."""
     if not _SCHEME.match(place):
         return fs.LocalFileSystem(), os.path.abspath(place)
     try:

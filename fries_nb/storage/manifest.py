@@ -50,18 +50,7 @@ class _Owner(msgspec.Struct, frozen=True):
 def claim(
     path: str, flow: str, *, table: bool = False, partition_by: tuple[str, ...] = (), beside_others: bool = False
 ) -> None:
-    """Make a directory the target of a dataflow, and finish commits that an earlier run left incomplete.
-
-    Args:
-        path: the directory.
-        flow: name of the dataflow.
-        table: whether it is a Delta table, or becomes one.
-        partition_by: the columns by which the table is partitioned.
-        beside_others: whether it may hold files that no flow wrote, as the directory of a table does.
-
-    Raises:
-        SinkError: it holds data of another origin, or cannot be written.
-    """
+    """Make a directory the target of a dataflow, and finish commits that an earlier run left incomplete."""
     if table:
         delta.check_usable(path, partition_by)
     filesystem, root = _locate(path)
@@ -87,12 +76,7 @@ def claim(
 
 
 def commit(path: str, epoch: int, files: Iterable[str]) -> None:
-    """Commit closed parts as one commit of the run that they name; idempotent.
-
-    Raises:
-        SinkError: a part is missing, or of an older incarnation than one that has committed; the commit was made with
-            other files; or the file system failed. If the manifest was not written, nothing has changed.
-    """
+    """Commit closed parts as one commit of the run that they name; idempotent."""
     names = tuple(sorted({name_at(file) for file in files}))
     if not names:
         return
@@ -117,11 +101,7 @@ def commit(path: str, epoch: int, files: Iterable[str]) -> None:
 
 
 def prepare(path: str, files: Iterable[str]) -> None:
-    """Check that closed parts can be committed and are durable; called before the record that lists them is written.
-
-    Raises:
-        SinkError: the target cannot hold their columns, names the column; a part is missing; or the file system failed.
-    """
+    """Check that closed parts can be committed and are durable; called before the record that lists them is written."""
     names = sorted({name_at(file) for file in files})
     filesystem, root = _locate(path)
     there = [name for name in names if filesystem.get_file_info(f"{root}/{name}").type != fs.FileType.File]
@@ -138,11 +118,7 @@ def prepare(path: str, files: Iterable[str]) -> None:
 
 
 def recover(path: str) -> None:
-    """Finish commits that were interrupted between their manifest and their last move.
-
-    Raises:
-        SinkError: a committed file is missing.
-    """
+    """Finish commits that were interrupted between their manifest and their last move."""
     filesystem, root = _locate(path)
     if _is_table(filesystem, root):
         for run in sorted({run for run, _ in _epochs(filesystem, root)}):
@@ -156,14 +132,6 @@ def take_back(path: str, run: str, epoch: int) -> None:
     """Remove from the target the output of a run after this commit; the run computes it again.
 
     This is needed if a run resumes from an older checkpoint because its newest one is damaged.
-
-    Args:
-        path: the target.
-        run: name of the run.
-        epoch: number of the last commit to keep.
-
-    Raises:
-        SinkError: the rows are in the log of a Delta table; or the file system failed.
     """
     filesystem, root = _locate(path)
     later = [one for one in _epochs(filesystem, root, word(run)) if one[1] > epoch]
@@ -187,14 +155,7 @@ def take_back(path: str, run: str, epoch: int) -> None:
 
 
 def sweep(path: str, run: str, incarnation: int, spared: frozenset[str] = frozenset()) -> None:
-    """Delete the parts of a run that were never committed.
-
-    Args:
-        path: the target.
-        run: name of the run, which has ended unless another process has taken it over.
-        incarnation: incarnation of the caller; parts of newer ones are kept.
-        spared: parts to keep.
-    """
+    """Delete the parts of a run that were never committed."""
     filesystem, directory = _locate(pending(path))
     kept = {name for manifest in _manifests(*_locate(path), word(run)) for name in manifest.files}
     kept |= {name_at(file) for file in spared}
@@ -217,11 +178,7 @@ def committed(path: str, run: str | None = None) -> list[str]:
 
 
 def see_unchanged(path: str, run: str | None = None) -> None:
-    """Check that the committed files of a target, or of one run, were not rewritten.
-
-    Raises:
-        SinkError: the target is a Delta table and was rewritten.
-    """
+    """Check that the committed files of a target, or of one run, were not rewritten."""
     filesystem, root = _locate(path)
     if not _is_table(filesystem, root):
         return

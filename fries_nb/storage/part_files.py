@@ -63,11 +63,7 @@ class PartName(NamedTuple):
 
     @staticmethod
     def read(file: str) -> PartName:
-        """Parse the name of a file in any directory.
-
-        Raises:
-            SinkError: the name is not that of a part.
-        """
+        """Parse the name of a file in any directory."""
         found = _NAME.fullmatch(name_at(file))
         if found is None:
             raise SinkError(f"{file!r} is not the name of a part file; a commit takes what sinks have closed")
@@ -94,9 +90,6 @@ def unified(old: pa.Schema, new: pa.Schema) -> pa.Schema:
     """The narrowest schema that holds rows of both: the old columns in their order, then the new ones.
 
     Integers and floats widen; a column of nulls takes any type.
-
-    Raises:
-        ColumnError: a column's new type does not hold values of the old one; names the column and both types.
     """
     try:
         return united(old.remove_metadata(), new.remove_metadata())
@@ -126,11 +119,7 @@ def first_come(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch's rows under a schema that holds them; missing columns are null.
-
-    Raises:
-        SinkError: a value does not fit the wider type (an integer above 2**53 in a column of floats).
-    """
+    """The batch's rows under a schema that holds them; missing columns are null."""
     columns = []
     for field in schema:
         index = batch.schema.get_field_index(field.name)

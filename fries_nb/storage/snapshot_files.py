@@ -51,17 +51,8 @@ def write_snapshots(
 ) -> tuple[str, int]:
     """Write snapshots durably, as one file of the checkpoint directory.
 
-    Args:
-        store: the location of the snapshots, and the key.
-        epoch: number of the checkpoint.
-        incarnation: incarnation of the run; the file is named after it, the checkpoint, and the first worker.
-        snapshots: at least one snapshot.
-
     Returns:
         The name of the file in the checkpoint directory, and its size in bytes.
-
-    Raises:
-        CheckpointError: the file cannot be written, or a state cannot be encoded.
     """
     worker = WorkerId(snapshots[0].operator, snapshots[0].index)
     name = f"{epoch}-{incarnation}/{encoded(worker.operator)}-{worker.index}.msgpack"
@@ -76,11 +67,7 @@ def write_snapshots(
 
 
 def read_file_of_snapshots(store: SnapshotStore, name: str) -> tuple[Snapshot, ...]:
-    """Read the snapshots in one file of a checkpoint.
-
-    Raises:
-        CheckpointError: it is missing or damaged, or is not signed with the key.
-    """
+    """Read the snapshots in one file of a checkpoint."""
     try:
         filesystem, path = locate(join(store.place, STATES, name))
         content = unsealed(read_file(filesystem, path), seal_name(store.run, f"{STATES}/{name}"), store.key)
@@ -94,16 +81,7 @@ def read_file_of_snapshots(store: SnapshotStore, name: str) -> tuple[Snapshot, .
 def read_snapshots(
     store: SnapshotStore, checkpoint: Checkpoint | None, workers: Iterable[WorkerId]
 ) -> dict[WorkerId, Snapshot]:
-    """Read the snapshots of these workers that the checkpoint has; each file is read once.
-
-    Args:
-        store: the location of the snapshots.
-        checkpoint: the checkpoint; ``None`` for no snapshots.
-        workers: the workers.
-
-    Raises:
-        CheckpointError: a file is missing, damaged, or not signed with the key.
-    """
+    """Read the snapshots of these workers that the checkpoint has; each file is read once."""
     known = checkpoint.snapshots if checkpoint is not None else {}
     files = {worker: known[str(worker)] for worker in workers if str(worker) in known}
     found = (snapshot for name in dict.fromkeys(files.values()) for snapshot in read_file_of_snapshots(store, name))
@@ -115,8 +93,6 @@ class Saver(threading.Thread):
     """Writes the snapshots of a host's workers, one after the other, and reports each.
 
     Args:
-        store: the location of the snapshots.
-        incarnation: incarnation of the run.
         say: called from this thread with the result of each write.
     """
 
@@ -155,11 +131,7 @@ def _first_line(error: Exception) -> str:
 
 
 def spilled(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same batches, mapped from a file in the host's scratch space (Spark's, if configured).
-
-    Raises:
-        RunError: the file cannot be written.
-    """
+    """The same batches, mapped from a file in the host's scratch space (Spark's, if configured)."""
     directory = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
     try:
         return [batch for schema, some in groupby(batches, _schema) for batch in _mapped(schema, list(some), directory)]

@@ -57,11 +57,7 @@ class ConstraintStates:
 
     @locked
     def add(self, constraint: LatencyConstraint) -> tuple[LatencyConstraint, ...]:
-        """Add a constraint; returns all of them.
-
-        Raises:
-            DataflowError: it contradicts another one.
-        """
+        """Add a constraint; returns all of them."""
         self._constraints = check_agreement((*self._constraints, constraint))
         return self._constraints
 

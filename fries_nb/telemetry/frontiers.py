@@ -110,9 +110,7 @@ class Frontiers:
     """The frontiers of all operators of a region at one moment.
 
     Args:
-        graph: the dataflow of the region.
         counts: the outstanding pointstamps; those of ``Tracker.least_counts`` suffice.
-        values: the type of times.
     """
 
     def __init__(self, graph: Graph, counts: Iterable[CountChange], values: TimeValues = INTEGERS) -> None:
@@ -210,13 +208,7 @@ class LoopState:
 def loop_states(
     heads: Iterable[str], loops: Mapping[str, Loop], reports: Iterable[Report]
 ) -> tuple[LoopState, ...]:
-    """The states of loops.
-
-    Args:
-        heads: the loops, in order.
-        loops: head to its loop, as far as its region has begun, or to the attempts of a change that drains it.
-        reports: the last report of each worker.
-    """
+    """The states of loops."""
     counted: dict[str, list[FeedbackCounts]] = {}
     for report in reports:
         if report.feedback is not None:

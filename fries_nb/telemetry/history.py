@@ -196,12 +196,7 @@ class QueueHistory:
         return not 0 <= at_s - self._last_s < INTERVAL_S  # also if the clock was set back
 
     def add(self, operators: Mapping[str, OperatorMetrics], at_s: float) -> None:
-        """Add a sample.
-
-        Args:
-            operators: operator to its measurements.
-            at_s: time of the sample, in seconds since the Unix epoch.
-        """
+        """Add a sample."""
         self._last_s = at_s
         points = {name: QueuePoint(at_s, name, one.queued, one.queued_bytes, one.rate)
                   for name, one in operators.items()}  # fmt: skip

@@ -290,12 +290,7 @@ class PlacedWorker:
 
 
 def placed_workers(status: TopologyStatus, rates: Mapping[WorkerId, float]) -> Recorded[PlacedWorker]:
-    """The workers of a topology.
-
-    Args:
-        status: the topology.
-        rates: worker to tuples per second.
-    """
+    """The workers of a topology."""
     found = []
     for operator, placed in status.workers.items():
         owned = status.bins(operator) if operator in status.tables else None
@@ -307,12 +302,7 @@ def placed_workers(status: TopologyStatus, rates: Mapping[WorkerId, float]) -> R
 
 
 def rates_by_host(status: TopologyStatus, rates: Mapping[WorkerId, float]) -> dict[int, float]:
-    """Host to the sum of the rates of its workers.
-
-    Args:
-        status: the topology.
-        rates: worker to tuples per second, or to another measurement that can be added up.
-    """
+    """Host to the sum of the rates of its workers."""
     found = dict.fromkeys(status.hosts_now, 0.0)
     for worker, rate in rates.items():
         placed = status.workers.get(worker.operator, ())
@@ -324,13 +314,7 @@ def rates_by_host(status: TopologyStatus, rates: Mapping[WorkerId, float]) -> di
 def loads_by_host(
     status: TopologyStatus, usages: Mapping[int, ProcessUsage], reports: Iterable[Report]
 ) -> dict[int, HostLoad]:
-    """Host to its load, without hosts that have not told it yet.
-
-    Args:
-        status: the topology.
-        usages: host to what its process uses.
-        reports: the last reports of workers.
-    """
+    """Host to its load, without hosts that have not told it yet."""
     waiting = {report.worker: float(report.queued) for report in reports}
     return {
         host: HostLoad(usages[host].cpu_share, usages[host].rss_bytes, int(queued))

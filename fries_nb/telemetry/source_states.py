@@ -82,13 +82,7 @@ class Explanation:
 
 
 def source_states(graph: Graph, reports: Iterable[Report], over: bool) -> tuple[SourceState, ...]:
-    """The states of a dataflow's sources.
-
-    Args:
-        graph: the whole dataflow.
-        reports: the last report of each worker.
-        over: whether the run is over.
-    """
+    """The states of a dataflow's sources."""
     found: dict[str, list[Report]] = {name: [] for name in graph.sources}
     for report in reports:
         if report.worker.operator in found:

@@ -150,11 +150,7 @@ class Telemetry:
 
     @locked
     def loops(self, begun: Mapping[str, Loop]) -> tuple[LoopState, ...]:
-        """The loops of the dataflow.
-
-        Args:
-            begun: head to its loop, for the regions that have begun.
-        """
+        """The loops of the dataflow."""
         return loop_states(self._graph.heads, begun, self._metrics.reports)
 
     @locked

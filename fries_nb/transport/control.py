@@ -55,7 +55,6 @@ class ControlServer:
         port: TCP port; 0 for any free one.
         advertised: name or address at which hosts reach this machine, if it differs from ``interface``.
         silence_s: seconds without an answer after which the connection to a host's machine is closed.
-        peers: number of expected hosts.
 
     Raises:
         LinkError: the port is taken.
@@ -96,28 +95,16 @@ class ControlServer:
         return self._sockets.refused
 
     def send(self, peer: bytes, message: ControllerMessage) -> None:
-        """Send a message to the host behind ``peer``, from any thread. If it has gone, ``poll`` returns ``Gone``, once.
-
-        Raises:
-            LinkError: the server is closed, or the message is too large.
-        """
+        """Send a message to the host behind ``peer``, from any thread; once it has gone, ``poll`` returns ``Gone``."""
         self._outbox.append((peer, encode(ToHost(self.incarnation, message))))
         self._bell.ring()
 
     def wake(self) -> None:
-        """Make the current or the next poll return at once; from any thread.
-
-        Raises:
-            LinkError: the server is closed.
-        """
+        """Make the current or the next poll return at once; from any thread."""
         self._bell.ring()
 
     def poll(self, timeout_ms: int) -> list[Heard]:
-        """Send queued messages, and receive; waits for at most ``timeout_ms`` and may return early without a message.
-
-        Raises:
-            LinkError: a message is malformed or from a future incarnation; other messages are kept.
-        """
+        """Send queued messages, and receive; waits for at most ``timeout_ms``, and may return without a message."""
         ready = dict(self._poller.poll(timeout_ms))
         if self._bell.fileno() in ready:
             self._bell.hush()
@@ -184,11 +171,7 @@ class ControlClient:
         self.stale = 0
 
     def send(self, message: HostMessage) -> None:
-        """Send a message to the controller; from any thread.
-
-        Raises:
-            LinkError: the link is closed, or the message is too large.
-        """
+        """Send a message to the controller; from any thread."""
         self._outbox.append(encode(FromHost(self.incarnation, self._host, message)))
         self._bell.ring()
 
@@ -198,11 +181,7 @@ class ControlClient:
             self.socket.send_multipart(split([self._outbox.popleft()]), zmq.NOBLOCK)
 
     def receive(self) -> None:
-        """Receive pending messages from ZeroMQ.
-
-        Raises:
-            LinkError: a message is malformed; earlier ones are kept.
-        """
+        """Receive pending messages from ZeroMQ."""
         for _ in range(BURST):
             if not self.socket.poll(0):
                 return

@@ -322,11 +322,7 @@ _to_host = msgspec.msgpack.Decoder(ToHost)
 
 
 def encode(envelope: FromHost | ToHost) -> bytes:
-    """The envelope as msgpack.
-
-    Raises:
-        LinkError: it is longer than ``LIMIT``.
-    """
+    """The envelope as msgpack."""
     encoded = _encoder.encode(envelope)
     if len(encoded) > LIMIT:
         kind = type(envelope.message).__name__
@@ -335,20 +331,12 @@ def encode(envelope: FromHost | ToHost) -> bytes:
 
 
 def decode_from_host(data: bytes | memoryview) -> FromHost:
-    """Decode a host's message.
-
-    Raises:
-        LinkError: the bytes are truncated, too long, or no envelope.
-    """
+    """Decode a host's message."""
     return _decode(_from_host, "a host's", data)
 
 
 def decode_to_host(data: bytes | memoryview) -> ToHost:
-    """Decode the controller's message.
-
-    Raises:
-        LinkError: the bytes are truncated, too long, or no envelope.
-    """
+    """Decode the controller's message."""
     return _decode(_to_host, "the controller's", data)
 
 

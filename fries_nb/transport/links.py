@@ -137,11 +137,7 @@ class DataLink:
         self._bell.ring()
 
     def flush(self) -> None:
-        """Pass one message for each host to ZeroMQ; wakes the polling thread again if frames are left.
-
-        Raises:
-            LinkError: a frame is larger than the limit.
-        """
+        """Pass one message for each host to ZeroMQ; wakes the polling thread again if frames are left."""
         while self._outbox:
             host, numbers, frame = self._outbox.popleft()
             if host not in self._parted:
@@ -159,11 +155,7 @@ class DataLink:
             self.flush()
 
     def receive(self) -> None:
-        """Receive a bounded number of bytes from ZeroMQ.
-
-        Raises:
-            LinkError: a message is malformed or missing; earlier frames are kept.
-        """
+        """Receive a bounded number of bytes from ZeroMQ."""
         size = 0
         for _ in range(BURST_MESSAGES):
             if size > BURST_BYTES or not self.socket.poll(0):
@@ -198,12 +190,10 @@ class HostLinks:
 
     Args:
         keys: the hosts' keys of the run; peers with other keys are refused.
-        host: index of this host.
         controller: address of the ``ControlServer``.
         interface: address of this machine to listen at for other hosts; ``0.0.0.0`` for all.
         advertised: name or address at which other hosts reach this machine, if it differs from ``interface``.
         silence_s: seconds without an answer after which another machine counts as lost.
-        peers: number of other hosts.
         limit: maximum size of a frame in bytes, at both ends.
 
     Raises:
@@ -261,14 +251,6 @@ class HostLinks:
         """Join an incarnation after a welcome; called from the polling thread once older workers no longer post.
 
         Queued frames of the older incarnation are dropped; early frames of this one are returned by the next poll.
-
-        Args:
-            incarnation: the incarnation; larger than that joined before.
-            peers: host index to data address; this host's own entry is ignored.
-            channels: all channels of the region, in the same order on every host.
-
-        Raises:
-            LinkError: the incarnation is not newer, or a peer's address is malformed.
         """
         if incarnation <= self.incarnation:
             raise LinkError(f"cannot join incarnation {incarnation}; this host is in {self.incarnation} already")
@@ -279,13 +261,6 @@ class HostLinks:
         """Begin the next epoch of the topology; called from the polling thread.
 
         Frames that other hosts have sent in this epoch are returned by the next poll; earlier channels stay.
-
-        Args:
-            channels: all channels of the region, in the same order on every host.
-            peers: host index to data address, of hosts that have been added; those that are known are ignored.
-
-        Raises:
-            LinkError: a peer's address is malformed.
         """
         self._data.extend(channels, peers)
 
@@ -293,36 +268,22 @@ class HostLinks:
         """Close the links to hosts that have left, or never took part; called from the polling thread.
 
         What is posted to them is dropped.
-
-        Args:
-            hosts: indices of these hosts; those that are unknown are ignored.
         """
         self._data.part(hosts)
 
     def say(self, message: HostMessage) -> None:
-        """Send a message to the controller; from any thread, never blocks.
-
-        Raises:
-            LinkError: the links are closed, or the message is too large.
-        """
+        """Send a message to the controller; from any thread, never blocks."""
         self._control.send(message)
 
     def post(self, host: int, frame: Payload, channels: Iterable[ChannelId]) -> None:
         """Send a frame to another host, once for all these channels; from any thread, never blocks.
 
         Frames posted by one thread to one host arrive in order. A credit goes to the host of the channel's sender.
-
-        Raises:
-            LinkError: no such host or channel, or the links are closed.
         """
         self._data.post(host, frame, channels)
 
     def poll(self, timeout_ms: int) -> Received:
-        """Send queued messages, and receive; waits for at most ``timeout_ms`` and may return early without a message.
-
-        Raises:
-            LinkError: a message is malformed, too large, or missing. Earlier ones are returned by the next poll.
-        """
+        """Send queued messages, and receive; waits for at most ``timeout_ms``, and may return without a message."""
         ready = dict(self._poller.poll(timeout_ms))
         if self._bell.fileno() in ready:
             self._bell.hush()
@@ -336,22 +297,12 @@ class HostLinks:
         return Received(self._control.take(), self._data.take())
 
     def check(self) -> None:
-        """Check the connections to the driver and the other hosts; called periodically from the polling thread.
-
-        Raises:
-            LinkError: the driver has gone, or the connection to a host broke, so that frames may be lost. (Hosts that
-                have gone are detected by the controller; this host waits for its message.)
-        """
+        """Check the connections to the driver and the other hosts; called periodically from the polling thread."""
         self._sockets.check(self._control.socket, needed=True)
         self._data.check()
 
     def close(self, linger_ms: int = 0, frames: bool = False) -> None:
-        """Close all links from the polling thread; idempotent.
-
-        Args:
-            linger_ms: milliseconds that control messages get to be sent.
-            frames: whether frames get as long. At the end of a run they need none: every frame has arrived by then.
-        """
+        """Close all links from the polling thread; idempotent."""
         if self._closed:
             return
         self._closed = True

@@ -84,13 +84,7 @@ class PayloadSender:
         self._lanes: dict[bytes, _Lane] = {}
 
     def prepare(self, peer: bytes, worker: WorkerId, order: Prepare) -> None:
-        """Send an order after its payload; orders with the same payload share one transfer.
-
-        Args:
-            peer: the connection of the host.
-            worker: the receiver of the order.
-            order: the order, with the payload.
-        """
+        """Send an order after its payload; orders with the same payload share one transfer."""
         lane = self._lanes.setdefault(peer, _Lane())
         known = [transfer for transfer in lane.waiting if transfer.payload is order.payload]
         if not known:
@@ -100,13 +94,7 @@ class PayloadSender:
         self._send_chunks(peer)
 
     def abort(self, peer: bytes, worker: WorkerId, change: str) -> None:
-        """Cancel an order, and its transfer if no other order needs it.
-
-        Args:
-            peer: the connection of the host.
-            worker: the receiver of the order.
-            change: id of the change.
-        """
+        """Cancel an order, and its transfer if no other order needs it."""
         lane = self._lanes.get(peer, _Lane())
         for transfer in tuple(lane.waiting):
             transfer.orders = [(to, order) for to, order in transfer.orders if (to, order.change) != (worker, change)]
@@ -154,11 +142,7 @@ class PayloadReceiver:
         self._digest.update(chunk.data)
 
     def complete(self, shipped: Shipped) -> list[tuple[WorkerId, Prepare]]:
-        """The orders of a complete transfer, with the payload, which is held once.
-
-        Raises:
-            LinkError: the digest does not match.
-        """
+        """The orders of a complete transfer, with the payload, which is held once."""
         payload, digest = self._file.getvalue(), self._digest.digest()
         self._begin()
         if shipped.orders and digest != shipped.digest:
@@ -181,11 +165,7 @@ def split(parts: Sequence[Part]) -> Sequence[Part]:
 
 
 def joined(pieces: Sequence[Part]) -> Sequence[Part]:
-    """The parts of a message, from its pieces.
-
-    Raises:
-        LinkError: the last part is truncated.
-    """
+    """The parts of a message, from its pieces."""
     if all(len(piece) < PIECE for piece in pieces):
         return pieces
     parts: list[Part] = []

@@ -104,11 +104,7 @@ class Wakeup:
         return self._read
 
     def ring(self) -> None:
-        """Wake the poller. Call it after the work has been queued.
-
-        Raises:
-            LinkError: the poller has closed.
-        """
+        """Wake the poller. Call it after the work has been queued."""
         if self._rung:
             return
         with self._lock:  # so that a late ring does not write to another file with the pipe's descriptor
@@ -157,18 +153,8 @@ class CurveSockets:
     ) -> tuple[zmq.Socket[bytes], int]:
         """A bound server socket.
 
-        Args:
-            kind: ZeroMQ socket type, such as ``zmq.ROUTER``.
-            lane: the I/O thread that serves it.
-            interface: name or address of this machine; ``0.0.0.0`` for all of its addresses.
-            port: TCP port; 0 for any free one.
-            peers: number of peers that are expected to connect; bounds the connections.
-
         Returns:
             The socket and the port that it is bound to.
-
-        Raises:
-            LinkError: the port is taken, or the interface is not this machine's.
         """
         made = self._make(kind, lane)
         made.curve_server = True
@@ -183,18 +169,7 @@ class CurveSockets:
         return made, port
 
     def call(self, kind: int, lane: Lane, address: str, server: bytes, whose: str) -> zmq.Socket[bytes]:
-        """A client socket that connects, now or as soon as it can.
-
-        Args:
-            kind: ZeroMQ socket type, such as ``zmq.DEALER``.
-            lane: the I/O thread that serves it.
-            address: ``tcp://host:port``.
-            server: public key that the peer must prove, in Z85.
-            whose: name of the peer, for error messages of ``check``.
-
-        Raises:
-            LinkError: the address is malformed.
-        """
+        """A client socket that connects, now or as soon as it can."""
         made = self._make(kind, lane)
         made.curve_serverkey = server
         self._connections[made] = Connection(self._context, made, whose, self.silence_s)
@@ -305,9 +280,7 @@ class Connection:
     """The connection of a client socket. All methods must be called from the thread that polls the socket.
 
     Args:
-        context: context of the socket.
         socket: a socket that has not connected yet.
-        whose: name of the peer, for messages.
         silence_s: seconds without a connection after which the peer counts as unreachable.
     """
 
@@ -322,15 +295,7 @@ class Connection:
         self._missing_since: float | None = time.monotonic()
 
     def check(self, needed: bool) -> None:
-        """Check whether the connection was lost.
-
-        Args:
-            needed: whether the peer must outlive this process, so that the end of the connection is an error at once.
-
-        Raises:
-            LinkError: the connection has ended, even if it was made again, since messages may be lost; or there has
-                been none for ``silence_s``.
-        """
+        """Check whether the connection was lost."""
         for event, _ in self._monitor.take():
             self._missing_since = time.monotonic() if event == zmq.EVENT_DISCONNECTED else None
             self._made += event == zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -354,9 +319,7 @@ class Entrance:
     well.)
 
     Args:
-        context: context of the socket.
         socket: a socket that does not listen yet.
-        peers: number of expected connections.
 
     Attributes:
         reports: readable if ``attend`` has something to process.
@@ -371,11 +334,7 @@ class Entrance:
         self._gate: Gate | None = None
 
     def open(self, interface: str, port: int) -> int:
-        """Listen at a name or address of this machine; returns the port, a free one if ``port`` is 0.
-
-        Raises:
-            OSError: the port is taken, or the address is not this machine's.
-        """
+        """Listen at a name or address of this machine; returns the port, a free one if ``port`` is 0."""
         self._gate = Gate(interface, port)
         self._socket.setsockopt(zmq.USE_FD, self._gate.duplicate())
         self._socket.bind(f"tcp://{self._gate.address}:{self._gate.port}")
@@ -450,11 +409,7 @@ class Gate:
 
 
 def make_room(hosts: int) -> None:
-    """Raise this process's limit on open files as far as allowed, and check that the links of these hosts fit.
-
-    Raises:
-        LinkError: they do not fit; names the limit, the open files and the need.
-    """
+    """Raise this process's limit on open files as far as allowed, and check that the links of these hosts fit."""
     if os.name != "posix":
         return
     import resource  # available on Unix only

@@ -134,11 +134,7 @@ _decoder = msgspec.msgpack.Decoder(Head)
 
 
 def read_head(part: Part, limit: int = LIMIT) -> Head:
-    """Decode the head of a message.
-
-    Raises:
-        LinkError: it is truncated, too long, or no head.
-    """
+    """Decode the head of a message."""
     _check_size(len(part), limit)
     try:
         return _decoder.decode(part)
@@ -192,22 +188,14 @@ class Routes:
         self.checksums[self.epoch] = zlib.crc32("\n".join(map(str, self._channels)).encode())
 
     def numbers(self, channels: Iterable[ChannelId]) -> tuple[int, ...]:
-        """The numbers of channels.
-
-        Raises:
-            LinkError: a channel is unknown.
-        """
+        """The numbers of channels."""
         try:
             return tuple([self._numbers[channel] for channel in channels])
         except KeyError as error:
             raise LinkError(f"no channel {error.args[0]}; expected one of the {len(self._channels)} agreed") from None
 
     def channels(self, numbers: Iterable[int]) -> tuple[ChannelId, ...]:
-        """The channels with these numbers.
-
-        Raises:
-            LinkError: a number is unknown.
-        """
+        """The channels with these numbers."""
         known = len(self._channels)
         found = []
         for number in numbers:
@@ -230,11 +218,7 @@ class Packer:
         self._defined = 0
 
     def pack(self, waiting: deque[tuple[tuple[int, ...], Payload]]) -> list[Part]:
-        """Encode the first waiting frames as one message, and remove them; the tuples contain channel numbers.
-
-        Raises:
-            LinkError: a frame is larger than the limit.
-        """
+        """Encode the first waiting frames as one message, and remove them; the tuples contain channel numbers."""
         frames: list[DataFrame | BundleFrame | OtherFrame] = []
         bodies: list[Part] = []
         size = 0
@@ -310,11 +294,7 @@ class Unpacker:
         self._schemas: dict[int, pa.Schema] = {}
 
     def unpack(self, head: Head, parts: Sequence[Part]) -> list[Arrival]:
-        """The frames of a message. ``parts`` are those after the head; large batches keep them alive.
-
-        Raises:
-            LinkError: an earlier message is missing, or this one is malformed.
-        """
+        """The frames of a message. ``parts`` are those after the head; large batches keep them alive."""
         self._check(head, parts)
         bodies = iter(parts)
         arrivals = []

@@ -73,7 +73,6 @@ class Alignment:
     and blocked entries.
 
     Args:
-        channels: the worker's input channels.
         issued: the id of the last marker issued before the worker was added; all up to it count as passed.
 
     Attributes:
@@ -122,17 +121,7 @@ class Alignment:
         self._issued = max(self._issued, other._issued)
 
     def arrived(self, marker: Marker, channel: ChannelId, holds: bool = True) -> Marker | None:
-        """Process the arrival of a marker on a channel; returns the marker if it is complete and must be applied.
-
-        Args:
-            marker: the marker.
-            channel: the channel on which it arrived.
-            holds: whether the channel is blocked until the marker is complete.
-
-        Raises:
-            ProtocolError: the marker arrived twice on one channel, after a marker that still blocks the channel, or on
-                a channel outside its scope.
-        """
+        """Process the arrival of a marker on a channel; returns the marker if it is complete and must be applied."""
         if self.passed(marker.id):
             return None
         if not {channel.sender.operator, channel.receiver.operator} <= marker.scope:
@@ -193,14 +182,7 @@ SHOWN_CHARS = 2_000
 
 
 def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Done:
-    """Carry out the marker's action at this operator, and return the acknowledgement.
-
-    Args:
-        marker: a marker that is complete at this worker.
-        instance: an operator in the marker's scope.
-        ended: whether the worker has ended; a change then has no effect.
-        busy: whether the worker holds tuples.
-    """
+    """Carry out the marker's action at this operator, and return the acknowledgement."""
     action, worker = marker.action, instance.worker
     if ended:
         if isinstance(action, Reconfigure):
@@ -261,12 +243,6 @@ def effects_of(marker: Marker, instances: Sequence[Instance], ended: bool, busy:
 
     The acknowledgement of a commit's marker names the parts that the operator has written, so the current part is
     closed first.
-
-    Args:
-        marker: see ``effect_of``.
-        instances: operators of a chain, in its order.
-        ended: see ``effect_of``.
-        busy: see ``effect_of``.
     """
     inside = list(takewhile(lambda instance: instance.worker.operator in marker.scope, instances))
     done = [effect_of(marker, instance, ended, busy) for instance in inside]
@@ -279,13 +255,7 @@ def effects_of(marker: Marker, instances: Sequence[Instance], ended: bool, busy:
 
 
 def failed_answer(error: FriesError, worker: WorkerId, row: pa.RecordBatch | None = None) -> Failed:
-    """The answer of a worker that has stopped.
-
-    Args:
-        error: why.
-        worker: its first operator's worker, which the error may not name.
-        row: the tuple in hand, as it came to that operator, which the details of a user's error show.
-    """
+    """The answer of a worker that has stopped."""
     operator, details = (error.operator, error.details) if isinstance(error, OperatorError) else ("", "")
     if details and row is not None:
         shown = row_as_json(shown_tuple(row))

@@ -119,9 +119,6 @@ class TopologyAdoption:
     """The transition of one worker to the wiring of the next topology epoch.
 
     Args:
-        inbox: the worker's inbox.
-        alignment: the worker's alignment.
-        outbox: the worker's outbox.
         open_: the worker's input channels that have not ended; new channels are added to this set.
         window: maximum number of bytes in transit to the worker on each channel.
     """
@@ -141,16 +138,7 @@ class TopologyAdoption:
         return self._next is not None
 
     def begin(self, present: Wiring, event: Rewired, ended: bool) -> list[Grant]:
-        """Open the new channels; returns the credit for their senders.
-
-        Args:
-            present: the current wiring.
-            event: the event with the next wiring.
-            ended: whether the worker has ended; its new output channels then end at once.
-
-        Raises:
-            ProtocolError: rows are queued on a removed output channel.
-        """
+        """Open the new channels; returns the credit for their senders."""
         self._members.append(event.member)
         if self._next is not None:
             return []  # the epoch is being adopted already
@@ -163,11 +151,7 @@ class TopologyAdoption:
         return Grant.of(dict.fromkeys(fresh, event.wiring.window(self._window)))
 
     def adopted(self, present: Wiring) -> tuple[Wiring, list[TopologyAdopted]]:
-        """The next wiring and the answers, once the epoch is adopted; before, the present one and no answer.
-
-        Raises:
-            ProtocolError: a frame is queued on a removed input channel.
-        """
+        """The next wiring and the answers, once the epoch is adopted; before, the present one and no answer."""
         adopted = self._next
         if adopted is None or self._open - set(adopted.wiring.incoming) or self._outbox.drains:
             return present, []
@@ -252,7 +236,6 @@ class BinTransfer:
     """One move at one worker, from the first sign of it to the last.
 
     Args:
-        instance: the operator at this worker.
         keys: operator that sends by key to the key columns of its rows.
         limit: number of bytes of rows set aside from which on channels rest.
 
@@ -306,11 +289,7 @@ class BinTransfer:
     # ---- rows
 
     def admitted(self, channel: ChannelId, frame: Frame) -> Frame | None:
-        """Set rows that must wait aside, or an End behind them; returns what is left of the frame, if anything is.
-
-        Raises:
-            ProtocolError: a marker follows that of the move.
-        """
+        """Set rows that must wait aside, or an End behind them; returns what is left of the frame, if anything is."""
         if channel not in self._behind or not self._arriving or self._is_released:
             return frame
         if isinstance(frame, Marker):
@@ -360,12 +339,7 @@ class BinTransfer:
     # ---- state
 
     def install(self, moved: MovedBins) -> None:
-        """Add state that has come, as soon as this worker has applied the changes that it has gone through.
-
-        Raises:
-            OperatorError: it cannot be unpickled here.
-            ProtocolError: it has gone through the same changes in another order.
-        """
+        """Add state that has come, as soon as this worker has applied the changes that it has gone through."""
         self.size += moved.size
         self._early.append(moved)
         self.install_early()
@@ -402,11 +376,7 @@ class BinTransfer:
         return self._extraction is not None
 
     def extract(self) -> list[MovedBins]:
-        """Extract state for a short time; returns what is to be shipped.
-
-        Raises:
-            OperatorError: a pending transformation failed, or a state cannot be pickled.
-        """
+        """Extract state for a short time; returns what is to be shipped."""
         assert self._extraction is not None, "see extracts"
         shipped = next(self._extraction)
         self._unshipped -= sum(len(moved.complete) for moved in shipped)

@@ -79,8 +79,6 @@ class ChainRequest:
 
     Args:
         worker: the worker of the chain's first operator.
-        operators: the chain.
-        now_ns: the current time.
 
     Attributes:
         worker: see ``worker``.
@@ -92,11 +90,7 @@ class ChainRequest:
         self._until_ns = now_ns + PATIENCE_NS
 
     def members(self, running: Callable[[WorkerId], Worker | None]) -> tuple[Worker, ...]:
-        """The workers that the next step rearranges: that of the first operator, and one to fuse with it, if any.
-
-        Args:
-            running: returns the worker that runs an operator's worker on this host.
-        """
+        """The workers that the next step rearranges: that of the first operator, and one to fuse with it, if any."""
         first = running(self.worker)
         if first is None:
             return ()
@@ -105,13 +99,7 @@ class ChainRequest:
         return (first,) if second is None or second is first else (first, second)
 
     def step(self, members: Sequence[Worker], topology: Topology, now_ns: int) -> Fused | SplitOff | Chained | None:
-        """Take the next step; ``None`` if it must wait for tuples between the members, ``Chained`` is the last one.
-
-        Args:
-            members: see ``members``.
-            topology: the topology, with the functions of the operators.
-            now_ns: the current time.
-        """
+        """Take the next step; ``None`` if it must wait for tuples between the members, ``Chained`` is the last one."""
         first, names = members[0], _names(members[0])
         begin = names.index(self.worker.operator)
         end = begin + len(self._operators)
@@ -135,13 +123,7 @@ class ChainRequest:
         return self._answer(worker, error) if error else SplitOff(worker, split(worker, at, topology))
 
     def overdue(self, first: Worker, why: str, now_ns: int) -> Chained | None:
-        """The answer that gives the request up, if it has waited for too long.
-
-        Args:
-            first: the first member.
-            why: what it waits for, as a clause.
-            now_ns: the current time.
-        """
+        """The answer that gives the request up, if it has waited for too long."""
         if now_ns < self._until_ns:
             return None
         return self._answer(first, f"{why} after {PATIENCE_NS // 1_000_000} ms, so the chain was left as it was")
@@ -206,13 +188,7 @@ def obstacle(first: Worker, second: Worker) -> str:
 
 
 def fuse(first: Worker, second: Worker, topology: Topology) -> None:
-    """Let the first worker run the operators of both.
-
-    Args:
-        first: the worker that feeds the other.
-        second: the other, which has no operators to run from now on. There is neither ``refusal`` nor ``obstacle``.
-        topology: see ``ChainRequest.step``.
-    """
+    """Let the first worker run the operators of both."""
     instances = (*first.instances, *second.instances)
     memory = _Memory(first, second)
     first._alignment.merge(second._alignment)
@@ -224,13 +200,7 @@ def fuse(first: Worker, second: Worker, topology: Topology) -> None:
 
 
 def split(worker: Worker, at: int, topology: Topology) -> Worker:
-    """Let a new worker run the operators of a chain from a position on; returns it.
-
-    Args:
-        worker: the chain; there is no ``split_refusal``.
-        at: position of the second part's first operator, at least 1.
-        topology: see ``ChainRequest.step``.
-    """
+    """Let a new worker run the operators of a chain from a position on; returns it."""
     names, index, instances = _names(worker), worker.wiring.index, worker.instances
     memory, outbox = _Memory(worker), worker.outbox
     first, second = wire(topology, names[:at], index), wire(topology, names[at:], index)

@@ -47,8 +47,6 @@ class ElementMeter:
     """Measures one worker.
 
     Args:
-        instances: the operator workers of its chain.
-        inbox: its input queues.
         outbox: its output, whose buffers are measured.
         clock: returns nanoseconds since the Unix epoch.
     """
@@ -91,14 +89,7 @@ class ElementMeter:
             first += frame.batch.num_rows
 
     def sliced(self, began_ns: int, ended_ns: int, taken: int, emits: bool) -> None:
-        """Record a slice.
-
-        Args:
-            began_ns: its beginning, in nanoseconds since the Unix epoch.
-            ended_ns: its end, when its results are in the outbox.
-            taken: its number of rows.
-            emits: whether it has results.
-        """
+        """Record a slice."""
         if self._observed is None:
             return
         self._busy_ns += ended_ns - began_ns

@@ -70,21 +70,13 @@ class Inbox:
         self._queues.update((channel, deque()) for channel in channels)
 
     def drop(self, channel: ChannelId) -> None:
-        """Remove a channel.
-
-        Raises:
-            ProtocolError: a frame is queued on it.
-        """
+        """Remove a channel."""
         if self._queues.pop(channel):
             raise ProtocolError(f"{channel} was taken away while frames wait on it; expected it to have ended")
         self._blocked.discard(channel)
 
     def put(self, channel: ChannelId, frame: Frame) -> None:
-        """Append a frame to its channel.
-
-        Raises:
-            ProtocolError: the worker has no such channel.
-        """
+        """Append a frame to its channel."""
         queue = self._queues.get(channel)
         if queue is None:
             raise ProtocolError(f"a frame came on {channel}, which is not one of this worker's channels")
@@ -122,11 +114,7 @@ class Inbox:
         return bool(self._supplied)
 
     def take_supplied(self) -> Supplied:
-        """Remove the first batch from a reader.
-
-        Raises:
-            IndexError: none is queued; see ``is_supplied``.
-        """
+        """Remove the first batch from a reader."""
         supplied = self._supplied.popleft()
         self.tuples -= 0 if supplied.batch is None else supplied.batch.num_rows
         return supplied
@@ -166,11 +154,6 @@ class Inbox:
 
         They have its schema, version and rounds, come from workers of the same operator, and precede every marker of
         their channel. Frames of other rounds are passed over, and stay; so do those of blocked channels.
-
-        Args:
-            channel: the channel that it was taken from.
-            first: the frame.
-            rows: maximum number of tuples of the merged batch, if it is more than one frame.
 
         Returns:
             The batch; and its frames, each with its channel.

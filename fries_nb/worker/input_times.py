@@ -66,15 +66,7 @@ class InputTimes:
         """Take these frames in hand, each with its channel, at this version; they share theirs, and their rounds."""
 
     def take_rows(self, version: int, splits: Iterable[int], bounds: Bounds, least: int | None = None) -> None:
-        """Take rows of a source in hand.
-
-        Args:
-            version: the version that the source has reached.
-            splits: the splits that they were read from.
-            bounds: the bounds after these rows.
-            least: the least time of these rows, if the bounds before them do not tell it. (A late row is earlier than
-                those bounds, for which the source has no token.)
-        """
+        """Take rows of a source in hand."""
 
     def location(self, sender: str) -> GraphLocation:
         """Where frames from this operator are counted."""
@@ -90,12 +82,7 @@ class InputTimes:
         """Count what was in hand as used up."""
 
     def introduce(self, bounds: Bounds, ahead: int | None) -> CountChanges:
-        """Begin; returns the first counts.
-
-        Args:
-            bounds: for a source, the bounds of its splits.
-            ahead: how far it may read ahead of the sinks; ``None`` for no limit.
-        """
+        """Begin; returns the first counts."""
         return ()
 
     def limit_ahead(self, ahead: int | None) -> None:
@@ -123,7 +110,6 @@ class TrackedTimes(InputTimes):
 
     Args:
         operator: the worker's first operator.
-        graph: the dataflow.
         version: number of tagged changes that the worker has applied.
         has_times: whether it is a source whose rows have times, so that it holds nothing without splits.
     """

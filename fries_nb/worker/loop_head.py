@@ -102,7 +102,6 @@ class FeedbackInbox(Inbox):
     """The input channels of a loop's head; see the module.
 
     Args:
-        channels: all input channels.
         feedback: the operators from which channels are feedback channels.
         budget: number of bytes of feedback frames that may wait in memory.
         spill: moves batches out of memory; returns the same rows, loaded on access.
@@ -135,12 +134,7 @@ class FeedbackInbox(Inbox):
         return channel.sender.operator in self._feedback
 
     def put(self, channel: ChannelId, frame: Frame) -> None:
-        """Append a frame to its channel, and spill feedback frames if too many are in memory.
-
-        Raises:
-            ProtocolError: the worker has no such channel.
-            RunError: they cannot be spilled, and use twice the budget.
-        """
+        """Append a frame to its channel, and spill feedback frames if too many are in memory."""
         super().put(channel, frame)
         if isinstance(frame, Data) and self.is_feedback(channel):
             self._count(frame)
@@ -315,7 +309,6 @@ class HeadAlignment(Alignment):
     """Alignment over the forward channels of a head.
 
     Args:
-        channels: all input channels.
         feedback: the operators from which channels are feedback channels.
         issued: see ``Alignment``.
     """

@@ -142,12 +142,7 @@ class BufferMeter:
         return 0 < self.size <= self.bytes
 
     def added(self, rows: int, size: int) -> None:
-        """Record that rows were added to the buffer.
-
-        Args:
-            rows: number of rows.
-            size: their size in bytes; 0 if there is no limit.
-        """
+        """Record that rows were added to the buffer."""
         self._added.append((rows, self._clock()))
         self.bytes += size
 
@@ -173,10 +168,6 @@ class BufferMeter:
 
     def resize(self, size: int, version: int) -> bool:
         """Change the size; idempotent.
-
-        Args:
-            size: the new size in bytes.
-            version: the version that the change is based on.
 
         Returns:
             Whether it took effect: it has none if the size has changed since that version.

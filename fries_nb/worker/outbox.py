@@ -160,7 +160,6 @@ class EdgeBuffer:
     used up before it learns of the other, for which nothing earlier was taken away.
 
     Args:
-        sender: the operator that sends them.
         channels: number of channels among which they are to be divided.
 
     Attributes:
@@ -221,11 +220,9 @@ class OutChannel:
     """Buffer, queue and credit of one channel.
 
     Args:
-        channel: the id of the channel.
         pending: the channels of the outbox on which something waits.
         version: version of the first tuples.
         host: index of the receiver's host, if frames to several of its workers may travel together.
-        branch: the index of the sender's output.
     """
 
     __slots__ = (
@@ -321,7 +318,6 @@ class Outbox:
     """All output channels of one worker. Invariants: order is kept within a channel; channels are independent.
 
     Args:
-        edges: the out-edges.
         counts: counts the frames, if progress is tracked.
 
     Attributes:
@@ -364,10 +360,6 @@ class Outbox:
         The end of the stream is appended to removed channels, behind rows that wait for credit there, and to new ones
         if the worker has ended. Rows that are buffered for channels that get no more of them are framed; see
         ``drains``.
-
-        Args:
-            edges: all out-edges of the new epoch.
-            ended: whether the worker has ended.
         """
         self._divide_all(self._edges)
         before = self._channels
@@ -397,14 +389,7 @@ class Outbox:
         return {edge.to: self._positions[edge.to] for edge in self._edges if _rebalances(edge)}
 
     def resume(self, positions: Mapping[str, int]) -> None:
-        """Continue from round-robin positions of a snapshot; receivers may have had another number of workers.
-
-        Args:
-            positions: receiver to the index of its next worker.
-
-        Raises:
-            ProtocolError: the receivers are not those of this worker's rebalancing edges.
-        """
+        """Continue from round-robin positions of a snapshot; receivers may have had another number of workers."""
         widths = {edge.to: len(edge.routed_channels) for edge in self._edges}
         if not positions.keys() <= widths.keys() or min(positions.values(), default=0) < 0:
             raise ProtocolError(
@@ -423,11 +408,7 @@ class Outbox:
                 channel.version = version
 
     def add(self, branch: int, batch: pa.RecordBatch) -> None:
-        """Partition a batch among the channels of every edge that carries this branch, now or before it is sent.
-
-        Raises:
-            DeclarationError: the batch lacks an edge's key column, or its key column has a type that cannot be a key.
-        """
+        """Partition a batch among the channels of every edge that carries this branch, now or before it is sent."""
         if batch.num_rows == 0:
             return
         for edge, channels in self._ways:
@@ -514,14 +495,7 @@ class Outbox:
         return bool(self._pending.buffered) or any(waiting.rows for waiting in self._undivided.values())
 
     def observe(self, receivers: Collection[str], clock: Callable[[], int], size: int, version: int = 0) -> None:
-        """Measure the buffers of the channels to these operators, and of no others.
-
-        Args:
-            receivers: names of operators.
-            clock: returns nanoseconds since the Unix epoch.
-            size: the size of buffers that were not measured so far, in bytes; 0 for no limit.
-            version: the version of that size.
-        """
+        """Measure the buffers of the channels to these operators, and of no others."""
         self._divide_all(self._edges)
         for name, channel in self._channels.items():
             if name.receiver.operator not in receivers:
@@ -566,12 +540,7 @@ class Outbox:
         self._to_all([edge for edge in self._edges if edge.to in marker.scope], marker)
 
     def reassign(self, receiver: str, bins: Mapping[int, tuple[int, int]]) -> None:
-        """Route the rows of these bins to their new owners from now on; rows before the last marker have been divided.
-
-        Args:
-            receiver: the operator that owns the bins; nothing happens if the worker does not send to it by key.
-            bins: bin to the index of the worker that owns it before and after.
-        """
+        """Route the rows of these bins to their new owners from now on; those before the last marker are divided."""
         if receiver in self._tables:
             table = self._tables[receiver] = self._tables[receiver].copy()
             table[list(bins)] = [after for _, after in bins.values()]
@@ -604,11 +573,7 @@ class Outbox:
         return out.cuts == cuts and bool(out.window) and not (out.rows or out.queue or out.outstanding)
 
     def credit(self, channel: ChannelId, size: int) -> None:
-        """Process a grant: the first one sets the window, later ones return credit of consumed frames.
-
-        Raises:
-            ProtocolError: no such channel, or more was returned than sent.
-        """
+        """Process a grant: the first one sets the window, later ones return credit of consumed frames."""
         out = self._channels.get(channel) or self._left.get(channel)
         if out is None and channel.epoch < self._since:
             return  # granted to an earlier worker with this index
@@ -666,9 +631,6 @@ BUNDLE_BYTES = 64 << 10
 
 def bundled(channels: Iterable[OutChannel]) -> tuple[list[SendFrame], list[OutChannel]]:
     """Make bundles of the buffers of channels, and empty these.
-
-    Args:
-        channels: channels whose buffers are not empty.
 
     Returns:
         The bundles; and the other channels, whose buffers are to be framed one by one: they have many rows, wait for

@@ -65,15 +65,7 @@ class PauseState:
         self._reported = False  # whether ``Paused`` was sent and ``Resumed`` was not
 
     def advance(self, execution: ChainExecutor, quota: int) -> int:
-        """Process tuples until the quota is reached or the worker pauses; returns how many were taken from the frame.
-
-        Args:
-            execution: the executor of the chain, with a frame loaded.
-            quota: maximum number of tuples.
-
-        Raises:
-            OperatorError: a function failed whose operator neither pauses nor is under guard.
-        """
+        """Process tuples until the quota is reached or the worker pauses; returns how many were taken."""
         if not (self._pauses or self._retries or is_retried(self._instances)):
             return execution.advance(quota)
         left = execution.remaining

@@ -47,13 +47,7 @@ class Preparation:
         self._took_ns = 0
 
     def begin(self, order: Prepare, position: int, rehearses: bool) -> Instruction:
-        """Begin to prepare a change of an operator; returns a dry run for the shell, or a refusal.
-
-        Args:
-            order: the change.
-            position: position of the operator in the chain.
-            rehearses: whether the dry run includes recent tuples.
-        """
+        """Begin to prepare a change of an operator; returns a dry run for the shell, or a refusal."""
         instance = self._instances[position]
         instance.expect(order.change, order.tagged)
         try:
@@ -87,12 +81,7 @@ class Preparation:
         self._costs_ns = self._clock() - began
 
     def withdraw(self, took_ns: int, taken: int) -> None:
-        """Called at the end of a slice: withdraw the offer, and measure the duration of a tuple.
-
-        Args:
-            took_ns: duration of the slice in nanoseconds.
-            taken: number of tuples in the slice.
-        """
+        """Called at the end of a slice: withdraw the offer, and measure the duration of a tuple."""
         self._offers = {}
         self._took_ns = took_ns // max(taken, 1)
 

@@ -77,10 +77,7 @@ class Doubts:
     """Compares a change, of which nothing fails, with the current configuration.
 
     Args:
-        layout: the operators.
         new: the trial of the new configuration, which has processed the tuples.
-        tried: the tuples.
-        finished: what came of them when time passed.
         clock: returns nanoseconds.
     """
 
@@ -280,13 +277,7 @@ class Rehearsals:
         return result
 
     def rehearse(self, worker: WorkerId, order: Rehearse, workers: Iterable[Worker]) -> Rehearsed:
-        """Rehearse a change that was prepared here. Never raises: a failure is the answer's ``error``.
-
-        Args:
-            worker: the worker that the answer names.
-            order: the change and the recent tuples.
-            workers: all workers of the host.
-        """
+        """Rehearse a change that was prepared here. Never raises: a failure is the answer's ``error``."""
         ready = {target: one for (change, target), one in self._ready.items() if change == order.change}
         try:
             return _Rehearsal(order, worker, TrialLayout(workers, ready), self._clock).run()

@@ -26,7 +26,6 @@ class WorkerReports:
 
     Args:
         instances: the worker's operators, in the chain's order.
-        inbox: the worker's input queues.
         clock: returns nanoseconds since the Unix epoch.
 
     Attributes:
@@ -50,11 +49,7 @@ class WorkerReports:
         self._blocked_ns = self._since_ns = 0
 
     def measure(self, due: pa.Array) -> None:
-        """Record the end-to-end latencies of tuples that reach a sink now.
-
-        Args:
-            due: the times at which their source tuples were due, in nanoseconds since the Unix epoch.
-        """
+        """Record the end-to-end latencies of tuples that reach a sink now."""
         due = due.to_numpy(zero_copy_only=False)
         self._meter.add((np.int64(self._clock()) - due) / 1e6)
 
@@ -84,16 +79,7 @@ class WorkerReports:
         self, executor: ChainExecutor, running: ChainExecutor, held: int, used_ns: tuple[int, int, int],
         reading: Reading | None,
     ) -> list[Instruction]:  # fmt: skip
-        """A report for each operator, and the audit's records since the last one.
-
-        Args:
-            executor: the executor of the chain.
-            running: that of the current frame, which may be of the next version.
-            held: maximum number of bytes of the next version that were set aside at a time (see ``versions``).
-            used_ns: processor time that the worker has used, the duration of its turns if its tuples are slow, and
-                that of all turns since the last report.
-            reading: how far the reader of a source is.
-        """
+        """A report for each operator, and the audit's records since the last one."""
         if self.written is not self._typed:
             self._typed, self._types = self.written, types_of(self.written)
         latency, columns, blocked_ns = self._meter.take(), self._new_columns(), self._take_blocked()
@@ -126,12 +112,6 @@ class WorkerReports:
         """The last reports with what is known while the worker is inside a call; may be called by any thread.
 
         What is counted since the last report, such as latencies, is left to the next one.
-
-        Args:
-            remaining: tuples of the current frame that are not taken yet.
-            arrived: frames that the worker has not seen yet.
-            busy_ns: see ``Report``.
-            turn_ns: see ``Report``.
         """
         told = []
         for position, (last, instance) in enumerate(zip(self._last, self._instances, strict=False)):
@@ -162,7 +142,6 @@ class WorkerOutput:
     Args:
         instances: the worker's operators, in the chain's order.
         outbox: receives the rows of a chain that does not end in a sink.
-        reports: measures the results.
 
     Attributes:
         emits: whether there were results at the last call of ``collect``.

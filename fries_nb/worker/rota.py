@@ -88,13 +88,7 @@ class Rota(Generic[H]):
         self._urgent: deque[H] = deque()
 
     def ready(self, member: H, urgent: bool = False, ahead: bool = False) -> None:
-        """Add a worker that has something to do; idempotent.
-
-        Args:
-            member: the worker.
-            urgent: whether it is served next.
-            ahead: whether it is served after those that are not ahead of their receivers.
-        """
+        """Add a worker that has something to do; idempotent."""
         if urgent and member not in self._urgent:
             self._urgent.append(member)
         if member not in self._credit:
@@ -118,14 +112,7 @@ class Rota(Generic[H]):
         return None
 
     def charge(self, member: H, spent_ns: int, busy: bool, ahead: bool = False) -> None:
-        """Record a turn.
-
-        Args:
-            member: the worker that was served.
-            spent_ns: processor time of the turn in nanoseconds.
-            busy: whether it has more to do; otherwise it leaves the rota, and its debt is forgiven.
-            ahead: whether it is ahead of its receivers.
-        """
+        """Record a turn."""
         if not busy:
             self.drop(member)
         elif member in self._credit:
@@ -169,12 +156,7 @@ class Slowness:
         self._slow = self._tuples = self._took_ns = self._processor_ns = 0
 
     def learn(self, took_ns: int, taken: int) -> None:
-        """Record a slice.
-
-        Args:
-            took_ns: its duration in nanoseconds.
-            taken: its number of tuples.
-        """
+        """Record a slice."""
         if not taken:
             return
         self.may_wait = took_ns > SUSPECT_NS * taken
@@ -236,11 +218,7 @@ class FlushDeadline:
         self._waited_ns += ns
 
     def adjusted(self, now_ns: int) -> int:
-        """The deadline in nanoseconds.
-
-        Args:
-            now_ns: the time in nanoseconds.
-        """
+        """The deadline in nanoseconds."""
         passed = now_ns - self._since_ns
         if passed >= INTERVAL_NS:
             if self._waited_ns > passed * WAITING_SHARE:

@@ -77,12 +77,7 @@ from fries_nb.worker.events import Save, TellController
 
 
 def saved(instance: Instance) -> Snapshot:
-    """Take a snapshot of one operator: all pending transformations are applied, and each bin of its state is pickled.
-
-    Raises:
-        OperatorError: a pending transformation failed.
-        Unsaved: a state cannot be pickled.
-    """
+    """Take a snapshot of one operator: pending transformations are applied, each bin of its state is pickled."""
     name = instance.worker.operator
     try:
         with instance.bound():
@@ -146,17 +141,7 @@ class Unsaved(OperatorError):
 
 
 def kept(epoch: int, instances: Sequence[Instance], positions: dict[str, int], version: int) -> Save | TellController:
-    """Take snapshots of all operators of a chain; if a state cannot be pickled, answer that the checkpoint fails.
-
-    Args:
-        epoch: the checkpoint's number.
-        instances: the chain's operators, in order.
-        positions: round-robin positions of the last operator's out-edges.
-        version: number of tagged changes that the chain has applied.
-
-    Raises:
-        OperatorError: a pending transformation failed.
-    """
+    """Take snapshots of all operators of a chain; if a state cannot be pickled, answer that the checkpoint fails."""
     try:
         snapshots = [replace(saved(instance), version=version) for instance in instances]
     except Unsaved as error:
@@ -165,11 +150,7 @@ def kept(epoch: int, instances: Sequence[Instance], positions: dict[str, int], v
 
 
 def refuse_another(snapshot: Snapshot, instance: Instance) -> None:
-    """Check that a snapshot is of this operator at this worker.
-
-    Raises:
-        ProtocolError: it is of another operator or worker.
-    """
+    """Check that a snapshot is of this operator at this worker."""
     theirs = WorkerId(snapshot.operator, snapshot.index)
     if theirs != instance.worker:
         raise ProtocolError(f"{instance.worker} was to be restored from a snapshot of {theirs}")
@@ -191,18 +172,7 @@ def restore(
     decided: Sequence[CommittedChange],
     deferred: Collection[str] = (),
 ) -> None:
-    """Restore an instance from a snapshot, and apply the changes decided since. Must precede ``Worker(...)``.
-
-    Args:
-        instance: a new instance, with the initial function, opened.
-        snapshot: the operator's snapshot; ``None`` for the initial state.
-        decided: the decided changes of the run, in order, without forgotten ones; see ``checkpoints.in_effect``.
-        deferred: ids of those that ``Instance.deferred`` is to apply; their functions are opened now.
-
-    Raises:
-        OperatorError: the user's code failed: a state or a function cannot be unpickled, or ``open()`` raised.
-        ProtocolError: the snapshot is of another operator.
-    """
+    """Restore an instance from a snapshot, and apply the changes decided since. Must precede ``Worker(...)``."""
     name = instance.worker.operator
     before = snapshot or Snapshot(name, instance.worker.index, 0)
     refuse_another(before, instance)
@@ -357,16 +327,7 @@ class Redistribution:
         return [each for each in self._workers_in_checkpoint(worker.operator) if str(each) in known]
 
     def snapshot(self, worker: WorkerId, snapshots: Mapping[WorkerId, Snapshot]) -> Snapshot | None:
-        """The snapshot that the worker is restored from; ``None`` without a checkpoint, and if it had ended.
-
-        Args:
-            worker: a worker of the resumed run.
-            snapshots: at least the snapshots of the workers in ``read_from``.
-
-        Raises:
-            CheckpointError: the checkpoint lacks a snapshot; or several workers have a state for the same bin, since
-                the operator's state is not divided by key.
-        """
+        """The snapshot that the worker is restored from; ``None`` without a checkpoint, and if it had ended."""
         if self._checkpoint is None or self.had_ended(worker):
             return None
         sources = self.read_from(worker)

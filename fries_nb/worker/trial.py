@@ -56,7 +56,6 @@ class TrialLayout:
     """The operators that have a worker on this host, and those that a change replaces.
 
     Args:
-        workers: all workers of the host.
         ready: worker to the configuration that the change prepared for it.
 
     Attributes:
@@ -210,7 +209,6 @@ class Trial:
     """One configuration of a layout's operators: the new one (``new``), or the current one.
 
     Args:
-        layout: the operators.
         new: whether it is the configuration of the change.
         clock: returns nanoseconds.
     """
@@ -222,21 +220,13 @@ class Trial:
         self._meter = Meter(clock)
 
     def run(self, start: str, recent: Recent) -> Passage:
-        """Process a tuple from the operator ``start`` down to the sinks.
-
-        Raises:
-            TrialFailed: an operator failed on it, or on a tuple derived from it.
-        """
+        """Process a tuple from the operator ``start`` down to the sinks."""
         passage = self._passage()
         self._pass_on("", start, recent, passage)
         return passage
 
     def finish(self) -> Passage:
-        """Let all time pass, in the order of the flow: windows are closed, and what they make reaches the sinks.
-
-        Raises:
-            TrialFailed: an operator failed on it.
-        """
+        """Let all time pass, in the order of the flow: windows are closed, and what they make reaches the sinks."""
         passage = self._passage()
         for operator in self._layout.ordered(self._chains):
             for batch in self._chains[operator].firings():

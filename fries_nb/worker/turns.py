@@ -180,12 +180,7 @@ class Turns(Generic[M]):
     # ---- any thread
 
     def posted(self, member: M, urgent: bool = False) -> None:
-        """Wake a worker to which an event has been posted.
-
-        Args:
-            member: the worker.
-            urgent: whether the event is processed before the next tuple, and before other workers are served.
-        """
+        """Wake a worker to which an event has been posted."""
         if urgent:
             member.worker.interrupt.raised = True
         if (own := self.apart.get(member)) is not None:
@@ -290,12 +285,6 @@ class Turns(Generic[M]):
     def ended(self, member: M, generation: int, spent_ns: int, busy: bool) -> After | None:
         """Record the end of a turn, of a worker that the thread has released.
 
-        Args:
-            member: the worker.
-            generation: that of the thread.
-            spent_ns: processor time of the turn in nanoseconds.
-            busy: whether there may be more to do.
-
         Returns:
             ``None`` if the thread goes on with the next turn.
         """
@@ -364,11 +353,6 @@ class Turns(Generic[M]):
 
     def slow_turn_ended(self, member: M, spent_ns: int, took_ns: int) -> bool:
         """Record the turn of a slow worker.
-
-        Args:
-            member: the worker, which the thread has released.
-            spent_ns: processor time of the turn in nanoseconds.
-            took_ns: duration of the turn in nanoseconds.
 
         Returns:
             Whether the worker is still slow; otherwise it is in the rota again, and the thread ends.

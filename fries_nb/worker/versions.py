@@ -65,7 +65,6 @@ class Versions:
         instances: the worker's operators, in the chain's order.
         number: number of tagged changes that have been applied.
         inbox: the worker's inbox, to which frames that were set aside are returned.
-        compiled: makes the executor of a chain.
         limit: maximum number of bytes that are set aside in memory.
         spill: moves batches out of memory; returns the same rows, loaded on access.
 
@@ -95,11 +94,7 @@ class Versions:
         self._bytes_in_memory = self._bytes = self._most = 0
 
     def executor_of(self, version: int, present: ChainExecutor) -> ChainExecutor:
-        """The executor for a frame of this version; ``present`` is the executor of the current version.
-
-        Raises:
-            ProtocolError: only this version and the next one can be in transit.
-        """
+        """The executor for a frame of this version; ``present`` is the executor of the current version."""
         if version == self.number:
             return present
         if version != self.number + 1:

@@ -101,7 +101,6 @@ class Worker:
     """One chain at one index: its input, its executors and its output; see the module.
 
     Args:
-        wiring: the worker's channels and out-edges.
         instances: the worker's operators, opened and restored, in the chain's order.
         window: maximum number of bytes in transit to the worker on each channel (its share of the host's budget); less
             is granted within a loop.
@@ -209,11 +208,7 @@ class Worker:
     # ---- events
 
     def handle(self, event: Event) -> None:
-        """Process one event, at a tuple boundary.
-
-        Raises:
-            ProtocolError: the event is not allowed: an unknown channel or worker, or a marker that arrived twice.
-        """
+        """Process one event, at a tuple boundary."""
         if isinstance(event, Arrived):
             self._inbox.put(event.channel, event.frame)
         elif isinstance(event, Supplied):
@@ -251,11 +246,7 @@ class Worker:
             self._instructions += told
 
     def reports_inside(self, arrived: Sequence[Data]) -> list[Report]:
-        """Reports while the worker cannot make its own; may be called by any thread.
-
-        Args:
-            arrived: frames that it has not seen yet.
-        """
+        """Reports while the worker cannot make its own; may be called by any thread."""
         inside_ns = self.turn_time.current_ns if self.slowness.is_slow else 0
         return self.reports.inside(self._running.remaining, arrived, self.busy_ns + inside_ns, self.turn_time.take())
 
@@ -355,12 +346,7 @@ class Worker:
     # ---- work
 
     def introduce(self, bounds: Bounds, ahead: int | None = None) -> CountChanges:
-        """Begin to count; returns the first counts, to be called once, before any event.
-
-        Args:
-            bounds: for a source, lower bounds of the times of the unread rows of its splits.
-            ahead: how far it may read ahead of the sinks; ``None`` for no limit.
-        """
+        """Begin to count; returns the first counts, to be called once, before any event."""
         held = [count for instance in self.instances for count in instance.held()]
         return (*self._times.introduce(bounds, ahead), *held)
 

@@ -22,22 +22,12 @@ _PATIENCE_S, _LOOK_S = 120.0, 0.05
 
 
 def plain_loop(source: Path, columns: str) -> float:
-    """Rows per second of a plain Python loop doing W1.
-
-    Args:
-        source: a Parquet file of payments.
-        columns: the loop's form, ``used`` or ``all``; see ``rivals/plain_loop.py``.
-    """
+    """Rows per second of a plain Python loop doing W1."""
     return _loop("plain_loop", source, "--columns", columns)
 
 
 def arrow_loop(source: Path, functions: int) -> float:
-    """Rows per second of a single-threaded loop over Arrow batches.
-
-    Args:
-        source: a Parquet file of payments.
-        functions: how many vectorised functions it calls, 2 or 3; see ``rivals/arrow_loop.py``.
-    """
+    """Rows per second of a single-threaded loop over Arrow batches."""
     return _loop("arrow_loop", source, "--functions", str(functions))
 
 
@@ -48,41 +38,19 @@ def _loop(module: str, source: Path, *options: str) -> float:
 
 
 def bytewax(source: Path, rows: int, processes: int, columns: str) -> float:
-    """Rows per second of bytewax doing W1, from the first batch read to the last file closed, over all processes.
-
-    Args:
-        source: a Parquet file of payments.
-        rows: the number of its rows.
-        processes: number of bytewax processes.
-        columns: the dataflow's form, ``used`` or ``all``; see ``rivals/bytewax_w1.py``.
-
-    Raises:
-        BenchError: bytewax is not installed, or failed.
-    """
+    """Rows per second of bytewax doing W1, from the first batch read to the last file closed, over all processes."""
     return _bytewax("bytewax_w1", source, rows, processes, "--columns", columns)
 
 
 def kafka_loop(servers: str, topic: str) -> float:
-    """Rows per second of a bare consumer loop doing W1; see ``rivals/kafka_loop.py``.
-
-    Args:
-        servers: address of the broker.
-        topic: name of the topic, with payments as JSON.
-    """
+    """Rows per second of a bare consumer loop doing W1; see ``rivals/kafka_loop.py``."""
     [said] = _run([["kafka_loop", servers, topic]])
     return float(said["rows_per_second"])
 
 
 @contextmanager
 def mock_cluster(topics: Mapping[str, int]) -> Iterator[str]:
-    """Starts a mock cluster in a process of its own, see ``rivals/mock_cluster.py``; ends it with the block.
-
-    Yields:
-        Its address.
-
-    Raises:
-        BenchError: confluent-kafka is not installed.
-    """
+    """Starts a mock cluster in a process of its own, see ``rivals/mock_cluster.py``; ends it with the block."""
     require("confluent_kafka")
     command = [sys.executable, "-m", f"{RIVALS}.mock_cluster", "1"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -100,31 +68,15 @@ def mock_cluster(topics: Mapping[str, int]) -> Iterator[str]:
 
 
 def bytewax_windows(source: Path, rows: int, processes: int, windows: str) -> float:
-    """Rows per second of bytewax counting the payments of each terminal and minute; see ``bytewax``.
-
-    Args:
-        source: a Parquet file of payments.
-        rows: the number of its rows.
-        processes: number of bytewax processes.
-        windows: the form, ``own`` or ``by-hand``; see ``rivals/bytewax_windows.py``.
-    """
+    """Rows per second of bytewax counting the payments of each terminal and minute; see ``bytewax``."""
     return _bytewax("bytewax_windows", source, rows, processes, "--windows", windows)
 
 
 def bytewax_resumed(rate: float, accounts: int, state_bytes: int, seconds: float) -> tuple[list[list[int]], int]:
     """The rows of bytewax that is stopped and resumed with two processes; see ``rivals/bytewax_accounts.py``.
 
-    Args:
-        rate: rows per second.
-        accounts: number of accounts.
-        state_bytes: size of the state of each.
-        seconds: duration before and after, from the first rows on.
-
     Returns:
         ``[value, number in its account, time in nanoseconds]`` of each row; and the time of the request.
-
-    Raises:
-        BenchError: bytewax is not installed, or failed.
     """
     require("bytewax")
     numbers = [str(rate), str(accounts), str(state_bytes)]
@@ -201,14 +153,8 @@ def spark_jobs() -> Iterator[Callable[[str, Path], float]]:
 def keyed_jobs(commit: str) -> Iterator[Callable[[str, Path], float]]:
     """Starts a process that runs W1 with the version of this package at a commit; ends it with the block.
 
-    Args:
-        commit: the commit, of the repository that this version is in; empty for this version.
-
     Yields:
         A function that takes a number of hosts and a Parquet file, runs W1 once and returns its duration in seconds.
-
-    Raises:
-        BenchError: the package is not in a repository that has the commit.
     """
     here = Path(fries_nb.__file__).parent.parent
     with tempfile.TemporaryDirectory(prefix="fries-rival-") as place:

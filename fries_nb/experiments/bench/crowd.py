@@ -125,11 +125,7 @@ def crowd(scale: float, runs: int) -> BenchReport:
 
 
 def measure(setting: Crowd, spark: Any, scale: float, changes: int) -> CrowdResult:
-    """Run one crowd until it has settled, and for some seconds more; then change two operators again and again.
-
-    Raises:
-        RunError: the run ended, or a change did.
-    """
+    """Run one crowd until it has settled, and for some seconds more; then change two operators again and again."""
     window_s = (PACED_WINDOW_S if setting.rate else FLAT_WINDOW_S) * scale
     with _settled(setting, spark, window_s + 30 * changes * scale) as run:
         rate = _rate(run, f"O{setting.operators}", window_s)
@@ -138,11 +134,7 @@ def measure(setting: Crowd, spark: Any, scale: float, changes: int) -> CrowdResu
 
 
 def past_spinner(spark: Any, changes: int) -> list[float]:
-    """Change one operator again and again while a worker of the host spins; returns the commits, in seconds.
-
-    Raises:
-        RunError: the run ended, or a change did.
-    """
+    """Change one operator again and again while a worker of the host spins; returns the commits, in seconds."""
     with _settled(SPUN, spark, 5.0 * changes) as run:
         return [_changed(run, SPUN.pair[:1]).commit_ms / 1000 for _ in range(changes)]
 

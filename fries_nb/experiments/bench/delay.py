@@ -73,11 +73,7 @@ def delay(scale: float, runs: int) -> BenchReport:
 
 
 def fill(run: Run, seconds: float) -> None:
-    """Queue this many seconds of work in front of FD, at most a tenth more, and keep the source at FD's rate.
-
-    Raises:
-        RunError: the run ended, or the queue did not fill in time.
-    """
+    """Queue this many seconds of work in front of FD, at most a tenth more, and keep the source at FD's rate."""
     operator = OperatorMetrics()
 
     def is_filled() -> bool:
@@ -136,11 +132,7 @@ def versions(scale: float, runs: int) -> BenchReport:
 
 
 def _changed(run: Run) -> float:
-    """Change FD with the multi-version scheduler while the source continues; returns the delay in milliseconds.
-
-    Raises:
-        RunError: the change was not made.
-    """
+    """Change FD with the multi-version scheduler while the source continues; returns the delay in milliseconds."""
     change = run.reconfigure({"FD": FraudDetector(cost_ms=COST_MS)}, scheduler="multiversion").result(_PATIENCE_S)
     if change.outcome != "done":
         raise RunError(f"a change of the benchmark was {change.outcome}: {change.error}")

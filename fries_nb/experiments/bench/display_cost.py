@@ -61,11 +61,7 @@ class Kernel:
         return str(self._client.execute(source, store_history=False))
 
     def run(self, source: str) -> str:
-        """Run a cell to its end; returns what it printed.
-
-        Raises:
-            BenchError: the cell failed, or takes longer than ``PATIENCE_S``.
-        """
+        """Run a cell to its end; returns what it printed."""
         cell, printed = self.begin(source), ""
         for message in self.heard(PATIENCE_S):
             if message["parent_header"].get("msg_id") != cell:
@@ -77,11 +73,7 @@ class Kernel:
         raise BenchError(f"a cell of a benchmark takes longer than {PATIENCE_S:g} s: {source.strip()[-60:]!r}")
 
     def heard(self, seconds: float) -> Iterator[Message]:
-        """Messages that the kernel publishes within this many seconds, as they arrive.
-
-        Raises:
-            BenchError: a cell failed.
-        """
+        """Messages that the kernel publishes within this many seconds, as they arrive."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             try:
@@ -242,11 +234,7 @@ class TabCost:
 
 
 def display(scale: float, runs: int) -> BenchReport:
-    """The fraud flow, shown and hidden in turn; ``scale`` multiplies the duration of each interval.
-
-    Raises:
-        BenchError: the extra ``bench`` is not installed, or a cell failed.
-    """
+    """The fraud flow, shown and hidden in turn; ``scale`` multiplies the duration of each interval."""
     require("ipykernel", "jupyter_client", "psutil")
     look_s = LOOK_S * scale
     with _rows(WARM_S + 2 * TURNS * runs * (look_s + 3 * SETTLE_S)) as (source, target), kernel() as notebook:
@@ -325,9 +313,6 @@ def mean_rate(points: Sequence[tuple[float, float]], begin_s: float, end_s: floa
 
     >>> mean_rate([(1.0, 9.0), (2.0, 10.0), (4.0, 40.0), (5.0, 9.0)], 1.0, 4.5)
     30.0
-
-    Raises:
-        BenchError: fewer than two points are in between.
     """
     inside = [point for point in points if begin_s <= point[0] <= end_s]
     if len(inside) < 2:

@@ -143,11 +143,7 @@ def _rates(spark: Any, declare: Any, path: Path) -> Job:
 
 
 def _check_rows(spark: Any, path: Path) -> None:
-    """Run both once more, to compare their rows.
-
-    Raises:
-        BenchError: they are not equal.
-    """
+    """Run both once more, to compare their rows."""
     found = []
     for declare in (looped, unrolled):
         target = tempfile.mkdtemp(prefix="fries-bench-")
@@ -205,11 +201,7 @@ def components(scale: float, runs: int) -> BenchReport:
 
 
 def _peers(spark: Any, edges: pa.Table, runs: int) -> tuple[PairedResult, PairedResult]:
-    """Our loop against that of a driver, and against arrays in one process.
-
-    Raises:
-        BenchError: the labels of one of them are wrong.
-    """
+    """Our loop against that of a driver, and against arrays in one process."""
     from fries_nb.experiments.bench.rivals.spark_components import driver_loop, in_arrays
 
     wanted = in_arrays(edges)[1]

@@ -91,19 +91,7 @@ def job(run_once: Callable[[Path], float], rows: int, columns: Sequence[str] = (
 def flow_seconds(
     declare: Declare, spark: Any, source: Path, hosts: int = HOSTS, checkpoints_s: float | None = None, **options: Any
 ) -> float:
-    """Seconds from ``run`` to the end of a flow with its output committed; one worker of each operator for each host.
-
-    Args:
-        declare: declares the flow.
-        spark: the session.
-        source: the file of payments.
-        hosts: number of hosts.
-        checkpoints_s: interval of checkpoints in seconds; without it there are none, and one commit at the end.
-        **options: further options of ``flow.run``.
-
-    Raises:
-        RunError: the flow did not finish; includes the reason.
-    """
+    """Seconds from ``run`` to the end of a flow with its output committed; one worker of an operator a host."""
     target = tempfile.mkdtemp(prefix="fries-bench-")
     try:
         flow = declare(source, str(Path(target, "out")))

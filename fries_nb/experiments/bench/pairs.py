@@ -50,11 +50,7 @@ class PairedResult:
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """``a`` over ``b`` for each pair.
-
-        Raises:
-            ValueError: a figure of ``b`` is 0.
-        """
+        """``a`` over ``b`` for each pair."""
         if 0 in self.b_figures:
             raise ValueError(f"{self.b}: got 0 {self.unit}, expected more; measure for longer (a larger scale)")
         return tuple(ours / theirs for ours, theirs in zip(self.a_figures, self.b_figures, strict=True))
@@ -103,17 +99,8 @@ class PairedResult:
 def pairs(a: Side, b: Side, n: int, unit: str) -> PairedResult:
     """Measure both sides in turn.
 
-    Args:
-        a: the first side.
-        b: the second side.
-        n: number of pairs.
-        unit: unit of the figures.
-
     Returns:
         The figures, with ratios ``a`` over ``b``.
-
-    Raises:
-        ValueError: ``n`` is less than 1.
     """
     if n < 1:
         raise ValueError(f"pairs: got n={n}, expected at least one pair")
@@ -228,9 +215,6 @@ def require(*modules: str) -> None:
     """Check that these modules, of the extra ``bench``, are installed.
 
     >>> require("json")
-
-    Raises:
-        BenchError: one is not installed.
     """
     missing = [module for module in modules if find_spec(module) is None]
     if missing:

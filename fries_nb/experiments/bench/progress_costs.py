@@ -71,13 +71,7 @@ def idle(scale: float, runs: int) -> BenchReport:
 
 
 def coordination(operators: int, times: int, runs: int) -> PairedResult:
-    """Count the messages with so many idle operators, and with one.
-
-    Args:
-        operators: number of idle operators.
-        times: number of distinct times.
-        runs: number of seeds; the largest dataflows are run once.
-    """
+    """Count the messages with so many idle operators, and with one."""
     seeds = range(1 if operators * times > MANY else runs)
     many, few = (tuple(float(counted(number, times, seed)) for seed in seeds) for number in (operators, 1))
     return PairedResult(f"{operators} idle operators, {times:,} times:", "one", "messages", many, few)
@@ -150,9 +144,6 @@ def counted(operators: int, times: int, seed: int) -> int:
 
     Returns:
         The number of progress frames, for each host that one went to.
-
-    Raises:
-        RunError: a result is missing.
     """
     graph = idle_flow(fn.rate(None), operators).graph(workers=HOSTS)
     rows = [{"key": time % KEYS, "at": time} for time in range(times)]

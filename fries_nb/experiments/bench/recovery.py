@@ -75,11 +75,7 @@ def recovery(scale: float, runs: int) -> BenchReport:
 
 
 def _killed(run: Run, host: int) -> Recovered:
-    """Kill a host just after a checkpoint, and wait for two more, so that the next kill meets a recovered run.
-
-    Raises:
-        RunError: the run has ended, or does not recover.
-    """
+    """Kill a host just after a checkpoint, and wait for two more, so that the next kill meets a recovered run."""
     before, kept = len(run.recoveries), len(run.checkpoints)
     _await(run, lambda: len(run.checkpoints) > kept, "the next checkpoint")
     kept = len(run.checkpoints)

@@ -107,11 +107,7 @@ def joining(scale: float, runs: int) -> BenchReport:
 
 
 def _joined(spark: Any, accounts: int) -> Joined:
-    """One run.
-
-    Raises:
-        BenchError: the host has not joined, or rows are wrong.
-    """
+    """One run."""
     flow = accounts_flow(max(RATE, float(accounts)), accounts, STATE_BYTES)
     with running(flow, spark, workers=HOSTS, hosts=1) as run:  # with as many as the source, Check would stay with it
         _await(run, lambda: _booked(run) >= accounts, "all accounts")
@@ -200,8 +196,6 @@ class Gaps:
     """Measures the gap of each system, and counts wrong rows.
 
     Args:
-        spark: the session.
-        accounts: number of accounts.
         seconds: duration before the request, and after the rescale.
 
     Attributes:

@@ -118,11 +118,7 @@ def seconds_flow() -> fn.Dataflow:
 
 
 def p99_ms(spark: Any) -> float:
-    """The 99th percentile of a run's latencies, without those of the start and of the end.
-
-    Raises:
-        BenchError: the run has failed, or rows were late.
-    """
+    """The 99th percentile of a run's latencies, without those of the start and of the end."""
     run = seconds_flow().run(spark=spark, hosts=HOSTS, workers=HOSTS, checkpoint="", commit_interval_s=None)
     state = run.wait(60 + SETTLE_S + MEASURED_S)
     if state != "finished":

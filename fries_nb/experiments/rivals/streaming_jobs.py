@@ -59,18 +59,7 @@ class Restart:
 
 
 def restarted(spark: SparkSession, rate: int, accounts: int, state_bytes: int, seconds: float) -> Restart:
-    """Run the query with one partition, and again with two.
-
-    Args:
-        spark: the session.
-        rate: rows per second.
-        accounts: number of accounts.
-        state_bytes: size of the state of each.
-        seconds: duration before, and after, from the first result on.
-
-    Raises:
-        RunError: the query has failed, or gives nothing.
-    """
+    """Run the query with one partition, and again with two."""
     batches: dict[int, list[tuple[int, int, int]]] = {}
     over = threading.Event()
 
@@ -191,18 +180,8 @@ def served(_: tuple[int, ...], frames: Iterable[pd.DataFrame], state: Any) -> It
 def latencies(spark: SparkSession, streams: int, frames_per_s: float, workers: int, seconds: float) -> pd.DataFrame:
     """Run the pipeline.
 
-    Args:
-        spark: the session.
-        streams: number of streams.
-        frames_per_s: frames per second of each.
-        workers: number of shuffle partitions.
-        seconds: duration from the first merged frame on; that before is for the start.
-
     Returns:
         ``group`` and ``ms`` of the merged frames that were served in the second half.
-
-    Raises:
-        RunError: the query has failed, or serves nothing.
     """
     spark.dataSource.register(PacketSource)
     with shuffled_in(spark, workers), scratch_directory() as directory:
@@ -256,16 +235,7 @@ def replace_model(place: Path, model: Model) -> None:
 
 
 def first_seen(what: str, query: StreamingQuery, look: Callable[[], float | None]) -> float:
-    """The first figure that ``look`` finds; for payments the time at which one was scored, since the Unix epoch.
-
-    Args:
-        what: what is waited for, for the error.
-        query: the query that is to put it out.
-        look: returns the figure, or ``None`` if there is none yet.
-
-    Raises:
-        RunError: the query has ended, or takes too long.
-    """
+    """The first figure that ``look`` finds; for payments the time at which one was scored, since the Unix epoch."""
     deadline = time.monotonic() + PATIENCE_S
     while (found := look()) is None:
         if (error := query.exception()) is not None or time.monotonic() > deadline:
@@ -277,14 +247,6 @@ def first_seen(what: str, query: StreamingQuery, look: Callable[[], float | None
 
 def by_restart(spark: SparkSession, rate: float, workers: int, old_ms: float, new_ms: float, seconds: float) -> float:
     """Restart the query with the new model.
-
-    Args:
-        spark: the session.
-        rate: payments per second.
-        workers: number of shuffle partitions.
-        old_ms: cost of the old model in milliseconds.
-        new_ms: cost of the new model in milliseconds.
-        seconds: time before the request in seconds.
 
     Returns:
         Seconds from the request to the first payment scored with the new model.

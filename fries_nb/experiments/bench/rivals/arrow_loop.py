@@ -19,11 +19,7 @@ BATCH_ROWS = 65_536
 
 
 def apply_to_file(source: Path, target: Path, functions: int) -> int:
-    """Apply the first functions of ``THREE`` to every payment of a Parquet file.
-
-    Returns:
-        The number of payments.
-    """
+    """Apply the first functions of ``THREE`` to every payment of a Parquet file."""
     rows, writer = 0, None
     for batch in pq.ParquetFile(source).iter_batches(batch_size=BATCH_ROWS):
         for function in THREE[:functions]:

@@ -51,16 +51,7 @@ FORMS = {"used": of_used_columns, "all": of_all_columns}
 
 
 def score_file(source: Path, target: Path, columns: str) -> int:
-    """Score every payment of a Parquet file.
-
-    Args:
-        source: the payments.
-        target: the Parquet file to write.
-        columns: a key of ``FORMS``.
-
-    Returns:
-        The number of payments.
-    """
+    """Score every payment of a Parquet file."""
     model, states, rows = LastTen(), States(), 0
     reader = pq.ParquetFile(source)
     with pq.ParquetWriter(target, reader.schema_arrow.append(pa.field("SCORE", pa.float64()))) as writer:

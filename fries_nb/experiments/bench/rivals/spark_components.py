@@ -16,13 +16,7 @@ from fries_nb.workloads.graphs import SOURCE, TARGET
 
 
 def driver_loop(spark: Any, path: str, partitions: int) -> tuple[float, dict[int, int]]:
-    """Seconds of the driver loop, and the label of each vertex.
-
-    Args:
-        spark: the session.
-        path: path of a Parquet file of edges.
-        partitions: number of partitions of a shuffle.
-    """
+    """Seconds of the driver loop, and the label of each vertex."""
     from pyspark.sql import functions as sql
 
     before = spark.conf.get("spark.sql.shuffle.partitions")

@@ -20,18 +20,8 @@ from fries_nb.experiments.rivals.streaming_jobs import first_seen, scratch_direc
 def window_latencies(spark: SparkSession, rate: int, keys: int, workers: int, seconds: float) -> list[float]:
     """Run the query.
 
-    Args:
-        spark: the session.
-        rate: rows per second.
-        keys: number of keys.
-        workers: number of shuffle partitions.
-        seconds: duration from the first results on; those of the first half are for the start.
-
     Returns:
         The latency of each result of the second half, in milliseconds.
-
-    Raises:
-        RunError: the query has failed, or gives nothing.
     """
     found: list[tuple[float, float]] = []
     over = threading.Event()

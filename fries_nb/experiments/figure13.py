@@ -3,7 +3,7 @@
 FD's model takes 25 ms a payment; at 120 s (of the paper's time) it is replaced by a cheaper one, at 220 s by an even
 cheaper one. Our latency counts from the time at which a payment was due, even if the flow holds its source back.
 Without a change it therefore keeps rising where the paper's, which counts from the source's output, stays at 70 s. The
-same flow as a Structured Streaming query (``rivals/streaming_w1.py``) is measured in the first surge.
+same flow as a Structured Streaming query (``rivals/streaming_jobs.py``) is measured in the first surge.
 """
 
 from __future__ import annotations

@@ -22,11 +22,13 @@ def test_durations_are_at_most_a_year(seconds: Any) -> None:
         with pytest.raises(PlanError, match="expected seconds, more than 0 and at most a year"):
             check(seconds)
     for name in ("commit_interval_s", "silence_s"):
-        with pytest.raises(DataflowError, match=f"{name}=.*; expected seconds, more than 0 and at most a year"):
+        public = PUBLIC.get(name, name)
+        with pytest.raises(DataflowError, match=f"{public}=.*; expected seconds, more than 0 and at most a year"):
             Options(**{"hosts": 1, "budget": 1, "audit": False, "chaining": True, **INTERVALS, name: seconds})
     assert checked_limit(YEAR_S) == checked_timeout(YEAR_S) == YEAR_S
 
 
+PUBLIC = {"silence_s": "heartbeat_timeout_s"}
 INTERVALS = {"commit_interval_s": 5.0, "silence_s": 10.0, "port": 0}
 
 

@@ -45,7 +45,7 @@ def shown(verdict: Verdict, graph: Graph, changes: Mapping[str, tuple[str, Colle
 
 def test_only_what_a_run_answers_is_shown() -> None:
     """Another value is a mistake of ours, which has a name."""
-    with pytest.raises(TypeError, match="nothing shows a Graph; expected a plan, a replay or a verdict"):
+    with pytest.raises(TypeError, match="nothing shows a Graph; expected a plan, a difference, a replay or a verdict"):
         display(CHAIN)
 
 

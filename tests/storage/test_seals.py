@@ -62,14 +62,14 @@ def test_a_key_signs_all_that_is_decoded(tmp_path: Path) -> None:
     place.release()
     assert CheckpointStore.load(place.path, key)[1] == Restoration(record, (decided("u1"),))
     assert read_file_of_snapshots(store(place), record.snapshots["FM[0]"]) == (snapshot(),)
-    with pytest.raises(CheckpointError, match="it is signed; give the key= that it was written with"):
+    with pytest.raises(CheckpointError, match="it is signed; give the signing_key= that it was written with"):
         CheckpointStore.load(place.path)
     with pytest.raises(CheckpointError, match="it is not signed with the given key, or it has been changed since"):
         CheckpointStore.resume(place.path, graph(), other)
     with pytest.raises(CheckpointError, match="it is not signed with the given key"):
         read_file_of_snapshots(store(place)._replace(run="r2"), record.snapshots["FM[0]"])
     plain = CheckpointStore.claim(str(tmp_path / "d"), graph(), "r1")
-    with pytest.raises(CheckpointError, match="it is not signed, and key= was given"):
+    with pytest.raises(CheckpointError, match="it is not signed, and signing_key= was given"):
         CheckpointStore.load(plain.path, key)
     for bad, said in ((b"", "is empty"), ("", "is empty"), (7, "is a int; expected bytes or text")):
         with pytest.raises(CheckpointError, match=said):

@@ -53,7 +53,7 @@ def test_a_change_passes_the_files_that_are_listed() -> None:
     assert listed("The road of a change", shell=True) == HANDED_ON.keys()
     missing = [file for file, call in HANDED_ON.items() if call not in (PACKAGE / file).read_text()]
     assert missing == []
-    assert len(road) <= 14
+    assert len(road) <= 15  # with the core of the driver, which seeded runs share
 
 
 def test_every_file_that_is_named_exists() -> None:

@@ -6,8 +6,10 @@
 - ``faults``: which failure is injected, and when; the settings that all incarnations share
 - ``store``: the storage that survives failures, with the parts of sinks
 - ``readers``: the input that the sources have not read yet
-- ``hosts``: the workers of one incarnation, each event of which is drawn; ``threaded_hosts``: the same by host cores
-- ``cluster``: a controller and its hosts; kills and restarts them
+- ``hosts``: the workers of one incarnation, each event of which is drawn; ``threaded_hosts``: the same by host cores,
+  with their topology and links
+- ``seeded_progress``: the hosts' links for counts; ``seeded_chains``: chains and trials of hosts without a core
+- ``cluster``: the environment of a driver's core (``seeded_driver``), and its hosts; kills and restarts them
 - ``rescaling_cluster``: clusters whose chains, workers, hosts, bins and splits change while they run
 - ``stamp_functions``: functions that append their name and version to every row, and the paper's figures of them
 - ``drawn_flows``: random dataflows of these functions, with a plain description of each

@@ -3,8 +3,9 @@
 Workers are made as on Spark: wired, their functions copied by pickling and opened, their state restored. Their
 instructions are carried out here; their answers wait on the lane of their host until they are drawn.
 
-They have neither the core of a host nor its router: that has one queue for all events of a worker, while here each
-channel is a lane of its own, so that what overtakes what is drawn as well. ``threaded_hosts`` has all of a host.
+They have neither the core of a host nor its router, chains and topology: these have one queue for all events of a
+worker, while here each channel is a lane of its own, so that the order of events of two channels is drawn as well; and
+single steps of a rescale may add workers to a member, as no run does. ``threaded_hosts`` has all of a host.
 """
 
 from __future__ import annotations

@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from fries_nb.simulation.hosts import Hosts
     from fries_nb.simulation.readers import Supply
 
-NOBODY: Mapping[str, tuple[str, ...]] = {}
+NONE_NOTIFIED: Mapping[str, tuple[str, ...]] = {}
 
 
 def _unheard(worker: WorkerId, event: Event) -> None:
-    """Nobody waits for it."""
+    """No worker waits for it."""
 
 
 def _unsent(host: int, frame: ProgressFrame | ProgressState) -> None:
@@ -81,7 +81,7 @@ class ProgressLinks:
         self,
         view: HostProgress,
         others: Iterable[int] = (),
-        hears: Mapping[str, tuple[str, ...]] = NOBODY,
+        notified: Mapping[str, tuple[str, ...]] = NONE_NOTIFIED,
         post: Callable[[WorkerId, Event], None] = _unheard,
     ) -> ProgressLink:
         """Add a host; see ``ProgressLink``."""
@@ -91,7 +91,7 @@ class ProgressLinks:
             self._network.put((LaneKind.PROGRESS, (host, to)), frame)
 
         self.views[host] = view
-        self.links[host] = ProgressLink(self._environment, view, others, hears, send, post)
+        self.links[host] = ProgressLink(self._environment, view, others, notified, send, post)
         return self.links[host]
 
     def remove(self, host: int) -> None:

@@ -259,7 +259,7 @@ class Store:
         """Nothing is deleted: laws compare all records."""
 
     def release(self) -> None:
-        """Nobody else wants it."""
+        """No other attempt waits for it."""
 
     is_own, incarnation, doubtful = True, 0, frozenset[str]()
 

@@ -14,6 +14,7 @@ from interleaving_checks import SOAK, lacking
 from msgspec.structs import replace
 from rescaling_checks import JOINED
 from soak import first_tried
+from timed_rescales import TimedThreads, play_rescaled
 
 from fries_nb.driver.driver_topology import DriverTopology
 from fries_nb.errors import FriesError
@@ -213,9 +214,53 @@ def test_a_broken_topology_is_caught(monkeypatch, name):
     assert any(_shows(seed) for seed in first_tried(SHOWN.get(name, 0), MOST_SEEDS))
 
 
-def _shows(seed):
+def _shows(seed, attempt=try_joined.__wrapped__):
     try:
-        try_joined.__wrapped__(seed)
+        attempt(seed)
     except Exception:  # noqa: BLE001 - the mutant is seen, however it shows itself
         return True
     return False
+
+
+# ---- rows with times
+
+
+def try_timed(seed):
+    """Play a seed whose rows have times: hosts join the exchange of counts, and leave it."""
+    try:
+        return play_rescaled(seed, of=TimedThreads)
+    except (AssertionError, FriesError) as error:
+        raise AssertionError(f"seed {seed}: {error}\n(replay: try_timed({seed}))") from error
+
+
+def test_results_in_time_are_those_of_a_run_that_is_not_rescaled():
+    """With changes, checkpoints and kills; some rescales are done."""
+    ends: Counter[str] = Counter()
+    for seed in range(4 * SOAK):
+        ends.update(end.outcome for end in try_timed(seed).rescaled)
+    assert ends["done"] >= 2
+
+
+def _admits_nobody(topology, order, extend=HostTopology.extend):
+    real, topology._progress.admit = topology._progress.admit, lambda hosts: None
+    extend(topology, order)
+    topology._progress.admit = real
+
+
+def _joins_no_exchange(topology, order, take_part=HostTopology.take_part):
+    real, topology._progress.join = topology._progress.join, lambda hosts, topology: None
+    take_part(topology, order)
+    topology._progress.join = real
+
+
+TIMED = {
+    "members do not admit new hosts": ("extend", _admits_nobody),
+    "new hosts do not join the exchange": ("take_part", _joins_no_exchange),
+}
+
+
+@pytest.mark.parametrize("name", TIMED)
+def test_a_broken_exchange_is_caught(monkeypatch, name):
+    """Without this rule some frontier is stuck, or a count is one too many."""
+    monkeypatch.setattr(HostTopology, *TIMED[name])
+    assert any(_shows(seed, try_timed) for seed in range(MOST_SEEDS))

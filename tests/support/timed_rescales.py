@@ -20,6 +20,7 @@ from fries_nb.simulation.faults import Faults
 from fries_nb.simulation.hosts import Hosts
 from fries_nb.simulation.network import LaneKind
 from fries_nb.simulation.rescaling_cluster import JoiningCluster
+from fries_nb.simulation.threaded_hosts import JoiningThreads
 
 SAFE = tuple(scheduler for scheduler in SCHEDULERS if scheduler != "naive")
 
@@ -92,7 +93,16 @@ def timed_flow(chance: random.Random) -> DrawnTimes:
     return DrawnTimes(flow.graph(workers=2), {"S": rows}, windowing)
 
 
-def draw_rescaled(seed: int, haste: float = 0.0) -> tuple[DrawnTimes, WatchedCluster, random.Random]:
+class TimedThreads(JoiningThreads):
+    """The same with all of a host of Spark; what moves is not counted."""
+
+    often = 0.1
+    at_once = WatchedCluster.at_once
+
+
+def draw_rescaled(
+    seed: int, haste: float = 0.0, of: type[JoiningCluster] = WatchedCluster
+) -> tuple[DrawnTimes, Any, random.Random]:
     """A dataflow, a cluster that runs it, whose sources are held until the rescales are over, and the chance.
 
     With haste, hosts that leave die with this probability before they have said what is left; see ``Faults``.
@@ -101,7 +111,7 @@ def draw_rescaled(seed: int, haste: float = 0.0) -> tuple[DrawnTimes, WatchedClu
     drawn = timed_flow(chance)
     kills = chance.random() < 0.3 or haste > 0
     faults = Faults(hazard=0.001, host_kills=2, driver_kills=1, haste=haste) if kills else Faults()
-    cluster = WatchedCluster(
+    cluster = of(
         drawn.graph, drawn.rows, seed=seed, hosts=chance.choice((1, 2)), window=chance.choice((1, 300, 2_000)),
         audit=chance.random() < 0.5, chaining=chance.random() < 0.5, checkpoints=kills,
         commit_interval_ns=chance.choice((300_000, 2_000_000) if kills else (None, 2_000_000)), faults=faults,
@@ -110,9 +120,9 @@ def draw_rescaled(seed: int, haste: float = 0.0) -> tuple[DrawnTimes, WatchedClu
     return drawn, cluster, chance
 
 
-def play_rescaled(seed: int, every: int = 40, haste: float = 0.0) -> WatchedCluster:
+def play_rescaled(seed: int, every: int = 40, haste: float = 0.0, of: type[JoiningCluster] = WatchedCluster) -> Any:
     """Play a seed to its end; no frontier passes a row, and all results are those of a run that is not rescaled."""
-    drawn, cluster, chance = draw_rescaled(seed, haste)
+    drawn, cluster, chance = draw_rescaled(seed, haste, of)
     law = FrontierLaw(cluster)
     adopted = chance.choice((2, 5, 8))
     for version in range(1, chance.choice((1, 2, 3))):
@@ -141,7 +151,7 @@ def _countdown(steps: int) -> Callable[[], bool]:
     return lambda: next(left) <= 0
 
 
-def check_results(drawn: DrawnTimes, cluster: WatchedCluster) -> None:
+def check_results(drawn: DrawnTimes, cluster: Any) -> None:
     """What every sink has is what plain Python makes of the rows."""
     rows = drawn.rows["S"]
     windows = sums(rows, drawn.windowing)

@@ -52,6 +52,7 @@ from fries_nb.experiments import measuring
 delays, surges = (importlib.import_module(f"fries_nb.experiments.{name}") for name in ("delays", "figure13"))
 delays.REPEATS, measuring.SETTLED_S = 1, 0.6
 surges.COST_MS, surges.CHANGES = 5.0, {120.0: 2.0, 220.0: 1.0}
+surges.RATES = {0.0: 400, 100.0: 800, 200.0: 9_000}
 shown = [("W2", "J1"), ("W2", "J1, J4"), ("W3", "J5, J6"), ("W3", "J7, J8, J9")]
 delays.TABLE4_MS = {change: delays.TABLE4_MS[change] for change in shown}
 """

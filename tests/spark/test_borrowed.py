@@ -7,26 +7,41 @@ import sys
 from pathlib import Path
 
 from borrowed_setting import environment
+from cluster_setting import SUPPORT
 from patience import PATIENCE_S
 
 SCRIPT = """
+import sys
 from pyspark.sql import SparkSession
 import fries_nb as fn
+from recovery_setting import check_counted, counting, trial
 
-spark = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false").getOrCreate()
+builder = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.stage.maxConsecutiveAttempts", "2").getOrCreate()
 flow = fn.Dataflow("borrowed")
 flow.source("numbers", fn.rate(None, count=500)).map("A", lambda row: row, key="value").sink("out", fn.memory())
 run = flow.run(spark, hosts=2)
 print(run.wait(900), run.error, run.output().count())
+with trial(counting(12_000), spark, sys.argv[1]) as run:
+    run.watch.until_said("report")
+    for number in range(1, 3):
+        if number % 2:
+            run.wait_for("out", 500)
+        run.kill(number % 2)
+        run.watch.until_said("recovered", number)
+    print(*run.end(drain=False), flush=True)
+    check_counted(run.rows(), 12_000)
+    print(run.audit().serializable, len(run.watch.heard_of("recovering")))
 """
 
 
-def test_a_local_session_made_by_hand_runs_a_flow(tmp_path: Path) -> None:
-    """Its address is the machine's and not 127.0.0.1, and its Python would be whatever python3 the path has."""
-    script = tmp_path / "borrowed.py"
-    script.write_text(SCRIPT)
+def test_a_local_session_of_two_attempts_made_by_hand_runs_a_flow_and_survives_two_kills(tmp_path: Path) -> None:
+    """Its address is the machine's and not 127.0.0.1, and its Python would be whatever python3 the path has.
+
+    Each attempt is a job of its own, so what Spark puts up with does not matter; no row is lost or twice.
+    """
     said = subprocess.run(
-        [sys.executable, str(script)],
-        env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "c")],
+        cwd=SUPPORT, env=environment(), capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False,
     )  # fmt: skip
-    assert said.stdout.split() == ["finished", "500"], said.stdout + said.stderr
+    assert said.stdout.split() == ["finished", "500", "finished", "True", "2"], said.stdout + said.stderr[-3000:]

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from borrowed_setting import environment
-from cluster_setting import SUPPORT
 from pyspark.sql import SparkSession
 from recovery_setting import PATIENCE_S, Count, Mark, Trial, check_counted, counting, trial
 
@@ -209,74 +203,3 @@ def test_a_place_that_cannot_serve_is_refused_before_anything_starts(spark: Spar
     with trial(counting(4_000, workers=3), spark, path, resumed=True) as run:  # it has finished: nothing is left
         assert run.end(drain=False) == ("finished", "")
         check_counted(run.rows(), 4_000)
-
-
-DRIVER = textwrap.dedent(
-    """
-    import sys
-    from recovery_setting import Count, Mark, counting, trial
-    from fries_nb.spark.session import start_or_find
-
-    lease = start_or_find(hosts=2)
-    with trial(counting(32_000, rate=1_000), lease.spark, sys.argv[1]) as run:
-        run.wait_for("out", 1)  # rows of the old functions are in the checkpoint after the next
-        run.watch.until_said("checkpoint", len(run.watch.heard_of("checkpoint")) + 2)
-        outcome = run.outcome(run.change({"A": Mark(2), "C": Count(2)}))
-        run.watch.until_said("checkpoint", len(run.watch.heard_of("checkpoint")) + 1)
-        print(outcome.outcome, flush=True)
-        run.end(drain=False)
-    """
-)
-
-
-def test_a_killed_driver_is_resumed_by_another_process(spark: SparkSession, tmp_path: Path) -> None:
-    """From its last checkpoint, with the change that was decided, into the same output; on fewer hosts, as it is."""
-    path = str(tmp_path / "c")
-    driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, path], cwd=SUPPORT, stdout=subprocess.PIPE, text=True
-    )
-    assert driver.stdout is not None
-    assert driver.stdout.readline() == "done\n"
-    driver.send_signal(signal.SIGKILL)
-    driver.communicate()
-    flow, restoration = CheckpointStore.load(path)
-    assert flow.workers == {"numbers": 1, "A": 2, "C": 2, "B": 2, "out": 2}
-    assert restoration.checkpoint is not None
-    assert [decided.change for decided in restoration.decided] == ["u1"]
-    with trial(counting(32_000, rate=None), spark, path, hosts=1, resumed=True) as run:
-        assert run.launched.run == flow.run
-        assert run.end(drain=False) == ("finished", "")
-        rows = run.rows()
-        check_counted(rows, 32_000)
-        assert {row["marked_by"] for row in rows} == {1, 2}
-
-
-BORROWED = textwrap.dedent(
-    """
-    import sys
-    from pyspark.sql import SparkSession
-    from recovery_setting import check_counted, counting, trial
-
-    builder = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false")
-    spark = builder.config("spark.stage.maxConsecutiveAttempts", "2").getOrCreate()
-    with trial(counting(12_000), spark, sys.argv[1]) as run:
-        run.watch.until_said("report")
-        for number in range(1, 3):
-            if number % 2:
-                run.wait_for("out", 500)
-            run.kill(number % 2)
-            run.watch.until_said("recovered", number)
-        print(*run.end(drain=False), flush=True)
-        check_counted(run.rows(), 12_000)
-        print(run.audit().serializable, len(run.watch.heard_of("recovering")))
-    """
-)
-
-
-def test_a_borrowed_session_of_two_attempts_survives_two_kills(tmp_path: Path) -> None:
-    """Each attempt is a job of its own, so what Spark puts up with does not matter; no row is lost or twice."""
-    said = subprocess.run(
-        [sys.executable, "-c", BORROWED, str(tmp_path / "c")],
-        cwd=SUPPORT, env=environment(), capture_output=True, text=True, timeout=1800, check=False,
-    )  # fmt: skip
-    assert said.stdout.split() == ["finished", "True", "2"], said.stdout + said.stderr[-3000:]

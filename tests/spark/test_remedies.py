@@ -11,7 +11,6 @@ from run_setting import until
 
 import fries_nb as fn
 from fries_nb.constraints import remedy
-from fries_nb.run import with_buffers
 
 RATE, WORKERS = 300, 2
 SLOW_S = 0.01
@@ -47,11 +46,10 @@ def label(name: str) -> Any:
     return labelled
 
 
-@pytest.mark.parametrize("adapt", [True, False])
 def test_a_slow_model_is_replaced_by_itself_and_returns_when_the_load_is_low(
-    spark: Any, runs: list[fn.Run], monkeypatch: pytest.MonkeyPatch, adapt: bool
+    spark: Any, runs: list[fn.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether or not buffers and chains are adapted. The state of each key goes there and back, and no row is lost."""
+    """While buffers and chains are adapted. The state of each key goes there and back, and no row is lost."""
     monkeypatch.setattr(remedy, "SHORTEST_DWELL_S", 0.0)  # a test does not wait for a minute
     flow = fn.Dataflow("remedied")
     numbers = flow.source("S", fn.rate(RATE, None, lambda value: {"n": value, "k": value % 64}))
@@ -61,7 +59,6 @@ def test_a_slow_model_is_replaced_by_itself_and_returns_when_the_load_is_low(
         "MC": label("lighter"),
     }
     flow.constrain(["S", "FM", "MC"], latency_ms=100, window_s=0.5, on_violation="apply", lighter=fn.lighter(light))
-    with_buffers(flow, adapt=adapt)
     run = flow.run(spark=spark, hosts=2, workers=WORKERS, audit=True, commit_interval_s=None)
     runs.append(run)
     until(lambda: len(run.changes) == 1 and run.changes[0].done, run)

@@ -1,4 +1,4 @@
-"""Kills at the steps of a rescale on real Spark: of owners of state, of the bootstrap server, and of the driver.
+"""Kills at the steps of a rescale on real Spark: of an owner of state, and of the bootstrap server.
 
 Newcomers that are killed early, and with their splits, are in ``test_joining`` and ``test_split_moves``; kills at any
 step are drawn in memory (``tests/simulation/test_rescaling.py``) and in ``test_rescaled_chaos``.
@@ -6,10 +6,6 @@ step are drawn in memory (``tests/simulation/test_rescaling.py``) and in ``test_
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import textwrap
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +20,6 @@ from fries_nb.controller import events as said
 from fries_nb.dataflow.graph import Graph
 from fries_nb.protocol.messages import Fcm, Move, WorkerId
 
-SUPPORT = Path(__file__).parent.parent / "support"
 COUNT = 16_000
 SHARES = {"A": 2, "C": 2, "B": 2, "out": 2}
 SLOW = 50
@@ -128,50 +123,3 @@ def test_the_server_is_killed_while_progress_is_bootstrapped(
             sums[value % 20, value // 500 * 500 + 500] += value
         found = Counter((row["key"], row["end"], row["sum"]) for row in run.rows())
         assert found == Counter((*place, total) for place, total in sums.items())
-
-
-DRIVER = textwrap.dedent(
-    """
-    import sys
-    from recovery_setting import counting, trial
-    from fries_nb.controller import events as said
-    from fries_nb.protocol.messages import Fcm, Move
-    from fries_nb.spark.session import start_or_find
-
-    lease = start_or_find(hosts=3)
-    with trial(counting(None, 800), lease.spark, sys.argv[1], hosts=1) as run:
-        run.watch.until_said("checkpoint")
-        driver, moves = run.launched.driver, set()
-        tell = driver.core._direct
-
-        def tell_and_say(worker, control):
-            tell(worker, control)
-            if isinstance(control, Fcm) and isinstance(control.marker.action, Move):
-                moves.add(control.marker.id)
-                if len(moves) == 4:
-                    print("moving", flush=True)
-                    sys.stdin.read()
-
-        driver.core._direct = tell_and_say
-        run.wait_for("C", 100)
-        driver.post(said.HostsRequested("r1", 2, {"A": 2, "C": 2, "B": 2, "out": 2}, 50))
-        run.end(drain=False)
-    """
-)
-
-
-def test_a_driver_that_is_killed_while_state_moves(spark: SparkSession, tmp_path: Path) -> None:
-    """Another process resumes the run, at another number of hosts: each row and each state once."""
-    path = str(tmp_path / "c")
-    driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, path], cwd=SUPPORT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert driver.stdout is not None
-    assert driver.stdout.readline() == "moving\n"
-    driver.send_signal(signal.SIGKILL)
-    driver.communicate()
-    with trial(counting(None, RATE), spark, path, hosts=2, resumed=True) as run:
-        run.wait_for("C", 100)
-        assert run.end() == ("finished", "")
-        rows = run.rows()
-        check_counted(rows, len(rows))

@@ -176,7 +176,7 @@ class WaitingChanges:
         return self._batch.take()
 
 
-__all__ = ["FlowEdge", "HostProgress", "ProgressFrame", "ProgressState", "first_counts"]
+__all__ = ["FlowEdge", "HostProgress", "ProgressFrame", "ProgressState", "WorkerCounts", "first_counts"]
 
 
 class ProgressFrame(msgspec.Struct, frozen=True, tag=True):
@@ -449,9 +449,6 @@ class HostProgress:
         changes = self._waiting.take()
         self._waiting = WaitingChanges(self._tracker)
         self._waiting.extend(changes)
-
-
-__all__ = ["FlowEdge", "WorkerCounts"]
 
 
 class WorkerCounts:

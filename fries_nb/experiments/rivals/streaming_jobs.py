@@ -46,7 +46,7 @@ from fries_nb.experiments.measuring import pause
 from fries_nb.spark.stage import failure_of
 from fries_nb.workloads.video import GROUP, Decoder, Encoder, Merger, Overlay, Server, VideoFeed
 
-OUT, STATE = "value long, nth long", "count long, kept string"
+NUMBERED, COUNTED = "value long, nth long", "count long, kept string"
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _booked(spark: SparkSession, rate: int, accounts: int, state_bytes: int) -> 
 
     rows = spark.readStream.format("rate").option("rowsPerSecond", rate).load()
     keyed = rows.select("value", (f.col("value") % accounts).alias("account")).groupBy("account")
-    return keyed.applyInPandasWithState(book, OUT, STATE, "append", "NoTimeout")
+    return keyed.applyInPandasWithState(book, NUMBERED, COUNTED, "append", "NoTimeout")
 
 
 def _partitions(checkpoint: Path) -> int:

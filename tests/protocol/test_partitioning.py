@@ -100,7 +100,7 @@ def test_bins_do_not_depend_on_the_process() -> None:
     assert len(said) == 1
 
 
-KEYS = st.one_of(
+DRAWN_KEYS = st.one_of(
     st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1),
     st.lists(st.text(), min_size=1),
     st.lists(st.dates(date(1970, 1, 1)), min_size=1),
@@ -110,7 +110,7 @@ KEYS = st.one_of(
 )
 
 
-@given(KEYS)
+@given(DRAWN_KEYS)
 def test_rows_alone_rows_together_and_kept_states_agree_on_the_bin(keys: list[object]) -> None:
     """What the outbox partitions by is what state moves by."""
     columns = list(zip(*keys, strict=True)) if isinstance(keys[0], tuple) else [keys]

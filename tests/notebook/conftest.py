@@ -1,12 +1,16 @@
-"""What most tests of the notebook share: a shell with the extension, a dataflow in it, and stand-ins for runs."""
+"""What tests of the notebook share: a shell, a dataflow in it, stand-ins for runs; a Jupyter and a browser."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 
 import pytest
+from browser_setting import Jupyter, chromium, jupyter
 from IPython.core.interactiveshell import InteractiveShell
+from notebook_files import NOTEBOOKS
 from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
+from playwright.sync_api import BrowserContext
 
 
 @pytest.fixture
@@ -26,3 +30,26 @@ def with_fraud(shell: InteractiveShell) -> None:
 def stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
     """Lets flows start stand-ins in place of runs, and collects them."""
     return replace_runs(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
+    """One for all tests of a file, with the repository's notebooks."""
+    with jupyter(tmp_path_factory.mktemp("jupyter")) as served:
+        for notebook in NOTEBOOKS.glob("*.ipynb"):
+            shutil.copy(notebook, served.directory)
+        yield served
+
+
+@pytest.fixture
+def served(server: Jupyter) -> Iterator[Jupyter]:
+    """The same; no kernel is left to the next test."""
+    yield server
+    server.end_kernels()
+
+
+@pytest.fixture
+def program() -> Iterator[BrowserContext]:
+    """A Chromium of each test's own."""
+    with chromium() as one:
+        yield one

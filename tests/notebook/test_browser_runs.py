@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
-import pytest
-from browser_setting import PATIENCE_MS, Jupyter, chromium, jupyter, opened, run_cell, saved, shown
+from browser_setting import PATIENCE_MS, Jupyter, opened, run_cell, saved, shown
 from dashboard_clicks import every_file, every_tab, replay, revert, sizes_of_the_picture
-from notebook_files import NOTEBOOKS, stored
+from notebook_files import stored
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 WIDE, NARROW = 1280, 800
@@ -43,29 +40,6 @@ QUICKSTART = {
 }
 OFFERED = {"FM": "fast", "MC": "merchants first"}
 expect.set_options(timeout=PATIENCE_MS)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
-    """One for all, with the repository's notebooks."""
-    with jupyter(tmp_path_factory.mktemp("jupyter")) as served:
-        for notebook in NOTEBOOKS.glob("*.ipynb"):
-            shutil.copy(notebook, served.directory)
-        yield served
-
-
-@pytest.fixture
-def program() -> Iterator[BrowserContext]:
-    """A Chromium of each test's own."""
-    with chromium() as one:
-        yield one
-
-
-@pytest.fixture
-def served(server: Jupyter) -> Iterator[Jupyter]:
-    """The same; no kernel is left to the next test."""
-    yield server
-    server.end_kernels()
 
 
 def test_the_quickstart_in_jupyterlab(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:

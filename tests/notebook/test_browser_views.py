@@ -6,12 +6,10 @@ The runs are stand-ins, which need no Spark; what real runs show is seen in ``te
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
-import pytest
-from browser_setting import PATIENCE_MS, Jupyter, chromium, jupyter, opened, run_cell, saved, shown
+from browser_setting import PATIENCE_MS, Jupyter, opened, run_cell, saved, shown
 from dashboard_clicks import (
     BROKEN,
     ENDED,
@@ -85,27 +83,6 @@ VIEWS = 2
 # restored is taken for final. Nothing of ours runs there: who meets it reloads the page, as the README says.
 GIVEN_UP = "Error displaying widget: model not found"
 expect.set_options(timeout=PATIENCE_MS)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
-    """One for all."""
-    with jupyter(tmp_path_factory.mktemp("jupyter")) as served:
-        yield served
-
-
-@pytest.fixture
-def program() -> Iterator[BrowserContext]:
-    """A Chromium of each test's own."""
-    with chromium() as one:
-        yield one
-
-
-@pytest.fixture
-def served(server: Jupyter) -> Iterator[Jupyter]:
-    """The same; no kernel is left to the next test."""
-    yield server
-    server.end_kernels()
 
 
 def written(served: Jupyter, name: str, *cells: str) -> None:

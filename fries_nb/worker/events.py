@@ -129,7 +129,7 @@ class SinkFailed:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A change of this operator is being prepared; the shell began its dry run within a slice (see ``preparation``)."""
+    """A change of this operator is being prepared; the shell began its dry run within a slice (see ``versions``)."""
 
     worker: WorkerId
     order: Prepare

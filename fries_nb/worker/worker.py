@@ -90,11 +90,10 @@ from fries_nb.worker.input_times import Bounds, input_times
 from fries_nb.worker.meters import TurnTime
 from fries_nb.worker.outbox import Outbox, output_of
 from fries_nb.worker.pause import PauseState
-from fries_nb.worker.preparation import Preparation, keep_ready
 from fries_nb.worker.reports import WorkerOutput, WorkerReports
 from fries_nb.worker.rota import Slowness
 from fries_nb.worker.snapshot import kept, refuse_another
-from fries_nb.worker.versions import Spill, Versions, is_tagged
+from fries_nb.worker.versions import Preparation, Spill, Versions, is_tagged, keep_ready
 
 
 class Worker:

@@ -54,7 +54,7 @@ def test_a_feed_of_ones_own_and_a_table_of_ones_own(spark: SparkSession, tmp_pat
     rows = table.rows()
     check_counted(rows, ROWS)
     assert {row["marked_by"] for row in rows} == {1, 2}
-    assert all(number is not None for _, number in replace(table, run=run.launched.run).parts().values())
+    assert all(number is not None for number in replace(table, run=run.launched.run).parts().values())
     assert len(peer.asked) == 2
     assert 0 < peer.asked[1] < ROWS
 

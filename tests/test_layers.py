@@ -246,7 +246,7 @@ def test_there_is_one_core_of_a_driver_and_one_of_a_host():
     classes = [node.name for _, path in modules() for node in ast.walk(parsed(path.read_text()))
                if isinstance(node, ast.ClassDef)]  # fmt: skip
     assert [classes.count(name) for name in ("DriverCore", "HostCore", "Committer", "ProgressLink")] == [1, 1, 1, 1]
-    assert made_by("fries_nb.simulation.cluster", "events = said.Journaled('u1', 0)")
+    assert made_by("fries_nb.simulation.cluster", "answers = events.Journaled('u1', 0)")
 
 
 SHORTEST = 60

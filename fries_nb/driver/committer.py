@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from fries_nb.connectors.sink import RuntimeSink
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.errors import CheckpointError, ColumnError, FriesError, PlaceHeldError, SinkError
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange
 
@@ -79,7 +79,7 @@ class Committer:
         """
         self._place.decide(decided)
 
-    def keep(self, record: Checkpoint) -> list[said.Event]:
+    def keep(self, record: Checkpoint) -> list[events.Event]:
         """Store a checkpoint's record, if its output can be committed; returns the event for the controller.
 
         Raises:
@@ -90,26 +90,26 @@ class Committer:
                 self._sinks[sink].prepare(files)
             except SinkError as error:
                 self.failure = f"sink {sink} could not commit epoch {record.epoch}: {error}"
-                kept = said.CheckpointKept(record.epoch, self.failure)
+                kept = events.CheckpointKept(record.epoch, self.failure)
                 if isinstance(error, ColumnError):
-                    return [said.ColumnRefused(sink, error.column, error.before, self.failure), kept]
-                return [kept, said.StopRequested()]
+                    return [events.ColumnRefused(sink, error.column, error.before, self.failure), kept]
+                return [kept, events.StopRequested()]
         self._prepared = record.epoch
         try:
             self._place.keep(record)
         except PlaceHeldError:
             raise
         except CheckpointError as error:
-            return [said.CheckpointKept(record.epoch, str(error))]
-        return [said.CheckpointKept(record.epoch)]
+            return [events.CheckpointKept(record.epoch, str(error))]
+        return [events.CheckpointKept(record.epoch)]
 
-    def commit(self, epoch: int, files: Mapping[str, tuple[str, ...]]) -> list[said.Event]:
+    def commit(self, epoch: int, files: Mapping[str, tuple[str, ...]]) -> list[events.Event]:
         """Commit the files of an epoch; a failure stops the run.
 
         Returns:
             The events for the controller; empty if all sinks have committed.
         """
-        failed: list[said.Event] = []
+        failed: list[events.Event] = []
         for sink, names in files.items():
             try:
                 if epoch != self._prepared:
@@ -117,7 +117,7 @@ class Committer:
                 self._sinks[sink].commit(epoch, names)
             except FriesError as error:
                 self.failure = f"sink {sink} could not commit epoch {epoch}: {error}"
-                failed.append(said.StopRequested())
+                failed.append(events.StopRequested())
         return failed
 
     def begin(self, incarnation: int) -> None:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.event_log import Noted
 from fries_nb.controller.states import RunState
@@ -79,13 +79,13 @@ class Driver(threading.Thread):
         self.core = DriverCore(self, controller, region, self._committer, tell, stage, Trace())
         self.controller = controller
         self.hosts = self.core.hosts
-        self._events: deque[said.Event | ConstraintsChanged] = deque()
+        self._events: deque[events.Event | ConstraintsChanged] = deque()
         self._closing = threading.Lock()
         self._closed = False
 
     # ---- called by any thread
 
-    def post(self, event: said.Event | ConstraintsChanged) -> None:
+    def post(self, event: events.Event | ConstraintsChanged) -> None:
         """Queue an event; thread-safe. Events after the driver has closed are discarded."""
         with self._closing:
             if not self._closed:
@@ -122,7 +122,7 @@ class Driver(threading.Thread):
         """Begin an incarnation; see ``DriverEnvironment``."""
         self._server.incarnation = incarnation
 
-    def apart(self, call: Callable[[], list[said.Event]]) -> list[said.Event]:
+    def apart(self, call: Callable[[], list[events.Event]]) -> list[events.Event]:
         """Write to disk, in this thread: see ``DriverEnvironment``."""
         return call()
 

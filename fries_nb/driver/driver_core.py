@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.controller.controller import Controller, EventQueue
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.driver.committer import Committer
@@ -74,9 +74,9 @@ class Closed:
 
 
 Told = (
-    said.Outcome | said.GuardFired | said.GuardEnded | said.RescaleEnded | said.CheckpointEnded | said.CommitsHeld
-    | said.Recover | HostsRestarted | said.OperatorPaused | said.Answered | Printed | Used | Judged | Pointstamps
-    | said.RunEnded | Closed
+    events.Outcome | events.GuardFired | events.GuardEnded | events.RescaleEnded | events.CheckpointEnded
+    | events.CommitsHeld | events.Recover | HostsRestarted | events.OperatorPaused | events.Answered | Printed | Used
+    | Judged | Pointstamps | events.RunEnded | Closed
 )  # fmt: skip
 """What a driver tells its run. ``RunEnded`` is told as soon as the outcome of the region is known, while its hosts are
 being dismissed; and again, as ``failed``, if their final messages cannot be processed."""
@@ -101,7 +101,7 @@ class DriverEnvironment(Protocol):
     def begin(self, incarnation: int) -> None:
         """Send in this incarnation from now on, and drop what hosts of older ones say."""
 
-    def apart(self, call: Callable[[], list[said.Event]]) -> list[said.Event]:
+    def apart(self, call: Callable[[], list[events.Event]]) -> list[events.Event]:
         """Carry out a call that writes to disk, for which no message waits; returns the events that follow at once.
 
         The environment takes those that follow later.
@@ -160,7 +160,7 @@ class DriverCore:
         self.controller = controller
         self.hosts: dict[int, Hello] = {}
         self.region = region
-        self.over: said.RunEnded | None = None
+        self.over: events.RunEnded | None = None
         self.trace = trace
         self.queue = EventQueue(controller.handle, environment.now_ns, self._carry_out)
         self._environment = environment
@@ -180,7 +180,7 @@ class DriverCore:
 
     # ---- events
 
-    def take(self, event: said.Event | ConstraintsChanged) -> None:
+    def take(self, event: events.Event | ConstraintsChanged) -> None:
         """Process an event of a user, or of whoever starts the hosts."""
         if isinstance(event, ConstraintsChanged):
             self._constrain(event.constraints)
@@ -191,7 +191,7 @@ class DriverCore:
         """Take the steps that are due by now."""
         self._check_restart()
         self.probe()
-        self.queue.take(said.Tick())
+        self.queue.take(events.Tick())
 
     def tidy(self) -> None:
         """Delete old checkpoints, if there is a newer one; to be called when no event waits, since it takes long."""
@@ -209,18 +209,18 @@ class DriverCore:
 
     def fail(self, error: str, details: str = "") -> None:
         """End the run for a failure of the driver."""
-        self._end(said.RunEnded("failed", error, details))
+        self._end(events.RunEnded("failed", error, details))
 
     def close_changes(self, error: str, details: str) -> None:
         """Say how far each open change is, since the driver has failed; the controller may be what has failed."""
-        for instruction in self.controller.handle(said.HostsUnfit(error, details), self._environment.now_ns()):
+        for instruction in self.controller.handle(events.HostsUnfit(error, details), self._environment.now_ns()):
             match instruction:
-                case said.Resolved() | said.GuardFired() | said.GuardEnded() | said.RescaleEnded():
+                case events.Resolved() | events.GuardFired() | events.GuardEnded() | events.RescaleEnded():
                     self._report(instruction)
 
-    def _end(self, over: said.RunEnded) -> None:
+    def _end(self, over: events.RunEnded) -> None:
         if self._committer.failure and not over.error:
-            over = said.RunEnded("failed", self._committer.failure)
+            over = events.RunEnded("failed", self._committer.failure)
         self.over = over
         error, details = in_one_line(over.error, over.details)
         self._tell(replace(over, error=error, details=details))
@@ -235,7 +235,7 @@ class DriverCore:
             host = min(set(range(self.region.options.hosts)).difference(self._peers), default=0)
             within = f"within {RESTART_NS / 1e9:g} s"
             late = f"Spark has not started it again {within}; likely too few slots are free"
-            self.queue.take(said.HostLost(host, late, self.region.incarnation))
+            self.queue.take(events.HostLost(host, late, self.region.incarnation))
 
     # ---- messages of hosts
 
@@ -247,7 +247,7 @@ class DriverCore:
             if message.incarnation == self.region.incarnation:
                 self._peers.setdefault(host, heard.peer)
                 self.hosts.setdefault(host, message)
-            self.queue.take(said.HostJoined(host, message.data_address, message.incarnation))
+            self.queue.take(events.HostJoined(host, message.data_address, message.incarnation))
         elif heard.peer != self._peers.get(host):
             return  # a refused host, or one of an older incarnation
         elif isinstance(message, Said):
@@ -265,10 +265,10 @@ class DriverCore:
             self._tell(Used(host, message))
         elif isinstance(message, Goodbye):
             self._gone.add(host)
-            self.queue.take(said.HostLost(host, message.reason) if message.reason else said.HostLeft(host))
+            self.queue.take(events.HostLost(host, message.reason) if message.reason else events.HostLeft(host))
         elif isinstance(message, Gone):
             self._gone.add(host)
-            self.queue.take(said.HostLost(host, LOST.format(self.region.options.silence_s)))
+            self.queue.take(events.HostLost(host, LOST.format(self.region.options.silence_s)))
 
     def hear_last(self, heard: Heard) -> None:
         """Process a message after the end: the final ones of the hosts include their traces; others are refused."""
@@ -287,58 +287,65 @@ class DriverCore:
             return  # an earlier answer of the same message has caused a restart
         if isinstance(answer, Done) and not answer.ended and answer.marker in self._epochs:
             self.trace.note(answer.worker, self._epochs[answer.marker])
-        event = said.Answered(answer)
+        event = events.Answered(answer)
         self._tell(event)
         self.queue.take(event)
 
     # ---- instructions
 
-    def _carry_out(self, instruction: said.Instruction) -> Iterable[said.Event]:
+    def _carry_out(self, instruction: events.Instruction) -> Iterable[events.Event]:
         """Carry out an instruction; returns the resulting events for the event queue."""
         match instruction:
-            case said.Journal() | said.KeepCheckpoint() | said.Recover() if self._failing or self.over is not None:
+            case events.Journal() | events.KeepCheckpoint() | events.Recover() if self._is_ending:
                 pass  # a failure before it ends the run
-            case said.Tell():
+            case events.Tell():
                 self._direct(instruction.worker, instruction.control)
-            case said.Admit():
+            case events.Admit():
                 self._admit(instruction)
-            case said.RefuseHost():
+            case events.RefuseHost():
                 self._refuse(instruction)
-            case said.StartHosts() | said.ReleaseHosts() | said.ChangeTopology() | said.TopologyChanged():
+            case events.StartHosts() | events.ReleaseHosts() | events.ChangeTopology() | events.TopologyChanged():
                 self.topology.carry_out(instruction, self.region)
-            case said.Journal():
+            case events.Journal():
                 self._committer.decide(instruction.decided)
-                return [said.Journaled(instruction.decided.change, self._environment.now_ns())]
-            case said.CommitFiles():
+                return [events.Journaled(instruction.decided.change, self._environment.now_ns())]
+            case events.CommitFiles():
                 failed = self._committer.commit(instruction.epoch, instruction.files)
                 self._failing = self._failing or bool(failed)
                 return failed
-            case said.KeepCheckpoint():
+            case events.KeepCheckpoint():
                 return self._environment.apart(partial(self._keep, instruction.record))
-            case said.CheckpointEnded() | said.CommitsHeld() | said.OperatorPaused():
+            case events.CheckpointEnded() | events.CommitsHeld() | events.OperatorPaused():
                 self._tell(instruction)
-            case said.Recover():
+            case events.Recover():
                 self._recover(instruction)
-            case said.Resolved() | said.GuardFired() | said.GuardEnded() | said.RescaleEnded():
+            case events.Resolved() | events.GuardFired() | events.GuardEnded() | events.RescaleEnded():
                 self._report(instruction)
-            case said.DismissHosts():
+            case events.DismissHosts():
                 self.dismiss(instruction.reason)
-            case said.RunEnded():
+            case events.RunEnded():
                 self._end(instruction)
         return ()
 
-    def _report(self, instruction: said.Resolved | said.GuardFired | said.GuardEnded | said.RescaleEnded) -> None:
+    @property
+    def _is_ending(self) -> bool:
+        """Whether it has failed, or is over."""
+        return bool(self._failing) or self.over is not None
+
+    def _report(
+        self, instruction: events.Resolved | events.GuardFired | events.GuardEnded | events.RescaleEnded
+    ) -> None:
         """Tell what has ended, with its error in one line."""
         match instruction:
-            case said.Resolved():
+            case events.Resolved():
                 error, details = in_one_line(instruction.outcome.error, instruction.outcome.details)
                 self._tell(replace(instruction.outcome, error=error, details=details))
-            case said.GuardFired():
+            case events.GuardFired():
                 self._tell(replace(instruction, error=in_one_line(instruction.error, "")[0]))
-            case said.GuardEnded():
+            case events.GuardEnded():
                 error, details = in_one_line(instruction.error, instruction.details)
                 self._tell(replace(instruction, error=error, details=details))
-            case said.RescaleEnded():
+            case events.RescaleEnded():
                 self._tell(replace(instruction, error=in_one_line(instruction.error, "")[0]))
 
     def _constrain(self, constraints: tuple[LatencyConstraint, ...]) -> None:
@@ -359,26 +366,26 @@ class DriverCore:
             self._payloads.abort(peer, worker, control.change)
         self._environment.send(peer, ToWorker(worker, control))
 
-    def _admit(self, instruction: said.Admit) -> None:
+    def _admit(self, instruction: events.Admit) -> None:
         for peer in self._peers.values():
             self._environment.send(peer, Welcome(instruction.peers))
         if self._restart_since_ns is not None:
             self._restart_since_ns = None
             self._tell(HostsRestarted())
 
-    def _refuse(self, instruction: said.RefuseHost) -> None:
+    def _refuse(self, instruction: events.RefuseHost) -> None:
         self._environment.send(self._hello, Refused(instruction.reason))
         if self._peers.get(instruction.host) == self._hello:  # it was dismissed before it came
             del self._peers[instruction.host], self.hosts[instruction.host]
 
-    def _keep(self, record: Checkpoint) -> list[said.Event]:
-        events = self._committer.keep(record)
-        if events == [said.CheckpointKept(record.epoch)]:
+    def _keep(self, record: Checkpoint) -> list[events.Event]:
+        kept = self._committer.keep(record)
+        if kept == [events.CheckpointKept(record.epoch)]:
             self.trace.forget(record.epoch)
             self._is_untidy = True
-        return events
+        return kept
 
-    def _recover(self, order: said.Recover) -> None:
+    def _recover(self, order: events.Recover) -> None:
         self._tell(order)
         self._committer.begin(order.incarnation)
         self._environment.begin(order.incarnation)

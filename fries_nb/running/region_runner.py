@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from fries_nb.changes.change_queue import ChangeQueue
 from fries_nb.changes.queue_entries import QueueShell
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.states import ChangeProgress, RunState
 from fries_nb.dataflow.constraints import LatencyConstraint
@@ -161,7 +161,7 @@ class RegionRunner(QueueShell):
         finally:
             session.release()  # the region has its own lease
 
-    def post(self, event: said.Event) -> None:
+    def post(self, event: events.Event) -> None:
         """Pass an event to the controller of the running region."""
         self.launched[-1].driver.post(event)
 
@@ -194,7 +194,7 @@ class RegionRunner(QueueShell):
         with self._lock:
             self.rates[source] = rate
             if region < len(self.launched):
-                self.launched[region].driver.post(said.RateRequested(source, rate))
+                self.launched[region].driver.post(events.RateRequested(source, rate))
 
     def constrain(self, constraint: LatencyConstraint, lighter: Lighter) -> None:
         """Add a latency constraint, for this region and later ones; see ``Run.constrain``."""
@@ -205,7 +205,7 @@ class RegionRunner(QueueShell):
             for launched in self.launched:
                 launched.driver.post(ConstraintsChanged(constraints))
 
-    def carry_out(self, region: int, event: said.ChangeRequested | said.ChangeCancelled) -> None:
+    def carry_out(self, region: int, event: events.ChangeRequested | events.ChangeCancelled) -> None:
         """Pass an event to a region's controller; called by the queue, under its lock."""
         self.launched[region].driver.post(event)
 
@@ -215,7 +215,7 @@ class RegionRunner(QueueShell):
             self._stopped = self._stopped or not drain
             self._draining = self._draining or drain
             if self._open:
-                self.post(self._drained(len(self.launched) - 1) if drain else said.StopRequested())
+                self.post(self._drained(len(self.launched) - 1) if drain else events.StopRequested())
             elif self._stopped and self.launched and self._cancelling is None:
                 self._cancelling = threading.Thread(target=self._cancel, name="fries-cancel", daemon=True)
                 self._cancelling.start()
@@ -225,7 +225,7 @@ class RegionRunner(QueueShell):
         with self._lock:
             self.refuse_if_over("a checkpoint needs a running dataflow")
             request, launched = self._checkpoint_requests.new(), self.launched[-1]
-            launched.driver.post(said.CheckpointRequested(request))
+            launched.driver.post(events.CheckpointRequested(request))
             if not self._open:
                 self._checkpoint_requests.answer([request], "no region runs at this moment; the next one begins soon")
         try:
@@ -314,16 +314,16 @@ class RegionRunner(QueueShell):
             weakref.finalize(self, remove_scratch, launched.scratch)
             self._open = True
             for source in self.rates.keys() & set(region.own):
-                self.post(said.RateRequested(source, self.rates[source]))
+                self.post(events.RateRequested(source, self.rates[source]))
             self.queue.started(number, applied)
             if self._draining:
                 self.post(self._drained(number))
             if self._stopped:
-                self.post(said.StopRequested())
+                self.post(events.StopRequested())
 
-    def _drained(self, number: int) -> said.DrainRequested:
+    def _drained(self, number: int) -> events.DrainRequested:
         """The request to end the region's sources, except inputs from earlier regions, which are processed fully."""
-        return said.DrainRequested(spared=frozenset(self._regions[number].inputs))
+        return events.DrainRequested(spared=frozenset(self._regions[number].inputs))
 
     def _read(self, spark: Any, kept: Kept) -> Any:
         launched = self.launched[kept.region]
@@ -334,23 +334,23 @@ class RegionRunner(QueueShell):
     def take(self, number: int, has_launched: threading.Event, event: Told) -> None:
         """Record what the driver of a region tells; ``has_launched`` is set when its launch has returned."""
         match event:
-            case said.Answered():
+            case events.Answered():
                 self._answered(number, event)
                 if isinstance(event.answer, Report) and has_launched.is_set():
                     self.rescales.advice.observe()
-            case said.Outcome():
+            case events.Outcome():
                 self.queue.resolved(number, event)
-            case said.GuardFired():
+            case events.GuardFired():
                 self.queue.guard_fired(number, event)
-            case said.GuardEnded():
+            case events.GuardEnded():
                 self.queue.guard_ended(number, event)
-            case said.RescaleEnded():
+            case events.RescaleEnded():
                 self.rescales.ended(event)
-            case said.CheckpointEnded():
+            case events.CheckpointEnded():
                 self._checkpointed(number, event)
-            case said.CommitsHeld():
+            case events.CommitsHeld():
                 self.commits.tell(event, _wall_clock(event.since_ns))
-            case said.RunEnded():
+            case events.RunEnded():
                 self._over(number, event)
             case Closed():
                 has_launched.wait()  # a region may end before its launch has returned
@@ -366,11 +366,11 @@ class RegionRunner(QueueShell):
                 self.telemetry.hear(event.lines)
             case Used():
                 self.telemetry.used(event.host, event.usage)
-            case said.Recover():
+            case events.Recover():
                 self.telemetry.recovering(event)
             case HostsRestarted():
                 self.telemetry.recovered()
-            case said.OperatorPaused():
+            case events.OperatorPaused():
                 self.telemetry.pause(event)
                 self.queue.pause(number, event.operator, bool(event.paused))
             case Pointstamps():
@@ -379,7 +379,7 @@ class RegionRunner(QueueShell):
                 self.telemetry.constraints.judge(event.verdicts)
                 self.remedies.judged()  # begins the changes that the verdicts lead to
 
-    def _answered(self, number: int, event: said.Answered) -> None:
+    def _answered(self, number: int, event: events.Answered) -> None:
         """Process an answer of a worker of the region."""
         self.flowing.set()
         if number not in self._flowing_regions:
@@ -392,10 +392,10 @@ class RegionRunner(QueueShell):
         elif isinstance(event.answer, Failed):
             self.telemetry.fail(event.answer.worker.operator)
 
-    def _over(self, number: int, ended: said.RunEnded) -> None:
+    def _over(self, number: int, ended: events.RunEnded) -> None:
         """Record the outcome of the region, which is that of the run unless another region follows."""
         if ended.state == "finished":
-            self.commits.tell(said.CommitsHeld(), 0.0)  # the last commit of a region includes the rest
+            self.commits.tell(events.CommitsHeld(), 0.0)  # the last commit of a region includes the rest
             self.telemetry.outstanding(number, ())  # hosts report now and then, and so not the last step
         if ended.state != "finished" or number + 1 == len(self._regions):
             self._decide(ended.state, ended.error, ended.details)
@@ -420,7 +420,7 @@ class RegionRunner(QueueShell):
         if ends:
             self._end()
 
-    def _checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
+    def _checkpointed(self, number: int, event: events.CheckpointEnded) -> None:
         """Record that a checkpoint of the region is complete, or was aborted."""
         self.telemetry.kept(number, event)
         if event.reason and not event.requests and self.recovers and not self.resumable:

@@ -29,7 +29,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.known_changes import with_deferred
 from fries_nb.dataflow.arguments import Limit
@@ -111,7 +111,7 @@ class Cluster:
         self.outcomes, self.guards = self.changes.outcomes, self.changes.guards
         self.orphans, self.paused = self.changes.orphans, self.changes.paused
         self.state, self.error, self.details = "running", "", ""
-        self.recoveries, self.deferred, self.ended = list[str](), set[str](), list[said.CheckpointEnded]()
+        self.recoveries, self.deferred, self.ended = list[str](), set[str](), list[events.CheckpointEnded]()
         self.chained, self.warnings = list[Chained](), list[str]()
         self.asked: dict[str, str | None] = {}
         self._fate = Fate(faults, hosts, self.random)
@@ -124,7 +124,7 @@ class Cluster:
         self._held = set[WorkerId]()
         self._draining = False
         self._doom: int | None = None
-        self._news: list[said.Event | Heard] = []
+        self._news: list[events.Event | Heard] = []
         self._why = ""
         self._lead(1, None)
         self.hosts = self.hosts_of(self._plan, 1, Restoration(None))
@@ -181,13 +181,13 @@ class Cluster:
         """Request a checkpoint; returns the id of the request, a key of ``asked``."""
         request = f"c{len(self.asked) + 1}"
         self.asked[request] = None
-        self._say(said.CheckpointRequested(request))
+        self._say(events.CheckpointRequested(request))
         return request
 
     def stop(self, drain: bool = False) -> None:
         """Stop the run, at once or after it is drained."""
         self._draining |= drain
-        self._say(said.DrainRequested() if drain else said.StopRequested())
+        self._say(events.DrainRequested() if drain else events.StopRequested())
 
     def hold(self, sources: Iterable[WorkerId]) -> None:
         """Keep these source workers from reading their last rows and from ending, until they are released."""
@@ -332,7 +332,7 @@ class Cluster:
 
     def _lose(self, hosts: Iterable[int], reason: str) -> None:
         self.hosts.kill(hosts)
-        self._news += [said.HostLost(host, reason, self.hosts.incarnation) for host in hosts]
+        self._news += [events.HostLost(host, reason, self.hosts.incarnation) for host in hosts]
 
     def kill_driver(self) -> None:
         """Kill the driver with all hosts; the run is resumed from the store."""
@@ -348,7 +348,7 @@ class Cluster:
         self.store.resume()
         self.changes.restart(restoration.decided, self.graph, self._plan.chaining)
         if self._draining:
-            self._say(said.DrainRequested())
+            self._say(events.DrainRequested())
 
     def _start_again(self, incarnation: int, restoration: Restoration, reason: str) -> None:
         """Replace the hosts by new ones; messages of the old ones arrive late or never."""
@@ -361,13 +361,13 @@ class Cluster:
         held = {held.operator for held in self._held}
         self.supply.held.update(source for source in self.supply.sources if source.operator in held)
         # They pass by the driver, which would drop them, since the controller has to know them by itself as well.
-        self._news = [said.Answered(answer, old.incarnation) for answer in late]
-        self._news += [said.HostLost(0, "late", old.incarnation), self._hello(0, old.incarnation, "late")]
+        self._news = [events.Answered(answer, old.incarnation) for answer in late]
+        self._news += [events.HostLost(0, "late", old.incarnation), self._hello(0, old.incarnation, "late")]
         self._news += [self._hello(host, incarnation) for host in range(self._plan.hosts)]
 
     # ---- events of the driver
 
-    def _say(self, what: said.Event | Heard | None) -> None:
+    def _say(self, what: events.Event | Heard | None) -> None:
         """Pass the driver an event, or a message of a host; ``None`` lets it take the steps that are due."""
         try:
             if what is None:
@@ -385,7 +385,7 @@ class Cluster:
         for request in self.changes.posted():
             self._say(request)
 
-    def _watched(self, instruction: said.Instruction) -> None:
+    def _watched(self, instruction: events.Instruction) -> None:
         """Kill a doomed driver in front of an instruction that it does not live to carry out."""
         if self._doom is not None and self.state == "running":
             if not self._doom:
@@ -393,7 +393,7 @@ class Cluster:
             self._doom -= 1
         self._see(instruction)
 
-    def _see(self, instruction: said.Instruction) -> None:
+    def _see(self, instruction: events.Instruction) -> None:
         """See an instruction before it is carried out."""
 
     # ---- the environment of the driver
@@ -411,12 +411,12 @@ class Cluster:
     def begin(self, incarnation: int) -> None:
         """Messages carry the incarnation of their connection; see ``DriverEnvironment``."""
 
-    def apart(self, call: Callable[[], list[said.Event]]) -> list[said.Event]:
+    def apart(self, call: Callable[[], list[events.Event]]) -> list[events.Event]:
         """Write a record; the driver is notified at once, or a little later; see ``DriverEnvironment``."""
-        events = call()
+        following = call()
         if self.random.random() < 0.5:
-            return events
-        self._news += events
+            return following
+        self._news += following
         return []
 
     # ---- the hosts, as the driver has them started
@@ -433,16 +433,16 @@ class Cluster:
     def _told(self, told: Told) -> None:
         """What a driver tells its run."""
         match told:
-            case said.Outcome():
-                self.changes.take(said.Resolved(told))
-            case said.GuardFired() | said.GuardEnded() | said.OperatorPaused():
+            case events.Outcome():
+                self.changes.take(events.Resolved(told))
+            case events.GuardFired() | events.GuardEnded() | events.OperatorPaused():
                 self.changes.take(told)
-            case said.CheckpointEnded():
+            case events.CheckpointEnded():
                 self.ended.append(told)
                 self.asked |= dict.fromkeys(told.requests, told.reason)
-            case said.Recover():
+            case events.Recover():
                 self._why = told.reason
-            case said.RunEnded():
+            case events.RunEnded():
                 self.state, self.error, self.details = told.state, told.error, told.details
 
     def describe(self) -> str:

@@ -63,7 +63,7 @@ from fries_nb.transport.envelopes import (
     Welcome,
 )
 from fries_nb.transport.payloads import PayloadReceiver
-from fries_nb.worker import events as heard
+from fries_nb.worker import events
 from fries_nb.worker.chaining import Fused, SplitOff
 from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.snapshot import Redistribution
@@ -90,7 +90,7 @@ class Hosts:
     def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
         self.incarnation = incarnation
         self.workers, self.ports = dict[WorkerId, Worker](), dict[WorkerId, ListPort]()
-        self.dead, self.warnings = set[int](), list[heard.Warned]()
+        self.dead, self.warnings = set[int](), list[events.Warned]()
         self.started = False
         self._plan = plan
         self._random = plan.random
@@ -277,11 +277,11 @@ class Hosts:
         if isinstance(place, ChannelId) and self.topology.is_former(place):
             return None
         if kind is network.LaneKind.FRAMES:
-            self.give(place.receiver, heard.Arrived(place, what))
+            self.give(place.receiver, events.Arrived(place, what))
         elif kind is network.LaneKind.GRANTS:
-            self.give(place.sender, heard.Granted(place, what))
+            self.give(place.sender, events.Granted(place, what))
         elif kind is network.LaneKind.STATE:
-            self.give(what.to, heard.BinsArrived(what))
+            self.give(what.to, events.BinsArrived(what))
         elif kind is network.LaneKind.PROGRESS:
             self.progress.receive(place[1], what)
         elif isinstance(what[0], int):
@@ -299,9 +299,9 @@ class Hosts:
             self.chains.request(worker, control)
         elif isinstance(control, AdoptTopology):
             chain = tuple(operator.name for operator in self._of[worker].wiring.chain)
-            self.give(worker, heard.Rewired(control.epoch, wire(self.topology, chain, worker.index), worker))
+            self.give(worker, events.Rewired(control.epoch, wire(self.topology, chain, worker.index), worker))
         else:
-            self.give(worker, heard.Directed(worker, control))
+            self.give(worker, events.Directed(worker, control))
 
     def _hear(self, host: int, order: ControllerMessage) -> None:
         """A message of the driver has arrived at a host."""
@@ -329,7 +329,7 @@ class Hosts:
         """End the channels of lost workers at a host, and say how its workers are configured."""
         for channel in self._before.channels() if order.lost else ():
             if channel.sender in order.lost and self.host_of(channel.receiver) == host:
-                self.give(channel.receiver, heard.Arrived(channel, End()))
+                self.give(channel.receiver, events.Arrived(channel, End()))
         if order.asks:
             here = [worker for id_, worker in self._of.items() if self.host_of(id_) == host]
             found = {name: one for worker in here for name, one in configuration_of(worker).items()}
@@ -374,7 +374,7 @@ class Hosts:
         self.draws.discard(("feed", source))
         worker = self._of[source]
         supplied = self.supply.next(source) if worker.wants_input else None
-        if isinstance(supplied, heard.Supplied):
+        if isinstance(supplied, events.Supplied):
             self.give(source, supplied)
         elif supplied is not None:
             self._answer(self.host_of(source), supplied)
@@ -383,10 +383,10 @@ class Hosts:
         """Advance one worker's clock, so that it reports."""
         worker = self._random.choice(self._all)
         if self.started and self._lives(worker.wiring.id):
-            worker.handle(heard.WorkerTick())
+            worker.handle(events.WorkerTick())
             self._carry_out(worker)
 
-    def give(self, id_: WorkerId, event: heard.Event) -> None:
+    def give(self, id_: WorkerId, event: events.Event) -> None:
         """Deliver an event to a worker, if it has started and is alive."""
         if not self.started or not self._lives(id_) or id_ not in self._of:
             return
@@ -418,39 +418,39 @@ class Hosts:
         for instruction in itertools.chain.from_iterable(iter(worker.take, [])):
             if isinstance(instruction, SendFrame):
                 self.network.put_all(network.LaneKind.FRAMES, deliveries(instruction.channels, instruction.frame))
-            elif isinstance(instruction, heard.Ship):
+            elif isinstance(instruction, events.Ship):
                 place = worker.wiring.id, instruction.bins.to
                 self.network.put((network.LaneKind.STATE, place), instruction.bins)
-            elif isinstance(instruction, heard.Grant):
+            elif isinstance(instruction, events.Grant):
                 self.network.put_all(network.LaneKind.GRANTS, instruction.sizes.items())
             elif isinstance(instruction, DryRun):
                 self.trials.add(instruction)
-            elif isinstance(instruction, heard.Write | heard.ClosePart):
+            elif isinstance(instruction, events.Write | events.ClosePart):
                 self._write(worker, instruction)
-            elif isinstance(instruction, heard.ToReader):
+            elif isinstance(instruction, events.ToReader):
                 self.supply.obey(worker.wiring.id, instruction.control)
             else:
                 self._follow(host, instruction)
 
-    def _follow(self, host: int, instruction: heard.Instruction) -> None:
+    def _follow(self, host: int, instruction: events.Instruction) -> None:
         """Carry out what a worker of this host causes outside of it."""
-        if isinstance(instruction, heard.TellController):
+        if isinstance(instruction, events.TellController):
             self._answer(host, instruction.answer)
-        elif isinstance(instruction, heard.Save):
+        elif isinstance(instruction, events.Save):
             snapshots = instruction.snapshots
             self._plan.store.note(instruction.epoch, [WorkerId(one.operator, one.index) for one in snapshots])
             self._saves.append((host, instruction.epoch, snapshots))
             self.draws.add(("save", None))
-        elif isinstance(instruction, heard.Traced):
+        elif isinstance(instruction, events.Traced):
             self._plan.store.trace(instruction.records)
-        elif isinstance(instruction, heard.Warned):
+        elif isinstance(instruction, events.Warned):
             self.warnings.append(instruction)
-        elif isinstance(instruction, heard.Counted):
+        elif isinstance(instruction, events.Counted):
             self.progress.record(host, instruction.changes)
 
-    def _write(self, worker: Worker, instruction: heard.Write | heard.ClosePart) -> None:
+    def _write(self, worker: Worker, instruction: events.Write | events.ClosePart) -> None:
         for effect in self._sinks[worker.wiring.id].carry_out(instruction):
-            if isinstance(effect, heard.TellController):
+            if isinstance(effect, events.TellController):
                 self._answer(self.host_of(worker.wiring.id), effect.answer)
             else:
                 worker.handle(effect)

@@ -58,7 +58,7 @@ from typing import Any
 
 from msgspec import structs
 
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.controller.moves import senders_of
 from fries_nb.dataflow.graph import Partitioning
 from fries_nb.driver.driver_core import Told
@@ -211,20 +211,20 @@ class GrowingCluster(Cluster):
         self._asked_for = topology
         self._say(TopologyRequested(topology))
 
-    def _see(self, instruction: said.Instruction) -> None:
+    def _see(self, instruction: events.Instruction) -> None:
         super()._see(instruction)
         match instruction:
-            case said.ChangeTopology():
+            case events.ChangeTopology():
                 self.hosts.extend(instruction.topology, instruction.issued)
-            case said.TopologyChanged():
+            case events.TopologyChanged():
                 self.adopted.append(instruction.topology)
                 self._asked_for, self.graph = None, instruction.topology.graph
                 self._plan = replace(self._plan, graph=self.graph)
                 self.hosts.settle(instruction.topology)
-            case said.TopologyRefused():
+            case events.TopologyRefused():
                 self.refused.append(instruction.reason)
                 self._asked_for = None
-            case said.Recover():
+            case events.Recover():
                 self._asked_for = None
 
 
@@ -245,9 +245,9 @@ class RescalingCluster(GrowingCluster):
     often = 0.1
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        self.moved: list[said.BinsMoved] = []
+        self.moved: list[events.BinsMoved] = []
         self.tables: Mapping[str, RoutingTable] = {}
-        self.dealt: list[said.SplitsMoved] = []
+        self.dealt: list[events.SplitsMoved] = []
         self._is_moving = self._is_dealing = False
         super().__init__(*args, **settings)
 
@@ -286,7 +286,7 @@ class RescalingCluster(GrowingCluster):
         """
         self._is_dealing = True
         try:
-            self._say(said.SplitsRequested({source: workers}))
+            self._say(events.SplitsRequested({source: workers}))
         except DataflowError:
             self._is_dealing = False
             raise
@@ -299,7 +299,7 @@ class RescalingCluster(GrowingCluster):
         """
         self._is_moving = True
         try:
-            self._say(said.BinsRequested(targets, at_once))
+            self._say(events.BinsRequested(targets, at_once))
         except DataflowError:
             self._is_moving = False
             raise
@@ -345,15 +345,15 @@ class RescalingCluster(GrowingCluster):
         """Request to deal the splits of a source to a random number of workers."""
         self.deal(source, self.random.randint(1, self.hosts.topology.routed(source)))
 
-    def _see(self, instruction: said.Instruction) -> None:
+    def _see(self, instruction: events.Instruction) -> None:
         super()._see(instruction)
-        if isinstance(instruction, said.BinsMoved):
+        if isinstance(instruction, events.BinsMoved):
             self.moved.append(instruction)
             self._is_moving, self.tables = False, instruction.tables
-        elif isinstance(instruction, said.SplitsMoved):
+        elif isinstance(instruction, events.SplitsMoved):
             self.dealt.append(instruction)
             self._is_dealing = False
-        elif isinstance(instruction, said.TopologyChanged):
+        elif isinstance(instruction, events.TopologyChanged):
             self.tables = instruction.topology.tables
 
     def kill_driver(self) -> None:
@@ -383,7 +383,7 @@ class JoiningCluster(GrowingCluster):
     at_once = (0, 0, 100, 1024)
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        self.rescaled: list[said.RescaleEnded] = []
+        self.rescaled: list[events.RescaleEnded] = []
         self.requested: dict[str, int] = {}
         super().__init__(*args, **settings)
 
@@ -391,7 +391,7 @@ class JoiningCluster(GrowingCluster):
         """Request so many hosts; returns the id of the request."""
         request = f"r{len(self.requested) + 1}"
         self.requested[request] = hosts
-        self._say(said.HostsRequested(request, hosts, self._shares(), at_once))
+        self._say(events.HostsRequested(request, hosts, self._shares(), at_once))
         return request
 
     def _shares(self) -> dict[str, int]:
@@ -411,10 +411,10 @@ class JoiningCluster(GrowingCluster):
         for _ in range(chance.choice((1, 1, 2))):
             request = self.rescale(chance.randint(1, MOST_HOSTS), chance.choice(self.at_once))
             if chance.random() < 0.15:
-                self._say(said.RescaleCancelled(request))
+                self._say(events.RescaleCancelled(request))
 
     def _told(self, told: Told) -> None:
-        if isinstance(told, said.RescaleEnded):
+        if isinstance(told, events.RescaleEnded):
             self.rescaled.append(told)
         super()._told(told)
 
@@ -435,14 +435,14 @@ class JoiningCluster(GrowingCluster):
         self._fate.hosts = list(range(region.options.hosts))
         super()._restart(region)
 
-    def _come(self, host: int) -> said.Event | Heard:
+    def _come(self, host: int) -> events.Event | Heard:
         if self.random.random() < NEVER:
-            return said.HostLost(host, "it did not come", self.hosts.incarnation)
+            return events.HostLost(host, "it did not come", self.hosts.incarnation)
         return self._hello(host, self.hosts.incarnation)
 
     def kill_driver(self) -> None:
         """Kill the driver with all hosts; the run is resumed without what was requested."""
         open_ = self.requested.keys() - {end.request for end in self.rescaled}
-        self.rescaled += [said.RescaleEnded(one, "aborted", self._plan.hosts, "the driver died") for one in open_]
+        self.rescaled += [events.RescaleEnded(one, "aborted", self._plan.hosts, "the driver died") for one in open_]
         self._fate.hosts = list(range(self._plan.hosts))
         super().kill_driver()

@@ -7,7 +7,7 @@
 ('u1', 'u2')
 >>> [event.change for event in changes.posted()], sorted(changes.open)
 (['u1'], ['u1', 'u2'])
->>> changes.take(said.Resolved(said.Outcome("u1", "fries", "done")))
+>>> changes.take(events.Resolved(events.Outcome("u1", "fries", "done")))
 >>> [event.change for event in changes.posted()], sorted(changes.open)
 (['u2'], ['u2'])
 """
@@ -23,7 +23,7 @@ import cloudpickle
 from fries_nb.changes.change import Change
 from fries_nb.changes.change_queue import ChangeQueue
 from fries_nb.changes.queue_entries import ChangeListener, QueueShell
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.dataflow.arguments import Limit
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region
@@ -52,14 +52,14 @@ class SeededChanges(QueueShell):
 
     def __init__(self, graph: Graph, chaining: bool) -> None:
         self._chaining = chaining
-        self.outcomes: dict[str, said.Outcome] = {}
-        self.guards: dict[str, said.GuardEnded] = {}
+        self.outcomes: dict[str, events.Outcome] = {}
+        self.guards: dict[str, events.GuardEnded] = {}
         self.fired: list[str] = []
         self.orphans, self.paused = set[str](), set[str]()
         self.listeners: list[ChangeListener] = []
         self._graph = graph
         self._requested: list[str] = []
-        self._posted: deque[said.ChangeRequested | said.ChangeCancelled] = deque()
+        self._posted: deque[events.ChangeRequested | events.ChangeCancelled] = deque()
         self._queue = self._new(())
 
     def _new(self, before: Sequence[CommittedChange]) -> ChangeQueue:
@@ -101,28 +101,28 @@ class SeededChanges(QueueShell):
 
     # ---- the controller
 
-    def posted(self) -> Iterator[said.ChangeRequested | said.ChangeCancelled]:
+    def posted(self) -> Iterator[events.ChangeRequested | events.ChangeCancelled]:
         """Take the events for the controller: requests that the queue has started or cancelled; a generator."""
         while self._posted:
             yield self._posted.popleft()
 
-    def take(self, instruction: said.Instruction) -> None:
+    def take(self, instruction: events.Instruction) -> None:
         """Process the controller's instructions on changes; others are ignored."""
         match instruction:
-            case said.Resolved(outcome):
+            case events.Resolved(outcome):
                 if outcome.change in self.outcomes:
                     raise AssertionError(f"change {outcome.change} was resolved twice")
                 self.outcomes[outcome.change] = outcome
                 self._queue.resolved(0, outcome)
-            case said.GuardFired():
+            case events.GuardFired():
                 self.fired.append(instruction.change)
                 self._queue.guard_fired(0, instruction)
-            case said.GuardEnded():
+            case events.GuardEnded():
                 if instruction.change in self.guards:
                     raise AssertionError(f"the guard of {instruction.change} ended twice")
                 self.guards[instruction.change] = instruction
                 self._queue.guard_ended(0, instruction)
-            case said.OperatorPaused():
+            case events.OperatorPaused():
                 (self.paused.add if instruction.paused else self.paused.discard)(instruction.operator)
                 self._queue.pause(0, instruction.operator, bool(instruction.paused))
 
@@ -154,7 +154,7 @@ class SeededChanges(QueueShell):
         """Pickle the updates, as on Spark."""
         return {name: cloudpickle.dumps(update) for name, update in updates.items()}
 
-    def carry_out(self, region: int, event: said.ChangeRequested | said.ChangeCancelled) -> None:
+    def carry_out(self, region: int, event: events.ChangeRequested | events.ChangeCancelled) -> None:
         """Queue the event for the controller; see ``posted``."""
         self._posted.append(event)
 
@@ -164,7 +164,7 @@ class SeededChanges(QueueShell):
         for listener in self.listeners:
             listener.requested(change)
 
-    def ended(self, change: Change, outcome: said.Outcome) -> None:
+    def ended(self, change: Change, outcome: events.Outcome) -> None:
         """Record the outcome of a change that did not reach the controller; others were recorded by ``take``."""
         self.outcomes.setdefault(change.id, outcome)
         for listener in self.listeners:

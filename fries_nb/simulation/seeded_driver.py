@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.driver.driver_core import DriverCore
 from fries_nb.host.region_spec import RegionSpec
 
@@ -26,14 +26,14 @@ class SeededDriver(DriverCore):
     def __init__(
         self,
         *parts: Any,
-        watch: Callable[[said.Instruction], None],
-        posted: Callable[[], Iterable[said.Event]],
+        watch: Callable[[events.Instruction], None],
+        posted: Callable[[], Iterable[events.Event]],
     ) -> None:
         super().__init__(*parts)
         self._watch = watch
         self._posted = posted
 
-    def _carry_out(self, instruction: said.Instruction) -> Iterable[said.Event]:
+    def _carry_out(self, instruction: events.Instruction) -> Iterable[events.Event]:
         self._watch(instruction)
         return [*super()._carry_out(instruction), *self._posted()]
 

@@ -37,7 +37,7 @@ from fries_nb.simulation.rescaling_cluster import JoiningCluster, RechainingClus
 from fries_nb.simulation.virtual_threads import OwnerMark, VirtualThread, Wait
 from fries_nb.transport.envelopes import ControllerMessage, Extend, Go, HostMessage, HostsLeft, Leave, TakePart
 from fries_nb.transport.envelopes import Said as Answers
-from fries_nb.worker import events as heard
+from fries_nb.worker import events
 from fries_nb.worker.turns import HANDOFF_NS
 from fries_nb.worker.worker import Worker
 
@@ -103,9 +103,9 @@ class ObservedWorker(HostedWorker):
         """An internal error is one of the run; see ``HostedWorker``."""
         raise error
 
-    def post(self, event: heard.Event) -> None:
+    def post(self, event: events.Event) -> None:
         """Post an event; see ``HostedWorker``."""
-        self.urgent += isinstance(event, heard.Directed) and isinstance(event.control, Fcm | Prepare)
+        self.urgent += isinstance(event, events.Directed) and isinstance(event.control, Fcm | Prepare)
         super().post(event)
 
 
@@ -411,7 +411,7 @@ class ThreadedHosts(Hosts):
         if core.is_started:
             yield from core.direct(worker, control)
 
-    def give(self, id_: WorkerId, event: heard.Event) -> None:
+    def give(self, id_: WorkerId, event: events.Event) -> None:
         """Post an event to a worker, if it has started and is alive."""
         core = self.cores[self.host_of(id_)]
         if id_ in core.loop_of and self._lives(id_):
@@ -425,7 +425,7 @@ class ThreadedHosts(Hosts):
 
     def wake(self, source: WorkerId) -> None:
         """Let a source worker continue to read."""
-        self.give(source, heard.Directed(source, SetRate(1.0)))
+        self.give(source, events.Directed(source, SetRate(1.0)))
 
     def _wake_reader(self, worker: Worker) -> None:
         """Its host's loop sees to it."""
@@ -439,13 +439,13 @@ class ThreadedHosts(Hosts):
 
     # ---- instructions
 
-    def _outside(self, host: int, instruction: heard.Instruction) -> None:
+    def _outside(self, host: int, instruction: events.Instruction) -> None:
         """Carry out what concerns neither other workers nor trials, unless its host was killed meanwhile."""
         if host not in self.dead:
             self._follow(host, instruction)
 
     def _chained(self, host: int, answer: Answer) -> None:
-        self._outside(host, heard.TellController(answer))
+        self._outside(host, events.TellController(answer))
 
 
 class ThreadedCluster(RechainingCluster):

@@ -16,7 +16,7 @@ from interleaving_checks import SOAK
 
 from fries_nb.changes.change_queue import ChangeQueue
 from fries_nb.changes.queue_entries import QueueShell
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.regions import regions
@@ -59,7 +59,7 @@ class Heard(Cluster):
         super().__init__(*args, **kwargs)
 
     def _see(self, instruction):
-        if isinstance(instruction, said.Resolved | said.GuardFired | said.GuardEnded):
+        if isinstance(instruction, events.Resolved | events.GuardFired | events.GuardEnded):
             self.hear(instruction)
         super()._see(instruction)
 
@@ -128,7 +128,7 @@ class Play(QueueShell):
         self.undoes[request.change] = request.undoes or None
         cluster = self.launched[region]
         others = {change for change, state in cluster.controller.changes.items() if state in OPEN}
-        others -= {one.outcome.change for _, one in self.undelivered if isinstance(one, said.Resolved)}
+        others -= {one.outcome.change for _, one in self.undelivered if isinstance(one, events.Resolved)}
         others = {change for change in others if not change.endswith(".back")}  # of a guard: beside all else
         assert not others or self.paused, f"{request.change} is begun beside {others}"
         self._watched(cluster, partial(cluster._say, request))
@@ -226,11 +226,11 @@ class Play(QueueShell):
     def deliver(self):
         number, one = self.undelivered.pop(0)
         match one:
-            case said.Resolved(outcome):
+            case events.Resolved(outcome):
                 self.queue.resolved(number, outcome)
-            case said.GuardFired():
+            case events.GuardFired():
                 self.queue.guard_fired(number, one)
-            case said.GuardEnded():
+            case events.GuardEnded():
                 self.queue.guard_ended(number, one)
 
     def request(self):

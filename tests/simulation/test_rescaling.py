@@ -11,7 +11,7 @@ from interleaving_checks import SOAK, caught, lacking
 from rescaling_checks import try_rescaled
 from soak import first_tried
 
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.errors import DataflowError, ProtocolError
@@ -112,7 +112,7 @@ def test_a_joiner_is_idle_until_bins_move_and_counts_stay_exact():
     cluster.until_settled()
     check_owners(cluster, "K")
     assert len(cluster.instances("K")[2].state) > 0
-    assert sum(isinstance(one, said.BinsMoved) and not one.reason for one in cluster.moved) == 1
+    assert sum(isinstance(one, events.BinsMoved) and not one.reason for one in cluster.moved) == 1
     cluster.move({"K": RoutingTable.even(2)})
     cluster.until_settled()
     check_owners(cluster, "K")

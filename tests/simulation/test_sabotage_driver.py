@@ -20,7 +20,7 @@ from interleaving_checks import (
 )
 from soak import SOAK, first_tried
 
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.driver.committer import Committer
 from fries_nb.driver.driver_core import DriverCore
 from fries_nb.errors import CheckpointError, FriesError, SinkError
@@ -51,7 +51,7 @@ class DyingAtCommits(Cluster):
 
     def _see(self, instruction):
         super()._see(instruction)
-        if isinstance(instruction, said.CommitFiles) and self.deaths and self.random.random() < 0.1:
+        if isinstance(instruction, events.CommitFiles) and self.deaths and self.random.random() < 0.1:
             self.deaths -= 1
             raise DriverKilled
 
@@ -121,11 +121,11 @@ def _commits_before_the_record(committer, record, keep=Committer.keep):
 def _says_kept(committer, record):
     with contextlib.suppress(CheckpointError):
         committer._place.keep(record)
-    return [said.CheckpointKept(record.epoch)]
+    return [events.CheckpointKept(record.epoch)]
 
 
 def _keeps_nothing(committer, record):
-    return [said.CheckpointKept(record.epoch)]
+    return [events.CheckpointKept(record.epoch)]
 
 
 def _decides_later(committer, decided, decide=Committer.decide):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from recovery_setting import Watch, counting
 
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.driver import driver_core as driving
 from fries_nb.driver.committer import Committer
 from fries_nb.driver.driver import Driver
@@ -31,7 +31,7 @@ class Script:
         self.incarnation = 1
         self.state = "running"
         self.is_own = False
-        self.taken: list[said.Event] = []
+        self.taken: list[events.Event] = []
         self.restarted: list[int] = []
         self._polls = polls
 
@@ -39,13 +39,13 @@ class Script:
         """The next words."""
         return self._polls.pop(0)
 
-    def handle(self, event: said.Event, now_ns: int) -> list[said.Instruction]:
+    def handle(self, event: events.Event, now_ns: int) -> list[events.Instruction]:
         """Start again at the first answer; end when the last words are left."""
-        if isinstance(event, said.Tick):
-            return [] if self._polls[1:] else [said.RunEnded("stopped", "")]
+        if isinstance(event, events.Tick):
+            return [] if self._polls[1:] else [events.RunEnded("stopped", "")]
         self.taken.append(event)
-        first = isinstance(event, said.Answered) and not self.restarted
-        return [said.Recover(2, Restoration(None), "host 1 was lost", 2)] if first else []
+        first = isinstance(event, events.Answered) and not self.restarted
+        return [events.Recover(2, Restoration(None), "host 1 was lost", 2)] if first else []
 
     def restart(self, region: RegionSpec) -> None:
         """Other hosts."""
@@ -68,17 +68,17 @@ class Deciding(Script):
         super().__init__(polls)
         self.notes: list[str] = []
 
-    def handle(self, event: said.Event, now_ns: int) -> list[said.Instruction]:
+    def handle(self, event: events.Event, now_ns: int) -> list[events.Instruction]:
         """What follows from each event."""
-        self.notes += [] if isinstance(event, said.Tick) else [type(event).__name__]
+        self.notes += [] if isinstance(event, events.Tick) else [type(event).__name__]
         match event:
-            case said.HostJoined():
-                return [said.KeepCheckpoint(Checkpoint("r1", 1, 1, {}))]
-            case said.CheckpointKept():
-                decision = said.Journal(CommittedChange("u1", "fries", (), {}, 1))
-                return [decision, said.CommitFiles(2, {}), decision]
-            case said.StopRequested():
-                return [said.RunEnded("stopped")]
+            case events.HostJoined():
+                return [events.KeepCheckpoint(Checkpoint("r1", 1, 1, {}))]
+            case events.CheckpointKept():
+                decision = events.Journal(CommittedChange("u1", "fries", (), {}, 1))
+                return [decision, events.CommitFiles(2, {}), decision]
+            case events.StopRequested():
+                return [events.RunEnded("stopped")]
         return []
 
     def keep(self, record: Checkpoint) -> None:
@@ -115,9 +115,9 @@ def hello(peer: bytes, host: int, incarnation: int) -> Heard:
     return Heard(peer, host, 0, Hello(f"tcp://{peer.decode()}:1", 7, "here", incarnation))
 
 
-def joined(peer: str, host: int, incarnation: int) -> said.HostJoined:
+def joined(peer: str, host: int, incarnation: int) -> events.HostJoined:
     """What the controller hears of it."""
-    return said.HostJoined(host, f"tcp://{peer}:1", incarnation)
+    return events.HostJoined(host, f"tcp://{peer}:1", incarnation)
 
 
 def test_an_attempt_that_is_over_is_heard_no_more() -> None:
@@ -143,9 +143,9 @@ def test_an_attempt_that_is_over_is_heard_no_more() -> None:
     assert watch.heard_of("over") == [("stopped", "", "")]
     assert script.restarted == [2]
     assert script.taken == [
-        joined("a0", 0, 1), joined("a1", 1, 1), said.Answered(first),
-        joined("b0", 0, 2), joined("b1", 1, 2), said.Answered(new),
-        said.HostLeft(0), said.HostLeft(1),
+        joined("a0", 0, 1), joined("a1", 1, 1), events.Answered(first),
+        joined("b0", 0, 2), joined("b1", 1, 2), events.Answered(new),
+        events.HostLeft(0), events.HostLeft(1),
     ]  # fmt: skip
     assert list(driver.records) == []
     assert watch.heard_of("printed") == []
@@ -161,7 +161,7 @@ def test_hosts_that_are_started_again_may_take_their_time(runs: bool, monkeypatc
         [hello(b"a0", 0, 1), hello(b"a1", 1, 1)], [Heard(b"a0", 0, 1, Said((Failed(WORKER, "first"),)))], [], [],
     ]  # fmt: skip
     script, _, _ = driven(polls)
-    lost = [event for event in script.taken if isinstance(event, said.HostLost)]
+    lost = [event for event in script.taken if isinstance(event, events.HostLost)]
     assert bool(lost) is not runs
     assert all("too few slots" in event.reason for event in lost)
 
@@ -171,9 +171,9 @@ def test_what_is_carried_out_is_heard_behind_it_and_nothing_is_decided_behind_ou
 ) -> None:
     """The controller is not re-entered; old checkpoints go when nothing else waits."""
 
-    def full(committer: Committer, epoch: int, files: dict[str, tuple[str, ...]]) -> list[said.Event]:
+    def full(committer: Committer, epoch: int, files: dict[str, tuple[str, ...]]) -> list[events.Event]:
         committer.failure = "no space left on device"
-        return [said.StopRequested()]
+        return [events.StopRequested()]
 
     monkeypatch.setattr(Committer, "commit", full)
     script, _, watch = driven([[hello(b"a0", 0, 1)], [Heard(b"a0", 0, 1, Goodbye())]], Deciding)

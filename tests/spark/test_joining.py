@@ -15,7 +15,7 @@ from recovery_setting import Trial, trial
 from run_setting import until
 
 import fries_nb as fn
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import PlanError, RunError, SessionError
 
@@ -42,11 +42,11 @@ def dealing(count: int | None = COUNT, rate: float | None = 600) -> Graph:
     return graph
 
 
-def rescale(run: Trial, hosts: int) -> said.RescaleEnded:
+def rescale(run: Trial, hosts: int) -> events.RescaleEnded:
     """Ask for so many hosts, and wait for the end of the request."""
     number = len(run.watch.heard_of("rescaled")) + 1
-    run.launched.driver.post(said.HostsRequested(f"r{number}", hosts, SHARES))
-    ended: said.RescaleEnded = run.watch.until_said("rescaled", number)
+    run.launched.driver.post(events.HostsRequested(f"r{number}", hosts, SHARES))
+    ended: events.RescaleEnded = run.watch.until_said("rescaled", number)
     return ended
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from recovery_setting import Trial, check_counted, counting, trial
 
 import fries_nb as fn
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.dataflow.graph import Graph
 from fries_nb.protocol.messages import Fcm, Move, WorkerId
 
@@ -28,11 +28,11 @@ RATE = 800
 """Rows a second: the marker of each step waits behind all rows of an operator that cannot keep up."""
 
 
-def request(run: Trial, hosts: int, shares: dict[str, int], at_once: int = 0) -> said.RescaleEnded:
+def request(run: Trial, hosts: int, shares: dict[str, int], at_once: int = 0) -> events.RescaleEnded:
     """Request so many hosts, and wait for the end of the request."""
     number = len(run.watch.heard_of("rescaled")) + 1
-    run.launched.driver.post(said.HostsRequested(f"r{number}", hosts, shares, at_once))
-    ended: said.RescaleEnded = run.watch.until_said("rescaled", number)
+    run.launched.driver.post(events.HostsRequested(f"r{number}", hosts, shares, at_once))
+    ended: events.RescaleEnded = run.watch.until_said("rescaled", number)
     return ended
 
 

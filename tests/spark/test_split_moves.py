@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from recovery_setting import KEYS, Count, Trial, check_counted, trial
 
 import fries_nb as fn
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.dataflow.graph import Graph
 from fries_nb.protocol.messages import AdoptSplits, Control, WorkerId
 
@@ -30,12 +30,12 @@ def reading(workers: int, count: int = COUNT) -> Graph:
     return graph
 
 
-def rescale(run: Trial, hosts: int) -> said.RescaleEnded:
+def rescale(run: Trial, hosts: int) -> events.RescaleEnded:
     """Ask for so many hosts, and wait for the end of the request."""
     number = len(run.watch.heard_of("rescaled")) + 1
     shares = dict.fromkeys(run.graph.by_name, 1)
-    run.launched.driver.post(said.HostsRequested(f"r{number}", hosts, shares))
-    ended: said.RescaleEnded = run.watch.until_said("rescaled", number)
+    run.launched.driver.post(events.HostsRequested(f"r{number}", hosts, shares))
+    ended: events.RescaleEnded = run.watch.until_said("rescaled", number)
     return ended
 
 

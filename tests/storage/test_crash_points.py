@@ -17,7 +17,7 @@ from place_setting import decided, graph, silence
 from stopping_files import Killed, watch
 
 from fries_nb.connectors.parquet_sink import ParquetSink, PartWriter
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.driver.committer import Committer, complete
 from fries_nb.errors import CheckpointError, SinkError
 from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
@@ -277,7 +277,7 @@ def test_what_a_record_names_is_on_disk_and_fits_before_it_is_kept(
     monkeypatch.setattr(manifest, "see_durable", lambda files, path: happened.append(Path(path).name))
     monkeypatch.setattr(CheckpointStore, "_write", lambda place, name, content: happened.append(name))
 
-    def keep(epoch: int, **columns: list[object]) -> list[said.Event]:
+    def keep(epoch: int, **columns: list[object]) -> list[events.Event]:
         sink = PartWriter(str(out), WorkerId("out", epoch), 1, "r1")
         sink.write(pa.record_batch(columns))
         (part,) = sink.close_part()
@@ -286,13 +286,13 @@ def test_what_a_record_names_is_on_disk_and_fits_before_it_is_kept(
         assert set(happened) <= {Path(part).name, "pending", f"complete/{epoch:06d}-0001.json"}
         return answered
 
-    assert keep(1, x=[1]) == [said.CheckpointKept(1)]
+    assert keep(1, x=[1]) == [events.CheckpointKept(1)]
     assert len(happened) == 3
     assert happened[2] == "complete/000001-0001.json"
-    assert keep(2, x=[0.5]) == [said.CheckpointKept(2)]
+    assert keep(2, x=[0.5]) == [events.CheckpointKept(2)]
     column, refused = keep(3, x=["text"])
     assert happened == []
-    assert isinstance(refused, said.CheckpointKept)
+    assert isinstance(refused, events.CheckpointKept)
     assert refused.reason.startswith("sink out could not commit epoch 3: column 'x' was double and is now string")
-    assert isinstance(column, said.ColumnRefused)
+    assert isinstance(column, events.ColumnRefused)
     driver.place.release()

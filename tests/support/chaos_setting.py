@@ -19,7 +19,7 @@ from typing import Any
 from recovery_setting import Trial, Watch
 
 import fries_nb as fn
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.driver.driver import HostsRestarted, Told
 from fries_nb.protocol.messages import Report
 
@@ -200,14 +200,14 @@ class Killer(Watch):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self._victim(pids[host]), signal.SIGKILL)
 
-    def answered(self, event: said.Answered) -> None:
+    def answered(self, event: events.Answered) -> None:
         super().answered(event)
         if not isinstance(event.answer, Report):
             self._count()
 
     def __call__(self, event: Told) -> None:
         super().__call__(event)
-        if isinstance(event, said.CheckpointEnded):
+        if isinstance(event, events.CheckpointEnded):
             self._count()
         elif isinstance(event, HostsRestarted):
             self._words = self._gap()
@@ -268,7 +268,7 @@ def processed(watch: Watch) -> list[int]:
 def halt(run: Trial) -> None:
     """Halt the source, and wait for as many reports since as show that it stands still."""
     before = len(processed(run.watch))
-    run.launched.driver.post(said.RateRequested("S", 0.0))
+    run.launched.driver.post(events.RateRequested("S", 0.0))
 
     def stands() -> bool:
         last = processed(run.watch)[before:][-STILL:]

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 import fries_nb as fn
 from fries_nb.audit import Verdict, judge
-from fries_nb.controller import events as said
+from fries_nb.controller import events
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import as_updates
 from fries_nb.driver.driver import Closed, HostsRestarted, Told, Used
@@ -109,31 +109,31 @@ class Watch:
     def __call__(self, event: Told) -> None:
         """Called by the driver."""
         match event:
-            case said.Outcome():
+            case events.Outcome():
                 self._note("resolved", event)
-            case said.RunEnded():
+            case events.RunEnded():
                 self._note("over", (event.state, event.error, event.details))
             case Closed():
                 self._note("closed", None)
-            case said.Answered():
+            case events.Answered():
                 self.answered(event)
             case Printed():
                 self._note("printed", event.lines)
-            case said.CheckpointEnded():
+            case events.CheckpointEnded():
                 self._note("checkpoint", event)
-            case said.Recover():
+            case events.Recover():
                 self.processed.clear()
                 self._note("recovering", event)
             case HostsRestarted():
                 self._note("recovered", None)
             case Used():
                 self._note("used", (event.host, event.usage))
-            case said.RescaleEnded():
+            case events.RescaleEnded():
                 self._note("rescaled", event)
-            case said.OperatorPaused():
+            case events.OperatorPaused():
                 self._note("paused", event)
 
-    def answered(self, event: said.Answered) -> None:
+    def answered(self, event: events.Answered) -> None:
         if isinstance(event.answer, Report):
             self.processed[str(event.answer.worker)] = event.answer.processed
             self._note("report", event.answer)
@@ -191,25 +191,25 @@ class Trial:
         ship, operators = self.launched.payload, self.graph.by_name
         payloads = {one: ship(operators[one], update) for one, update in as_updates(updates).items()}
         self._changes[name] = tuple(plan.targets)
-        self.launched.driver.post(said.ChangeRequested(name, plan, payloads))
+        self.launched.driver.post(events.ChangeRequested(name, plan, payloads))
         return name
 
-    def outcome(self, change: str) -> said.Outcome:
+    def outcome(self, change: str) -> events.Outcome:
         """Wait for the end of a change."""
         found = self.watch.until(
             lambda: [one for one in self.watch.heard_of("resolved") if one.change == change], f"the end of {change}"
         )
-        outcome: said.Outcome = found[0]
+        outcome: events.Outcome = found[0]
         return outcome
 
     def hurry(self) -> None:
         """Let the source read the rest at once: until then a slow machine has its time, and is not overloaded."""
-        self.launched.driver.post(said.RateRequested("numbers", 100_000))
+        self.launched.driver.post(events.RateRequested("numbers", 100_000))
 
     def end(self, drain: bool = True) -> tuple[str, str]:
         """Drain and wait for the end; returns state and error."""
         if drain:
-            self.launched.driver.post(said.DrainRequested())
+            self.launched.driver.post(events.DrainRequested())
         self.watch.until_said("closed")
         state, error, _ = self.watch.heard_of("over")[-1]
         return state, error
@@ -251,6 +251,6 @@ def trial(
     try:
         yield Trial(graph, watch, launched, spark)
     finally:
-        launched.driver.post(said.StopRequested())
+        launched.driver.post(events.StopRequested())
         launched.driver.join()
         remove_scratch(launched.scratch)

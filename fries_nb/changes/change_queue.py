@@ -116,9 +116,12 @@ class ChangeQueue:
         """Operator to the function or table that it runs, for all operators that can be changed."""
         return self._known.versions.running()
 
-    @locked
     def functions_now(self, shipped: Mapping[str, bytes]) -> dict[str, Any]:
         """Operator to a copy of its present function; see ``Rollbacks.running``."""
+        return {name: copied() for name, copied in self._copies(shipped).items()}
+
+    @locked
+    def _copies(self, shipped: Mapping[str, bytes]) -> dict[str, Callable[[], Any]]:
         declared = {name: payload for name, payload in shipped.items() if name not in self._resumed_with}
         return self._rollbacks.running(declared)
 

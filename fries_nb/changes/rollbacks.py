@@ -8,8 +8,9 @@ request in effect, in those regions; each operator gets the function of the newe
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fries_nb.changes.change import FunctionPairs, undone
@@ -65,9 +66,12 @@ class Rollbacks:
         windows = [one for one in held if is_window and one.updates[name].windows is not None]
         self._forgotten[name] = [*(window for window in windows[-1:] if window is not request), request]
 
-    def running(self, shipped: Mapping[str, bytes]) -> dict[str, Any]:
-        """Operator to a copy of what it runs now, as it was shipped, for the operators that can be changed."""
-        found = dict[str, Any]()
+    def running(self, shipped: Mapping[str, bytes]) -> dict[str, Callable[[], Any]]:
+        """Operator to what makes a copy of what it runs now, as it was shipped, for the operators that can be changed.
+
+        Copies are unpickled by the caller, which holds no lock then: a user's object may take its time.
+        """
+        found = dict[str, Callable[[], Any]]()
         for name, ran in self._ran.items():
             region = self._region_of.get(name, 0)
             ended = [request for request in self._requests if request.is_done(region)]
@@ -75,12 +79,16 @@ class Rollbacks:
             made = (request for request in ended if request.undoes is None and request not in undone)
             done = [request for request in made if name in request.updates]
             held = [*self._forgotten.get(name, ()), *done]
-            if not held:
-                found[name] = pickle.loads(shipped[name]) if name in shipped else ran
+            if isinstance(ran, JoinTable):  # shipped as the path of a file, which says nothing of the rows
+                table = held[-1].updates[name].function if held else ran
+                found[name] = partial(_given, table if isinstance(table, JoinTable) else ran.of(table))
                 continue
-            function = _shipped(held[-1], name, is_table=isinstance(ran, JoinTable))
-            is_window = isinstance(ran, WindowFunction)
-            found[name] = replace(self._with(name, done), function=function) if is_window else function
+            if not held:
+                found[name] = partial(pickle.loads, shipped[name]) if name in shipped else partial(_given, ran)
+                continue
+            function = _shipped(held[-1], name)
+            windows = self._with(name, done) if isinstance(ran, WindowFunction) else None
+            found[name] = partial(_with_windows, windows, function)
         return found
 
     def last(self) -> Request:
@@ -298,11 +306,23 @@ def functions_of(decided: Iterable[CommittedChange], graph: Graph) -> dict[str, 
     return {name: function for name, function in functions.items() if function is not None}
 
 
-def _shipped(request: Request, name: str, is_table: bool) -> Any:
-    """The function that a request has installed, as it was shipped: its object may have been changed in place since."""
-    if is_table or name not in request.payloads:  # tables are shipped as files, and updates on disk are copies already
-        return request.updates[name].function
-    return pickle.loads(request.payloads[name]).function
+def _shipped(request: Request, name: str) -> Callable[[], Any]:
+    """What makes the function that a request has installed, as it was shipped: it may have been changed since."""
+    if name not in request.payloads:  # updates on disk are copies already
+        return partial(_given, request.updates[name].function)
+    return partial(_unpickled, request.payloads[name])
+
+
+def _given(function: Any) -> Any:
+    return function
+
+
+def _unpickled(payload: bytes) -> Any:
+    return pickle.loads(payload).function
+
+
+def _with_windows(windows: WindowFunction | None, function: Callable[[], Any]) -> Any:
+    return function() if windows is None else replace(windows, function=function())
 
 
 def _fired(request: Request) -> str:

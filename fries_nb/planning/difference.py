@@ -25,7 +25,7 @@ fraud: 1 operator added, 1 removed, 1 changed, 2 edges added, 2 removed
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -33,6 +33,9 @@ from fries_nb.dataflow.builder import is_copy
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.dataflow.operators import takes_state
 from fries_nb.dataflow.sameness import unlike
+from fries_nb.dataflow.tables import JoinTable
+from fries_nb.dataflow.updates import returning
+from fries_nb.dataflow.windowing import WindowFunction
 from fries_nb.displays import Displayed
 from fries_nb.words import counted
 
@@ -124,9 +127,14 @@ class Difference(Displayed):
 
     @property
     def functions(self) -> dict[str, Any]:
-        """Operator to its later function, for those whose function or table differs: a change for ``reconfigure``."""
+        """Operator to its later function, for those whose function or table differs: a change for ``reconfigure``.
+
+        That of a window or reduce is an ``Update`` of its function and windows.
+        """
         names = [operator.name for operator in self.changed if "function" in operator.aspects]
-        return {name: self.after.operator(name).function for name in names if _is_changeable(self.after, name)}
+        later = {name: self.after.operator(name).function for name in names if _is_changeable(self.after, name)}
+        windows = {name: returning(ran, None, None) for name, ran in later.items() if isinstance(ran, WindowFunction)}
+        return later | windows
 
     @property
     def has_new_shape(self) -> bool:
@@ -223,6 +231,9 @@ def _aspects(was: Operator, now: Operator, ran: Any, runs: Any) -> dict[str, str
         "chain": (was.chain, now.chain),
         "unique_per_transaction": (was.unique_per_transaction, now.unique_per_transaction),
     }
+    kept = _kept_by_changes(runs)
+    plain |= {name: (value, kept[name]) for name, value in _kept_by_changes(ran).items() if name in kept}
+    ran, runs = _replaced_by_changes(ran), _replaced_by_changes(runs)
     aspects = {name: f"{a} -> {b}" for name, (a, b) in plain.items() if a != b}
     for name, (a, b) in {
         "function": (ran, runs), "on_error": (was.on_error, now.on_error), "time": (was.time, now.time)
@@ -230,6 +241,22 @@ def _aspects(was: Operator, now: Operator, ran: Any, runs: Any) -> dict[str, str
         if (words := unlike(a, b)) is not None:
             aspects[name] = words
     return aspects
+
+
+def _kept_by_changes(function: Any) -> dict[str, Any]:
+    """What an operator's function has besides that is declared with the operator, so no ``Update`` replaces it."""
+    if isinstance(function, WindowFunction):
+        return {"lateness": function.lateness, "early": function.early}
+    if isinstance(function, JoinTable):
+        return {"on": function.on, "how": function.how, "one_to_many": function.one_to_many, "suffix": function.suffix}
+    return {}
+
+
+def _replaced_by_changes(function: Any) -> Any:
+    """The rest of a function, which an ``Update`` replaces."""
+    if isinstance(function, WindowFunction):
+        return replace(function, lateness=0, early=False)
+    return function.data if isinstance(function, JoinTable) else function
 
 
 def _states(before: Graph, after: Graph, ran: Mapping[str, Any]) -> dict[str, str]:

@@ -20,6 +20,8 @@ from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory, parquet, rate
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.sameness import unlike
+from fries_nb.dataflow.updates import as_updates, check_updates, configured
+from fries_nb.dataflow.windowing import following, tumbling
 from fries_nb.planning.difference import Difference
 from fries_nb.report.difference_section import difference_svg, united
 
@@ -253,3 +255,70 @@ def test_operators_that_change_places_are_drawn_in_two_pictures() -> None:
     found = Difference.of(order("A", "B"), order("B", "A"))
     assert united(found) is None
     assert difference_svg(found).count(">A<") == 2
+
+
+class Sum:
+    """The rows of a window are counted; a time's, too."""
+
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    def process(self, row: dict[str, Any], state: dict[str, int]) -> None:
+        state["n"] = state.get("n", 0) + self.factor
+
+    def close(self, key: Any, time: int, state: dict[str, int]) -> dict[str, Any]:
+        return {"key": key, "sum": state["n"]}
+
+
+NAMES = pa.table({"key": [1, 2], "name": ["a", "b"]})
+OTHERS = pa.table({"key": [1, 2], "name": ["a", "c"]})
+
+
+def timed(factor: int = 1, size: float = 5, lateness: float = 0, table: pa.Table = NAMES, how: str = "inner") -> Graph:
+    """A window, a reduce and a join."""
+    flow = DataflowBuilder("timed")
+    rows = flow.source("S", rate(10), time="ts")
+    late = memory() if lateness else None
+    summed = rows.window("W", Sum(factor), tumbling(size), key="key", lateness=lateness, late=late)
+    summed.join("J", table, on="key", how=how).sink("out", memory())
+    rows.reduce("R", Sum(factor), key="key").sink("sums", memory())
+    return flow.graph()
+
+
+@pytest.mark.parametrize(
+    ("after", "names"),
+    [
+        (timed(factor=2), {"W", "R"}),
+        (timed(size=7), {"W"}),
+        (timed(factor=2, size=7), {"W", "R"}),
+        (timed(table=OTHERS), {"J"}),
+    ],
+)
+def test_functions_of_windows_and_tables_are_changes_that_the_run_takes(after: Graph, names: set[str]) -> None:
+    """What is found is accepted as a change, and once it runs there is no difference left."""
+    before = timed()
+    found = Difference.of(before, after)
+    assert not found.has_new_shape
+    assert set(found.functions) == names
+    updates = as_updates(found.functions)
+    check_updates(before, updates)
+    runs = {
+        name: following(before.operator(name).function, configured(before.operator(name), update))
+        for name, update in updates.items()
+    }
+    assert not Difference.of(before, after, running=runs)
+
+
+@pytest.mark.parametrize(
+    ("after", "name", "words"),
+    [
+        (timed(lateness=3), "W", "lateness: 0 -> 3"),
+        (timed(how="left"), "J", "how: inner -> left"),
+    ],
+)
+def test_what_no_update_replaces_is_a_matter_of_shape(after: Graph, name: str, words: str) -> None:
+    """It would be dropped without a word otherwise."""
+    found = Difference.of(timed(), after)
+    assert found.has_new_shape
+    assert words in next(operator.words for operator in found.changed if operator.name == name)
+    assert not found.functions

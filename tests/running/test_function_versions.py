@@ -14,6 +14,7 @@ from queue_setting import Desk, first, function
 import fries_nb as fn
 from fries_nb.changes.change_queue import ChangeQueue
 from fries_nb.changes.function_versions import TEXT_LENGTH, function_text
+from fries_nb.changes.rollbacks import Rollbacks
 from fries_nb.controller.events import GuardEnded
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.tables import JoinTable
@@ -170,3 +171,10 @@ def test_what_runs_is_a_copy_as_it_was_shipped() -> None:
     desk.roll_back()
     desk.end(0, "u2")
     assert desk.queue.functions_now(shipped)["A"] == Model(5)
+
+
+def test_a_table_that_runs_is_told_as_it_was_declared() -> None:
+    """Hosts have the path of a file in its place, which would differ from every table."""
+    joined = JoinTable("J", pa.table({"key": [1], "name": ["a"]}), {"key": "key"})
+    rollbacks = Rollbacks([], {"J": 0}, [], {"J": joined})
+    assert rollbacks.running({"J": cloudpickle.dumps("a path")})["J"]() is joined

@@ -18,6 +18,7 @@ from fries_nb.running.handle import Run
 from fries_nb.running.results import DataflowPlan
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.durable import secret
+from fries_nb.storage.other_shape import check_drop
 from fries_nb.transport.sockets import SILENCE_S
 
 __all__ = ["Dataflow", "Run"]
@@ -143,11 +144,17 @@ class Dataflow(builder.DataflowBuilder):
         heartbeat_timeout_s: float = SILENCE_S,
         signing_key: bytes | str | None = None,
         on_error: str = "fail",
+        drop: Iterable[str] = (),
     ) -> Run:
         """Resume a run of this dataflow from its last checkpoint.
 
         All changes that the earlier run decided are in effect; only changes of the new run can be rolled back. The
         numbers of hosts and workers, and the chaining, may differ: state is redistributed by key.
+
+        So may the shape. Operators are matched by name: those that both dataflows have go on with their states,
+        whatever the edges between them are, and new ones start empty; a new source begins at its start. A sink that is
+        not there any more keeps what was committed. An operator of the same name must be of the same kind, with the
+        same key, and a sink the same target. A dataflow with aggregates or sorts goes on in its own shape only.
 
         A checkpoint holds pickled state and functions, and loading a pickle executes code: resume only checkpoints
         written by you, or by a person you trust to execute code as you. With ``signing_key``, files that were not
@@ -171,13 +178,16 @@ class Dataflow(builder.DataflowBuilder):
             heartbeat_timeout_s: see ``run``.
             signing_key: the key of the earlier run, if it had one.
             on_error: see ``run``.
+            drop: the operators that this dataflow lacks, and whose state in the checkpoint may be lost: an operator
+                with state is not left out without being named here.
 
         Returns:
             The handle of the new run.
 
         Raises:
             PlaceHeldError: another process of this machine runs or resumes the dataflow; names the process.
-            CheckpointError: there is no checkpoint, or it is damaged, of another dataflow, or not signed with the key.
+            CheckpointError: there is no checkpoint, or it is damaged, of another dataflow, or not signed with the key;
+                or this dataflow lacks an operator with state that ``drop`` does not name.
             DataflowError: see ``run``.
             SessionError: see ``run``.
             SourceError: see ``run``.
@@ -193,11 +203,12 @@ class Dataflow(builder.DataflowBuilder):
         ]
         graph = Graph(graph.name, tuple(kept), graph.edges)
         check_runnable(graph)
+        dropped = check_drop(drop, graph)
         options = Options(
             hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
             self.constraints(), fixed=self.fixed, **self._buffers,
         )  # fmt: skip
-        return Run(graph, spark, options, place, resumed=True, key=key, lighters=self.lighters())
+        return Run(graph, spark, options, place, resumed=True, key=key, lighters=self.lighters(), drop=dropped)
 
 
 def with_buffers(flow: Dataflow, buffer_bytes: int = 0, adapt: bool = True) -> Dataflow:

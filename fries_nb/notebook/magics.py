@@ -140,6 +140,7 @@ class FriesMagics(Magics):
     @argument("--no-checkpoint", action="store_true", help="keep none; by default in a directory deleted with the run")
     @argument("--on-error", choices=("pause", "fail"), help="of operators declared without on_error= (pause)")
     @argument("--resume", action="store_true", help="go on from what an earlier run has left at --checkpoint")
+    @argument("--drop", metavar="OPERATOR", action="append", help="with --resume: lose the state of a removed operator")
     @argument("--signing-key", metavar="VARIABLE", help="that holds the text or bytes that sign the checkpoint")
     @argument("--replace", action="store_true", help="if the dataflow runs already: stop that run first")
     @argument("--noblock", action="store_true", help="do not wait for Spark; %%fries_status says how it went")
@@ -154,6 +155,7 @@ class FriesMagics(Magics):
             %fries_run fraud --replace -o second
             %fries_run fraud --checkpoint fraud-checkpoint
             %fries_run fraud --checkpoint fraud-checkpoint --resume
+            %fries_run fraud --checkpoint fraud-checkpoint --resume --drop Old
 
         Uses the active SparkSession or starts one, which takes some seconds the first time; an interrupt cancels the
         start. The cell shows what operators print. ``%config FriesMagics`` lists the defaults.
@@ -329,6 +331,8 @@ def _beginning(flow: Dataflow, args: Namespace, variables: Mapping[str, Any]) ->
     if args.no_checkpoint and args.checkpoint:
         raise UsageError("--checkpoint names a place, --no-checkpoint keeps none; expected one of them")
     key = None if args.signing_key is None else variables[args.signing_key]
+    if args.drop and not args.resume:
+        raise UsageError("--drop names what is lost of a checkpoint; expected --resume beside it")
     if not args.resume:
         recover = not (args.checkpoint or args.no_checkpoint)
         place = args.checkpoint or ""
@@ -338,7 +342,9 @@ def _beginning(flow: Dataflow, args: Namespace, variables: Mapping[str, Any]) ->
     if not args.checkpoint:
         raise UsageError("--resume needs a checkpoint; expected its directory, as in --checkpoint PATH")
     workers = args.workers if "workers" in args.given else None
-    return functools.partial(flow.resume, args.checkpoint, workers=workers, signing_key=key, on_error=args.on_error)
+    return functools.partial(
+        flow.resume, args.checkpoint, workers=workers, signing_key=key, on_error=args.on_error, drop=args.drop or ()
+    )
 
 
 def _refuse_failed(run: Run, variable: str) -> None:

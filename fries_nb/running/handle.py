@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickle
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fries_nb.changes.change import Change
@@ -51,6 +51,7 @@ class Run(RunMonitor):
         resumed: bool = False,
         key: bytes = NO_KEY,
         lighters: Mapping[LatencyConstraint, Lighter] | None = None,
+        drop: Collection[str] = (),
     ) -> None:
         self.graph = graph
         self._options = options
@@ -58,7 +59,7 @@ class Run(RunMonitor):
         cut = regions(graph)
         begun = [chain for region in cut for chain in chains(region.graph, options.chaining)]
         self._telemetry = Telemetry(graph, constraints=options.constraints, chains=begun)
-        places = CheckpointLayout(checkpoint, graph, len(cut), resumed, key)
+        places = CheckpointLayout(checkpoint, graph, len(cut), resumed, key, drop)
         try:
             decided = places.decided()
             self._runner = RegionRunner(graph, cut, places, options, self._telemetry, self._closed, decided)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +18,12 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import configured, new_table
 from fries_nb.dataflow.windowing import following
+from fries_nb.errors import CheckpointError
 from fries_nb.protocol.checkpoints import CommittedChange
 from fries_nb.storage.checkpoint_store import CheckpointStore
+from fries_nb.storage.flow_fingerprint import difference
 from fries_nb.storage.locations import absolute, join
+from fries_nb.storage.other_shape import concerning
 
 
 class CheckpointLayout:
@@ -31,19 +34,26 @@ class CheckpointLayout:
         graph: the whole dataflow.
         resumed: whether an earlier run is resumed from the directory.
         key: the key that signs checkpoints; ``NO_KEY`` for none.
+        drop: the operators that are not there any more, and whose state in the checkpoint may be lost.
 
     Raises:
         CheckpointError: the directory is taken, holds no checkpoint to resume or that of another dataflow, or cannot be
             used.
     """
 
-    def __init__(self, path: str, graph: Graph, regions: int, resumed: bool, key: bytes) -> None:
+    def __init__(
+        self, path: str, graph: Graph, regions: int, resumed: bool, key: bytes, drop: Collection[str] = ()
+    ) -> None:
         self._path = path = absolute(path) if path else ""  # the working directory may change between regions
         self.key = key
+        self.drop = drop
         self._whole: CheckpointStore | None = None
+        self._graph = graph
         self._regions = regions
         self._several = regions > 1
         self._resumed = resumed
+        if path and resumed and (self._several or CheckpointStore.is_there(join(path, "region-1"))):
+            _refuse_another_shape(path, graph, key)
         if path and self._several:
             if resumed:
                 self._whole = CheckpointStore.resume(path, graph, key)
@@ -61,7 +71,8 @@ class CheckpointLayout:
     def decided(self) -> tuple[CommittedChange, ...]:
         """The changes that were decided before the run was resumed, in order, region by region."""
         places = [self.of(region) for region in range(self._regions) if self.resumes(region)]
-        return tuple(one for place in dict.fromkeys(places) for one in CheckpointStore.load(place, self.key)[1].decided)
+        found = (one for place in dict.fromkeys(places) for one in CheckpointStore.load(place, self.key)[1].decided)
+        return concerning(found, self._graph, {})
 
     def begin(self, region: int, graph: Graph, requests: Sequence[Request]) -> tuple[Graph, bool]:
         """Apply requests before the region's first tuple.
@@ -81,7 +92,7 @@ class CheckpointLayout:
         if not added:
             return resumes
         if resumes:
-            place = CheckpointStore.resume(path, graph, self.key)
+            place = CheckpointStore.resume(path, graph, self.key, self.drop)
         else:
             place = CheckpointStore.claim(path, graph, uuid.uuid4().hex[:8], self.key)
         try:
@@ -101,6 +112,13 @@ class CheckpointLayout:
         """Release the directory at the end of the run, so that other processes can resume it."""
         if self._whole is not None:
             self._whole.release()
+
+
+def _refuse_another_shape(path: str, graph: Graph, key: bytes) -> None:
+    """Check that a dataflow of several regions has the shape that it had; each region has its own state."""
+    if other := difference(CheckpointStore.load(path, key)[0], graph):
+        only = "with aggregates or sorts, before or now, a dataflow goes on in the same shape only"
+        raise CheckpointError(f"{path} holds a checkpoint {other}; {only}")
 
 
 def decided(request: Request, region: int, incarnation: int) -> CommittedChange:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
 from fries_nb.driver.committer import complete
 from fries_nb.driver.driver import Driver, Told
-from fries_nb.errors import CheckpointError, DataflowError
+from fries_nb.errors import CheckpointError, DataflowError, SinkError, exception_text
 from fries_nb.host.region_spec import Options, RegionSpec, without_functions
 from fries_nb.operators.state import Name, gone, imported
 from fries_nb.protocol.trace import SourceRow, place_of
@@ -110,6 +111,7 @@ def launch(
     resumed: bool = False,
     run: str = "",
     key: bytes = NO_KEY,
+    drop: Collection[str] = (),
 ) -> Launched:
     """Start the region and return at once; the hosts join within a second or two.
 
@@ -122,6 +124,7 @@ def launch(
         resumed: whether to resume from the last checkpoint in the directory.
         run: the run's id; by default a new one. A resumed run keeps its id.
         key: the key that signs checkpoints, and verifies existing ones.
+        drop: the operators that are not there any more, and whose state in the checkpoint may be lost.
 
     Raises:
         SessionError: there is no Java, or the session is not suitable.
@@ -140,12 +143,13 @@ def launch(
         scratch = make_scratch(session.spark, run)
         undo.callback(remove_scratch, scratch)
         path = absolute(checkpoint) if checkpoint else join(scratch, "checkpoint")
-        place = CheckpointStore.resume(path, graph, key) if resumed else CheckpointStore.claim(path, graph, run, key)
+        if resumed:
+            place = CheckpointStore.resume(path, graph, key, drop)
+        else:
+            place = CheckpointStore.claim(path, graph, run, key)
         undo.callback(place.release if resumed else place.withdraw)  # the directory stays usable after a failure
         sources, functions = _sources(graph, session, place), functions | _tables(graph, session, place)
-        sinks = _sinks(graph, session.spark, path if checkpoint else scratch, place.flow.run)
-        if resumed:
-            complete(place.restoration.checkpoint, sinks)
+        sinks = _claimed_sinks(graph, session.spark, path if checkpoint else scratch, place)
         keys = make_keys()
         server, interface = _listen(session, keys, options)
         server.incarnation = place.incarnation
@@ -283,6 +287,39 @@ def _sinks(graph: Graph, spark: SparkSession, root: str, run: str) -> dict[str, 
         sinks[name] = files
         taken.add(resolved(files.path))
     return sinks
+
+
+def _claimed_sinks(graph: Graph, spark: SparkSession, root: str, place: CheckpointStore) -> dict[str, RuntimeSink]:
+    """The sinks, with the output of the checkpoint that is resumed, if there is one, and stored there."""
+    sinks = _sinks(graph, spark, root, place.flow.run)
+    complete(place.restoration.checkpoint, sinks | removed_sinks(graph, place))
+    for name, sink in sinks.items():
+        place.keep_target(name, pickled(name, sink, "sink"))
+    return sinks
+
+
+def removed_sinks(graph: Graph, place: CheckpointStore) -> dict[str, RuntimeSink]:
+    """The sinks of an earlier shape of the dataflow in which the checkpoint has parts, perhaps not committed yet.
+
+    Raises:
+        SinkError: one cannot be unpickled any more, or be written.
+    """
+    checkpoint, sinks = place.restoration.checkpoint, dict[str, RuntimeSink]()
+    for name in () if checkpoint is None else checkpoint.sinks:
+        if name in graph and _writes(graph.operator(name)):
+            continue
+        if (stored := place.target(name)) is None:
+            raise SinkError(f"{place.path} holds rows of sink {name}, which this dataflow has not, and not where to")
+        try:
+            sinks[name] = pickle.loads(stored)
+        except Exception as error:
+            raise SinkError(f"sink {name}, which is removed, cannot be unpickled: {exception_text(error)}") from error
+        sinks[name].claim(graph.name, place.flow.run)
+    return sinks
+
+
+def _writes(operator: Operator) -> bool:
+    return not isinstance(_target(operator), str)
 
 
 def _files_of(given: Memory | ParquetFiles | DeltaTable | CatalogTable, spark: SparkSession, kept: str) -> ParquetSink:

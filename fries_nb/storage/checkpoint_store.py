@@ -14,6 +14,7 @@ The layout of a checkpoint directory, and which of its files are valid.
     decisions/<n>-<attempt>.msgpack         changes, each written before its first fast control message is sent; deleted
                                             when both records have forgotten it
     sources/<name>-<attempt>.msgpack        the rows that each worker of a replay reads
+    targets/<name>-<attempt>.msgpack        the sinks, pickled: what to commit to, if a later dataflow lacks one
     states/<epoch>-<attempt>/               snapshots of workers
     complete/<epoch>-<attempt>.json         the record that completes a checkpoint; the last two are kept
     staged/<attempt>/, sinks/<name>/        rows staged for hosts; contents of memory sinks
@@ -28,7 +29,7 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -39,15 +40,18 @@ from pyarrow import fs
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration, in_effect
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage.claims import ATTEMPTS, CLAIMS, Claims
 from fries_nb.storage.durable import NO_KEY, entries, make_directory, read_file, sealed, unsealed, verify, write_file
-from fries_nb.storage.flow_fingerprint import FORMAT, FlowFingerprint, difference, flow_of
+from fries_nb.storage.flow_fingerprint import FORMAT, FlowFingerprint, conflict, flow_of, shape_of
 from fries_nb.storage.locations import encoded, locate
-from fries_nb.storage.snapshot_files import STATES, seal_name
+from fries_nb.storage.other_shape import concerning, known, next_flow, refused
+from fries_nb.storage.snapshot_files import STATES, SnapshotStore, read_snapshots, seal_name
 
 COMPLETE = "complete"
 DECISIONS = "decisions"
 SOURCES = "sources"
+TARGETS = "targets"
 _ENTRY = re.compile(r"(.+)-(\d+)\.(?:json|msgpack)")
 _VERIFYING = 8
 """Number of snapshots that are verified concurrently."""
@@ -60,13 +64,14 @@ class _Format(msgspec.Struct, frozen=True):
 
 
 class RunAttempt(msgspec.Struct, frozen=True):
-    """The state with which an attempt began; ``records`` (oldest first), ``decisions``, ``sources`` are file names."""
+    """The state with which an attempt began; what follows ``flow`` are names of files, ``records`` oldest first."""
 
     format: int
     flow: FlowFingerprint
     records: tuple[str, ...] = ()
     decisions: tuple[str, ...] = ()
     sources: dict[str, str] = {}
+    targets: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,13 @@ class Location:
         except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise self.damaged(name, error) from error
 
+    def read_bytes(self, name: str, run: str) -> bytes:
+        """Read a file that is not encoded."""
+        try:
+            return unsealed(read_file(self.filesystem, f"{self.root}/{name}"), seal_name(run, name), self.key)
+        except (OSError, ValueError) as error:
+            raise self.damaged(name, error) from error
+
     def verify(self, name: str, run: str) -> None:
         """Check the seal of a file of any size; raises a CheckpointError as ``read`` does."""
         try:
@@ -127,6 +139,7 @@ class Contents:
     records: tuple[str, ...]
     decisions: tuple[str, ...]
     sources: dict[str, str]
+    targets: dict[str, str]
 
 
 def begun(at: Location) -> list[int]:
@@ -152,6 +165,7 @@ def contents(at: Location) -> Contents | None:
         (*attempt.records, *_numbered(at, COMPLETE, number)),
         (*attempt.decisions, *_numbered(at, DECISIONS, number)),
         attempt.sources | {name: f"{SOURCES}/{file}" for name, file in _own(at, SOURCES, number)},
+        attempt.targets | {name: f"{TARGETS}/{file}" for name, file in _own(at, TARGETS, number)},
     )
 
 
@@ -296,6 +310,7 @@ class CheckpointStore:
         self._records = _readable(at, found)
         self._decisions = {name: one.change for name, one in made.items()}
         self._sources = dict(found.sources)
+        self._targets = dict(found.targets)
         self._last_decision = max([0, *(numbered(name) for name in found.decisions)])
         self._doubtful: set[str] = set()
 
@@ -311,20 +326,30 @@ class CheckpointStore:
             _check_empty(at, graph)  # after the claim, since another run may have begun and ended before it
             for directory in (STAGED, SINKS):
                 make_directory(at.filesystem, f"{at.root}/{directory}")
-            empty = Contents(claims.number, flow_of(graph, run), (), (), {})
+            empty = Contents(claims.number, flow_of(graph, run), (), (), {}, {})
             place = cls(at, claims, empty, {}, Restoration(None))
             place._begin()
             undo.pop_all()
         return place
 
     @classmethod
-    def resume(cls, path: str, graph: Graph, key: bytes = NO_KEY) -> CheckpointStore:
+    def resume(cls, path: str, graph: Graph, key: bytes = NO_KEY, drop: Collection[str] = ()) -> CheckpointStore:
         """Take over the directory of a run that has ended or died, as the next attempt.
 
-        If the newest checkpoint is damaged the run continues from the one before it, with a warning.
+        If the newest checkpoint is damaged the run continues from the one before it, with a warning. The dataflow may
+        have another shape than the one that wrote it: see ``other_shape``.
+
+        Args:
+            path: the directory.
+            graph: the dataflow that is to go on.
+            key: the key that signs its files.
+            drop: the removed operators whose state may be lost.
+
+        Raises:
+            CheckpointError: the dataflow cannot go on from there, or the directory is damaged or cannot be written.
         """
         at = Location.of(path, key)
-        if other := difference(expected(contents(at), path).flow, graph):
+        if other := conflict(expected(contents(at), path).flow, graph):
             raise CheckpointError(f"{path} holds a checkpoint {other}")
         claims = Claims(at.filesystem, at.root, path)
         with in_words(f"{path} cannot be written"), contextlib.ExitStack() as undo:
@@ -336,10 +361,12 @@ class CheckpointStore:
             if good is not None and wrong:
                 found = replace(found, records=found.records[: found.records.index(good[0]) + 1])
             since = good[1] if good is not None else None
+            found = replace(found, flow=known(found.flow, since))
+            _check_shape(at, found.flow, graph, since, drop)
             made = decisions(at, found, since)
-            restoration = Restoration(since, in_effect(made.values(), since), last_epoch=last)
-            found = replace(found, flow=flow_of(graph, found.flow.run))  # numbers of workers may have changed
-            place = cls(at, claims, found, made, restoration)
+            found = _going_on(found, graph, since)  # numbers of workers may have changed, too
+            decided = concerning(in_effect(made.values(), since), graph, found.flow.since)
+            place = cls(at, claims, found, made, Restoration(since, decided, last_epoch=last))
             place._begin()
             undo.pop_all()
         if wrong:
@@ -353,7 +380,8 @@ class CheckpointStore:
         found = expected(contents(at), path)
         good, _ = newest(at, found, thoroughly=False)
         since = good[1] if good is not None else None
-        return found.flow, Restoration(since, in_effect(decisions(at, found, since).values(), since))
+        made = in_effect(decisions(at, found, since).values(), since)
+        return found.flow, Restoration(since, concerning(made, found.flow.operators, found.flow.since))
 
     @staticmethod
     def is_there(path: str) -> bool:
@@ -444,9 +472,22 @@ class CheckpointStore:
         file = self._sources.get(encoded(name))
         return None if file is None else self._at.read(file, kind, self.flow.run)
 
+    def keep_target(self, name: str, sink: bytes) -> None:
+        """Store a sink, pickled; its output is completed by it if a later dataflow lacks the sink."""
+        file = entry(TARGETS, encoded(name), self.incarnation, "msgpack")
+        self._write(file, sink)
+        self._targets[encoded(name)] = file
+
+    def target(self, name: str) -> bytes | None:
+        """The sink that was stored by this name, pickled; ``None`` if there is none."""
+        file = self._targets.get(encoded(name))
+        return None if file is None else self._at.read_bytes(file, self.flow.run)
+
     def _begin(self) -> None:
         """Record the state with which the attempt begins; from then on that, and its later writes, are valid."""
-        begun = RunAttempt(FORMAT, self.flow, tuple(self._records), tuple(self._decisions), self._sources)
+        begun = RunAttempt(
+            FORMAT, self.flow, tuple(self._records), tuple(self._decisions), self._sources, self._targets
+        )
         name = attempt_file(self.incarnation)
         self._write_sealed(name, sealed(msgspec.json.encode(begun), name, self.key))
 
@@ -488,6 +529,30 @@ class CheckpointStore:
                 self._at.filesystem.delete_dir(f"{self._at.root}/{STATES}/{name}")
 
 
+def _check_shape(
+    at: Location, flow: FlowFingerprint, graph: Graph, since: Checkpoint | None, drop: Collection[str]
+) -> None:
+    """Raise a CheckpointError if the dataflow has another shape, in which it cannot go on from this checkpoint."""
+    removed = {} if since is None else {name: since.workers.get(name, 0) for name in shape_of(flow, graph).removed}
+    workers = [WorkerId(name, index) for name, count in removed.items() for index in range(count)]
+    held = read_snapshots(SnapshotStore(at.path, flow.run, at.key), since, workers)
+    with_state = {worker.operator for worker, one in held.items() if one.bins or one.agenda or one.tokens}
+    if why := refused(flow, graph, since, with_state, drop):
+        raise CheckpointError(f"{at.path} holds a checkpoint of flow {flow.flow!r} in another shape: {why}")
+
+
+def _going_on(found: Contents, graph: Graph, since: Checkpoint | None) -> Contents:
+    """The contents as they count for the dataflow that goes on from them, which may have another shape."""
+    kept, owed = {encoded(name) for name in graph}, {encoded(name) for name in (since.sinks if since else ())}
+    last = max([since.decisions if since is not None else 0, *map(numbered, found.decisions)])
+    return replace(
+        found,
+        flow=next_flow(found.flow, graph, since, last),
+        sources={name: file for name, file in found.sources.items() if name in kept},
+        targets={name: file for name, file in found.targets.items() if name in kept or name in owed},
+    )
+
+
 def _readable(at: Location, found: Contents) -> dict[str, Checkpoint]:
     """The last records by name, oldest first, without damaged ones."""
     records = {}
@@ -504,7 +569,7 @@ def _check_empty(at: Location, graph: Graph) -> None:
     if kind == fs.FileType.File:
         raise CheckpointError(f"{at.path} is a file; expected a directory, or a path where none is yet")
     if (found := contents(at)) is not None:
-        if other := difference(found.flow, graph):
+        if other := conflict(found.flow, graph):
             raise CheckpointError(f"{at.path} holds a checkpoint {other}; use another path")
         raise CheckpointError(
             f"{at.path} holds a run of flow {found.flow.flow!r} already; "

@@ -1,8 +1,9 @@
 """The fingerprint of a dataflow in a checkpoint, and the differences of another dataflow from it, in words.
 
-State belongs to operators by name and to their workers by the hash of a key. So a dataflow fits a checkpoint if its
-operators, their keys, its edges, and the targets of its sinks are the same. Functions may differ, and so may numbers of
-workers, except where an operator keeps a state without a key.
+State belongs to operators by name and to their workers by the hash of a key. So a dataflow *conflicts* with a
+checkpoint if an operator that both have is of another kind, has another key, or is a sink with another target, or if an
+operator that keeps a state without a key has another number of workers. Functions, and other numbers of workers, may
+differ. So may the *shape*, which is what operators and edges there are: see ``other_shape``.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 >>> graph = Graph("w1", (Operator("Src"), Operator("FD", workers=2)), (Edge("Src", "FD"),))
@@ -11,11 +12,17 @@ workers, except where an operator keeps a state without a key.
 "of flow 'w1' with operator FD: map; this one has FD: map by c"
 >>> difference(flow, Graph("w1", (Operator("Src"), Operator("FD", workers=3)), (Edge("Src", "FD"),)))
 ''
->>> difference(flow, graph)
-''
+>>> longer = Graph("w1", (*graph.operators, Operator("Rule")), (*graph.edges, Edge("FD", "Rule")))
+>>> conflict(flow, longer), difference(flow, longer)
+('', "of flow 'w1' with operator Rule: nothing; this one has Rule: map")
+>>> shape_of(flow, longer).added
+('Rule',)
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -39,6 +46,9 @@ class FlowFingerprint(msgspec.Struct, frozen=True):
         operators: name to kind, key and target, as text.
         edges: the edges as text, in order of declaration.
         workers: operator to its number of workers.
+        since: operator that was added by a resume to the number of the last decision before; those up to it concern
+            an earlier operator of its name, if any.
+        removed: those of ``operators`` that the dataflow has not any more, and of which a checkpoint may hold a state.
     """
 
     format: int
@@ -47,6 +57,45 @@ class FlowFingerprint(msgspec.Struct, frozen=True):
     operators: dict[str, str]
     edges: tuple[str, ...]
     workers: dict[str, int]
+    since: dict[str, int] = {}
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ShapeDifference:
+    """How the shape of a dataflow differs from that of a fingerprint.
+
+    Attributes:
+        added: operators that only the dataflow has.
+        removed: operators that only the fingerprint has.
+        edges_added: edges that only the dataflow has, as (from, to); another partitioning makes another edge.
+        edges_removed: edges that only the fingerprint has.
+    """
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    edges_added: tuple[tuple[str, str], ...]
+    edges_removed: tuple[tuple[str, str], ...]
+
+    def __bool__(self) -> bool:
+        """Whether they differ at all."""
+        return bool(self.added or self.removed or self.edges_added or self.edges_removed)
+
+
+def shape_of(flow: FlowFingerprint, graph: Graph) -> ShapeDifference:
+    """How the shape of a graph differs from that of a fingerprint."""
+    own = flow_of(graph, flow.run)
+    return ShapeDifference(
+        tuple(name for name in own.operators if name not in flow.operators),
+        tuple(name for name in flow.operators if name not in own.operators),
+        tuple(_ends(edge, own.operators) for edge in own.edges if edge not in flow.edges),
+        tuple(_ends(edge, flow.operators) for edge in flow.edges if edge not in own.edges),
+    )
+
+
+def edges_of(flow: FlowFingerprint) -> tuple[tuple[str, str], ...]:
+    """The edges of a fingerprint, as (from, to)."""
+    return tuple(_ends(edge, flow.operators) for edge in flow.edges)
 
 
 def flow_of(graph: Graph, run: str) -> FlowFingerprint:
@@ -61,25 +110,48 @@ def flow_of(graph: Graph, run: str) -> FlowFingerprint:
     )
 
 
-def difference(flow: FlowFingerprint, graph: Graph) -> str:
-    """The difference of a graph from the fingerprint, as the end of a sentence; empty if it fits."""
+def conflict(flow: FlowFingerprint, graph: Graph) -> str:
+    """Why a graph does not fit the fingerprint even in another shape, as the end of a sentence; empty if it fits."""
     if flow.flow != graph.name:
         return f"of flow {flow.flow!r}; expected {graph.name!r}"
+    own = flow_of(graph, flow.run)
+    for name, theirs in flow.operators.items():
+        if name in own.operators and theirs != (ours := own.operators[name]):
+            return _other_operator(flow, name, theirs, ours)
+    for operator in graph.operators:
+        then = flow.workers.get(operator.name, operator.workers)
+        if operator.workers != then and (why := _why_fixed(operator)):
+            theirs = f"{then} workers of {operator.name}, {why}"
+            return f"of flow {flow.flow!r} with {theirs}; this one has {operator.workers}"
+    return ""
+
+
+def difference(flow: FlowFingerprint, graph: Graph) -> str:
+    """The difference of a graph from the fingerprint, as the end of a sentence; empty if there is none.
+
+    Functions do not count, nor numbers of workers that may differ.
+    """
+    if other := conflict(flow, graph):
+        return other
     own = flow_of(graph, flow.run)
     for name in {**flow.operators, **own.operators}:
         theirs, ours = flow.operators.get(name, "nothing"), own.operators.get(name, "nothing")
         if theirs != ours:
-            return f"of flow {flow.flow!r} with operator {name}: {theirs}; this one has {name}: {ours}"
-    for operator in graph.operators:
-        then = flow.workers[operator.name]
-        if operator.workers != then and (why := _why_fixed(operator)):
-            theirs = f"{then} workers of {operator.name}, {why}"
-            return f"of flow {flow.flow!r} with {theirs}; this one has {operator.workers}"
+            return _other_operator(flow, name, theirs, ours)
     for edge in [*flow.edges, *own.edges]:
         if (edge in flow.edges) != (edge in own.edges):
             whose = "which this one has not" if edge in flow.edges else "which was not there"
             return f"of flow {flow.flow!r}, but for the edge {edge}, {whose}"
     return ""
+
+
+def _other_operator(flow: FlowFingerprint, name: str, theirs: str, ours: str) -> str:
+    return f"of flow {flow.flow!r} with operator {name}: {theirs}; this one has {name}: {ours}"
+
+
+def _ends(edge: str, operators: Iterable[str]) -> tuple[str, str]:
+    """The ends of an edge that ``_edge`` has made, between two of these operators, whose names may hold an arrow."""
+    return next((a, b) for a in operators for b in operators if edge.startswith(f"{a} -> {b} ("))
 
 
 def _operator(operator: Operator) -> str:

@@ -311,6 +311,11 @@ class Redistribution:
         self._checkpoint = checkpoint
         self._tables = dict(tables)
         self._workers = {operator.name: operator.workers for operator in graph.operators}
+        self._receivers = {name: frozenset(graph.successors(name)) for name in self._workers}
+
+    def is_added(self, operator: str) -> bool:
+        """Whether the checkpoint is of a dataflow that did not have this operator, which begins with it."""
+        return self._checkpoint is not None and operator not in self._checkpoint.workers
 
     def had_ended(self, worker: WorkerId) -> bool:
         """Whether the checkpoint records this worker as finished (if rescaled: all workers of its operator)."""
@@ -327,9 +332,22 @@ class Redistribution:
         return [each for each in self._workers_in_checkpoint(worker.operator) if str(each) in known]
 
     def snapshot(self, worker: WorkerId, snapshots: Mapping[WorkerId, Snapshot]) -> Snapshot | None:
-        """The snapshot that the worker is restored from; ``None`` without a checkpoint, and if it had ended."""
+        """The snapshot that the worker is restored from; ``None`` without a checkpoint, and if it had ended.
+
+        An operator that the checkpoint does not know begins with an empty snapshot.
+        """
         if self._checkpoint is None or self.had_ended(worker):
             return None
+        if self.is_added(worker.operator):
+            return Snapshot(worker.operator, worker.index, 0)
+        found = self._found(worker, snapshots)
+        receivers = self._receivers[worker.operator]  # of round-robin edges, some of which may have been removed
+        positions = {to: next_ for to, next_ in found.round_robin_positions.items() if to in receivers}
+        return replace(found, round_robin_positions=positions)
+
+    def _found(self, worker: WorkerId, snapshots: Mapping[WorkerId, Snapshot]) -> Snapshot:
+        """The worker's own snapshot, or its share of those of all workers of its operator."""
+        assert self._checkpoint is not None, "see snapshot"
         sources = self.read_from(worker)
         if not sources or any(each not in snapshots for each in sources):
             raise CheckpointError(f"checkpoint {self._checkpoint.epoch} lacks the snapshot of {worker}")
@@ -383,7 +401,8 @@ class Redistribution:
 
     def workers_then(self, operator: str) -> int:
         """The operator's number of workers in the checkpoint; without a checkpoint, its current number."""
-        return self._workers[operator] if self._checkpoint is None else self._checkpoint.workers[operator]
+        now = self._workers[operator]
+        return now if self._checkpoint is None else self._checkpoint.workers.get(operator, now)
 
     def ended(self, operator: str) -> list[int]:
         """The indices of the operator's workers that the checkpoint records as finished."""

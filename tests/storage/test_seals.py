@@ -47,7 +47,7 @@ def test_only_the_owner_reads_what_is_kept(tmp_path: Path) -> None:
     """All files 0600, all directories 0700, under the usual umask."""
     place = CheckpointStore.claim(str(tmp_path / "c"), graph(), "r1")
     place.decide(decided("u1"))
-    place.keep_source("s", [1])
+    place.keep_source("numbers", [1])
     kept(place, 1)
     for path in [tmp_path / "c", *(tmp_path / "c").rglob("*")]:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
@@ -107,7 +107,7 @@ def test_whatever_is_done_to_a_file_is_one_sentence(tmp_path: Path, seed: int, k
     chance, signing = random.Random(seed), secret(key)
     place = CheckpointStore.claim(str(tmp_path / "c"), graph(), "r1", signing)
     place.decide(decided("u1"))
-    place.keep_source("s", [1])
+    place.keep_source("numbers", [1])
     records = [kept(place, epoch) for epoch in (1, 2)]
     place.release()
     files = sorted(path for path in (tmp_path / "c").rglob("*") if path.is_file())
@@ -121,7 +121,7 @@ def test_whatever_is_done_to_a_file_is_one_sentence(tmp_path: Path, seed: int, k
                 again = CheckpointStore.resume(place.path, graph(), signing)
                 assert again.restoration.decided == (decided("u1"),)
                 assert again.restoration.checkpoint in records
-                assert again.source("s", list[int]) == [1]
+                assert again.source("numbers", list[int]) == [1]
                 read_snapshots(store(again), again.restoration.checkpoint, [WorkerId("FM", 0)])
                 said = path.name
             except CheckpointError as error:

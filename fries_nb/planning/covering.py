@@ -229,7 +229,7 @@ def _gate_behind(graph: Graph, edges: Iterable[Edge], targets: Set[str], gates: 
     for edge in edges:
         if edge.to in targets:
             return None
-        found.add(gates.get(edge.to, edge.to if graph.by_name[edge.to].unique_per_transaction else None))
+        found.add(gates.get(edge.to, edge.to if passes_one(graph, edge.to) else None))
     return found.pop() if len(found) == 1 else None
 
 
@@ -241,10 +241,16 @@ def multiplying(graph: Graph, name: str, leading: list[Edge]) -> list[list[Edge]
     return [[edge] for edge in leading if edge.partitioning is Partitioning.BROADCAST]
 
 
+def passes_one(graph: Graph, name: str) -> bool:
+    """Whether an operator emits one tuple of a transaction at most: a unique one, whose workers do not each get all."""
+    is_fed_by_all = any(edge.partitioning is Partitioning.BROADCAST for edge in graph.in_edges(name))
+    return graph.by_name[name].unique_per_transaction and not is_fed_by_all
+
+
 def carries_several(graph: Graph, edge: Edge) -> bool:
     """Whether several tuples that an operator emits for one may take this edge, one of a group of ``multiplying``."""
     tail = graph.by_name[edge.source]
-    one_an_edge = tail.edgewise_one_to_one or tail.unique_per_transaction
+    one_an_edge = tail.edgewise_one_to_one or passes_one(graph, tail.name)
     return edge.partitioning is Partitioning.BROADCAST or not one_an_edge
 
 

@@ -32,6 +32,7 @@ from fries_nb.planning.covering import (
     carries_several,
     leading_edges,
     multiplying,
+    passes_one,
     within_transactions,
 )
 
@@ -145,7 +146,7 @@ def _network(
         if name in targets:
             network.add_edge((name, "in"), _END, capacity=2)
             continue
-        passed = 1 if graph.by_name[name].unique_per_transaction else 2
+        passed = 1 if passes_one(graph, name) else 2
         network.add_edge((name, "in"), (name, "out"), capacity=passed)
         for edge in leading[name]:
             network.add_edge((name, "out"), (edge.to, "in"), capacity=2)

@@ -150,21 +150,27 @@ def test_a_unique_target_is_no_gate():
 
 
 def test_a_broadcast_edge_is_a_replicate_with_several_tuples_on_one_edge():
-    """Fries, section 7.2; edge-wise pruning does not apply, a unique operator behind it does."""
+    """Fries, section 7.2; edge-wise pruning does not apply, a unique operator behind its head does."""
     assert parts(drawn("Src > A > B > C", broadcast="A>B"), "C") == [({"A", "B", "C"}, {"A"})]
     assert parts(drawn("Src > A > B > C, A > D", broadcast="A>B"), "D") == [({"D"}, {"D"})]
-    assert parts(drawn("Src > A > B > C", broadcast="A>B", unique="B"), "C") == [({"C"}, {"C"})]
+    assert parts(drawn("Src > A > B > U > C", broadcast="A>B", unique="U"), "C") == [({"C"}, {"C"})]
 
 
 def test_broadcast_edges_of_a_one_to_one_operator_are_judged_each_by_itself():
     """A tuple takes one of them, so a unique operator behind each suffices; a Replicate needs one behind all."""
-    ways = "Src > A > B > U > X, A > V > X"
-    graph = drawn(ways, broadcast="A>B A>V", unique="U V")
+    ways = "Src > A > B > U > X, A > C > V > X"
+    graph = drawn(ways, broadcast="A>B A>C", unique="U V")
     [decision] = cover(graph, ["X"]).pruning
     assert (decision.pruned, decision.witness) == (True, ("U", "V"))
     assert decision.reason.endswith("U and V let one tuple of a transaction pass, and lie before every target below A")
     assert not cover(graph, ["B"]).naive_safe
-    assert not cover(drawn(ways, edgewise="A", broadcast="A>B A>V", unique="U V"), ["X"]).naive_safe
+    assert not cover(drawn(ways, edgewise="A", broadcast="A>B A>C", unique="U V"), ["X"]).naive_safe
+
+
+def test_a_unique_operator_that_each_of_several_workers_is_passes_several_tuples():
+    """Fed by broadcast, each worker has its own tuple of the transaction; behind it, one operator has both."""
+    assert parts(drawn("S > A > D > T", broadcast="A>D", unique="D"), "T") == [({"A", "D", "T"}, {"A"})]
+    assert parts(drawn("S > A > B > D > T", broadcast="A>B", unique="D"), "T") == [({"T"}, {"T"})]
 
 
 def test_hash_fan_out_is_not_one_to_many():

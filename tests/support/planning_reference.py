@@ -7,6 +7,7 @@ its tuples at most: one way through the graph, or two ways that share a beginnin
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from itertools import combinations_with_replacement, pairwise
 
 from fries_nb.dataflow import Edge, Emits, Graph, Operator, Partitioning
@@ -30,6 +31,12 @@ def covering_by_definition(graph: Graph, members: Collection[str]) -> tuple[set[
     return set(members) | {name for way in found for name in way}, edges
 
 
+def is_unique(graph: Graph, name: str) -> bool:
+    """Whether it emits one tuple of a transaction: it says so, and not each of its workers gets all tuples."""
+    fed = any(edge.partitioning is Partitioning.BROADCAST for edge in graph.in_edges(name))
+    return graph.operator(name).unique_per_transaction and not fed
+
+
 def may_part(graph: Graph, parting: str, first: str, second: str) -> bool:
     """Whether one tuple at ``parting`` may cause a tuple to ``first`` and another one to ``second``."""
     operator = graph.operator(parting)
@@ -38,7 +45,7 @@ def may_part(graph: Graph, parting: str, first: str, second: str) -> bool:
         return many
     [edge] = [edge for edge in graph.out_edges(parting) if edge.to == first]
     is_copied = edge.partitioning is Partitioning.BROADCAST
-    return is_copied or (many and not operator.edgewise_one_to_one and not operator.unique_per_transaction)
+    return is_copied or (many and not operator.edgewise_one_to_one and not is_unique(graph, parting))
 
 
 def partings(graph: Graph, targets: Collection[str]) -> Iterator[tuple[Way, Way, int]]:
@@ -50,7 +57,7 @@ def partings(graph: Graph, targets: Collection[str]) -> Iterator[tuple[Way, Way,
                 break
             emitting = set(one[place + 1 : -1]) & set(other[place + 1 : -1])
             if may_part(graph, one[place], one[place + 1], other[place + 1]) and not any(
-                graph.operator(name).unique_per_transaction for name in emitting
+                is_unique(graph, name) for name in emitting
             ):
                 yield one, other, place
 
@@ -75,7 +82,8 @@ def is_synchronised(graph: Graph, targets: Collection[str], parts: Collection[Co
 
 def with_copies_shown(graph: Graph) -> tuple[Graph, dict[str, str]]:
     """The graph with a one-to-many operator on each broadcast edge (section 7.2), and the tail behind each of them."""
-    operators, edges, tails = list(graph.operators), [], {}
+    operators = [replace(one, unique_per_transaction=is_unique(graph, one.name)) for one in graph.operators]
+    edges, tails = [], {}
     for edge in graph.edges:
         if edge.partitioning is Partitioning.BROADCAST:
             copy = f"copy({edge.source}>{edge.to})"
@@ -96,20 +104,20 @@ def rule_1(graph: Graph, operator: str, targets: Collection[str]) -> bool:
     """Edge-wise: at most one tuple on an out-edge, and one out-edge that leads to targets."""
     leading = [edge for edge in graph.out_edges(operator) if [*ways(graph, edge.to, targets)]]
     kind = graph.operator(operator)
-    return (kind.edgewise_one_to_one or kind.unique_per_transaction) and len(leading) == 1
+    return (kind.edgewise_one_to_one or is_unique(graph, operator)) and len(leading) == 1
 
 
 def rule_2(graph: Graph, operator: str, targets: Collection[str]) -> bool:
     """Corrected uniqueness: one same unique operator strictly inside every way to every target."""
     inside = [set(way[1:-1]) for way in ways(graph, operator, targets) if len(way) > 1]
     common = set.intersection(*inside) - set(targets)
-    return any(graph.operator(name).unique_per_transaction for name in common)
+    return any(is_unique(graph, name) for name in common)
 
 
 def printed_rule_2(graph: Graph, operator: str, target: str) -> bool:
     """Uniqueness as printed: on each way to this target, some unique operator."""
     return all(
-        any(graph.operator(name).unique_per_transaction for name in way[1:-1])
+        any(is_unique(graph, name) for name in way[1:-1])
         for way in ways(graph, operator, {target})
     )
 

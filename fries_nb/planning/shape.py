@@ -1,0 +1,166 @@
+"""The synchronisation that a change of the shape of a dataflow needs: operators and edges added and removed.
+
+Fries replaces functions along the minimal covering of its targets. A change of the shape is one of the same kind: an
+operator whose out-edges change sends a row to the old or to the new receivers, as it runs an old or a new function.
+What differs is the graph in which the covering is looked for, and who has to wait.
+
+1. *Targets* are the operators of both graphs whose function or set of out-edges changes, and sources that are removed.
+2. The covering is found on the *union* of both graphs: a row of before the change may be on an old edge while another
+   of its transaction, behind the change, is on a new one. On either graph alone it would be too small.
+3. *Order*: where rows of two out-edges of a rerouted operator meet again, the operator at which they meet joins the
+   covering, by itself and without what is one-to-many above it. Otherwise a row on the short new way would overtake
+   the rows of its key on the long old one.
+4. Added operators have no rows yet, so they are no members. What gets a new edge reads it only from its own switch on;
+   a receiver that is no member switches by itself.
+
+Each member gets a fast control message, and switches when every old channel on which another member sends to it has
+brought the marker or its end.
+
+>>> from fries_nb.dataflow.graph import Operator
+>>> def graph(*edges):
+...     names = dict.fromkeys(name for edge in edges for name in edge)
+...     return Graph("g", tuple(map(Operator, names)), tuple(Edge(*edge) for edge in edges))
+>>> before, after = graph("SA", "AB", "BC"), graph("SA", "AN", "NB", "BC")      # N is inserted between A and B
+>>> plan = shape_plan(before, after, ["C"])
+>>> [sorted(part.operators) for part in plan.plan.covering.components]
+[['A', 'B', 'C']]
+>>> for name, why in plan.reasons.items():
+...     print(f"{name}: {why}")
+A: its out-edges change
+B: rows of A from B and from N meet there, and keep their order
+C: its function changes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import networkx as nx
+
+from fries_nb.dataflow.graph import Edge, Graph
+from fries_nb.errors import PlanError
+from fries_nb.planning.covering import Covering, components, covered, prune, reached
+from fries_nb.planning.schedulers import Plan, Send, Stage, StageAction
+
+Ends = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class ShapePlan:
+    """The plan of a change of the shape.
+
+    Attributes:
+        plan: its stages; its scheduler is ``fries``.
+        reasons: member, or receiver of a new edge, to why it has to wait for markers, or is told, in words.
+        union: all operators and edges of both graphs.
+    """
+
+    plan: Plan
+    reasons: Mapping[str, str]
+    union: Graph
+
+
+def ends_of(graph: Graph) -> set[Ends]:
+    """The edges as (from, to)."""
+    return {(edge.source, edge.to) for edge in graph.edges}
+
+
+def union_of(before: Graph, after: Graph) -> Graph:
+    """All operators and edges of both graphs; those of both are as in the later one.
+
+    Raises:
+        PlanError: together they have a cycle.
+    """
+    names = dict.fromkeys((*before, *after))
+    operators = tuple((after if name in after else before).operator(name) for name in names)
+    edges = {(edge.source, edge.to): edge for edge in (*before.edges, *after.edges)}
+    digraph: nx.DiGraph[str] = nx.DiGraph(end for end, edge in edges.items() if not edge.feedback)
+    if not nx.is_directed_acyclic_graph(digraph):
+        cycle = [a for a, _ in nx.find_cycle(digraph)]
+        way = " -> ".join([*cycle, cycle[0]])
+        raise PlanError(f"the edges before and after have a cycle {way}; expected two changes, one after the other")
+    return Graph(after.name, operators, tuple(edges.values()))
+
+
+def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), order: bool = True) -> ShapePlan:
+    """The plan that makes a running dataflow another one, in O(V + E) for each operator whose out-edges change.
+
+    Args:
+        before: the dataflow that runs.
+        after: what it is to become.
+        functions: the operators of both whose function changes.
+        order: whether rows of a key keep their order where the old and the new ways of an operator meet.
+
+    Raises:
+        PlanError: the union of both has a cycle, or nothing changes.
+    """
+    union = union_of(before, after)
+    rerouted = {name for name in before if name in after and _outs(before, name) != _outs(after, name)}
+    removed = {name for name in before.sources if name not in after}
+    targets = frozenset(rerouted | removed | set(functions))
+    if not targets and not set(after.sources) - set(before.by_name):
+        raise PlanError("the two dataflows have the same shape and functions; expected a difference")
+    decisions = prune(union, targets) if targets else ()
+    meetings = dict(_meetings(before, after, union, rerouted)) if order else {}
+    kept = {decision.operator: decision.reason for decision in decisions if not decision.pruned}
+    members = targets | kept.keys() | meetings.keys()
+    scope = {name for name in covered(union, members) if name in before}
+    receivers = {to for _, to in ends_of(after) - ends_of(before) if to in before} - scope
+    parts = components(before, scope, targets) + tuple(
+        part for name in sorted(receivers) for part in components(before, {name}, frozenset())
+    )
+    whys = dict.fromkeys(functions, "its function changes") | dict.fromkeys(rerouted, "its out-edges change")
+    whys |= dict.fromkeys(removed, "it is removed, and reads no further")
+    found = dict.fromkeys(sorted(scope), "it lies between others") | kept | meetings | whys
+    found |= dict.fromkeys(sorted(receivers), "it gets a new edge, which it reads from then on")
+    reasons = {name: found[name] for name in before.order if name in found and name in scope | receivers}
+    longest = max((part.longest_path for part in parts), default=0)
+    covering = Covering(targets, parts, decisions, len(scope) <= 1, longest)
+    return ShapePlan(Plan("fries", targets, _stages(before, after, covering), covering), reasons, union)
+
+
+def _stages(before: Graph, after: Graph, covering: Covering) -> tuple[Stage, ...]:
+    """A message to every member; then added sources begin; then a marker flushes what was sent before.
+
+    The change is done when all members have switched and all added sources read. The flush is not awaited: until it has
+    passed all workers, rows of before may be below the change, and no other change may begin.
+    """
+    sends = tuple(Send(name, part.operators) for part in covering.components for name in sorted(part.operators))
+    switch = Stage(sends, frozenset(send.operator for send in sends))
+    begins = tuple(Send(name, frozenset((name,))) for name in after.sources if name not in before)
+    release = Stage(begins, frozenset(send.operator for send in begins), StageAction.RELEASE)
+    everywhere = frozenset((*before, *after))
+    flush = Stage(tuple(Send(name, everywhere) for name in after.sources), frozenset(), StageAction.FLUSH)
+    return tuple(stage for stage in (switch, release, flush) if stage.sends)
+
+
+def _outs(graph: Graph, name: str) -> set[Edge]:
+    return set(graph.out_edges(name))
+
+
+def _meetings(before: Graph, after: Graph, union: Graph, rerouted: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Each operator at which rows of two out-edges of a rerouted one meet, one of them changed, and the words."""
+    for name in sorted(rerouted):
+        outs = dict.fromkeys(union.successors(name))
+        changed = {edge.to for edge in _outs(before, name) ^ _outs(after, name)}
+        splits = union.operator(name).branches > 1
+        behind = {to: reached([to], union.successors) for to in outs}
+        for meeting in union.order:
+            if meeting not in before or meeting not in after:
+                continue
+            ways = [
+                {meeting} if source == name else {to for to in outs if source in behind[to]}
+                for source in union.predecessors(meeting)
+            ]
+            pairs = (
+                (a, b)
+                for place, first in enumerate(ways)
+                for second in ways[place + 1 :]
+                for a in sorted(first)
+                for b in sorted(second)
+                if a != b and (splits or a in changed or b in changed)
+            )
+            if (pair := next(pairs, None)) is not None:
+                words = f"rows of {name} from {pair[0]} and from {pair[1]} meet there, and keep their order"
+                yield meeting, words

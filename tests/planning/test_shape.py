@@ -1,0 +1,159 @@
+"""The plan of a change of the shape: cases with answers, and what it promises over thousands of drawn changes."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from planning_reference import is_synchronised
+
+from fries_nb.dataflow import Edge, Emits, Graph, Operator, Partitioning
+from fries_nb.errors import PlanError
+from fries_nb.planning.covering import components, covered
+from fries_nb.planning.schedulers import StageAction
+from fries_nb.planning.shape import shape_plan, union_of
+
+CHANGES = 3_000
+
+
+def drawn(edges: set[tuple[str, str]], both: set[tuple[str, str]]) -> Graph:
+    """A graph whose operators are of the kind that their first letter says, with those edges.
+
+    ``L`` and what has several out-edges in one of both replicates; ``m`` emits several rows, ``b`` broadcasts, ``d``
+    and ``j`` pass one row of a transaction, ``p`` sends each row to one of its receivers.
+    """
+    names = sorted({name for ends in edges for name in ends})
+    operators = []
+    for name in names:
+        several = sum(a == name for a, _ in both) > 1 and name[0] not in "pmb"
+        many = several or name[0] == "m"
+        operators.append(
+            Operator(
+                name,
+                Emits.ONE_TO_MANY if many else Emits.ONE_TO_ONE,
+                edgewise_one_to_one=several,
+                unique_per_transaction=name[0] in "dj",
+                branches=2 if name[0] == "p" else 1,
+            )
+        )
+    parts = {"b": Partitioning.BROADCAST}
+    return Graph("drawn", tuple(operators), tuple(Edge(a, b, parts.get(a[0], Partitioning.FORWARD)) for a, b in edges))
+
+
+def changed(text: str, edit: str) -> tuple[Graph, Graph, list[str]]:
+    """The graphs before and after, and the operators whose function changes: ``~`` removes an edge, ``!`` is one."""
+    before = {(a, b) for a, _, b in (way.partition("-") for way in text.split())}
+    after, functions = set(before), []
+    for word in edit.split():
+        a, _, b = word.strip("~!").partition("-")
+        if word[0] == "!":
+            functions.append(a)
+        else:
+            (after.discard if word[0] == "~" else after.add)((a, b))
+    both = before | after
+    return drawn(before, both), drawn(after, both), functions
+
+
+@pytest.mark.parametrize(
+    ("text", "edit", "members", "receivers"),
+    [
+        ("s0-A A-k0 s1-C C-T s2-E E-T T-k1", "A-E !C !T", "A C E T", ""),
+        ("s0-A A-D D-T T-k0 s1-D A-k1", "~A-D !T", "A D T", ""),
+        ("s0-P P-X X-T T-k0 s1-X", "~P-X P-N N-X !T", "P T X", ""),
+        ("s0-A A-B B-C s2-X X-C C-k0", "s1-X !A !C", "A B C", "X"),
+        ("s0-X s1-X X-T T-k0", "~s1-X !T", "T X s1", ""),
+        ("s0-L L-R L-X X-P P-R R-k0", "~L-R", "L P R X", ""),
+        ("s0-b b-d d-T T-k0", "!T", "T b d", ""),
+        ("s0-L L-dC L-dD dC-X dD-X X-k0", "!X", "L X dC dD", ""),
+        ("s0-A A-R R-k0", "~A-R ~R-k0 A-k0", "A R k0", ""),
+        ("s0-A A-k0 s1-B B-C C-k1", "A-B", "A", "B"),
+        ("s0-P P-X X-D D-k0 s1-X", "~P-X P-N N-D", "D P X", ""),
+        ("s0-P P-X X-D D-k0 s1-X s1-Y Y-D", "~P-X P-Y", "D P X Y", ""),
+        ("s0-L L-A L-B A-j B-j j-T T-k0", "L-C C-j !T", "A B L T j", ""),
+        ("s0-A A-R R-Q Q-D D-k0 s1-D", "~A-R ~R-Q ~Q-D A-D", "A D Q R", ""),
+        ("s0-A A-k0 A-k1", "~A-k1", "A", ""),
+        ("s0-A A-R R-D D-T T-k0", "~A-R ~R-D A-M M-N N-D !T", "A D R T", ""),
+        ("s0-m m-A A-k0 m-k1", "~A-k0 A-N N-k0 A-k2", "A k0 m", ""),
+        ("s0-L L-A A-B B-T T-k0 L-X X-Y Y-k1", "!T", "T", ""),
+        ("s0-p p-A p-B A-D B-D D-k0", "p-C C-D", "A B D p", ""),
+    ],
+)
+def test_cases(text: str, edit: str, members: str, receivers: str) -> None:
+    """An old edge and a new one make a way together; what meets again keeps its order; added ones are no members."""
+    before, after, functions = changed(text, edit)
+    planned = shape_plan(before, after, functions)
+    told = {name for part in planned.plan.covering.components for name in part.operators}
+    assert told == {*members.split(), *receivers.split()}
+    assert planned.reasons.keys() == told
+    assert [planned.reasons[name] for name in receivers.split()] == [
+        "it gets a new edge, which it reads from then on"
+    ] * len(receivers.split())
+
+
+def test_the_stages_of_a_change() -> None:
+    """Every member is told; then the new source begins; then a marker that nothing waits for passes everything."""
+    planned = shape_plan(*changed("s0-A A-X X-k0", "s1-X ~A-X A-N N-X"))
+    switch, release, flush = planned.plan.stages
+    assert sorted(send.operator for send in switch.sends) == ["A", "X"]
+    assert {send.scope for send in switch.sends} == {frozenset("AX")}
+    assert (release.does, [send.operator for send in release.sends]) == (StageAction.RELEASE, ["s1"])
+    assert (flush.does, flush.awaits) == (StageAction.FLUSH, frozenset())
+    assert sorted(send.operator for send in flush.sends) == ["s0", "s1"]
+    assert flush.sends[0].scope == {"s0", "s1", "A", "N", "X", "k0"}
+
+
+def test_order_costs_members() -> None:
+    """Without it the receiver need not wait for what is under way on the old way."""
+    change = changed("s0-P P-X X-D D-k0 s1-X", "~P-X P-N N-D")
+    assert [sorted(part.operators) for part in shape_plan(*change).plan.covering.components] == [["D", "P", "X"]]
+    alone = [sorted(part.operators) for part in shape_plan(*change, order=False).plan.covering.components]
+    assert alone == [["P"], ["D"]]
+
+
+def test_what_has_no_plan() -> None:
+    """Two operators that change places are two changes; and nothing is none."""
+    with pytest.raises(PlanError, match="have a cycle A -> B -> A; expected two changes, one after the other"):
+        shape_plan(*changed("s0-A A-B B-k0", "~s0-A ~A-B ~B-k0 s0-B B-A A-k0"))
+    with pytest.raises(PlanError, match="the same shape and functions"):
+        shape_plan(*changed("s0-A A-k0", ""))
+
+
+def drawn_change(seed: int) -> tuple[Graph, Graph, list[str]]:
+    """Random edges forward, of which some are replaced, some by way of an operator that is added."""
+    chance = Random(seed)
+    names = [chance.choice("ALmbdjp") + str(number) for number in range(chance.randint(2, 6))]
+    pairs = [(a, b) for place, a in enumerate(names) for b in names[place + 1 :]]
+    before = {("s", names[0]), *chance.sample(pairs, chance.randint(1, len(pairs)))}
+    after = set(before)
+    for number in range(chance.randint(1, 3)):
+        a, b = chance.choice(pairs)
+        after ^= {(a, b)}
+        if chance.random() < 0.5:
+            after |= {(a, f"N{number}"), (f"N{number}", b)}
+    both = before | after
+    common = sorted({name for ends in before for name in ends} & {name for ends in after for name in ends} - {"s"})
+    functions = chance.sample(common, min(len(common), chance.randint(0, 2)))
+    return drawn(before, both), drawn(after, both), functions
+
+
+def test_markers_order_every_pair_of_operations_that_the_change_replaces() -> None:
+    """By the definition, over all ways of the union of both graphs, old and new edges after one another."""
+    tried = 0
+    for seed in range(CHANGES):
+        before, after, functions = drawn_change(seed)
+        union = union_of(before, after)
+        try:
+            planned = shape_plan(before, after, functions, order=seed % 2 == 0)
+        except PlanError:
+            continue
+        targets = {name for name in planned.plan.targets if union.in_edges(name)}
+        kept = {decision.operator for decision in planned.plan.covering.pruning if not decision.pruned}
+        meetings = {name for name, why in planned.reasons.items() if "meet there" in why}
+        scope = covered(union, planned.plan.targets | kept | meetings)
+        told = {name for part in planned.plan.covering.components for name in part.operators}
+        alone = {name for name in told if "new edge" in planned.reasons[name]}
+        assert {name for name in scope if name in before} == told - alone
+        parts = [part.operators for part in components(union, scope, frozenset(targets))]
+        assert is_synchronised(union, targets, parts), seed
+        tried += bool(targets)
+    assert tried > CHANGES / 2

@@ -28,7 +28,7 @@ If hosts are lost, an undecided change is aborted; a decided one is applied when
 
 from __future__ import annotations
 
-from fries_nb.controller.events import GuardEnded, Instruction, Tell
+from fries_nb.controller.events import GuardEnded, Instruction, ShapeChange, Tell
 from fries_nb.controller.guards import rollback_of
 from fries_nb.controller.known_changes import DeferredChanges, KnownChanges
 from fries_nb.controller.loop_attempts import LoopDrain
@@ -169,12 +169,16 @@ class Changes(KnownChanges):
         if change is None:
             if not self._queue or self._paused.operators or (self._lane.tags and tags(self._queue[0].stages)):
                 return None
+            if not self.reshaping.is_idle:
+                return None
             if self._queue[0].early and not self._checkpoints.intake.flows(self._queue[0].request.plan.targets):
                 return None
             self.in_flight = self._queue.popleft()
             return self._begin(self.in_flight, now_ns)
         if change.state is ChangeState.PREPARING and (no_target := self._no_live_target(change)):
             return self._abort(change, now_ns, no_target)
+        if change.request.shape is not None and not change.is_wired:
+            return self._wired(change, change.request.shape, now_ns)
         if change.pending_acks or (change.state is ChangeState.COMMITTING and self._lane.busy):
             return None
         if change.state is ChangeState.COMMITTING:
@@ -223,7 +227,12 @@ class Changes(KnownChanges):
             return self._abort(change, now_ns, pointless)
         if change.before and change.request.transforms:
             return self._abort(change, now_ns, keeps_state(change.alone(), change.before))
+        if change.request.shape is not None:
+            return self._wire(change, change.request.shape, now_ns)
         change.targets = tuple(self._workers.of(change.request.plan.targets))  # may have grown since the request
+        return self._prepare(change, now_ns)
+
+    def _prepare(self, change: Transaction, now_ns: int) -> list[Instruction]:
         change.prepare(now_ns)
         change.guard = change.request.guard if change is not self.fix else None
         request, tagged = change.request, tags(change.stages) and not self._lane.tags
@@ -232,7 +241,31 @@ class Changes(KnownChanges):
         return [
             Tell(worker, Prepare(request.change, of[worker.operator], worker in offers, tagged, change.before, back))
             for worker in change.targets
+            if worker.operator in of
         ]
+
+    def _wire(self, change: Transaction, shape: ShapeChange, now_ns: int) -> list[Instruction]:
+        """Begin a change of the shape: all workers learn of the channels of both shapes, before any is prepared."""
+        if why := self.reshaping.refusal(shape.after):
+            return self._abort(change, now_ns, f"{why}; nothing changed")
+        told = {name for part in change.request.plan.covering.components for name in part.operators}
+        change.targets = tuple(self._workers.of(told))
+        change.prepare(now_ns)
+        return self.reshaping.begin(shape)
+
+    def _wired(self, change: Transaction, shape: ShapeChange, now_ns: int) -> list[Instruction] | None:
+        """Prepare the functions of a change of the shape, when all workers know the channels; or abort it."""
+        if not self.reshaping.is_wired:
+            return None
+        change.is_wired = True
+        if self.reshaping.failure is not None:
+            error, details = self.reshaping.failure
+            return self._abort(change, now_ns, f"{error}; nothing changed", details)
+        if why := self.reshaping.refusal(shape.after):
+            return self._abort(change, now_ns, f"{why}; nothing changed")
+        of, targets = change.request.payloads, change.targets
+        known = change.request.change
+        return [Tell(worker, Prepare(known, of[worker.operator])) for worker in targets if worker.operator in of]
 
     def _undone_already(self, change: Transaction) -> str | None:
         """The reason if the change that this one rolls back was already rolled back by its guard."""
@@ -258,12 +291,14 @@ class Changes(KnownChanges):
     def _no_live_target(self, change: Transaction) -> str | None:
         """Why no target worker can still switch, as a message; ``None`` if one can."""
         targets = change.request.plan.targets
-        if self._workers.live(targets):
+        if self._workers.live(targets) or change.request.shape is not None:
             return None
         return f"all workers of {names(targets)} have ended; there is nothing left to change"
 
     def _unfit(self, change: Transaction) -> str | None:
         """Why the prepared change cannot be decided, as a message; ``None`` if it can."""
+        if change.request.shape is not None:
+            return None  # every member is told
         plan = change.request.plan
         sends = change.stages[0].sends
         if not plan.covering.loops and not self._lane.reaches_someone(sends):  # those are switched one by one
@@ -292,7 +327,10 @@ class Changes(KnownChanges):
         return self._abort(change, now_ns, why)
 
     def _decide(self, change: Transaction, now_ns: int) -> list[Instruction]:
-        steps, over = [self._journal(change)], self._guarded(change)
+        steps: list[Instruction] = [self._journal(change)]
+        over = self._guarded(change)
+        if change.request.shape is not None:
+            steps += self.reshaping.decide()
         cancelled = self._checkpoints.cancel(now_ns) if self._lane.commits else []
         return [*steps, *cancelled, *self._next_stage(change, now_ns), *over]  # FCMs precede the ends of guards
 
@@ -302,7 +340,12 @@ class Changes(KnownChanges):
         for worker in change.targets:
             if worker in self._workers.ended:
                 change.acknowledged(worker, None, now_ns)
-        action = action_of(stage, change.request.change, change.request.plan.targets, change.before)
+        shape, targets = change.request.shape, change.request.plan.targets
+        if shape is not None:
+            targets = frozenset(change.request.payloads)
+        action = action_of(
+            stage, change.request.change, targets, change.before, 0 if shape is None else self.reshaping.epoch
+        )
         if change is self.fix:
             fcms = self._lane.start_bypass(change.alone(), action)
         else:

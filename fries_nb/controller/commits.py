@@ -141,13 +141,15 @@ class Recovery:
         before: str = "",
         undoes: str = "",
         aside: bool = False,
+        shape: bytes = b"",
     ) -> CommittedChange:
         """Record the decision on a change, which is carried out even if hosts are lost."""
         if not self.recovers:  # only checkpoints that are still to be taken can be restored
             self.decided = without_superseded(self.decided, {each.change for each in self.decided})
         self.decisions += 1
         decided = CommittedChange(
-            change, scheduler, components, dict(payloads), self.incarnation, before, undoes, aside, (), self.decisions
+            change, scheduler, components, dict(payloads), self.incarnation, before, undoes, aside, (), self.decisions,
+            shape,
         )
         insert_decided(self.decided, decided)
         for operator in payloads:

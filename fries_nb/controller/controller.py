@@ -57,7 +57,7 @@ from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
 from fries_nb.protocol.checkpoints import Restoration
-from fries_nb.protocol.messages import Action, Answer, Chained, Commit, Done, Ended, Report, WorkerId
+from fries_nb.protocol.messages import Action, Answer, Commit, Done, Ended, Report, WorkerId
 
 
 class EventQueue:
@@ -282,7 +282,8 @@ class Controller:
 
     def _answered(self, answer: Answer, now_ns: int) -> list[events.Instruction]:
         if self._life.rewiring.expects(answer.worker):
-            return self._life.joining.newcomer_answered(answer, now_ns)
+            is_shape = not self._life.reshaping.is_idle
+            return (self._life.reshaping.answered if is_shape else self._life.joining.newcomer_answered)(answer, now_ns)
         self._workers.check(answer.worker)
         if self.state is RunState.JOINING:
             raise ProtocolError(f"{answer.worker} answers before the dataflow was started")
@@ -293,8 +294,6 @@ class Controller:
                 return self._done(answer, now_ns)
             case Ended():
                 return self._ended(answer, now_ns)
-            case Chained():
-                return []  # it is for whoever requested the chain
         return self._pass_on(answer, now_ns)
 
     def _done(self, done: Done, now_ns: int) -> list[events.Instruction]:

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.schedulers import Plan
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration
 from fries_nb.protocol.messages import Answer, Control, Paused, WorkerId
@@ -148,12 +149,36 @@ class ChangeTopology:
         issued: id of the last marker; added workers treat markers up to it as applied.
         lost: removed workers whose hosts are gone, so that the hosts of their receivers end their channels.
         decided: all changes in effect, in order, for added workers.
+        additions: what hosts need for the operators that the topology adds; ``None`` if it adds none.
     """
 
     topology: Topology
     issued: int
     lost: frozenset[WorkerId] = frozenset()
     decided: tuple[CommittedChange, ...] = ()
+    additions: Any = None
+
+
+@dataclass(frozen=True)
+class ShapeChange:
+    """What a change of the shape makes of the dataflow.
+
+    Attributes:
+        after: the dataflow after the change.
+        additions: what hosts need for the operators that are added; of no concern to the controller.
+        fingerprint: that of the dataflow after the change, for its decision.
+    """
+
+    after: Graph
+    additions: Any = None
+    fingerprint: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeDecided:
+    """The change of the shape of this epoch is decided: a restart begins with the dataflow after it."""
+
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +271,8 @@ class ChangeRequested:
         undoes: id of the change that it rolls back, or empty; aborted if that change's guard fires first.
         timeout_s: seconds within which loops must have emptied once their entries are closed; ``None``: no limit.
         force: whether to make it although its rehearsal gives reason to doubt it.
+        shape: what it makes of the dataflow, if it changes the shape; then only those of its targets have a payload
+            whose function changes.
     """
 
     change: str
@@ -257,6 +284,7 @@ class ChangeRequested:
     undoes: str = ""
     timeout_s: float | None = None
     force: bool = False
+    shape: ShapeChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -542,6 +570,6 @@ class RunEnded:
 
 Instruction = (
     Admit | RefuseHost | Tell | StartHosts | ReleaseHosts | ChangeTopology | TopologyChanged | TopologyRefused
-    | BinsMoved | SplitsMoved | RescaleEnded | Journal | Resolved | GuardFired | GuardEnded | CommitFiles
-    | KeepCheckpoint | CheckpointEnded | CommitsHeld | Recover | OperatorPaused | DismissHosts | RunEnded
+    | ShapeDecided | BinsMoved | SplitsMoved | RescaleEnded | Journal | Resolved | GuardFired | GuardEnded
+    | CommitFiles | KeepCheckpoint | CheckpointEnded | CommitsHeld | Recover | OperatorPaused | DismissHosts | RunEnded
 )  # fmt: skip

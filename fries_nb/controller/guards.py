@@ -105,9 +105,14 @@ class Guards:
     """
 
     def __init__(self, graph: Graph, chaining: bool) -> None:
-        self._graph = graph
-        self._chain_of = {name: frozenset(chain) for chain in chains(graph, chaining) for name in chain}
+        self._chaining = chaining
         self._watches: dict[str, Watch] = {}
+        self.know(graph)
+
+    def know(self, graph: Graph) -> None:
+        """Go on with the dataflow after a change of its shape."""
+        self._graph = graph
+        self._chain_of = {name: frozenset(chain) for chain in chains(graph, self._chaining) for name in chain}
 
     def begin(self, change: str, guard: Guard, transforms: frozenset[str]) -> None:
         """Begin the guard of a change that is decided."""

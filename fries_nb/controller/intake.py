@@ -216,6 +216,8 @@ class Sources(Coordinator):
 
     def _with_rate(self, source: str) -> list[Instruction]:
         """The messages with the rate of a source, of which each worker has the share of its splits."""
+        if source not in self._workers.graph:
+            return []  # a change of the shape has removed it
         return [Tell(worker, SetRate(self._rates[source])) for worker in self._workers.live({source})]
 
     # ---- ends
@@ -234,6 +236,7 @@ class Sources(Coordinator):
         known = set(self._workers.of(self._workers.graph.sources))
         self._read &= known
         self._ending &= known
+        self._over &= set(self._workers.graph.sources)
         self._may_end = True
 
     def is_over(self, source: str) -> bool:

@@ -125,6 +125,11 @@ class Joining(Coordinator):
         self._why = ""
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no number of hosts is requested."""
+        return self.phase is RescalePhase.IDLE
+
+    @property
     def is_shrinking(self) -> bool:
         """Whether hosts are about to leave."""
         return self.phase in (RescalePhase.CLEARING, RescalePhase.NARROWING, RescalePhase.LEAVING)

@@ -60,6 +60,7 @@ from fries_nb.controller.loop_attempts import Loop, LoopDrain
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
 from fries_nb.controller.pauses import PausedOperators
+from fries_nb.controller.reshaping import Reshaping
 from fries_nb.controller.states import ChangeState
 from fries_nb.controller.transactions import Transaction, names, refuse_incomplete
 from fries_nb.dataflow.graph import Graph
@@ -233,6 +234,7 @@ class KnownChanges(Coordinator):
         self._drain: LoopDrain | None = None
         self._deferred: DeferredChanges | None = None
         self._decided: list[Transaction] = []  # deferred changes without an outcome
+        self.reshaping: Reshaping  # set by the owner, which makes it of the same parts
         self._workers = workers
         self._lane = lane
         self._checkpoints = checkpoints
@@ -298,7 +300,10 @@ class KnownChanges(Coordinator):
         components = tuple(
             tuple(sorted(component.operators, key=declared.index)) for component in request.plan.covering.components
         )
-        transaction = Transaction(request, self._workers.of(request.plan.targets), components, now_ns, early)
+        told = request.plan.targets
+        if request.shape is not None:  # whatever has to switch
+            told = frozenset(name for part in request.plan.covering.components for name in part.operators)
+        transaction = Transaction(request, self._workers.of(told), components, now_ns, early)
         self.known[request.change] = transaction
         self._forget()
         return transaction
@@ -461,6 +466,7 @@ class KnownChanges(Coordinator):
                 change.before,
                 change.undoes,
                 change is self.fix,
+                b"" if request.shape is None else request.shape.fingerprint,
             )
         )
 
@@ -474,7 +480,9 @@ class KnownChanges(Coordinator):
         if change.undoes:
             change.resolve(ChangeState.DONE, now_ns)
             return [*opened, *self._rolled_back(change.undoes)]
-        if change.switched:
+        if change.request.shape is not None:
+            self.reshaping.done()
+        if change.switched or change.request.shape is not None:
             self._guards.counting(change.request.change, now_ns, self._reports)
             return [*opened, Resolved(change.resolve(ChangeState.DONE, now_ns))]
         words = f"all workers of {names(change.request.plan.targets)} ended before the change reached them"
@@ -485,6 +493,8 @@ class KnownChanges(Coordinator):
 
     def _abort(self, change: Transaction, now_ns: int, error: str, details: str = "") -> list[Instruction]:
         begun = change.state is ChangeState.PREPARING
+        if begun and change.request.shape is not None:
+            self.reshaping.withdraw()
         outcome = change.resolve(ChangeState.ABORTED, now_ns, error, details)
         opened = self._open_entries(change)
         self._release(change)

@@ -40,6 +40,7 @@ from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Membership, Rewiring, Workers
 from fries_nb.controller.moves import NO_SPLITS, BinMoves, SplitMoves
 from fries_nb.controller.pauses import PausedOperators
+from fries_nb.controller.reshaping import Reshaping
 from fries_nb.controller.states import RUN_MOVES, CommitPhase, RunState
 from fries_nb.dataflow.graph import Graph
 from fries_nb.protocol.checkpoints import Restoration
@@ -92,6 +93,8 @@ class Lifecycle:
         topology = Topology.dealt(graph, hosts, chaining)
         moves = self.bin_moves, self.split_moves
         self.joining = Joining(topology, workers, self.membership, self.rewiring, *moves, self._rewire)
+        self.reshaping = Reshaping(workers, self.membership, lane, self.rewiring, self.joining, self.guards.know)
+        self.changes.reshaping = self.reshaping
         self.loops = LoopAttempts(workers, lane, self._commit_comes_first)
         self.coordinators = self._in_order()
         self._lost_because = ""
@@ -107,6 +110,7 @@ class Lifecycle:
         - The ends of sources need no marker, and must not wait while workers adopt a topology, as those behind do.
         - Changes of the topology begin when everything is quiet, so they come before all that could begin instead.
           While workers adopt one no marker may start, since it would arrive on channels of two epochs: see ``holds``.
+        - A change of the shape removes what has ended as soon as its last marker has retired, before anything begins.
         - Changes come before commits: a change that is decided cancels the commit in flight, so a commit that began
           just before it would be in vain. One that restarts the run holds all others: their markers would be lost.
         - Commits come before moves and attempts, which may go on for long; they take turns: ``_commit_comes_first``.
@@ -124,8 +128,8 @@ class Lifecycle:
         - At the end each answers its own requests; the order is only that of the answers.
         """
         return [
-            self.lane, self.paused, self.sources, self.rewiring, self.joining, self.changes, self.checkpoints,
-            self.split_moves, self.bin_moves, self.loops,
+            self.lane, self.paused, self.sources, self.rewiring, self.joining, self.reshaping, self.changes,
+            self.checkpoints, self.split_moves, self.bin_moves, self.loops,
         ]  # fmt: skip
 
     def _move(self, to: RunState) -> None:
@@ -153,8 +157,12 @@ class Lifecycle:
 
     def may_rewire(self, now_ns: int) -> bool:
         """Whether a change of the topology may begin, which excludes all other actions."""
-        is_free = self.may_commit(now_ns) and self.changes.quiet
-        return is_free and not (self.bin_moves.under_way or self.split_moves.under_way)
+        if self.bin_moves.under_way or self.split_moves.under_way:
+            return False
+        if self.reshaping.rewires:  # also when all sources have ended, so that what was added can be taken back
+            is_free = self.checkpoints.phase is CommitPhase.IDLE and not self.lane.busy
+            return is_free and not self.paused.operators
+        return self.may_commit(now_ns) and self.changes.quiet
 
     def _rewire(self, now_ns: int, goes_on: bool) -> list[Instruction]:
         """Take the next step of a change of the topology; one may follow another, since nothing else has begun."""

@@ -294,11 +294,11 @@ def tags(stages: Iterable[Stage]) -> bool:
     return any(stage.does is StageAction.TAG for stage in stages)
 
 
-def action_of(stage: Stage, change: str, targets: frozenset[str], before: str) -> Action:
-    """The action of a stage's markers."""
+def action_of(stage: Stage, change: str, targets: frozenset[str], before: str, epoch: int = 0) -> Action:
+    """The action of a stage's markers; ``epoch`` is that of a change of the shape."""
     match stage.does:
         case StageAction.SWITCH:
-            return Reconfigure(change, targets, before=before)
+            return Reconfigure(change, targets, before=before, epoch=epoch)
         case StageAction.TAG:
             return Reconfigure(change, targets, tagged=True)
         case StageAction.HOLD:

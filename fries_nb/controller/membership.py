@@ -55,7 +55,9 @@ Tell(worker=WorkerId(operator='A', index=0), control=AdoptTopology(epoch=2))
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from fries_nb.controller.coordinator import Coordinator, Taken
 from fries_nb.controller.events import (
@@ -228,7 +230,8 @@ class Workers:
 
     def become(self, topology: Topology) -> None:
         """Switch to the workers of another topology; workers that it lacks must have ended, and are removed."""
-        before, readers = self._known, {source: self.reading(source) for source in self.graph.sources}
+        kept = [source for source in self.graph.sources if source in topology.graph]
+        before, readers = self._known, {source: self.reading(source) for source in kept}
         self._know(topology.graph)
         self._former = (self._former | before) - self._known
         self.ended &= self._known
@@ -236,6 +239,14 @@ class Workers:
         self.tables = dict(topology.tables)
         for source, count in readers.items():
             self.read_by(source, count)
+
+    def begin_with(self, graph: Graph) -> None:
+        """The next incarnation begins with the workers of this graph; ``restarted`` follows."""
+        stays = {operator.name: operator.workers for operator in self.graph.operators}
+        operators = (dataclasses.replace(one, workers=stays.get(one.name, one.workers)) for one in graph.operators)
+        self._former = set()
+        self._know(Graph(graph.name, tuple(operators), graph.edges))
+        self.tables = {name: table for name, table in self.tables.items() if name in graph}
 
     def restarted(self) -> None:
         """Record that all workers start anew, none of them idle: tuples are routed to every one, by the same tables.
@@ -319,6 +330,8 @@ class Rewiring(Coordinator):
         self._leaving: frozenset[WorkerId] = frozenset()
         self._awaited: frozenset[WorkerId] = frozenset()
         self._lost: frozenset[WorkerId] = frozenset()
+        self._additions: Any = None
+        self._despite_ends = False
 
     @property
     def is_idle(self) -> bool:
@@ -330,26 +343,40 @@ class Rewiring(Coordinator):
         """Whether workers are adopting a topology, so that no marker may start."""
         return self.phase is TopologyPhase.ADOPTING
 
-    def request(self, topology: Topology, awaited: Collection[WorkerId] = (), lost: Collection[WorkerId] = ()) -> None:
-        """Request a topology; it is adopted as soon as nothing else is under way."""
+    def request(
+        self, topology: Topology, awaited: Collection[WorkerId] = (), lost: Collection[WorkerId] = (),
+        additions: Any = None, despite_ends: bool = False,
+    ) -> None:  # fmt: skip
+        """Request a topology; it is adopted as soon as nothing else is under way.
+
+        Args:
+            topology: the topology.
+            awaited: the added workers whose answers are awaited, since they may fail.
+            lost: the removed workers that are gone, so that their receivers' hosts end their channels.
+            additions: what hosts need for operators that are added.
+            despite_ends: whether it is adopted even if workers have ended.
+        """
         if topology.epoch != self.epoch + 1:
             raise ProtocolError(
                 f"epoch {topology.epoch} of the topology was requested in epoch {self.epoch}; expected the next one"
             )
         for source in self._workers.graph.sources:
-            if topology.routed(source) < (reading := self._workers.reading(source)):
+            stays = source in topology.graph
+            if stays and topology.routed(source) < (reading := self._workers.reading(source)):
                 raise ProtocolError(f"{source}[{reading - 1}] was to be idle; expected its splits to be moved first")
         self._move(TopologyPhase.AWAITED)
         self._next, self._awaited, self._lost = topology, frozenset(awaited), frozenset(lost)
+        self._additions, self._despite_ends = additions, despite_ends
 
     def expects(self, worker: WorkerId) -> bool:
         """Whether an answer of this added worker is awaited, which is not one of the run's workers yet."""
         return worker in self._awaited and self.under_way
 
-    def give_up(self) -> None:
-        """Await no answer of added workers, since their hosts are lost; the next epoch is to remove them."""
-        self._pending_acks -= self._awaited
-        self._awaited = frozenset()
+    def give_up(self, workers: Collection[WorkerId] | None = None) -> None:
+        """Await no answer of added workers (``None``: of all), which are lost; the next epoch is to remove them."""
+        self._pending_acks -= self._awaited if workers is None else set(workers)
+        if workers is None:
+            self._awaited = frozenset()
 
     def adopted(self, answer: TopologyAdopted) -> None:
         """Record that a worker has adopted the next epoch."""
@@ -366,7 +393,7 @@ class Rewiring(Coordinator):
 
     def step(self, is_free: bool, issued: int, decided: Iterable[CommittedChange] = ()) -> list[Instruction]:
         """Begin the requested change, refuse it or end it, if that is possible now."""
-        if self.phase is TopologyPhase.AWAITED and self._workers.ended and not self._lost:
+        if self.phase is TopologyPhase.AWAITED and self._workers.ended and not (self._lost or self._despite_ends):
             return self._refuse()
         if self.phase is TopologyPhase.AWAITED and is_free:
             return self._begin(issued, tuple(decided))
@@ -407,8 +434,11 @@ class Rewiring(Coordinator):
         asked = [worker for worker in present if worker in stay]  # whatever their chains are by now
         self._pending_acks = {*asked, *self._awaited}
         order = AdoptTopology(topology.epoch)
-        change = ChangeTopology(topology, issued, self._lost, decided)
-        ends = [Tell(worker, Drain()) for worker in sorted(self._leaving) if worker.operator in topology.graph.sources]
+        change = ChangeTopology(topology, issued, self._lost, decided, self._additions)
+        self._additions = None
+        sources = set(self._workers.graph.sources)
+        leaving = sorted(self._leaving - self._workers.ended)
+        ends = [Tell(worker, Drain()) for worker in leaving if worker.operator in sources]
         return [change, *(Tell(worker, order) for worker in asked), *ends]
 
     def _end(self) -> list[Instruction]:

@@ -126,6 +126,18 @@ class TopologyPhase(StrEnum):
     ADOPTING = "adopting"
 
 
+class ReshapingPhase(StrEnum):
+    """Phase of a change of the shape."""
+
+    IDLE = "idle"
+    PARTING = "parting"
+    WIRING = "wiring"
+    WIRED = "wired"
+    SWITCHING = "switching"
+    CLEARING = "clearing"
+    WITHDRAWING = "withdrawing"
+
+
 class RescalePhase(StrEnum):
     """Phase of a request for another number of hosts."""
 
@@ -229,6 +241,15 @@ TOPOLOGY_MOVES: Moves[TopologyPhase] = {
     TopologyPhase.AWAITED: frozenset({TopologyPhase.ADOPTING, TopologyPhase.IDLE}),
     TopologyPhase.ADOPTING: frozenset({TopologyPhase.IDLE}),
 }
+RESHAPING_MOVES: Moves[ReshapingPhase] = {
+    ReshapingPhase.IDLE: frozenset({ReshapingPhase.PARTING}),
+    ReshapingPhase.PARTING: frozenset({ReshapingPhase.WIRING, ReshapingPhase.IDLE}),
+    ReshapingPhase.WIRING: frozenset({ReshapingPhase.WIRED, ReshapingPhase.WITHDRAWING, ReshapingPhase.IDLE}),
+    ReshapingPhase.WIRED: frozenset({ReshapingPhase.SWITCHING, ReshapingPhase.WITHDRAWING, ReshapingPhase.IDLE}),
+    ReshapingPhase.SWITCHING: frozenset({ReshapingPhase.CLEARING, ReshapingPhase.IDLE}),
+    ReshapingPhase.CLEARING: frozenset({ReshapingPhase.IDLE}),
+    ReshapingPhase.WITHDRAWING: frozenset({ReshapingPhase.IDLE}),
+}
 RESCALE_MOVES: Moves[RescalePhase] = {
     RescalePhase.IDLE: frozenset({RescalePhase.REQUESTED}),
     RescalePhase.REQUESTED: frozenset({RescalePhase.IDLE, RescalePhase.STARTING, RescalePhase.CLEARING}),
@@ -260,6 +281,7 @@ TABLES: Mapping[str, Mapping[Any, frozenset[Any]]] = {
     "a region": REGION_MOVES,
     "a loop": LOOP_MOVES,
     "a change of topology": TOPOLOGY_MOVES,
+    "a change of the shape": RESHAPING_MOVES,
     "a rescale": RESCALE_MOVES,
     "moves of bins": BIN_MOVES,
     "moves of splits": SPLIT_MOVES,

@@ -13,7 +13,7 @@ from itertools import chain, zip_longest
 
 import networkx as nx
 
-from fries_nb.controller.events import ChangeRequested, Guard, Outcome, WorkerOutcome
+from fries_nb.controller.events import ChangeRequested, Guard, Outcome, ShapeChange, WorkerOutcome
 from fries_nb.controller.guards import Watch
 from fries_nb.controller.states import CHANGE_MOVES, ChangeProgress, ChangeState
 from fries_nb.dataflow.arguments import Limit, Tuples
@@ -47,6 +47,7 @@ class Transaction:
         guard: the guard for which its workers keep their current configuration; ``None`` without one, and for a fix.
         replaces: the guards that its decision has ended and all of whose targets it changes.
         undoes: id of the guarded change that this automatic rollback undoes; otherwise empty.
+        is_wired: of a change of the shape, whether all workers know the channels of both shapes.
         stage: index of the stage under way; -1 before the decision.
         pending_acks: while preparing, the workers whose ``Prepared`` or ``Rehearsed`` is awaited, ended or not; while
             committing, those whose ``Done`` ends the stage.
@@ -71,6 +72,7 @@ class Transaction:
         self.guard: Guard | None = None
         self.replaces: tuple[Watch, ...] = ()
         self.undoes = ""
+        self.is_wired = False
         self.stage = -1
         self.pending_acks: set[WorkerId] = set()
         self.early = early
@@ -123,7 +125,8 @@ class Transaction:
     def prepare(self, now_ns: int) -> None:
         """Start the preparation: an answer of every target worker is awaited."""
         self.move(ChangeState.PREPARING)
-        self.pending_acks = set(self.targets)
+        # Of a change of the shape, those switch as well whose out-edges change only: they have nothing to prepare.
+        self.pending_acks = {worker for worker in self.targets if worker.operator in self.request.payloads}
         if self.early:
             self._requested_ns = now_ns
         self._preparing_ns = self._prepared_ns = now_ns
@@ -227,7 +230,10 @@ class Transaction:
         self.pending_acks = set()
         done, doubted = state is ChangeState.DONE, bool(self.doubt)
         plan = self.request.plan
-        self.request = ChangeRequested(self.request.change, plan, {}, self.request.rehearse, self.request.transforms)
+        self.request = ChangeRequested(
+            self.request.change, plan, {}, self.request.rehearse, self.request.transforms,
+            shape=self.request.shape and ShapeChange(self.request.shape.after),
+        )  # fmt: skip
         rehearsal = in_words(self.rehearsed, plan.targets) if self.request.rehearse else "not rehearsed, as requested"
         return Outcome(
             change=self.request.change,
@@ -280,9 +286,10 @@ def guard_of(graph: Graph, targets: Iterable[str], updates: Mapping[str, Update]
 def refuse_incomplete(request: ChangeRequested) -> None:
     """Raise a ProtocolError for an invalid plan: no targets or stages, an endless wait, or markers that may cross."""
     plan = request.plan
-    if not plan.targets or not plan.stages:
+    if not (plan.targets or request.shape) or not plan.stages:
         raise ProtocolError(f"change {request.change!r} has no targets or no stages; a scheduler plans both")
-    if set(request.payloads) != plan.targets:
+    shipped = set(request.payloads)
+    if shipped != plan.targets and (request.shape is None or not shipped <= plan.targets):
         raise ProtocolError(
             f"change {request.change!r} ships functions for {names(request.payloads)}; its targets are "
             f"{names(plan.targets)}"

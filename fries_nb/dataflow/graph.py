@@ -52,7 +52,7 @@ import networkx as nx
 
 from fries_nb.dataflow.traits import TRAITS, Emits, Holds, Kind, OperatorTraits
 from fries_nb.dataflow.windowing import EventTime
-from fries_nb.errors import DataflowError, unknown
+from fries_nb.errors import DataflowError, PlanError, unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ ROOT = StreamScope()
 """Outside of all loops."""
 
 
-__all__ = ["Edge", "Emits", "Graph", "Kind", "Operator", "Partitioning", "check_runnable"]
+__all__ = ["Edge", "Emits", "Graph", "Kind", "Operator", "Partitioning", "check_runnable", "ends_of", "union_of"]
 
 
 class Partitioning(StrEnum):
@@ -281,6 +281,28 @@ class Graph:
     def sinks(self) -> tuple[str, ...]:
         """Names of the operators without out-edges."""
         return tuple(operator.name for operator in self.operators if not self._out[operator.name])
+
+
+def ends_of(graph: Graph) -> set[tuple[str, str]]:
+    """The edges as (from, to)."""
+    return {(edge.source, edge.to) for edge in graph.edges}
+
+
+def union_of(before: Graph, after: Graph) -> Graph:
+    """All operators and edges of both graphs; those of both are as in the later one.
+
+    Raises:
+        PlanError: together they have a cycle.
+    """
+    names = dict.fromkeys((*before, *after))
+    operators = tuple((after if name in after else before).operator(name) for name in names)
+    edges = {(edge.source, edge.to): edge for edge in (*before.edges, *after.edges)}
+    digraph: nx.DiGraph[str] = nx.DiGraph(end for end, edge in edges.items() if not edge.feedback)
+    if not nx.is_directed_acyclic_graph(digraph):
+        cycle = [a for a, _ in nx.find_cycle(digraph)]
+        way = " -> ".join([*cycle, cycle[0]])
+        raise PlanError(f"the edges before and after have a cycle {way}; expected two changes, one after the other")
+    return Graph(after.name, operators, tuple(edges.values()))
 
 
 def _grouped(names: Iterable[str], edges: tuple[Edge, ...], end: str) -> dict[str, tuple[Edge, ...]]:

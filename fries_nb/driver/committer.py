@@ -71,6 +71,10 @@ class Committer:
         self._warn = warn
         self._prepared = 0  # the last epoch whose files were validated by ``Sink.prepare``
 
+    def add(self, sinks: Mapping[str, RuntimeSink]) -> None:
+        """Commit the output of these sinks as well; removed ones stay known, for what they have written last."""
+        self._sinks = {**self._sinks, **sinks} if sinks else self._sinks
+
     def decide(self, decided: CommittedChange) -> None:
         """Store a decision, which is durable on return.
 

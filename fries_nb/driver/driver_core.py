@@ -306,6 +306,9 @@ class DriverCore:
                 self._refuse(instruction)
             case events.StartHosts() | events.ReleaseHosts() | events.ChangeTopology() | events.TopologyChanged():
                 self.topology.carry_out(instruction, self.region)
+            case events.ShapeDecided():
+                self.region = self.topology.reshaped(self.region)
+                self._committer.add(self.region.sinks)
             case events.Journal():
                 self._committer.decide(instruction.decided)
                 return [events.Journaled(instruction.decided.change, self._environment.now_ns())]

@@ -13,6 +13,7 @@ operator; it does not change meanwhile, since nothing else is under way.
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
@@ -20,8 +21,9 @@ from typing import Protocol
 from msgspec import structs
 
 from fries_nb.controller.events import ChangeTopology, Recover, ReleaseHosts, StartHosts, TopologyChanged
+from fries_nb.dataflow.graph import Graph
 from fries_nb.driver.tracing import Trace
-from fries_nb.host.region_spec import RegionSpec
+from fries_nb.host.region_spec import Additions, RegionSpec
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.topology import Topology
 from fries_nb.transport.envelopes import Configured, ControllerMessage, Extend, Go, Hello, HostsLeft, Leave, TakePart
@@ -67,11 +69,13 @@ class DriverTopology:
 
     def restarted(self, region: RegionSpec, order: Recover) -> RegionSpec:
         """The specification of the next incarnation, which begins with its first topology."""
+        workers = {operator.name: operator.workers for operator in self._settled.graph.operators}
+        operators = (replace(one, workers=workers.get(one.name, one.workers)) for one in region.graph.operators)
         again = replace(
             region,
             incarnation=order.incarnation,
             restoration=order.restoration,
-            graph=self._settled.graph,
+            graph=Graph(region.graph.name, tuple(operators), region.graph.edges),
             sources={
                 name: replace(plan, rate=order.rates.get(name, plan.rate)) for name, plan in region.sources.items()
             },
@@ -83,15 +87,21 @@ class DriverTopology:
     def _begin(self, region: RegionSpec) -> None:
         self._settled = self._current = region.topology
         self._epochs = [self._current]
-        self._graph = region.graph
         self._members = frozenset(range(region.options.hosts))
         self._joining: tuple[Extend, ChangeTopology] | None = None
+        self._additions: Additions | None = None
+
+    def reshaped(self, region: RegionSpec) -> RegionSpec:
+        """The specification of the region after the change of the shape whose channels all workers know."""
+        assert self._additions is not None, "they came with the topology"
+        assert self._current.after is not None, "its epoch is the current one"
+        return region.reshaped(self._current.after, self._additions)
 
     @property
     def traced(self) -> dict[str, int]:
         """Operator to the number of its workers in the trace: those of now, and earlier ones that have left records."""
         workers = self._trace.workers() | self._settled.placement.keys()
-        return {name: sum(worker.operator == name for worker in workers) for name in self._graph.by_name}
+        return dict(Counter(worker.operator for worker in sorted(workers)))
 
     def host_of(self, worker: WorkerId) -> int:
         """The host that runs a worker, even if the topology that is being adopted lacks it."""
@@ -113,12 +123,14 @@ class DriverTopology:
                 self._changed(instruction.topology)
 
     def _change(self, order: ChangeTopology) -> None:
-        self._current = order.topology.resized(self._graph)
+        self._current = order.topology.with_functions({})
         self._epochs.append(self._current)
         joining = self._peers.keys() - self._members
         epochs = pickle.dumps([replace(epoch) for epoch in self._epochs])  # without what was derived from them
         addresses = {host: hello.data_address for host, hello in sorted(self._hosts.items())}
-        extend = Extend(epochs, addresses, tuple(sorted(order.lost)))
+        self._additions = order.additions or self._additions
+        packed = b"" if order.additions is None else order.additions.packed
+        extend = Extend(epochs, addresses, tuple(sorted(order.lost)), additions=packed, issued=order.issued)
         asking = structs.replace(extend, asks=bool(joining))
         for host in self._peers.keys() & self._members:
             self._send(self._peers[host], asking if host == 0 else extend)
@@ -137,7 +149,7 @@ class DriverTopology:
 
     def _changed(self, topology: Topology) -> None:
         self._trace.leave(self._settled.placement.keys() - topology.placement.keys())
-        self._settled = topology.resized(self._graph)
+        self._settled = topology.with_functions({})
         self._members = frozenset(self._peers)
         self._tell(Go(topology.epoch))
 

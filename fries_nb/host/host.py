@@ -25,8 +25,8 @@ from fries_nb.host.host_core import HostCore
 from fries_nb.host.host_progress import ProgressLink, first_view
 from fries_nb.host.host_telemetry import HostTelemetry, Printer
 from fries_nb.host.host_topology import HostTopology
-from fries_nb.host.host_workers import add_workers, build_workers
-from fries_nb.host.region_spec import HostReport, RegionSpec
+from fries_nb.host.host_workers import HostWorkers, add_workers, added_maker, build_workers, make_added
+from fries_nb.host.region_spec import Additions, HostReport, RegionSpec
 from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.protocol.messages import (
     Answer,
@@ -127,8 +127,8 @@ class Host:
             self._core.admit(built.topology, built.workers)
             self._progress = self._linked(built.topology)
             add = partial(add_workers, built, self._region, self._host, self._environment, self._core.carry_out)
-            incarnation = self._region.incarnation
-            self._topology = HostTopology(incarnation, built, self._links, self._core, self._progress, add)
+            incarnation, make = self._region.incarnation, partial(self._make_added, built)
+            self._topology = HostTopology(incarnation, built, self._links, self._core, self._progress, add, make)
             place = self._links.data_address, os.getpid(), socket.gethostname()
             self._links.say(Hello(*place, incarnation))
             self._serve(built.failures)
@@ -147,6 +147,13 @@ class Host:
             for instance in hosted.worker.instances
         }
         return HostReport(self._host, os.getpid(), self._reason, self._error, stuck, processed)
+
+    def _make_added(self, built: HostWorkers, topology: Topology, additions: Additions, issued: int) -> HostWorkers:
+        """Make the workers of operators that a change of the shape adds."""
+        region = self._region = self._region.reshaped(topology.graph, additions)
+        version = max((hosted.worker.version for hosted in self._core.workers), default=0)
+        make = added_maker(region, topology, self._environment, self._core.carry_out, version, issued)
+        return make_added(built, self._host, topology, additions.functions, make)
 
     def _linked(self, topology: Topology) -> ProgressLink:
         """The progress of this host, one of the first or one that joins them."""

@@ -23,7 +23,7 @@ from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.protocol.messages import AdoptTopology, Chained, Control, Fcm, Prepare, Rehearse, SetChain, WorkerId
 from fries_nb.protocol.topology import Topology, wire
-from fries_nb.worker.events import Directed, Expected, Grant, Instruction, Rewired, Ship, TellController
+from fries_nb.worker.events import Connected, Directed, Expected, Grant, Instruction, Rewired, Ship, TellController
 from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
 from fries_nb.worker.turns import Fifo
@@ -77,6 +77,7 @@ class HostCore:
         self._trials: Fifo[DryRun | tuple[WorkerId, Rehearse] | None] = environment.queue()
         self._rehearsals = Rehearsals(environment.now_ns)
         self._preparer: Body | None = None
+        self._tickets = 1
 
     @property
     def workers(self) -> tuple[HostedWorker, ...]:
@@ -101,6 +102,7 @@ class HostCore:
         Args:
             tickets: number of slow workers of a loop that may use the processor at the same time.
         """
+        self._tickets = tickets
         named: dict[str, list[HostedWorker]] = {}
         for worker in self.workers:
             named.setdefault(APART.get(worker.execution, "fries-loop"), []).append(worker)
@@ -110,6 +112,28 @@ class HostCore:
         loops = {worker: loop for loop in self.loops for worker in loop.workers}
         for name, worker in self.hosted.items():
             self.loop_of[name] = loops[worker], worker
+
+    def enlist(self, workers: Mapping[WorkerId, HostedWorker]) -> None:
+        """Run further workers beside those that run; called by the control thread."""
+        self.hosted.update(workers)
+        for worker in dict.fromkeys(workers.values()):
+            name = APART.get(worker.execution, "fries-loop")
+            loop = next((loop for loop in self.loops if loop.name == name), None)
+            is_new = loop is None
+            if loop is None:
+                loop = HostLoop(self._environment, self._host, name, [worker], self._tickets)
+                self.loops = (*self.loops, loop)
+            for one in worker.worker.instances:
+                self.loop_of[one.worker] = loop, worker
+            if is_new:
+                loop.start()
+            else:
+                loop.add(worker)
+
+    def connect(self) -> None:
+        """All workers of all hosts have adopted the topology: credit that was held back may be granted."""
+        for loop, worker in dict.fromkeys(self.loop_of.values()):
+            loop.post(worker, Connected())
 
     def start(self) -> None:
         """Run the workers, which were dealt."""
@@ -149,7 +173,10 @@ class HostCore:
         yield
         if isinstance(control, AdoptTopology):
             chain = tuple(operator.name for operator in hosted.worker.wiring.chain)
-            loop.post(hosted, Rewired(control.epoch, wire(self.topology, chain, worker.index), worker))
+            wiring, afterwards = wire(self.topology, chain, worker.index), self.topology.afterwards()
+            stays = afterwards is not None and all(name in afterwards.graph for name in chain)
+            after = wire(afterwards, chain, worker.index) if afterwards is not None and stays else None
+            loop.post(hosted, Rewired(control.epoch, wiring, worker, after))
         elif isinstance(control, Fcm):
             yield from loop.switch(hosted, Directed(worker, control))
         elif isinstance(control, Prepare):

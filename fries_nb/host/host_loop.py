@@ -36,6 +36,7 @@ class HostLoop:
 
     Attributes:
         host: index of the host.
+        name: name of the threads.
         workers: the workers.
         turns: the decisions.
         begun: number of turns that have begun.
@@ -51,7 +52,7 @@ class HostLoop:
             self.workers, environment.queue, environment.now_ns, environment.wall_ns
         )
         self._environment = environment
-        self._name = name
+        self.name = name
         self._tickets = environment.tickets(tickets)
         self._baton = environment.lock()  # held by the loop thread outside of turns
         self._threads: list[Body] = []
@@ -148,7 +149,7 @@ class HostLoop:
         return stuck
 
     def _start_loop(self, generation: int) -> None:
-        self._start_thread(f"{self._name}-{generation}", self._loop(generation))
+        self._start_thread(f"{self.name}-{generation}", self._loop(generation))
 
     def _start_thread(self, name: str, steps: Steps[None]) -> None:
         self._threads.append(self._environment.start(self.host, name, steps, self._failed))

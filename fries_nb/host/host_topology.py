@@ -2,7 +2,8 @@
 
     message     an old host                                   a new host
     Extend      opens links and routes to new hosts,          -
-                and admits them to the exchange of counts
+                and admits them to the exchange of counts;
+                makes the workers of added operators
     TakePart    -                                             joins the others, and makes its workers
     Go          takes new hosts for members                   starts its workers
     HostsLeft   closes the links to these hosts               -
@@ -20,6 +21,7 @@ from typing import Protocol
 from fries_nb.host.host_core import HostCore
 from fries_nb.host.host_progress import ProgressLink
 from fries_nb.host.host_workers import HostWorkers, configuration_of
+from fries_nb.host.region_spec import Additions
 from fries_nb.protocol.messages import ChannelId, End, TopologyAdopted
 from fries_nb.protocol.topology import Topology
 from fries_nb.transport.envelopes import Configured, Extend, HostMessage, Said, TakePart
@@ -54,6 +56,7 @@ class HostTopology:
         core: the host, which has the topology of now.
         progress: the host's part in the exchange of counts.
         add: makes the workers of a host that takes part in a topology, and adds them to ``built``.
+        make: makes the workers of the operators that an epoch adds, of which the last marker has this id.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class HostTopology:
         core: HostCore,
         progress: ProgressLink,
         add: Callable[[Topology, TakePart], None],
+        make: Callable[[Topology, Additions, int], HostWorkers],
     ) -> None:
         self._incarnation = incarnation
         self._built = built
@@ -71,12 +75,19 @@ class HostTopology:
         self._core = core
         self._progress = progress
         self._add = add
+        self._make = make
 
     def extend(self, order: Extend) -> None:
-        """Open links and routes of the next epoch, and end the channels of lost workers."""
-        before, topology = self._core.topology, self._loaded(order)[-1]
+        """Open links and routes of the next epoch, make what it adds, and end the channels of lost workers."""
+        before = self._core.topology
+        made = self._added(order)
+        topology = self._loaded(order)[-1]
         self._links.extend(tuple(topology.channels()), order.peers)
         self._core.adopt(topology)
+        if made is not None:
+            self._core.enlist(made.workers)
+            adopted = (TopologyAdopted(topology.epoch, worker) for worker in made.workers)
+            self._links.say(Said((*made.failures, *adopted)))
         lost = set(order.lost)
         for channel in before.channels() if lost else ():
             if channel.sender in lost and channel.receiver in self._core.hosted:
@@ -87,6 +98,15 @@ class HostTopology:
             self._links.say(Configured(found))
         # Behind the links: what is sent to new hosts from now on needs one to each of them.
         self._progress.admit(order.peers)
+
+    def _added(self, order: Extend) -> HostWorkers | None:
+        """The workers of the operators that the last epoch adds, if it adds some."""
+        if not order.additions:
+            return None
+        topologies: list[Topology] = pickle.loads(order.topologies)
+        made = self._make(topologies[-1], pickle.loads(order.additions), order.issued)
+        self._built.workers.update(made.workers)
+        return made
 
     def take_part(self, order: TakePart) -> None:
         """Join the others in the last epoch, and make the workers of this host, which answer that they are there."""
@@ -105,6 +125,8 @@ class HostTopology:
     def settle(self) -> None:
         """All workers have adopted the topology, so that new hosts are members from now on."""
         self._progress.settle()
+        if self._core.topology.after is not None:
+            self._core.connect()
 
     def part(self, hosts: Iterable[int]) -> None:
         """Close the links to these hosts, and await the last counts of those that have taken part."""
@@ -113,4 +135,4 @@ class HostTopology:
 
     def _loaded(self, order: Extend) -> list[Topology]:
         topologies: list[Topology] = pickle.loads(order.topologies)
-        return [topology.resized(self._built.topology.graph) for topology in topologies]
+        return [topology.with_functions(self._built.functions) for topology in topologies]

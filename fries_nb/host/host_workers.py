@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -118,6 +119,17 @@ class Assembly:
             self._log_switches(instance, running[name].applied, decided)
         return self._connected(wiring, instances, snapshot, issued)
 
+    def added(self, wiring: Wiring, version: int, issued: int) -> Worker:
+        """Make a worker of operators that a change of the shape adds: without state, at this version of the dataflow.
+
+        Raises:
+            OperatorError: see ``worker``.
+        """
+        running = {operator.name: Configuration(version=version) for operator in wiring.chain}
+        worker = self.newcomer(wiring, running, (), issued)
+        worker.hold_back()
+        return worker
+
     def _connected(
         self, wiring: Wiring, instances: Sequence[Instance], snapshot: Snapshot | None, issued: int
     ) -> Worker:
@@ -201,12 +213,17 @@ class HostWorkers:
         workers: operator's worker to the worker that runs it; those of a chain are one.
         failures: the workers that could not be made, for the controller.
         definitions: see ``RegionSpec.definitions``; found by name as long as this refers to them.
+        functions: operator to the host's own copy of its function.
     """
 
     topology: Topology
     workers: dict[WorkerId, HostedWorker] = field(default_factory=dict)
     failures: list[Failed] = field(default_factory=list)
     definitions: Definitions = field(default_factory=dict)
+    functions: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.functions = {name: operator.function for name, operator in self.topology.graph.by_name.items()}
 
 
 def build_workers(
@@ -266,6 +283,79 @@ def add_workers(
 
     hosted_by = partial(HostedWorker, environment=environment, carry_out=carry_out)
     _host(built, region, topology, wirings, newcomer, _idle_reader, hosted_by)
+
+
+def make_added(
+    built: HostWorkers,
+    host: int,
+    topology: Topology,
+    functions: Mapping[str, bytes],
+    make: Callable[[Topology, Wiring], HostedWorker],
+) -> HostWorkers:
+    """Make the workers of operators that a change of the shape adds, without running them.
+
+    Args:
+        built: the workers of the host so far; it receives the functions.
+        host: index of the host.
+        topology: the epoch that adds them, without functions.
+        functions: operator to its pickled function.
+        make: makes a worker of this topology, with the host's own copies of functions.
+
+    Returns:
+        The workers; and the failures of those that could not be made, one for each operator of a chain.
+    """
+    fresh = {worker.operator for worker, epoch in topology.added.items() if epoch == topology.epoch}
+    made = HostWorkers(topology)
+    wirings = [wiring for wiring in wirings_of(topology, host) if wiring.id.operator in fresh]
+    try:
+        for name in sorted(fresh & functions.keys()):
+            built.functions[name] = _unpickled(name, functions[name], host)
+        topology = topology.with_functions(built.functions)
+        wirings = [wiring for wiring in wirings_of(topology, host) if wiring.id.operator in fresh]
+        for wiring in wirings:
+            hosted = make(topology, wiring)
+            made.workers.update({instance.worker: hosted for instance in hosted.worker.instances})
+    except FriesError as error:
+        details = error.details if isinstance(error, OperatorError) else ""
+        missing = {worker for wiring in wirings for worker in wiring.workers} - made.workers.keys()
+        made.failures = [Failed(worker, str(error), details) for worker in sorted(missing)]
+    return made
+
+
+def added_maker(
+    region: RegionSpec,
+    topology: Topology,
+    environment: Environment,
+    carry_out: Callable[[Instruction], None],
+    version: int,
+    issued: int,
+) -> Callable[[Topology, Wiring], HostedWorker]:
+    """Makes the workers of added operators, with their readers and sinks; see ``make_added``.
+
+    Args:
+        region: the specification of the region, with what these operators need.
+        topology: the epoch that adds them.
+        environment: see ``build_workers``.
+        carry_out: see ``build_workers``.
+        version: number of tagged changes that the workers of other operators have applied.
+        issued: id of the last marker.
+    """
+    assembly = _assembly(region, _window(region, list(wirings_of(topology, 0))), {})
+
+    def make(own: Topology, wiring: Wiring) -> HostedWorker:
+        worker = assembly.added(wiring, version, issued)
+        reader = _reader(region, worker) if wiring.chain[0].traits.is_source else None
+        return HostedWorker(worker, environment, carry_out, _sinks(region, worker, own), reader)
+
+    return make
+
+
+def _unpickled(name: str, payload: bytes, host: int) -> Any:
+    try:
+        return pickle.loads(payload)
+    except (Exception, SystemExit) as error:
+        words = f"the function of {name} cannot be unpickled on host {host}: {exception_text(error)}"
+        raise OperatorError(words, name) from error
 
 
 def _window(region: RegionSpec, wirings: Sequence[Wiring]) -> int:

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
@@ -83,6 +84,21 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Additions:
+    """What hosts need for the operators that a change of the shape adds.
+
+    Attributes:
+        functions, sources, sinks: of these operators; see ``RegionSpec``.
+        packed: the three, pickled with the user's own modules.
+    """
+
+    functions: Mapping[str, bytes] = field(repr=False)
+    sources: Mapping[str, SourcePlan]
+    sinks: Mapping[str, RuntimeSink]
+    packed: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True)
 class RegionSpec:
     """The specification of one region for its hosts.
 
@@ -140,6 +156,20 @@ class RegionSpec:
     def redistribution(self) -> Redistribution:
         """The assignment of the checkpoint's snapshots to workers."""
         return Redistribution(self.restoration.checkpoint, self.graph, self.restoration.tables)
+
+    def reshaped(self, graph: Graph, additions: Additions) -> RegionSpec:
+        """The specification for a dataflow of another shape, with its numbers of workers and without functions."""
+
+        def left(before: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: one for name, one in {**before, **added}.items() if name in graph}
+
+        return replace(
+            self,
+            graph=graph,
+            functions=left(self.functions, additions.functions),
+            sources=left(self.sources, additions.sources),
+            sinks=left(self.sinks, additions.sinks),
+        )
 
     def definitions(self) -> Definitions:
         """The definitions that restored state needs, unpickled on this host.

@@ -43,8 +43,6 @@ class StageAction(StrEnum):
     """Sources stop reading; when the stage ends, no tuple is in transit."""
     RELEASE = "release"
     """Sources continue to read."""
-    FLUSH = "flush"
-    """A marker passes the whole graph, behind all that was sent before."""
     RESTART = "restart"
     """A checkpoint is taken; when it is complete, the run restarts from it with the new functions."""
 

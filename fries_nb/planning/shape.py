@@ -36,14 +36,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-import networkx as nx
-
-from fries_nb.dataflow.graph import Edge, Graph
+from fries_nb.dataflow.graph import Edge, Graph, ends_of, union_of
 from fries_nb.errors import PlanError
 from fries_nb.planning.covering import Covering, components, covered, prune, reached
 from fries_nb.planning.schedulers import Plan, Send, Stage, StageAction
-
-Ends = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -59,28 +55,6 @@ class ShapePlan:
     plan: Plan
     reasons: Mapping[str, str]
     union: Graph
-
-
-def ends_of(graph: Graph) -> set[Ends]:
-    """The edges as (from, to)."""
-    return {(edge.source, edge.to) for edge in graph.edges}
-
-
-def union_of(before: Graph, after: Graph) -> Graph:
-    """All operators and edges of both graphs; those of both are as in the later one.
-
-    Raises:
-        PlanError: together they have a cycle.
-    """
-    names = dict.fromkeys((*before, *after))
-    operators = tuple((after if name in after else before).operator(name) for name in names)
-    edges = {(edge.source, edge.to): edge for edge in (*before.edges, *after.edges)}
-    digraph: nx.DiGraph[str] = nx.DiGraph(end for end, edge in edges.items() if not edge.feedback)
-    if not nx.is_directed_acyclic_graph(digraph):
-        cycle = [a for a, _ in nx.find_cycle(digraph)]
-        way = " -> ".join([*cycle, cycle[0]])
-        raise PlanError(f"the edges before and after have a cycle {way}; expected two changes, one after the other")
-    return Graph(after.name, operators, tuple(edges.values()))
 
 
 def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), order: bool = True) -> ShapePlan:
@@ -121,18 +95,17 @@ def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), ord
 
 
 def _stages(before: Graph, after: Graph, covering: Covering) -> tuple[Stage, ...]:
-    """A message to every member; then added sources begin; then a marker flushes what was sent before.
+    """A message to every member; then a marker from all sources, of which the added ones begin to read with it.
 
-    The change is done when all members have switched and all added sources read. The flush is not awaited: until it has
-    passed all workers, rows of before may be below the change, and no other change may begin.
+    The change is done when all members have switched and all added sources read. The second marker passes everything,
+    and nothing waits for it; but until it has, rows of before are below the change, and no other change may begin.
     """
     sends = tuple(Send(name, part.operators) for part in covering.components for name in sorted(part.operators))
     switch = Stage(sends, frozenset(send.operator for send in sends))
-    begins = tuple(Send(name, frozenset((name,))) for name in after.sources if name not in before)
-    release = Stage(begins, frozenset(send.operator for send in begins), StageAction.RELEASE)
     everywhere = frozenset((*before, *after))
-    flush = Stage(tuple(Send(name, everywhere) for name in after.sources), frozenset(), StageAction.FLUSH)
-    return tuple(stage for stage in (switch, release, flush) if stage.sends)
+    added = frozenset(name for name in after.sources if name not in before)
+    release = Stage(tuple(Send(name, everywhere) for name in after.sources), added, StageAction.RELEASE)
+    return (switch, release) if sends else (release,)
 
 
 def _outs(graph: Graph, name: str) -> set[Edge]:

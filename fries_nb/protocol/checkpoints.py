@@ -168,6 +168,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
         aside: whether it went to the workers of its operator only, as the fix of a paused operator.
         superseded: the targets whose payloads are kept no more; see ``without_superseded``.
         number: its place among the decisions of the run, from 1; 0 before it has one.
+        shape: the fingerprint of the dataflow that it has made, if it changes the shape.
     """
 
     change: str
@@ -180,6 +181,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
     aside: bool = False
     superseded: tuple[str, ...] = ()
     number: int = 0
+    shape: bytes = b""
 
     @property
     def targets(self) -> frozenset[str]:
@@ -199,7 +201,7 @@ def in_effect(decided: Iterable[CommittedChange], since: Checkpoint | None = Non
     ['u1', 'u3', 'u2']
     """
     entries = tuple(one for one in decided if since is None or not since.has_forgotten(one.change, one.number))
-    taken_back = {entry.change for entry in entries if not (entry.targets or entry.undoes)}
+    taken_back = {entry.change for entry in entries if not (entry.targets or entry.undoes or entry.shape)}
     ordered: list[CommittedChange] = []
     for entry in entries:
         if entry.change not in taken_back:

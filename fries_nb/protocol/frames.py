@@ -61,12 +61,15 @@ class Reconfigure(msgspec.Struct, frozen=True, tag=True):
             blocks no channel.
         before: id of a change that is ordered after this one: a worker that has applied it skips this one. Empty for
             none.
+        epoch: epoch of the topology in which workers have switched to the dataflow after the change, if it is one of
+            the shape; else 0. Every member of the scope is told, and waits for the others that send to it.
     """
 
     change: str
     targets: frozenset[str]
     tagged: bool = False
     before: str = ""
+    epoch: int = 0
 
 
 class Commit(msgspec.Struct, frozen=True, tag=True):

@@ -22,6 +22,12 @@ with the same index.
 (2, ['A[0]->B[2]', 'A[1]->B[2]'])
 >>> grown.routed("B"), grown.shrunk("B").workers == topology.workers
 (2, True)
+>>> after = Graph("pair", (*graph.operators, Operator("N")), (Edge("A", "N"), Edge("N", "B")))
+>>> reshaping = topology.reshaping(after, hosts=[0, 1])
+>>> [(edge.to, edge.is_closed) for edge in wire(reshaping, ("A",), 0).edges]
+[('B', False), ('N', True)]
+>>> [str(channel) for channel in reshaping.reshaped().channels()][:2], reshaping.withdrawn().workers == topology.workers
+(['A[0]->N[0]', 'A[1]->N[0]'], True)
 >>> widened = grown.widened()
 >>> widened.routed("B"), widened.table("B") == topology.table("B")
 (3, True)
@@ -71,8 +77,9 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from itertools import product
+from typing import Any
 
-from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
+from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning, union_of
 from fries_nb.dataflow.operators import Shape, is_timed, shape_of
 from fries_nb.dataflow.traits import ColumnsOut, Holds
 from fries_nb.errors import DataflowError
@@ -184,6 +191,10 @@ class Topology:
             are one to one and which operators are chained.
         idle: the workers to which no row is routed: of each operator the last ones.
         tables: keyed operator to its routing table, if its bins are not dealt evenly to its routed workers.
+        made: edge, as (from, to), that was added while the run went on to the epoch in which it was.
+        before, after: the dataflow before and after a change of the shape that is being prepared or carried out; the
+            graph has the operators and edges of both, of which those made in this epoch are *closed*: a worker sends
+            and reads there from its switch on.
     """
 
     graph: Graph
@@ -194,6 +205,9 @@ class Topology:
     added: Mapping[WorkerId, int] = field(default_factory=dict)
     idle: frozenset[WorkerId] = frozenset()
     tables: Mapping[str, RoutingTable] = field(default_factory=dict)
+    made: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    before: Graph | None = None
+    after: Graph | None = None
 
     @classmethod
     def dealt(
@@ -262,7 +276,8 @@ class Topology:
 
     def channel(self, sender: WorkerId, receiver: WorkerId) -> ChannelId:
         """The channel between two workers, with the epoch in which it was made."""
-        return ChannelId(sender, receiver, max(self.added.get(sender, 1), self.added.get(receiver, 1)))
+        made = self.made.get((sender.operator, receiver.operator), 1)
+        return ChannelId(sender, receiver, max(self.added.get(sender, 1), self.added.get(receiver, 1), made))
 
     def is_one_to_one(self, edge: Edge) -> bool:
         """Whether worker i of an edge's sender has one channel, to worker i of its receiver."""
@@ -275,11 +290,82 @@ class Topology:
 
     def is_former(self, channel: ChannelId) -> bool:
         """Whether it is the channel of an earlier worker with the index of a present one."""
-        return channel.epoch < max(self.added.get(one, 1) for one in (channel.sender, channel.receiver))
+        return channel.epoch < self.channel(channel.sender, channel.receiver).epoch
 
     def with_graph(self, graph: Graph) -> Topology:
         """The same topology for a copy of the graph that includes functions, on which chaining depends."""
         return replace(self, graph=graph)
+
+    def with_functions(self, functions: Mapping[str, Any]) -> Topology:
+        """The same topology with these functions of operators, and none for the others."""
+
+        def own(graph: Graph) -> Graph:
+            operators = (replace(operator, function=functions.get(operator.name)) for operator in graph.operators)
+            return Graph(graph.name, tuple(operators), graph.edges)
+
+        before, after = self.before and own(self.before), self.after and own(self.after)
+        return replace(self, graph=own(self.graph), before=before, after=after)
+
+    # ---- changes of the shape
+
+    def reshaping(self, after: Graph, hosts: Sequence[int]) -> Topology:
+        """The next epoch, in which workers of added operators are on these hosts, and channels of added edges closed.
+
+        Operators that both dataflows have keep their numbers of workers.
+        """
+        present = {operator.name: operator.workers for operator in self.graph.operators}
+        after, epoch = _resized(after, present), self.epoch + 1
+        fresh = {name: operator.workers for name, operator in after.by_name.items() if name not in present}
+        workers = [worker for name in fresh for worker in workers_of(after, name)]
+        placed = {worker: hosts[worker.index * len(hosts) // fresh[worker.operator]] for worker in workers}
+        known = {(edge.source, edge.to) for edge in self.graph.edges}
+        ends = ((edge.source, edge.to) for edge in after.edges)
+        return replace(
+            self,
+            graph=union_of(self.graph, after),
+            placement={**self.placement, **placed},
+            begun={**self.begun, **fresh},
+            epoch=epoch,
+            added={**self.added, **dict.fromkeys(workers, epoch)},
+            made={**self.made, **{end: epoch for end in ends if end not in known}},
+            before=self.graph,
+            after=after,
+        )
+
+    def reshaped(self) -> Topology:
+        """The epoch behind that, in which only the dataflow after the change is left."""
+        assert self.after is not None, "a change of the shape is under way"
+        return self._of_shape(self.after)
+
+    def withdrawn(self) -> Topology:
+        """The epoch behind that if the change is not made, in which only the dataflow before it is left."""
+        assert self.before is not None, "a change of the shape is under way"
+        return self._of_shape(self.before)
+
+    def afterwards(self) -> Topology | None:
+        """The same epoch as it is for a worker that has switched; ``None`` if the shape does not change."""
+        return None if self.after is None else replace(self, graph=self.after, before=None, after=None)
+
+    def is_closed(self, edge: Edge) -> bool:
+        """Whether workers do not send or read on this edge before they switch."""
+        return self.after is not None and self.made.get((edge.source, edge.to)) == self.epoch
+
+    def _of_shape(self, graph: Graph) -> Topology:
+        stay = {worker for worker in self.placement if worker.operator in graph}
+        kept = {(edge.source, edge.to) for edge in graph.edges}
+        return replace(
+            self,
+            graph=graph,
+            placement={worker: host for worker, host in self.placement.items() if worker in stay},
+            begun={name: count for name, count in self.begun.items() if name in graph},
+            epoch=self.epoch + 1,
+            added={worker: epoch for worker, epoch in self.added.items() if worker in stay},
+            idle=frozenset(worker for worker in self.idle if worker in stay),
+            tables={name: table for name, table in self.tables.items() if name in graph},
+            made={ends: epoch for ends, epoch in self.made.items() if ends in kept},
+            before=None,
+            after=None,
+        )
 
     def grown(self, operator: str, host: int) -> Topology:
         """The next epoch, with one more idle worker of this operator and of those on its forward edges."""
@@ -424,6 +510,7 @@ class OutEdge:
         hosts: index of the host of each channel's receiver; empty if every frame is to be sent alone.
         table: the routing table of the edge when the worker was wired; ``None`` if bins are dealt evenly. It changes
             while rows flow, as the outbox knows.
+        is_closed: whether nothing is sent there yet; see ``Topology.is_closed``.
     """
 
     to: str
@@ -435,6 +522,7 @@ class OutEdge:
     routed: int = 0
     hosts: tuple[int, ...] = ()
     table: RoutingTable | None = None
+    is_closed: bool = False
 
     @property
     def routed_channels(self) -> tuple[ChannelId, ...]:
@@ -464,6 +552,7 @@ class Wiring:
         needed: for each operator of the chain what its rows must have.
         feedback: for a loop's head, the operators whose channels to it are feedback channels.
         keys: operator that sends by key to the key columns of its rows.
+        closed: those of ``incoming`` that are not read yet; see ``Topology.is_closed``.
     """
 
     chain: tuple[Operator, ...]
@@ -474,6 +563,7 @@ class Wiring:
     needed: tuple[Needed, ...]
     feedback: frozenset[str] = frozenset()
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    closed: frozenset[ChannelId] = frozenset()
 
     @cached_property
     def id(self) -> WorkerId:
@@ -509,7 +599,10 @@ def wire(topology: Topology, chain: tuple[str, ...], index: int) -> Wiring:
     feedback = frozenset(edge.source for edge in in_edges if edge.feedback)
     keys = {edge.source: edge.key for edge in in_edges if edge.partitioning is Partitioning.HASH}
     operators = tuple(graph.operator(name) for name in chain)
-    return Wiring(operators, index, tuple(incoming), edges, left, needed, feedback, keys)
+    is_added = topology.added.get(me_in) == topology.epoch  # it has no rows of before the change, and reads at once
+    shut = [edge for edge in in_edges if topology.is_closed(edge) and not is_added]
+    closed = frozenset(channel for edge in shut for channel in topology.channels_of(edge) if channel.receiver == me_in)
+    return Wiring(operators, index, tuple(incoming), edges, left, needed, feedback, keys, closed)
 
 
 def wirings_of(topology: Topology, host: int) -> Iterator[Wiring]:
@@ -552,7 +645,8 @@ def _out_edge(topology: Topology, edge: Edge, sender: WorkerId) -> OutEdge:
     start = sender.index % routed
     hosts = tuple(topology.host_of(channel.receiver) for channel in channels)
     table = topology.tables.get(edge.to) if edge.partitioning is Partitioning.HASH else None
-    return OutEdge(edge.to, edge.partitioning, edge.key, edge.branch, channels, start, routed, hosts, table)
+    is_closed = topology.is_closed(edge) and topology.added.get(sender) != topology.epoch
+    return OutEdge(edge.to, edge.partitioning, edge.key, edge.branch, channels, start, routed, hosts, table, is_closed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,7 +198,7 @@ class Supply:
         self.bounds: dict[WorkerId, Mapping[int, int]] = {}
         self.ahead_ticks: dict[WorkerId, int | None] = {}
         self._chance, self._due_ns = chance, due_ns
-        self._plans = plans or plans_of(graph, inputs, begun)
+        self._plans = dict(plans or plans_of(graph, inputs, begun))
         self._spent = {worker for worker, reached in positions.items() if reached is None}
         self._reached: dict[WorkerId, dict[int, Position | None]] = {}
         self._batches: dict[WorkerId, deque[Supplied] | None] = {}
@@ -224,6 +224,13 @@ class Supply:
         self._drained.discard(source)
         if any(held.operator == source.operator for held in self.held):
             self.held.add(source)
+        self._cut(source)
+
+    def add(self, source: WorkerId, workers: int, plan: SourcePlan) -> None:
+        """Note a worker of a source that was added, with so many workers."""
+        self._plans.setdefault(source.operator, plan)
+        mine = splits_of(self._plans[source.operator].splits, source.index, workers)
+        self._reached[source] = {split.number: Position() for split in mine}
         self._cut(source)
 
     def _cut(self, source: WorkerId) -> None:

@@ -24,15 +24,16 @@ from fries_nb.host.environment import Steps
 from fries_nb.host.host_core import HostCore
 from fries_nb.host.host_loop import HostLoop
 from fries_nb.host.host_topology import HostTopology
-from fries_nb.host.host_workers import HostWorkers
+from fries_nb.host.host_workers import HostWorkers, make_added
 from fries_nb.host.hosted_worker import HostedWorker
+from fries_nb.host.region_spec import Additions
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import Answer, ChannelId, Control, Fcm, MovedBins, Prepare, SetRate, WorkerId
-from fries_nb.protocol.topology import Topology, wirings_of
+from fries_nb.protocol.topology import Topology, Wiring, wirings_of
 from fries_nb.simulation.faults import Deployment
 from fries_nb.simulation.hosts import Hosts, Said
 from fries_nb.simulation.network import LaneKind
-from fries_nb.simulation.readers import SuppliedReader
+from fries_nb.simulation.readers import SuppliedReader, plans_of
 from fries_nb.simulation.rescaling_cluster import JoiningCluster, RechainingCluster
 from fries_nb.simulation.virtual_threads import OwnerMark, VirtualThread, Wait
 from fries_nb.transport.envelopes import ControllerMessage, Extend, Go, HostMessage, HostsLeft, Leave, TakePart
@@ -197,8 +198,9 @@ class ThreadedHosts(Hosts):
             self.environment, host, self._first, links, partial(self._outside, host), partial(self._chained, host)
         )
         built = self._built[host] = HostWorkers(self._first)
-        add = partial(self._add_workers, built, core)
-        self._topologies[host] = HostTopology(self.incarnation, built, links, core, self.progress.link(host), add)
+        add, make = partial(self._add_workers, built, core), partial(self._make_added, built, core)
+        progress = self.progress.link(host)
+        self._topologies[host] = HostTopology(self.incarnation, built, links, core, progress, add, make)
 
     # ---- state
 
@@ -266,6 +268,28 @@ class ThreadedHosts(Hosts):
             worker = assembly.newcomer(wiring, order.configurations, order.decided, order.issued)
             self.supply.join(wiring.id)
             built.workers.update(self._hosted(core, worker, self._opened(worker)))
+
+    def _make_added(
+        self, built: HostWorkers, core: HostCore, topology: Topology, additions: Additions, issued: int
+    ) -> HostWorkers:
+        """Make the workers of operators that a change of the shape adds."""
+        [host] = [host for host, one in self.cores.items() if one is core]
+        letters = {*self._assembly.letters}
+        payloads = {**self._assembly.payloads, **additions.functions}
+        self._assembly = replace(self._assembly, payloads=payloads, letters=letters)
+        version = max((hosted.worker.version for hosted in core.workers), default=0)
+
+        def make(own: Topology, wiring: Wiring) -> HostedWorker:
+            worker = self._assembly.added(wiring, version, issued)
+            self._of.update((instance.worker, worker) for instance in worker.instances)
+            if wiring.chain[0].traits.is_source:
+                count = {wiring.id.operator: wiring.chain[0].workers}
+                [plan] = plans_of(own.graph, self._plan.inputs, count).values()
+                self.supply.add(wiring.id, wiring.chain[0].workers, plan)
+            [hosted] = {*self._hosted(core, worker, self._opened(worker)).values()}
+            return hosted
+
+        return make_added(built, host, topology, additions.functions, make)
 
     def settle(self, topology: Topology) -> None:
         """All workers have adopted the topology; hosts learn it from the driver."""

@@ -263,12 +263,16 @@ class Extend(msgspec.Struct, frozen=True, tag=True):
         peers: all hosts to their data addresses.
         lost: removed workers whose hosts are gone: their channels are ended at the receivers.
         asks: whether to answer with ``Configured``.
+        additions: what hosts need for operators that the last epoch adds, pickled; empty if it adds none.
+        issued: id of the last marker, which added workers treat as applied.
     """
 
     topologies: bytes
     peers: dict[int, str]
     lost: tuple[WorkerId, ...] = ()
     asks: bool = False
+    additions: bytes = b""
+    issued: int = 0
 
 
 class TakePart(msgspec.Struct, frozen=True, tag=True):

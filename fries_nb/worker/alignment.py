@@ -87,12 +87,27 @@ class Alignment:
         self._holding: dict[ChannelId, int] = {}
         self._passed: set[int] = set()
         self._entries: set[ChannelId] = set()
+        self._shut: set[ChannelId] = set()
         self.is_closed = False
 
     @property
     def blocked(self) -> set[ChannelId]:
         """Channels that must not be read."""
-        return {channel for channel, holder in self._holding.items() if holder not in self._loose} | self._entries
+        held = {channel for channel, holder in self._holding.items() if holder not in self._loose}
+        return held | self._entries | self._shut
+
+    def shut(self, channels: Iterable[ChannelId]) -> None:
+        """Add channels that are not read, and on which no marker is awaited, until they are open."""
+        self._shut.update(channels)
+
+    def open(self) -> None:
+        """Read the channels that were shut from now on, and await later markers on them."""
+        self._live |= self._shut
+        self._shut = set()
+
+    def abandon(self) -> None:
+        """Read the channels that were shut to their end, which is all that comes on them; no marker does."""
+        self._shut = set()
 
     def block_entries(self, operators: Collection[str]) -> None:
         """Block the channels from all but these operators, whatever arrives on the others."""
@@ -131,14 +146,24 @@ class Alignment:
             again = "twice" if held == marker.id else f"behind marker {held}, not yet applied,"
             raise ProtocolError(f"marker {marker.id} came {again} on {channel}; markers must not cross")
         if marker.id not in self._waiting:
-            awaited = {live for live in self._live if live.sender.operator in marker.scope}
-            self._waiting[marker.id] = marker, awaited
+            self._waiting[marker.id] = marker, self._senders_in(marker)
         self._waiting[marker.id][1].discard(channel)
         if not holds:
             self._loose.add(marker.id)
         if channel in self._live:
             self._holding[channel] = marker.id
         return self._completed(marker.id)
+
+    def told(self, marker: Marker) -> Marker | None:
+        """Process a fast control message to a member of the scope that waits for the others; as ``arrived``."""
+        if self.passed(marker.id):
+            return None
+        if marker.id not in self._waiting:
+            self._waiting[marker.id] = marker, self._senders_in(marker)
+        return self._completed(marker.id)
+
+    def _senders_in(self, marker: Marker) -> set[ChannelId]:
+        return {live for live in self._live if live.sender.operator in marker.scope}
 
     def ended(self, channel: ChannelId) -> list[Marker]:
         """Process the end of a channel; returns the markers that it completes."""

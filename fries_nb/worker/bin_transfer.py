@@ -121,6 +121,9 @@ class TopologyAdoption:
     Args:
         open_: the worker's input channels that have not ended; new channels are added to this set.
         window: maximum number of bytes in transit to the worker on each channel.
+
+    Attributes:
+        after: the wiring from the worker's switch on, if the last epoch is one of a change of the shape.
     """
 
     def __init__(self, inbox: Inbox, alignment: Alignment, outbox: Outbox, open_: set[ChannelId], window: int) -> None:
@@ -131,6 +134,8 @@ class TopologyAdoption:
         self._window = window
         self._next: Rewired | None = None
         self._members: list[WorkerId] = []
+        self._unconnected: dict[ChannelId, int] = {}
+        self.after: Wiring | None = None
 
     @property
     def under_way(self) -> bool:
@@ -143,12 +148,28 @@ class TopologyAdoption:
         if self._next is not None:
             return []  # the epoch is being adopted already
         fresh = [channel for channel in event.wiring.incoming if channel not in present.incoming]
+        read = [channel for channel in fresh if channel not in event.wiring.closed]
         self._inbox.extend(fresh)
-        self._alignment.extend(forward_channels(fresh, event.wiring.feedback))
+        self._alignment.extend(forward_channels(read, event.wiring.feedback))
+        if present.closed - set(event.wiring.incoming):
+            self._alignment.abandon()
+        self._alignment.shut(event.wiring.closed)
         self._open.update(fresh)
         self._outbox.rewire(event.wiring.edges, ended)
-        self._next = event
-        return Grant.of(dict.fromkeys(fresh, event.wiring.window(self._window)))
+        self._next, self.after = event, event.after
+        window = event.wiring.window(self._window)
+        # Their senders may not know these channels yet: they do once all workers have adopted the epoch.
+        self._unconnected = dict.fromkeys(event.wiring.closed, window)
+        return Grant.of(dict.fromkeys(read, window))
+
+    def hold_back(self, sizes: dict[ChannelId, int]) -> None:
+        """Hold this credit back until ``connect``."""
+        self._unconnected = sizes
+
+    def connect(self) -> list[Grant]:
+        """Grant the credit that was held back, since all workers have adopted the epoch."""
+        sizes, self._unconnected = self._unconnected, {}
+        return Grant.of(sizes)
 
     def adopted(self, present: Wiring) -> tuple[Wiring, list[TopologyAdopted]]:
         """The next wiring and the answers, once the epoch is adopted; before, the present one and no answer."""

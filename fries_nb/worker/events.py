@@ -137,11 +137,21 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Rewired:
-    """The topology has a new epoch, in which the worker has this wiring; told to each ``member`` of its chain."""
+    """The topology has a new epoch, in which the worker has this wiring; told to each ``member`` of its chain.
+
+    Attributes:
+        after: its wiring from its switch on, if the epoch is one of a change of the shape that concerns it.
+    """
 
     epoch: int
     wiring: Wiring
     member: WorkerId
+    after: Wiring | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """All workers have adopted the epoch, so that senders know the channels on which credit was held back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +197,8 @@ class BinsArrived:
 
 
 Event = (
-    Arrived | BinsArrived | Rewired | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick | Stalled
-    | SinkWidened | SinkFailed | Observe | Measure | Resize | FrontierAdvanced
+    Arrived | BinsArrived | Rewired | Connected | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick
+    | Stalled | SinkWidened | SinkFailed | Observe | Measure | Resize | FrontierAdvanced
 )
 
 

@@ -334,8 +334,8 @@ class Outbox:
         self._channels: dict[ChannelId, OutChannel] = {}
         self._left: dict[ChannelId, OutChannel] = {}
         self._since = min((name.epoch for edge in edges for name in edge.channels), default=0)
-        self._positions = {edge.to: edge.start for edge in edges}
-        self._binnings = {edge.to: Binning(edge.key) for edge in edges}
+        self._positions: dict[str, int] = {}
+        self._binnings: dict[str, Binning] = {}
         self._sends: list[SendFrame] = []
         self.version = 0
         self.fills_buffers = False
@@ -351,8 +351,15 @@ class Outbox:
         self._undivided = {
             edge.to: EdgeBuffer(edge.channels[0].sender.operator, len(edge.routed_channels)) for edge in edges
         }
-        self._ways = [(edge, tuple(self._channels[name] for name in edge.routed_channels)) for edge in edges]
+        self._ways = [(edge, tuple(self._channels[name] for name in edge.routed_channels)) for edge in self._used]
         self._tables = {edge.to: edge.owners for edge in edges}
+        self._positions = {edge.to: edge.start for edge in edges} | self._positions
+        self._binnings = {edge.to: self._binnings.get(edge.to) or Binning(edge.key) for edge in edges}
+
+    @property
+    def _used(self) -> list[OutEdge]:
+        """The edges on which something is sent, so that their channels are to be ended."""
+        return [edge for edge in self._edges if not edge.is_closed]
 
     def rewire(self, edges: Sequence[OutEdge], ended: bool = False) -> None:
         """Replace the out-edges by those of another topology epoch, in which an edge may have other channels.
@@ -362,15 +369,16 @@ class Outbox:
         ``drains``.
         """
         self._divide_all(self._edges)
-        before = self._channels
+        before, used = self._channels, {name for edge in self._used for name in edge.channels}
         self._connect(edges)
         gone = {name: out for name, out in before.items() if name not in self._channels}
-        fresh = [name for name in self._channels if name not in before]
+        fresh = [name for edge in self._used for name in edge.channels if name not in used]
         self._left.update(gone)
         self._frame([channel for channel in self._unrouted() if channel.buffer])
-        if ended and fresh:
-            self._sends.append(SendFrame(tuple(fresh), End()))
-        elif not ended and gone:
+        if ended:  # those that were used have ended
+            gone = {name: out for name, out in gone.items() if name not in used}
+            gone.update({name: self._channels[name] for name in fresh})
+        if gone:
             self._append([*gone.values()], End())
 
     def _unrouted(self) -> list[OutChannel]:
@@ -537,7 +545,7 @@ class Outbox:
 
     def mark(self, marker: Marker) -> None:
         """Append a marker to every channel of its scope, after the buffered tuples."""
-        self._to_all([edge for edge in self._edges if edge.to in marker.scope], marker)
+        self._to_all([edge for edge in self._used if edge.to in marker.scope], marker)
 
     def reassign(self, receiver: str, bins: Mapping[int, tuple[int, int]]) -> None:
         """Route the rows of these bins to their new owners from now on; those before the last marker are divided."""
@@ -546,8 +554,8 @@ class Outbox:
             table[list(bins)] = [after for _, after in bins.values()]
 
     def end(self) -> None:
-        """Append the end of the stream to every channel, after the buffered tuples."""
-        self._to_all(self._edges, End())
+        """Append the end of the stream to every channel that is used, after the buffered tuples."""
+        self._to_all(self._used, End())
 
     def _to_all(self, edges: Sequence[OutEdge], frame: Frame) -> None:
         """Sends a frame; channels with empty queues share one SendFrame, so that a host gets the frame once."""

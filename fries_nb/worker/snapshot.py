@@ -343,7 +343,8 @@ class Redistribution:
         found = self._found(worker, snapshots)
         receivers = self._receivers[worker.operator]  # of round-robin edges, some of which may have been removed
         positions = {to: next_ for to, next_ in found.round_robin_positions.items() if to in receivers}
-        return replace(found, round_robin_positions=positions)
+        is_same = len(positions) == len(found.round_robin_positions)
+        return found if is_same else replace(found, round_robin_positions=positions)
 
     def _found(self, worker: WorkerId, snapshots: Mapping[WorkerId, Snapshot]) -> Snapshot:
         """The worker's own snapshot, or its share of those of all workers of its operator."""

@@ -147,6 +147,11 @@ def is_tagged(marker: Marker) -> bool:
     return isinstance(marker.action, Reconfigure) and marker.action.tagged
 
 
+def is_of_shape(marker: Marker) -> bool:
+    """Whether the marker is of a change of the shape."""
+    return isinstance(marker.action, Reconfigure) and marker.action.epoch > 0
+
+
 class Versions:
     """The processing of frames of the next version at one worker.
 

@@ -9,6 +9,7 @@ queue the event and raise ``interrupt``. ``events`` lists the effect of each eve
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Sequence
 
 import pyarrow as pa
@@ -63,6 +64,7 @@ from fries_nb.worker.events import (
     Arrived,
     BinsArrived,
     ClosePart,
+    Connected,
     Counted,
     Directed,
     Event,
@@ -93,7 +95,7 @@ from fries_nb.worker.pause import PauseState
 from fries_nb.worker.reports import WorkerOutput, WorkerReports
 from fries_nb.worker.rota import Slowness
 from fries_nb.worker.snapshot import kept, refuse_another
-from fries_nb.worker.versions import Preparation, Spill, Versions, is_tagged, keep_ready
+from fries_nb.worker.versions import Preparation, Spill, Versions, is_of_shape, is_tagged, keep_ready
 
 
 class Worker:
@@ -144,6 +146,7 @@ class Worker:
         self.useful_ns = self.busy_ns = 0
         self.turn_time = TurnTime(clock)
         self.ended = self.failed = self._held = self._stalled = self._in_hand = self._has_warned = False
+        self._begins_held = False
         self.came: dict[str, pa.Schema] = {}
         self._clock, self._window, self._spill = clock, window, spill
         self._inbox, self._alignment = self._input(issued)
@@ -224,7 +227,10 @@ class Worker:
             self._instance(event.worker)[1].expect(event.order.change, event.order.tagged)
         elif isinstance(event, Rewired):
             self._instructions += self._adoption.begin(self.wiring, event, self.ended)
+            self._block()
             self._adopt()
+        elif isinstance(event, Connected):
+            self._instructions += self._adoption.connect()
         elif isinstance(event, Observe | Measure | Resize):
             self._instructions += self._meter.process(event)
         elif isinstance(event, DryRunResult):
@@ -280,6 +286,7 @@ class Worker:
             self._instructions.append(ToReader(control))
             self._tell(Installed(control.marker, worker))
         elif isinstance(control, SetRate | Drain):
+            self._held = self._held and not (self._begins_held and isinstance(control, Drain))
             self._instructions.append(ToReader(control))
         else:
             raise ProtocolError(f"{control} came to {self.wiring.id}; expected it to be carried out by the host")
@@ -287,12 +294,21 @@ class Worker:
     def _head(self, marker: Marker, position: int) -> None:
         if is_tagged(marker) and not self.instances[0].operator.traits.is_source:
             raise ProtocolError(f"{marker} came to {self.wiring.id} as its head; only a source can tag what it reads")
-        if not self._alignment.passed(marker.id):
+        if self._alignment.passed(marker.id) or self._comes_with_the_chain(marker, position):
+            return
+        if not position and is_of_shape(marker):
+            if self._alignment.told(marker) is None:
+                return
+        else:
             self._alignment.applied(marker.id)
-            try:
-                self._apply(marker, position)
-            except OperatorError as error:
-                self._fail(error)
+        try:
+            self._apply(marker, position)
+        except OperatorError as error:
+            self._fail(error)
+
+    def _comes_with_the_chain(self, marker: Marker, position: int) -> bool:
+        """Whether the operator before this one in the chain is told, too, which brings the marker along."""
+        return is_of_shape(marker) and position > 0 and self.instances[position - 1].worker.operator in marker.scope
 
     def _instance(self, worker: WorkerId) -> tuple[int, Instance]:
         for position, instance in enumerate(self.instances):
@@ -344,6 +360,16 @@ class Worker:
 
     # ---- work
 
+    def hold_back(self) -> None:
+        """Before any event of a worker that a change of the shape adds: grant no credit before ``Connected``.
+
+        A source reads nothing before a ``Release``, or the end of the run.
+        """
+        window = self.wiring.window(self._window)
+        self._adoption.hold_back(dict.fromkeys(self.wiring.incoming, window))
+        self._instructions = [each for each in self._instructions if not isinstance(each, Grant)]
+        self._held = self._begins_held = self.instances[0].operator.traits.is_source
+
     def introduce(self, bounds: Bounds, ahead: int | None = None) -> CountChanges:
         """Begin to count; returns the first counts, to be called once, before any event."""
         held = [count for instance in self.instances for count in instance.held()]
@@ -353,7 +379,7 @@ class Worker:
     def wants_input(self) -> bool:
         """Whether a source's reader may supply more: nothing is queued, and no output channel is full."""
         waits = self._inbox.is_supplied or self._in_hand or self.outbox.full or self._times.is_far_ahead
-        return not (waits or self.failed or self._held)
+        return not (waits or self.failed or self._held or self.ended)
 
     @property
     def _awaits_time(self) -> bool:
@@ -446,6 +472,8 @@ class Worker:
 
     def _read(self, supplied: Supplied, limit: int) -> None:
         """Process a batch from a source's reader; it has the version that the source has reached."""
+        if self.ended:
+            return  # the source was removed when its reader had read further
         if supplied.batch is None:
             self._finish()
             return
@@ -562,6 +590,7 @@ class Worker:
             self._instructions.extend(self.reports.traced())
         effects = effects_of(marker, self.instances[start:], self.ended, busy)
         self._held = self._held if effects.holds is None else effects.holds
+        self._begins_held = self._begins_held and self._held
         self._instructions += effects.answers
         self._instructions += [ToReader(GiveUpSplits(splits)) for splits in effects.given_up]
         if busy and isinstance(action, Attempt):
@@ -570,6 +599,8 @@ class Worker:
             self.close(action.operators)
         if effects.leaves:
             self.outbox.mark(marker)
+        if is_of_shape(marker):
+            self._reshape(marker, start, effects.leaves)
         if isinstance(action, Move):
             self.outbox.reassign(action.operator, action.bins)
             self._align_transfer(marker)
@@ -586,6 +617,28 @@ class Worker:
             if self._transfer is not None:
                 self._transfer.install_early()
                 self._release_rows()
+
+    def _reshape(self, marker: Marker, start: int, leaves: bool) -> None:
+        """Switch to the dataflow after a change of the shape, as far as it concerns the operators that have switched.
+
+        The first operator of the chain reads its new channels, the last one sends on its new edges; see ``shape``. The
+        marker is on the old channels by then, and the end of those that are dropped follows it.
+        """
+        after, first = self._adoption.after, self.instances[0]
+        if after is None:
+            if first.operator.traits.is_source and not self.ended:  # it is removed, and reads no further
+                self._instructions.append(ToReader(Drain()))
+                self._finish()
+            return
+        if not start:
+            self._alignment.open()
+            self.wiring = dataclasses.replace(self.wiring, closed=frozenset(), keys=after.keys)
+            self._block()
+        if leaves:
+            self.outbox.rewire(after.edges, self.ended)
+            self.wiring = dataclasses.replace(self.wiring, edges=after.edges, needed=after.needed)
+            for instance, needed in zip(self.instances, after.needed, strict=True):
+                instance.written.needed = needed
 
     # ---- bins that move; see bin_transfer
 

@@ -1,0 +1,223 @@
+"""A change of the shape at the controller: two changes of the topology around the markers of a change.
+
+    phase         requested   all parted   all wired   decided     its markers have retired   refused       lost
+    IDLE          PARTING     -            -           -           -                          -             -
+    PARTING       error       WIRING       -           -           -                          IDLE          IDLE
+    WIRING        error       -            WIRED       -           -                          WITHDRAWING   IDLE
+    WIRED         error       -            -           SWITCHING   -                          WITHDRAWING   IDLE
+    SWITCHING     error       -            -           -           CLEARING                   -             IDLE
+    CLEARING      error       -            IDLE        -           -                          -             IDLE
+    WITHDRAWING   error       -            IDLE        -           -                          -             IDLE
+
+*Parting*: operators whose edges change leave their chains, since their workers send and receive by themselves from now
+on. *Wiring*: hosts make the workers of added operators; every other worker learns of its channels to them, which are
+shut (see ``worker.bin_transfer``). Nothing has changed by then, so it can be withdrawn. *Switching*: each member of the
+covering sends and reads on the new edges from its switch on, and ends the old ones (``changes`` sends the markers).
+When the second marker of the plan has passed everything, the removed workers have ended, and no row of before the
+change is left anywhere. *Clearing* removes them from the topology. Only then may the next change begin.
+
+After a loss of hosts the run goes on with the dataflow after the change if it was decided, otherwise with that before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from fries_nb.controller.coordinator import Coordinator, Taken
+from fries_nb.controller.events import Instruction, ShapeChange, ShapeDecided, Tell, TopologyChanged, TopologyRefused
+from fries_nb.controller.joining import Joining
+from fries_nb.controller.markers import MarkerCoordinator
+from fries_nb.controller.membership import Membership, Rewiring, Workers
+from fries_nb.controller.states import RESHAPING_MOVES, ReshapingPhase
+from fries_nb.dataflow.graph import Graph, ends_of
+from fries_nb.protocol.messages import Answer, Chained, Failed, SetChain, WorkerId
+from fries_nb.transitions import moved
+
+
+class Reshaping(Coordinator):
+    """The change of the shape that is prepared or carried out, if any.
+
+    Args:
+        workers, membership, lane: the workers, the hosts, and the markers in flight.
+        rewiring: carries out changes of the topology.
+        joining: has the topology, and takes the steps of its changes.
+        know: called with the graph of the dataflow when a change of its shape is decided.
+
+    Attributes:
+        phase: see the table.
+        failure: why workers of added operators could not be made, with the traceback; ``None`` if none has failed.
+        epoch: the epoch in which workers switch.
+    """
+
+    takes = (TopologyChanged, TopologyRefused, Chained)
+
+    def __init__(
+        self, workers: Workers, membership: Membership, lane: MarkerCoordinator, rewiring: Rewiring, joining: Joining,
+        know: Callable[[Graph], None],
+    ) -> None:  # fmt: skip
+        self.phase = ReshapingPhase.IDLE
+        self.failure: tuple[str, str] | None = None
+        self.epoch = 0
+        self._workers = workers
+        self._membership = membership
+        self._lane = lane
+        self._rewiring = rewiring
+        self._joining = joining
+        self._know = know
+        self._before: Graph | None = None
+        self._after: Graph | None = None
+        self._shape: ShapeChange | None = None
+        self._failed: set[WorkerId] = set()
+        self._unparted: set[WorkerId] = set()
+        self._to_part: set[WorkerId] = set()
+        self._is_done = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no shape is being changed, so that a change may begin."""
+        return self.phase is ReshapingPhase.IDLE
+
+    @property
+    def is_wired(self) -> bool:
+        """Whether all workers know the channels of both shapes."""
+        return self.phase is ReshapingPhase.WIRED
+
+    @property
+    def rewires(self) -> bool:
+        """Whether a change of the topology is requested here, which need not wait for the change to end."""
+        return self.phase in (ReshapingPhase.WIRING, ReshapingPhase.CLEARING, ReshapingPhase.WITHDRAWING)
+
+    def refusal(self, after: Graph) -> str | None:
+        """Why the dataflow cannot become this one now, as a message; ``None`` if it can."""
+        before = self._before or self._joining.topology.graph  # of now, not of both
+        known = {(edge.source, edge.to) for edge in before.edges}
+        ended = {worker.operator for worker in self._workers.ended}
+        for edge in after.edges:
+            if (edge.source, edge.to) in known:
+                continue
+            if edge.to in ended:
+                return f"{edge.to} has ended, so it can get no new input from {edge.source}"
+            if edge.source in ended and edge.source in before:
+                return f"{edge.source} has ended, so {edge.to} would get nothing from it"
+        if not self._joining.is_idle:
+            return "the number of hosts is being changed"
+        return None
+
+    def begin(self, shape: ShapeChange) -> list[Instruction]:
+        """Let the operators whose edges change leave their chains; workers learn of the new channels when all have."""
+        self._move(ReshapingPhase.PARTING)
+        topology = self._joining.topology
+        self._shape, self.failure = shape, None
+        self._before, self._after = topology.graph, shape.after
+        self._failed, self._is_done = set(), False
+        ends = {name for ends in ends_of(topology.graph) ^ ends_of(shape.after) for name in ends}
+        self._unparted = set(self._workers.live(ends & topology.graph.by_name.keys()))
+        self._to_part = set()
+        return [*self._part(self._unparted), *self._wire()]
+
+    def _part(self, workers: Collection[WorkerId]) -> list[Instruction]:
+        return [Tell(worker, SetChain((worker.operator,))) for worker in sorted(workers)]
+
+    def _parted(self, answer: Chained) -> list[Instruction]:
+        """A worker has left its chain, or could not: then it is asked again, unless it has ended."""
+        if self.phase is not ReshapingPhase.PARTING or answer.worker not in self._unparted:
+            return []
+        if answer.error and answer.worker not in self._workers.ended:
+            self._to_part.add(answer.worker)
+            return []
+        self._unparted.discard(answer.worker)
+        return self._wire()
+
+    def _wire(self) -> list[Instruction]:
+        """Make the workers of added operators, and let the others learn of the channels of both shapes."""
+        if self._unparted or self._shape is None:
+            return []
+        self._move(ReshapingPhase.WIRING)
+        topology = self._joining.topology
+        wired = topology.reshaping(self._shape.after, self._membership.hosts)
+        self.epoch = wired.epoch
+        made = wired.placement.keys() - topology.placement.keys()
+        self._rewiring.request(wired, awaited=made, additions=self._shape.additions, despite_ends=True)
+        return []
+
+    def answered(self, answer: Answer, now_ns: int) -> list[Instruction]:
+        """Process the answer of a worker of an added operator: that it was made, or why it could not be."""
+        if isinstance(answer, Failed):
+            self.failure = self.failure or (answer.error, answer.details)
+            self._failed.add(answer.worker)
+            self._rewiring.give_up({answer.worker})
+            return []
+        return self._rewiring.take(answer, now_ns)
+
+    def decide(self) -> list[Instruction]:
+        """The change is decided: from now on a restart begins with the dataflow after it."""
+        assert self._after is not None, "it is wired"
+        self._move(ReshapingPhase.SWITCHING)
+        self._know(self._after)
+        return [ShapeDecided(self.epoch)]
+
+    def withdraw(self) -> None:
+        """Go back to the dataflow before the change, which is not made."""
+        if self.phase is ReshapingPhase.WIRED:
+            self._move(ReshapingPhase.WITHDRAWING)
+            self._withdraw_wired()
+        elif self.phase is ReshapingPhase.WIRING and not self._rewiring.withdraw():
+            self._move(ReshapingPhase.WITHDRAWING)  # as soon as all have adopted the epoch that is under way
+        elif not self.is_idle:
+            self._forget()
+
+    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
+        """Follow a change of the topology."""
+        if isinstance(event, Chained):
+            return self._parted(event)
+        if isinstance(event, TopologyChanged) and not self.is_idle:
+            if event.topology.after is None:
+                return self._forget()
+            if self.phase is ReshapingPhase.WIRING:
+                self._move(ReshapingPhase.WIRED)
+            else:
+                self._withdraw_wired()
+        return []
+
+    def advance(self, now_ns: int, is_tick: bool) -> list[Instruction]:
+        """Remove what has ended, when the last marker of the change has retired; ask again for what was busy."""
+        if self.phase is ReshapingPhase.PARTING and is_tick:
+            again, self._to_part = self._to_part - self._workers.ended, set()
+            self._unparted -= self._workers.ended
+            return [*self._part(again), *self._wire()]
+        if self.phase is ReshapingPhase.SWITCHING and self._is_done and not self._lane.busy:
+            self._move(ReshapingPhase.CLEARING)
+            self._rewiring.request(self._joining.topology.reshaped(), despite_ends=True)
+            return self._joining.advance(now_ns, is_tick)
+        return []
+
+    def done(self) -> None:
+        """The last stage of the change has ended; its marker may still be in flight."""
+        self._is_done = self.phase is ReshapingPhase.SWITCHING
+
+    def lost(self, why: str, now_ns: int) -> list[Instruction]:
+        """Begin again with the dataflow before a change that was not decided, or with that after it."""
+        decided = self.phase in (ReshapingPhase.SWITCHING, ReshapingPhase.CLEARING)
+        if not self.is_idle:
+            graph = self._after if decided else self._before
+            assert graph is not None, "a change is under way"
+            self._workers.begin_with(graph)
+            self._forget()  # restarted hosts have the chains of their topology
+        return []
+
+    def _withdraw_wired(self) -> None:
+        topology = self._joining.topology.withdrawn()
+        self._rewiring.request(topology, lost=self._failed, despite_ends=True)
+
+    def _forget(self) -> list[Instruction]:
+        """It is over: operators that are chained in the topology of now may share a worker again."""
+        self._move(ReshapingPhase.IDLE)
+        self._shape = self._before = self._after = None
+        self._is_done = False
+        topology = self._joining.topology
+        chains = [chain for chain in topology.chains if len(chain) > 1]
+        live = {name: self._workers.live([name]) for chain in chains for name in chain[:1]}
+        return [Tell(worker, SetChain(chain)) for chain in chains for worker in live[chain[0]]]
+
+    def _move(self, to: ReshapingPhase) -> None:
+        self.phase = moved(RESHAPING_MOVES, self.phase, to, "the change of the shape")

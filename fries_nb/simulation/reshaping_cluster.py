@@ -1,0 +1,116 @@
+"""Seeded runs whose dataflow changes its shape while they run.
+
+Hosts have the cores and the topologies of production (``threaded_hosts``), and the driver is production's. What is asked
+for is a whole dataflow, as ``Run.apply`` takes it; functions count as changed if they are other objects.
+
+>>> import fries_nb as fn
+>>> def declared(*names):
+...     flow = fn.Dataflow("g")
+...     stream = flow.source("S", fn.rate(None, count=4))
+...     for name in names:
+...         stream = stream.map(name, functools.partial(passed, name))
+...     stream.sink("out", fn.memory())
+...     return flow.graph(workers=2)
+>>> rows = {"S": [{"value": v, "way": ""} for v in range(60)]}
+>>> cluster = ReshapingCluster(declared("A", "B"), rows, hosts=2, seed=3)
+>>> change = cluster.reshape(declared("A", "N", "B"))
+>>> cluster.run()
+>>> cluster.outcomes[change].outcome, {row["way"] for row in cluster.rows("out")} <= {"AB", "ANB"}
+('done', True)
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+import cloudpickle
+
+from fries_nb.controller import events
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.traits import Holds
+from fries_nb.dataflow.updates import Update
+from fries_nb.host.region_spec import Additions
+from fries_nb.planning.shape import shape_plan
+from fries_nb.simulation.threaded_hosts import JoiningThreads
+
+__all__ = ["ReshapingCluster", "functools", "passed"]
+
+
+def passed(name: str, row: dict[str, Any]) -> dict[str, Any]:
+    """The row, with the operator's name behind the ways that it came."""
+    return row | {"way": row["way"] + name}
+
+
+class ReshapingCluster(JoiningThreads):
+    """A cluster whose shape is changed on request; the arguments are those of ``Cluster``.
+
+    The rows of sources that are added later are given from the start.
+
+    Attributes:
+        shapes: id of each change of the shape to the dataflow after it.
+    """
+
+    often = 0.0
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        self.shapes: dict[str, Graph] = {}
+        super().__init__(*args, **settings)
+
+    def reshape(self, after: Graph, order: bool = True) -> str:
+        """Request that the dataflow becomes another one; returns the id of the change, a key of ``outcomes``.
+
+        Raises:
+            PlanError: there is no plan for it.
+        """
+        before = self.graph
+        both = [name for name in after if name in before]
+        found = {name: after.operator(name).function for name in both}
+        changed = {name: one for name, one in found.items() if one is not before.operator(name).function}
+        changed = {name: one for name, one in changed.items() if not _is_endpoint(after, name)}
+        planned = shape_plan(before, after, list(changed), order)
+        added = {name: after.operator(name).function for name in after if name not in before}
+        functions = {
+            name: cloudpickle.dumps(one) for name, one in added.items() if one and not _is_endpoint(after, name)
+        }
+        sinks = {sink: self.store.sinks[sink] for sink in added if after.operator(sink).traits.is_sink}
+        packed = cloudpickle.dumps(Additions(functions, {}, {}))  # hosts have the ports of sinks by themselves
+        additions = Additions(functions, {}, sinks, packed)
+        name = f"s{len(self.shapes) + 1}"
+        self.shapes[name] = after
+        payloads = {target: cloudpickle.dumps(Update(one)) for target, one in changed.items()}
+        shape = events.ShapeChange(after, additions, name.encode())
+        self._say(events.ChangeRequested(name, planned.plan, payloads, shape=shape))
+        return name
+
+    def _see(self, instruction: events.Instruction) -> None:
+        declared = self._plan.graph
+        super()._see(instruction)
+        match instruction:
+            case events.ChangeTopology():
+                self._plan = replace(self._plan, graph=declared)
+            case events.TopologyChanged(topology) if topology.after is not None:
+                self._plan = replace(self._plan, graph=declared)
+                self.graph = declared
+            case events.ShapeDecided():
+                self._decided()
+
+    def _decided(self) -> None:
+        """Whatever starts again from now on has the dataflow after the last change that is decided."""
+        decided = [one.change for one in self.journal if one.shape]
+        if decided:
+            workers = {operator.name: operator.workers for operator in self._plan.graph.operators}
+            after = self.shapes[decided[-1]]
+            sized = (replace(one, workers=workers.get(one.name, one.workers)) for one in after.operators)
+            self.graph = Graph(after.name, tuple(sized), after.edges)
+            self._plan = replace(self._plan, graph=self.graph)
+
+    def kill_driver(self) -> None:
+        """Kill the driver with all hosts; the run is resumed with the dataflow that was decided last."""
+        self._decided()
+        super().kill_driver()
+
+
+def _is_endpoint(graph: Graph, name: str) -> bool:
+    return graph.operator(name).traits.holds is Holds.ENDPOINT

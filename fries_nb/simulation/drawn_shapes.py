@@ -1,9 +1,9 @@
 """Drawn programs that are edited while they run, and what each row must have become.
 
 A program is a list of statements, as a cell has them: each names a stream, made of earlier ones. An edit inserts one,
-removes one, adds a branch with a sink or a source, cuts a sink, or changes a function; the program then declares another
-dataflow. Each row carries its way, the operators that it has passed with their versions. So the rows at all sinks that
-come of one row of a source show by which program it was processed: all of them by the same one.
+removes one, adds a branch with a sink or a source, cuts a sink, or changes a function; the program then declares
+another dataflow. Each row carries its way, the operators that it has passed with their versions. So the rows at all
+sinks that come of one row of a source show by which program it was processed: all of them by the same one.
 
 >>> program = Program([Statement("S", "source"), Statement("A", "map", ("S",)), Statement("out", "sink", ("A",))])
 >>> program.outputs("S", {"value": 7, "way": ""})

@@ -1,7 +1,7 @@
 """Seeded runs whose dataflow changes its shape while they run.
 
-Hosts have the cores and the topologies of production (``threaded_hosts``), and the driver is production's. What is asked
-for is a whole dataflow, as ``Run.apply`` takes it; functions count as changed if they are other objects.
+Hosts have the cores and the topologies of production (``threaded_hosts``), and the driver is production's. What is
+asked for is a whole dataflow, as ``Run.apply`` takes it; functions count as changed if they are other objects.
 
 >>> import fries_nb as fn
 >>> def declared(*names):

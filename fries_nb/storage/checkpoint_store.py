@@ -45,7 +45,7 @@ from fries_nb.storage.claims import ATTEMPTS, CLAIMS, Claims
 from fries_nb.storage.durable import NO_KEY, entries, make_directory, read_file, sealed, unsealed, verify, write_file
 from fries_nb.storage.flow_fingerprint import FORMAT, FlowFingerprint, conflict, flow_of, shape_of
 from fries_nb.storage.locations import encoded, locate
-from fries_nb.storage.other_shape import concerning, known, next_flow, refused
+from fries_nb.storage.other_shape import concerning, followed_by, known, next_flow, refused
 from fries_nb.storage.snapshot_files import STATES, SnapshotStore, read_snapshots, seal_name
 
 COMPLETE = "complete"
@@ -162,8 +162,8 @@ def contents(at: Location) -> Contents | None:
     return Contents(
         number,
         attempt.flow,
-        (*attempt.records, *_numbered(at, COMPLETE, number)),
-        (*attempt.decisions, *_numbered(at, DECISIONS, number)),
+        tuple(dict.fromkeys((*attempt.records, *_numbered(at, COMPLETE, number)))),
+        tuple(dict.fromkeys((*attempt.decisions, *_numbered(at, DECISIONS, number)))),
         attempt.sources | {name: f"{SOURCES}/{file}" for name, file in _own(at, SOURCES, number)},
         attempt.targets | {name: f"{TARGETS}/{file}" for name, file in _own(at, TARGETS, number)},
     )
@@ -435,6 +435,10 @@ class CheckpointStore:
         name = entry(DECISIONS, f"{self._last_decision:06d}", self.incarnation, "msgpack")
         self._write(name, msgspec.msgpack.encode(journaled))
         self._decisions[name] = decided.change
+        if decided.shape:  # the decision may be forgotten before the attempt ends, and its dataflow may not
+            later = msgspec.msgpack.decode(decided.shape, type=FlowFingerprint)
+            self.flow = followed_by(self.flow, later, self._last_decision)
+            self._begin()
 
     def keep(self, record: Checkpoint) -> None:
         """Store the record that completes a checkpoint, durably."""

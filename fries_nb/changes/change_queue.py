@@ -255,6 +255,7 @@ class ChangeQueue:
         self._region_of.clear()
         self._region_of.update(dict.fromkeys(self.graph, 0))
         self._ran.update({name: one.function for name, one in self.graph.by_name.items() if name not in before})
+        self._shell.go_on(self.graph)
         self._known.go_on(self.graph)
         self._known.versions.go_on(self.graph, request.id, time.time())
 

@@ -69,6 +69,9 @@ class QueueShell(Protocol):
     def carry_out(self, region: int, event: ChangeRequested | ChangeCancelled) -> None:
         """Pass an event to the controller of this region; the order of calls is preserved."""
 
+    def go_on(self, graph: Graph) -> None:
+        """Go on with the dataflow after a change of its shape; called before the change is told to have ended."""
+
     def progress(self, change: str) -> ChangeProgress | None:
         """How far a change is in the first region in which it has not ended; ``None`` if no controller has it."""
         return None

@@ -6,7 +6,7 @@ the credit that a worker returns once for all of its senders there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from fries_nb.host.host_loop import HostLoop
@@ -43,6 +43,11 @@ class FrameRouter:
         self._links = links
         self._host_of = dict(host_of)
         self._loop_of = loop_of
+        self._unmade: frozenset[WorkerId] = frozenset()
+
+    def leave_out(self, workers: Iterable[WorkerId]) -> None:
+        """Drop what comes for workers of this host that could not be made, until they are taken back."""
+        self._unmade = frozenset(workers)
 
     def place(self, placement: Mapping[WorkerId, int]) -> None:
         """Add workers with the indices of their hosts; removed ones stay known, for the last credit to them."""
@@ -63,7 +68,7 @@ class FrameRouter:
         for channel in send.channels:
             if channel.receiver in self._loop_of:
                 self.post(channel.receiver, Arrived(channel, frame))
-            else:
+            elif channel.receiver not in self._unmade:
                 remote.setdefault(self._host_of[channel.receiver], []).append(channel)
         for host, channels in remote.items():
             self._links.post(host, frame, tuple(channels))
@@ -80,7 +85,7 @@ class FrameRouter:
         for channel, size in sizes.items():
             if channel.sender in self._loop_of:
                 self._return(channel, size)
-            else:
+            elif channel.sender not in self._unmade:
                 remote.setdefault(self._host_of[channel.sender], []).append(channel)
         for host, channels in remote.items():
             self._links.post(host, Credit(tuple([sizes[channel] for channel in channels])), tuple(channels))
@@ -102,8 +107,11 @@ class FrameRouter:
 
     def _deliver(self, channels: tuple[ChannelId, ...], frame: Frame | Bundle) -> None:
         for channel, own in deliveries(channels, frame):
-            self.post(channel.receiver, Arrived(channel, own))
+            if channel.receiver not in self._unmade:
+                self.post(channel.receiver, Arrived(channel, own))
 
     def _return(self, channel: ChannelId, size: int) -> None:
+        if channel.sender in self._unmade:
+            return
         loop, hosted = self._loop_of[channel.sender]
         loop.post_credit(hosted, Granted(channel, size))

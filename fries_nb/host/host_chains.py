@@ -68,6 +68,10 @@ class HostChains:
             expected = "expected a worker of the host to which the request is sent"
             self._tell(Chained(worker, (), f"this host does not run {worker}; {expected}"))
             return
+        for earlier in [one for one in self._requests if one.concerns(worker.index, control.operators)]:
+            self._requests.remove(earlier)
+            self._release(earlier)
+            self._tell(Chained(earlier.worker, (), f"another chain was requested from {worker} on"))
         self._requests.append(ChainRequest(worker, control.operators, self._now_ns()))
 
     def advance(self) -> Steps[None]:

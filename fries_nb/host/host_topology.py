@@ -85,6 +85,7 @@ class HostTopology:
         self._links.extend(tuple(topology.channels()), order.peers)
         self._core.adopt(topology)
         if made is not None:
+            self._core.router.leave_out(failed.worker for failed in made.failures)
             self._core.enlist(made.workers)
             adopted = (TopologyAdopted(topology.epoch, worker) for worker in made.workers)
             self._links.say(Said((*made.failures, *adopted)))

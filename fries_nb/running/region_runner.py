@@ -208,13 +208,12 @@ class RegionRunner(QueueShell):
         shape = self.launched[0].shape_change(self.graph, after)
         return self.queue.reshape(shape, plan, updates, payloads)
 
-    def _become(self, graph: Graph) -> None:
-        """Go on with the dataflow after a change of its shape."""
-        with self._lock:
-            self.removed |= {name: one for name, one in self.graph.by_name.items() if name not in graph}
-            self.graph, self._regions = graph, regions(graph)
-            self.rescales.go_on(self._regions)
-            self.telemetry.go_on(graph)
+    def go_on(self, graph: Graph) -> None:
+        """Go on with the dataflow after a change of its shape, before the change is told to have ended."""
+        self.removed = {**self.removed, **{name: one for name, one in self.graph.by_name.items() if name not in graph}}
+        self.graph, self._regions = graph, regions(graph)
+        self.rescales.go_on(self._regions)
+        self.telemetry.go_on(graph)
 
     def set_rate(self, source: str, rate: float) -> None:
         """Set the rate of a source in tuples per second, now or when its region starts."""
@@ -368,8 +367,6 @@ class RegionRunner(QueueShell):
                     self.rescales.advice.observe()
             case events.Outcome():
                 self.queue.resolved(number, event)
-                if self.queue.graph is not self.graph:
-                    self._become(self.queue.graph)
             case events.GuardFired():
                 self.queue.guard_fired(number, event)
             case events.GuardEnded():

@@ -16,6 +16,7 @@ sinks that come of one row of a source show by which program it was processed: a
 
 from __future__ import annotations
 
+import contextlib
 import random
 import zlib
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ from typing import Any
 
 import fries_nb as fn
 from fries_nb.dataflow.graph import Graph
+from fries_nb.errors import DataflowError
 
 Row = dict[str, Any]
 
@@ -161,7 +163,11 @@ class Program:
         edits = ("insert", "insert", "remove", "branch", "cut", "version", "source", "unsource", "retarget")
         what = chance.choice(edits)
         found = next(iter(getattr(self, f"_{what}")(chance)), None)
-        return self if found is None else Program(found, self.functions)._pruned()
+        edited = self if found is None else Program(found, self.functions)._pruned()
+        with contextlib.suppress(DataflowError):  # an operator with two copies of one stream, for example
+            edited.graph()
+            return edited
+        return self
 
     def _fresh(self) -> str:
         numbers = [int(name[1:]) for name, _ in self.functions if name[:1] == "N" and name[1:].isdigit()]

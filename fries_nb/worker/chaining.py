@@ -89,6 +89,10 @@ class ChainRequest:
         self._operators = operators
         self._until_ns = now_ns + PATIENCE_NS
 
+    def concerns(self, index: int, operators: Sequence[str]) -> bool:
+        """Whether it has one of these operators, at this index, so that a later request takes its place."""
+        return self.worker.index == index and not set(self._operators).isdisjoint(operators)
+
     def members(self, running: Callable[[WorkerId], Worker | None]) -> tuple[Worker, ...]:
         """The workers that the next step rearranges: that of the first operator, and one to fuse with it, if any."""
         first = running(self.worker)
@@ -180,6 +184,8 @@ def obstacle(first: Worker, second: Worker) -> str:
     between = f"on the way from {first.wiring.id} to {second.wiring.id}"
     if not first.outbox.has_settled(channel, second._inbox.cuts(channel)):
         return f"there were tuples, credit or markers {between}"
+    if first.outbox.owes:
+        return f"there were tuples or credit {between} on a channel that was dropped"
     if second._in_hand or not second._inbox.is_empty:
         return f"{second.wiring.id} had tuples to process"
     if first.version != second.version:
@@ -194,6 +200,7 @@ def fuse(first: Worker, second: Worker, topology: Topology) -> None:
     first._alignment.merge(second._alignment)
     first._instructions += second.take()
     wiring = wire(topology, _names(first) + _names(second), first.wiring.index)
+    second.outbox.remember(first.outbox)
     memory.compose(first, wiring, instances, second.outbox)
     _continue_output(first, second)
     second.outbox = Outbox(())  # so that nothing leaves by a late turn of it
@@ -210,6 +217,7 @@ def split(worker: Worker, at: int, topology: Topology) -> Worker:
     memory.compose(rest, second, instances[at:], outbox)
     _continue_output(rest, worker)
     memory.compose(worker, first, instances[:at], output_of(first, worker.progress))
+    worker.outbox.remember(outbox)
     return rest
 
 

@@ -575,6 +575,15 @@ class Outbox:
         if free:
             self._sends.append(SendFrame(tuple(free), frame))
 
+    @property
+    def owes(self) -> bool:
+        """Whether frames wait or credit is out on a channel that was dropped."""
+        return any(out.queue or out.outstanding for out in self._left.values())
+
+    def remember(self, other: Outbox) -> None:
+        """Accept late grants on the channels that another outbox has dropped, which ``owes`` nothing."""
+        self._left.update(other._left)
+
     def has_settled(self, channel: ChannelId, cuts: int) -> bool:
         """Whether nothing waits or is in transit on a channel, credit included, if so many markers have arrived."""
         out = self._channels[channel]

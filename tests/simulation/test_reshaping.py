@@ -1,0 +1,257 @@
+"""A dataflow changes its shape in seeded runs: each row is processed by one of the shapes, wholly, whatever dies."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pytest
+from soak import SOAK, first_tried
+
+from fries_nb.controller import reshaping
+from fries_nb.errors import FriesError, PlanError
+from fries_nb.planning import shape
+from fries_nb.planning.shape import ShapePlan
+from fries_nb.protocol.frames import End
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.simulation.drawn_shapes import Program, drawn_program
+from fries_nb.simulation.faults import Faults
+from fries_nb.simulation.reshaping_cluster import ReshapingCluster
+from fries_nb.worker import alignment, outbox, worker
+
+
+@dataclass
+class Played:
+    """A run whose program was edited once or twice.
+
+    Attributes:
+        cluster: the run, which has ended.
+        first: the program with which it began.
+        asked: id of each requested change to the program that it makes.
+    """
+
+    cluster: ReshapingCluster
+    first: Program
+    asked: dict[str, Program]
+
+    @property
+    def programs(self) -> list[Program]:
+        """The first one, and those whose change was decided."""
+        return [self.first, *(self.asked[one.change] for one in self.cluster.journal if one.shape)]
+
+
+def rows_of(programs: list[Program], count: int) -> dict[str, list[dict[str, Any]]]:
+    """Rows for each source of any of the programs; the values differ over all of them."""
+    names = sorted({one.name for program in programs for one in program.statements if one.kind == "source"})
+    return {
+        name: [{"value": row * 100 + place, "key": row % 4, "way": "", "numbers": ""} for row in range(count)]
+        for place, name in enumerate(names)
+    }
+
+
+def play(seed: int, kills: int = 0) -> tuple[Played, dict[str, list[dict[str, Any]]]]:
+    """Edit a drawn program while it runs; sources mostly keep their last rows until that is over."""
+    chance = random.Random(f"reshaping {seed}")
+    programs = [drawn_program(chance)]
+    for _ in range(chance.choice((1, 1, 2))):
+        programs.append(programs[-1].edited(chance))
+    rows = rows_of(programs, chance.choice((10, 30, 60)))
+    settings: dict[str, Any] = {
+        "hosts": chance.choice((1, 2)), "window": chance.choice((200, 1000, 5000)), "chaining": chance.random() < 0.6,
+    }  # fmt: skip
+    if kills:
+        faults = Faults(chance.choice((0.0005, 0.002)), host_kills=kills, driver_kills=1)
+        settings |= {"checkpoints": True, "commit_interval_ns": chance.choice((500_000, 3_000_000)), "faults": faults}
+    elif chance.random() < 0.5:
+        settings["commit_interval_ns"] = 1_000_000
+    cluster = ReshapingCluster(programs[0].graph(), rows, seed=seed, audit=False, **settings)
+    if holds := chance.random() < 0.8:
+        graph = cluster.graph
+        cluster.hold(WorkerId(name, index) for name in graph.sources for index in range(graph.operator(name).workers))
+    played = edit(cluster, programs, chance)
+    if holds:
+        cluster.steps(chance.choice((0, 50, 300)))
+        cluster.release()
+    cluster.run()
+    return played, rows
+
+
+def edit(cluster: ReshapingCluster, programs: list[Program], chance: random.Random) -> Played:
+    """Apply the later programs one after the other, as long as each is made."""
+    asked: dict[str, Program] = {}
+    for program in programs[1:]:
+        cluster.steps(chance.choice((0, 20, 200, 600)))
+        if cluster.state != "running":
+            break
+        try:
+            change = cluster.reshape(program.graph())
+        except PlanError:  # nothing is changed, or two operators change places
+            continue
+        asked[change] = program
+        if program is not programs[-1] or chance.random() < 0.7:
+            cluster.until(partial(is_over, cluster, change))
+        if change not in cluster.outcomes or cluster.outcomes[change].outcome != "done":
+            break
+    return Played(cluster, programs[0], asked)
+
+
+def is_over(cluster: ReshapingCluster, change: str) -> bool:
+    """Whether a change has ended, or its driver has died with it."""
+    return change in cluster.outcomes or change not in cluster.controller.changes
+
+
+def judge(played: Played, rows: dict[str, list[dict[str, Any]]]) -> Counter[int]:
+    """Check every row; returns how many were processed by each program."""
+    cluster = played.cluster
+    assert cluster.state == "finished", (cluster.error, cluster.details)
+    programs = played.programs
+    decided = {one.change for one in cluster.journal if one.shape}
+    for change, outcome in cluster.outcomes.items():
+        assert (outcome.outcome == "done") == (change in decided), outcome
+    ways: dict[int, list[tuple[str, str]]] = {}
+    for sink in {one.name for program in programs for one in program.statements if one.kind == "sink"}:
+        for row in cluster.rows(sink):
+            ways.setdefault(row["value"], []).append((sink, row["way"]))
+    used: Counter[int] = Counter()
+    for source, given in rows.items():
+        for row in given:
+            found = sorted(ways.get(row["value"], []))
+            fits = [at for at, one in enumerate(programs) if source in one.by_name and one.outputs(source, row) == found]
+            unread = not found and (source not in programs[-1].by_name)  # removed before it came to it
+            assert fits or unread, (source, row, found, [one.outputs(source, row) for one in programs])
+            used.update(fits[:1])
+    return used
+
+
+def test_each_row_is_processed_by_one_shape() -> None:
+    """Two of three runs have rows of both; many changes are made, and each that is refused leaves all as it was."""
+    both = done = 0
+    for seed in range(120 * SOAK):
+        played, rows = play(seed)
+        both += len(judge(played, rows)) > 1
+        done += sum(one.outcome == "done" for one in played.cluster.outcomes.values())
+    assert both > len(range(120 * SOAK)) / 3
+    assert done > len(range(120 * SOAK)) / 2
+
+
+def test_hosts_and_drivers_may_die_at_any_step() -> None:
+    """A change that was decided is in effect after the restart; one that was not has left nothing."""
+    recovered = done = 0
+    for seed in range(60 * SOAK):
+        played, rows = play(seed, kills=2)
+        judge(played, rows)
+        recovered += bool(played.cluster.recoveries)
+        done += sum(one.outcome == "done" for one in played.cluster.outcomes.values())
+    assert recovered > len(range(60 * SOAK)) / 2
+    assert done > len(range(60 * SOAK)) / 10
+
+
+# ---- mutants
+
+
+def read_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Receivers read new channels before they switch."""
+    patch.setattr(alignment.Alignment, "shut", alignment.Alignment.extend)
+
+
+def wait_for_nobody(patch: pytest.MonkeyPatch) -> None:
+    """Members switch when they are told."""
+
+    def told(self: alignment.Alignment, marker: Any) -> Any:
+        if self.passed(marker.id):
+            return None
+        self.applied(marker.id)
+        return marker
+
+    patch.setattr(alignment.Alignment, "told", told)
+
+
+def tell_heads_only(patch: pytest.MonkeyPatch) -> None:
+    """The others learn of the change from markers only."""
+    planned = shape.shape_plan
+
+    def heads(*args: Any, **options: Any) -> ShapePlan:
+        found = planned(*args, **options)
+        first, *rest = found.plan.stages
+        heads = {head for part in found.plan.covering.components for head in part.heads}
+        sends = tuple(send for send in first.sends if send.operator in heads)
+        return replace(found, plan=replace(found.plan, stages=(replace(first, sends=sends), *rest)))
+
+    patch.setattr("fries_nb.simulation.reshaping_cluster.shape_plan", heads)
+
+
+def plan_on_the_old_graph(patch: pytest.MonkeyPatch) -> None:
+    """Edges that are added do not count."""
+    patch.setattr(shape, "union_of", lambda before, after: before)
+
+
+def send_no_end(patch: pytest.MonkeyPatch) -> None:
+    """A channel that is dropped is left as it is."""
+    append = outbox.Outbox._append
+
+    def quiet(self: outbox.Outbox, channels: Any, frame: Any) -> None:
+        if not isinstance(frame, End) or all(out.channel in self._channels for out in channels):
+            append(self, channels, frame)
+
+    patch.setattr(outbox.Outbox, "_append", quiet)
+
+
+def read_added_sources_at_once(patch: pytest.MonkeyPatch) -> None:
+    """An added source begins before all members have switched."""
+    hold = worker.Worker.hold_back
+
+    def begin(self: worker.Worker) -> None:
+        hold(self)
+        self._held = False
+
+    patch.setattr(worker.Worker, "hold_back", begin)
+
+
+def go_back_after_a_loss(patch: pytest.MonkeyPatch) -> None:
+    """The run starts again with the dataflow before a decided change."""
+    lost = reshaping.Reshaping.lost
+
+    def back(self: reshaping.Reshaping, why: str, now_ns: int) -> Any:
+        self._after = self._before
+        return lost(self, why, now_ns)
+
+    patch.setattr(reshaping.Reshaping, "lost", back)
+
+
+def feed_what_has_ended(patch: pytest.MonkeyPatch) -> None:
+    """An ended operator gets a new input."""
+    patch.setattr(reshaping.Reshaping, "refusal", lambda self, after: None)
+
+
+def keep_one_to_many_out(patch: pytest.MonkeyPatch) -> None:
+    """The covering begins at the targets."""
+    patch.setattr(shape, "prune", lambda union, targets: ())
+
+
+def dies(seed: int, kills: int) -> bool:
+    """Whether a run with this seed shows that something is wrong."""
+    try:
+        judge(*play(seed, kills))
+    except (AssertionError, FriesError, KeyError, IndexError, ValueError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("break_it", "kills", "known"),
+    [
+        (read_at_once, 0, 2), (wait_for_nobody, 0, 8), (tell_heads_only, 0, 56), (plan_on_the_old_graph, 0, 19),
+        (send_no_end, 0, 0), (read_added_sources_at_once, 0, 56), (go_back_after_a_loss, 2, 13),
+        (feed_what_has_ended, 0, 14), (keep_one_to_many_out, 0, 11),
+    ],
+)  # fmt: skip
+def test_a_broken_rule_shows(
+    break_it: Callable[[pytest.MonkeyPatch], None], kills: int, known: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each rule is needed: without it some seed fails, the one that is known to first."""
+    break_it(monkeypatch)
+    assert any(dies(seed, kills) for seed in first_tried(known, 300))

@@ -1,0 +1,179 @@
+"""A run on Spark changes its shape: each edit alone and in pairs, with hosts that die, and resumed in the new shape."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from patience import PATIENCE_S
+from pyspark.sql import SparkSession
+from run_setting import until
+
+import fries_nb as fn
+from fries_nb.errors import PlanError, RunError
+from fries_nb.run import Run
+
+
+class Numbered:
+    """How many tuples of its key there have been."""
+
+    def initial_state(self) -> list[int]:
+        """None yet."""
+        return [0]
+
+    def process(self, row: dict[str, Any], state: list[int]) -> dict[str, Any]:
+        """The row with its number."""
+        state[0] += 1
+        return row | {"number": state[0]}
+
+
+def keyed(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of one of seven keys, with the way that it has come."""
+    return row | {"key": row["value"] % 7, "way": "K"}
+
+
+def marked(row: dict[str, Any]) -> dict[str, Any]:
+    """A row that has passed an operator more."""
+    return row | {"way": row["way"] + "M"}
+
+
+def last(row: dict[str, Any]) -> dict[str, Any]:
+    """A row at the last operator."""
+    return row | {"way": row["way"] + "L"}
+
+
+def last_anew(row: dict[str, Any]) -> dict[str, Any]:
+    """The same by another version."""
+    return row | {"way": row["way"] + "N"}
+
+
+def declared(*parts: str, files: str = "", count: int | None = None) -> fn.Dataflow:
+    """Numbers with a state for each key; and what the parts name: an operator, a branch, a source, another function."""
+    flow = fn.Dataflow("shapes")
+    rows = flow.source("S", fn.rate(1_500, count=count), workers=1).map("K", keyed)
+    if "marked" in parts:
+        rows = rows.map("M", marked)
+    numbered = rows.map("C", Numbered(), key="key").map("L", last_anew if "anew" in parts else last)
+    if "source" in parts:
+        numbered = numbered.union("U", flow.source("T", fn.rate(500, count=100), workers=1).map("TK", keyed))
+    numbered.sink("out", fn.memory())
+    if "branch" in parts:
+        target = fn.parquet(files) if files else fn.memory()
+        numbered.filter("Even", lambda row: row["value"] % 2 == 0).sink("even", target)
+    if "joined" in parts:
+        table = pa.table({"key": list(range(7)), "name": [f"n{key}" for key in range(7)]})
+        numbered.join("J", table, on="key").sink("named", fn.memory())
+    return flow
+
+
+def applied(run: Run, flow: fn.Dataflow, **options: Any) -> None:
+    """Apply a dataflow, and see that the run is it then."""
+    outcome = run.apply(flow, **options).settled(PATIENCE_S)
+    assert outcome.outcome == "done", outcome.error
+    assert not run.diff(flow)
+
+
+def refuse_errors(run: Run) -> list[Any]:
+    """Every number is there once, and each key was counted without a gap; returns the rows."""
+    rows = [row for row in run.output("out").collect() if row["number"] is not None]
+    values = sorted(row["value"] for row in rows)
+    assert values == list(range(len(values)))
+    for key in range(7):
+        counts = sorted(row["number"] for row in rows if row["key"] == key)
+        assert counts == list(range(1, len(counts) + 1))
+    return rows
+
+
+def test_edits_one_after_the_other(spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path) -> None:
+    """Insert, branch off into files, join a table, change a function beside, and take all of it away again."""
+    files = str(tmp_path / "even")
+    run = kept(declared().run(spark, hosts=2, workers=2, commit_interval_s=0.3))
+    until(lambda: run.metrics().operators["out"].processed > 100, run)
+    shapes: list[tuple[str, ...]] = [
+        ("marked",), ("marked", "branch"), ("branch", "anew"), ("branch", "anew", "joined"), (), ("marked", "source"),
+    ]  # fmt: skip
+    for parts in shapes:
+        before = run.metrics().operators["out"].processed
+        applied(run, declared(*parts, files=files))
+        until(lambda before=before: run.metrics().operators["out"].processed > before + 100, run)
+    assert run.functions()["M"].version == run.changes[-1].id
+    run.stop()
+    assert run.state == "finished", run.error
+    ways = Counter(row["way"] for row in refuse_errors(run))
+    assert ways.keys() == {"KL", "KML", "KN"}
+    assert all(row["value"] % 2 == 0 for row in spark.read.parquet(files).collect())
+    assert run.output("even").count() == spark.read.parquet(files).count() > 0
+    assert {row["name"] for row in run.output("named").collect()} == {f"n{key}" for key in range(7)}
+    assert 0 < sum(row["number"] is None for row in run.output("out").collect()) <= 100, "the added source was read"
+
+
+def test_a_host_dies_and_the_run_goes_on_in_the_new_shape_also_resumed(
+    spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path
+) -> None:
+    """The decision is in the checkpoint's directory: the new cell resumes it, whatever was declared at the start."""
+    place = tmp_path / "place"
+    run = kept(declared().run(spark, hosts=2, workers=2, checkpoint=place, commit_interval_s=0.3))
+    until(lambda: run.metrics().operators["out"].processed > 100, run)
+    applied(run, declared("marked", "branch"))
+    os.kill(run.host_processes[1], signal.SIGKILL)
+    until(lambda: bool(run.recoveries) and run.recoveries[-1].seconds is not None, run)
+    until(lambda: run.metrics().operators["even"].processed > 100, run)
+    run.suspend()
+    again = kept(declared("marked", "branch").resume(place, spark, hosts=1, commit_interval_s=0.3))
+    until(lambda: again.metrics().operators["even"].processed > 100, again)
+    applied(again, declared("branch"))
+    again.stop()
+    ways = [row["way"] for row in sorted(refuse_errors(again), key=lambda row: row["value"])]
+    assert set(ways) == {"KL", "KML"}
+
+
+class CannotOpen:
+    """Fails on hosts."""
+
+    def open(self) -> None:
+        """There is no such model."""
+        raise OSError("model.bin is not there")
+
+    def process(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Never called."""
+        return row
+
+
+def test_what_cannot_be_applied_is_refused_in_a_sentence(spark: SparkSession, kept: Callable[[Run], Run]) -> None:
+    """And nothing has changed: the run goes on as it was, and takes the next change."""
+    run = kept(declared("marked").run(spark, hosts=2, workers=1, commit_interval_s=0.3))
+    until(lambda: run.metrics().operators["out"].processed > 10, run)
+    other = fn.Dataflow("shapes")
+    rows = other.source("S", fn.rate(1_500), workers=1).map("K", keyed).map("M", marked)
+    rows.map("L", last).sink("out", fn.memory())
+    with pytest.raises(PlanError, match=r"C: its state is dropped; expected drop=\['C'\], if that is meant"):
+        run.apply(other)
+    with pytest.raises(PlanError, match="no removed operator 'Odd'"):
+        run.apply(other, drop=["C", "Odd"])
+    with pytest.raises(PlanError, match="changes functions only; the shape is changed by 'fries'"):
+        run.apply(declared(), scheduler="epoch")
+    with pytest.raises(PlanError, match="under no guard in this version"):
+        run.apply(declared(), guard=5)
+    with pytest.raises(PlanError, match="declares what runs already"):
+        run.apply(declared("marked"))
+    broken = declared("marked")
+    broken.stream("L").map("X", CannotOpen()).sink("x", fn.memory())
+    outcome = run.apply(broken).settled(PATIENCE_S)
+    assert outcome.outcome == "aborted"
+    assert "X failed in open()" in outcome.error
+    assert "model.bin is not there" in outcome.error
+    assert not run.diff(declared("marked"))
+    applied(run, declared())
+    with pytest.raises(PlanError, match="has changed the shape, which is not rolled back in this version"):
+        run.rollback()
+    applied(run, other, drop=["C"])
+    run.stop()
+    assert run.state == "finished", run.error
+    with pytest.raises(RunError, match="a change needs a running dataflow"):
+        run.apply(declared())

@@ -53,7 +53,7 @@ from fries_nb.controller.events import (
 from fries_nb.controller.states import REGION_MOVES, ChangeProgress, RegionPhase
 from fries_nb.controller.transactions import change_requested
 from fries_nb.dataflow.arguments import Limit
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.graph import Graph, union_of
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, PlanError
@@ -108,6 +108,7 @@ class ChangeQueue:
         versions = FunctionVersions(graph, ran, versions_of(before), time.time())
         self._known = RequestRegistry(graph, listener, clock, versions)
         self._ran = ran
+        self._graphs: dict[str, Graph] = {}
         self._rollbacks = Rollbacks(self._known.requests, self._region_of, self._phases, ran)
         self._waiting: list[list[Request]] = [[] for _ in regions]
         self._in_flight: list[dict[str, Request]] = [{} for _ in regions]
@@ -230,6 +231,7 @@ class ChangeQueue:
             words = "a change of the shape begins alone; expected its end (settled()) before"
             raise PlanError(f"change {', '.join(open_ones)} is under way, and {words}")
         change = self._new({0: plan}, updates, began_s, requested_s, "", BY_USER)
+        self._graphs[change.id] = union_of(self.graph, shape.after)
         request = Request(change.id, updates, dict(payloads), {0: plan}, (change.id,), rehearse=False, shape=shape)
         self._enter(request)
         return change
@@ -311,6 +313,7 @@ class ChangeQueue:
         """Forget the oldest changes if there are more than ``CHANGES_KEPT``, as far as nothing open needs them."""
         while len(self._known.changes) > CHANGES_KEPT and (oldest := self._rollbacks.forget_oldest()) is not None:
             self._known.forget(oldest)
+            self._graphs = {change: graph for change, graph in self._graphs.items() if change in self._known.changes}
 
     @locked
     def pause(self, region: int, operator: str, paused: bool) -> None:
@@ -393,6 +396,7 @@ class ChangeQueue:
             undoes=undoes,
             run=self,
         )
+        self._graphs[change.id] = self.graph
         return self._known.add(change)
 
     @locked
@@ -438,8 +442,13 @@ class ChangeQueue:
         """The replays of changes that have ended; the trace is read once."""
         records = self._shell.records()
         return [
-            ChangeReplay.of(self.graph, one.plan, one.result(0), operations_around(records, one.id)) for one in changes
+            ChangeReplay.of(self._graph_of(one), one.plan, one.result(0), operations_around(records, one.id))
+            for one in changes
         ]
+
+    def _graph_of(self, change: Change) -> Graph:
+        """The dataflow in which a change was made; of a change of the shape, that of before and after together."""
+        return self._graphs.get(change.id, self.graph)
 
     @locked
     def _carried_out_as(self, change: str) -> str:

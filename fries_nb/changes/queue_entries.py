@@ -71,6 +71,7 @@ class QueueShell(Protocol):
 
     def go_on(self, graph: Graph) -> None:
         """Go on with the dataflow after a change of its shape; called before the change is told to have ended."""
+        return
 
     def progress(self, change: str) -> ChangeProgress | None:
         """How far a change is in the first region in which it has not ended; ``None`` if no controller has it."""

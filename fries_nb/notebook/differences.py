@@ -6,18 +6,22 @@ differs from the run, and leaves the run as it is until the difference is applie
 
 from __future__ import annotations
 
+from html import escape
+
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import HasTraits
 
+from fries_nb.errors import PlanError
 from fries_nb.notebook.cell_outputs import GuardNotice
 from fries_nb.notebook.known import Registry
 from fries_nb.notebook.options import SCHEDULER, arguments
 from fries_nb.notebook.summaries import Summary, quoted
 from fries_nb.notebook.waits import GLANCE_S, change_summary
 from fries_nb.planning.difference import Difference
+from fries_nb.planning.shape import refuse_unsupported
 from fries_nb.report.difference_section import difference_parts, difference_svg
 from fries_nb.report.page import part
 from fries_nb.run import Run
@@ -30,11 +34,16 @@ def of_difference(difference: Difference) -> Summary:
     flow = difference.after.name
     if not difference:
         return Summary(f"{flow!r} runs as it is declared", "%fries_status")
-    then = f"%fries_apply --of {quoted(flow)}"
-    if difference.has_new_shape:
-        then = f"%fries_run {quoted(flow)} --replace"
-    words = repr(difference)
-    html = difference_parts(difference) + part("next_step", then)
+    words, lost = repr(difference), [name for name in difference.removed if name in difference.states]
+    then = " ".join([f"%fries_apply --of {quoted(flow)}", *(f"--drop {quoted(name)}" for name in lost)])
+    html = difference_parts(difference)
+    try:
+        refuse_unsupported(difference, lost)
+    except PlanError as refused:
+        if difference.has_new_shape:
+            then, words = f"%fries_run {quoted(flow)} --replace", f"{words}\n{refused}"
+            html += f"<p>{escape(str(refused))}</p>"
+    html += part("next_step", then)
     return Summary(words, then, {"text/html": html, "image/svg+xml": difference_svg(difference)})
 
 
@@ -75,21 +84,26 @@ class FriesDifferences(Magics):
     @SCHEDULER
     @argument("--guard", type=float, metavar="SECONDS", help="in which a failing change is rolled back (5); 0: never")
     @argument("--force", action="store_true", help="even if it drops every recent tuple, or is 100 times slower")
+    @argument("--drop", metavar="OPERATOR", action="append", help="that was removed, and whose state may be lost")
+    @argument("--no-order", action="store_true", help="rows of a key may change places where old and new ways meet")
     @argument("--wait", type=float, default=GLANCE_S, metavar="SECONDS", help="for the result (2); 0 never waits")
     @argument("-o", "--output", default="change", metavar="VARIABLE", help="that will hold the change (change)")
     def fries_apply(self, line: str) -> Summary:
-        """Make the run what the dataflow declares: all functions that differ change in one transaction.
+        """Make the run what the dataflow declares, in one transaction: functions, operators, edges, sources and sinks.
 
-        Operators, edges and other settings cannot be changed while a dataflow runs yet: then nothing is changed, and
-        ``%fries_diff`` shows what differs. Examples::
+        A change of the shape is under no guard in this version. What cannot be applied is refused in a sentence, and
+        nothing is changed. Examples::
 
             %fries_apply
+            %fries_apply --of fraud --drop Old
             %fries_apply --of fraud --scheduler epoch --wait 60
         """
         args = arguments(self.fries_apply, line, self._configured)
         run = self._run(args.of)
         flow = self._known.flow(args.of or run.graph.name)
-        change = run.apply(flow, args.scheduler, guard=args.guard or None, force=args.force)
+        guard = None if run.diff(flow).has_new_shape and "guard" not in args.given else args.guard or None
+        drop, order = args.drop or (), not args.no_order
+        change = run.apply(flow, args.scheduler, guard=guard, force=args.force, drop=drop, order=order)
         self.shell.user_ns[args.output] = change
         GuardNotice(self.shell, change)
         return change_summary(self.shell, run, change, args.wait, args.output)

@@ -201,6 +201,7 @@ class DagPanel:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._graph = run.graph
         self.view = DagView(run.graph)
         self._last: tuple[int, str] = (0, "")
         self._drawn: Shown | None = None  # of the last change; not if a plan or a replay is shown in its place
@@ -209,6 +210,9 @@ class DagPanel:
 
     def update(self, moment: RunMoment) -> None:
         """Show a moment of the run, and the last change since it was requested."""
+        if (graph := moment.run.graph) is not self._graph:
+            self.view.redraw(graph)
+            self._graph, self._measured, self._drawn, self._last, self._running = graph, None, None, (0, ""), ({}, ())
         if moment.flowing is not self._measured:
             self.view.show_metrics(moment.flowing)
             self._measured = moment.flowing

@@ -64,18 +64,33 @@ class DagView(anywidget.AnyWidget):
     selected: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
     def __init__(self, graph: Graph, width: float = 460.0) -> None:
-        self._graph = graph
-        self._edges: dict[Ends, str] = {(edge.source, edge.to): str(index) for index, edge in enumerate(graph.edges)}
+        self._know(graph)
         self._shown = Shown()
-        self._flows: dict[Ends, str] = {}
-        self._flow_labels = EdgeLabels(graph)
         self._facts: Mapping[str, str] = {}
         self._rounds: Mapping[str, str] = {}
         self._width = width
         self._one_at_a_time = threading.Lock()
-        picture = draw(graph, layout(graph, width, labelled=True), {}, {}, {}, (), {})
-        super().__init__(svg=picture, titles=self._told(Shown()))
+        super().__init__(svg=self._picture(graph), titles=self._told(Shown()))
         self.on_msg(self._answer)
+
+    def _know(self, graph: Graph) -> None:
+        self._graph = graph
+        self._edges: dict[Ends, str] = {(edge.source, edge.to): str(index) for index, edge in enumerate(graph.edges)}
+        self._flows: dict[Ends, str] = {}
+        self._flow_labels = EdgeLabels(graph)
+
+    def _picture(self, graph: Graph) -> str:
+        return draw(graph, layout(graph, self._width, labelled=True), {}, {}, {}, (), {})
+
+    def redraw(self, graph: Graph) -> None:
+        """Draw the dataflow after a change of its shape; what is selected stays, as far as it is still there."""
+        picture = self._picture(graph)
+        with self._one_at_a_time, self.hold_sync():
+            self._know(graph)
+            self.labels, self.loads, self.troubles, self.state, self.marked = {}, {}, {}, {}, []
+            self._shown = Shown()
+            self.svg, self.titles = picture, self._told(Shown())
+            self.selected = [name for name in self.selected if name in graph]
 
     def show_plan(self, plan: Plan) -> None:
         """Show the roles of a plan: targets, heads, operators that a marker passes and pruned ones, and the reasons."""

@@ -52,7 +52,7 @@ class Shown:
     @staticmethod
     def of(graph: Graph, plan: Plan, done: bool = False) -> Shown:
         """The states and tooltips of a plan, or of one that was carried out: only then its targets are changed."""
-        states = roles(plan)
+        states = {name: words for name, words in roles(plan).items() if name in graph}  # some may have been removed
         if done:
             states = {name: words.replace("target", "changed") for name, words in states.items()}
         reasons = {decision.operator: decision.reason for decision in plan.covering.pruning}

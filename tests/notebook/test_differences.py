@@ -36,19 +36,17 @@ def test_a_cell_that_is_run_again_shows_what_differs_and_leaves_the_run(
     assert set(stand_ins[0].asked) == {"FM"}
 
 
-def test_a_new_shape_is_shown_and_refused(
-    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], stand_ins: list[StandIn]
-) -> None:
-    """With what differs; nothing changes, and the way to a new run is named."""
+def test_a_new_shape_is_shown_with_the_magic_that_applies_it(shell: InteractiveShell, stand_ins: list[StandIn]) -> None:
+    """Or with the reason why it cannot be, and the way to a new run; nothing changes before."""
     told(shell, FRAUD)
     told(shell, "%fries_run")
-    again = FRAUD + '\nscored.filter("Rule", lambda row: True).sink("alerts", fn.memory())'
-    shown = told(shell, again).splitlines()
+    branch = FRAUD + '\nscored.filter("Rule", lambda row: True).sink("alerts", fn.memory())'
+    shown = told(shell, branch).splitlines()
     assert shown[0] == "fraud: 2 operators added, 2 edges added"
+    assert shown[-1] == "Next: %fries_apply --of fraud"
+    shown = told(shell, FRAUD.replace('Score(1), key="value"', 'Score(1), key="value", chain=False')).splitlines()
+    assert shown[-2].startswith("FM: chain does not change while a dataflow runs; expected another name")
     assert shown[-1] == "Next: %fries_run fraud --replace"
-    error = refused(shell, "%fries_apply", capsys)
-    assert type(error) is PlanError
-    assert "operators, edges and other settings do not yet" in str(error)
     assert stand_ins[0].asked == {}
 
 
@@ -96,6 +94,12 @@ def test_a_global_that_was_changed_in_another_cell_is_told_and_applied(
         assert "~ A: function: global VERSION: 1 -> 2" in told(shell, CELL)
         assert told(shell, f"%fries_apply --wait {PATIENCE_S}").startswith("done by fries in ")
         assert told(shell, "%fries_diff").startswith("'numbers' runs as it is declared")
+        known = run.metrics().operators["out"].processed
+        until(lambda: run.metrics().operators["out"].processed > known + 10, run)
+        told(shell, CELL + '\nflow.stream("A").filter("E", lambda row: row["value"] % 2 == 0).sink("even", fn.memory())')
+        assert told(shell, f"%fries_apply --wait {PATIENCE_S}").startswith("done by fries in ")
+        assert told(shell, "%fries_diff").startswith("'numbers' runs as it is declared")
+        until(lambda: run.metrics().operators["even"].processed > 0, run)
     finally:
         run.stop()
-    assert {row["version"] for row in run.output().collect()} == {1, 2}
+    assert {row["version"] for row in run.output("out").collect()} == {1, 2}

@@ -120,7 +120,8 @@ def judge(played: Played, rows: dict[str, list[dict[str, Any]]]) -> Counter[int]
     for source, given in rows.items():
         for row in given:
             found = sorted(ways.get(row["value"], []))
-            fits = [at for at, one in enumerate(programs) if source in one.by_name and one.outputs(source, row) == found]
+            known = [(at, one) for at, one in enumerate(programs) if source in one.by_name]
+            fits = [at for at, one in known if one.outputs(source, row) == found]
             unread = not found and (source not in programs[-1].by_name)  # removed before it came to it
             assert fits or unread, (source, row, found, [one.outputs(source, row) for one in programs])
             used.update(fits[:1])

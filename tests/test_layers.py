@@ -62,7 +62,7 @@ OUTSIDE_WORLD = {
 NOTEBOOK_ONLY = {"IPython", "ipywidgets", "bokeh", "anywidget", "traitlets", "ipykernel"}
 SPARK_ONLY = {"pyspark", "py4j"}
 # A benchmark, or an experiment, needs its rival as the rival's own users would write it, and that is plain PySpark.
-RIVALS = ("fries_nb.experiments.bench.rivals", "fries_nb.experiments.rivals")
+RIVALS = ("fries_nb.experiments.rivals",)
 BAD_WORDS = {"manager", "handler", "context", "helper", "helpers", "util", "utils"}
 
 
@@ -256,10 +256,7 @@ SHORT = {
     "fries_nb.commands": "a file for each command",
     "fries_nb.dataflow.hidden_columns": "names that all rooms share, whatever they do with batches",
     "fries_nb.words": "one form of durations for all rooms, from constraints to notebooks",
-    "fries_nb.experiments.bench.rivals.arrow_loop": "a program of its own, as short as its users write it",
-    "fries_nb.experiments.bench.rivals.kafka_loop": "a program of its own, as short as its users write it",
-    "fries_nb.experiments.bench.rivals.streaming_windows": "a program of its own, as short as its users write it",
-    "fries_nb.experiments.bench.rivals.keyed_job": "a program of its own, which older versions run by its file",
+    "fries_nb.experiments.rivals.keyed_job": "a program of its own, which older versions run by its file",
     "fries_nb.locks": "a decorator that several classes of the room share",
     "fries_nb.spark.barrier_task": "the process of a host, which knows nothing of its protocol",
     "fries_nb.spark.daemon": "a program of its own, which Spark starts by its name",
@@ -355,7 +352,6 @@ def test_a_forbidden_import_is_seen(module, line):
     ("module", "line"),
     [
         ("fries_nb.spark.session", "from pyspark.sql import SparkSession"),
-        ("fries_nb.experiments.bench.rivals.hop", "from pyspark.sql import SparkSession"),
         ("fries_nb.experiments.rivals.hop", "from pyspark.sql import SparkSession"),
         ("fries_nb.run", "from fries_nb.spark.launch import launch\nfrom fries_nb.audit.judge import judge"),
         ("fries_nb.workloads.fraud", "import fries_nb as fn\nfrom fries_nb.workloads.payments import payments_path"),

@@ -18,8 +18,7 @@ from fries_nb.changes.change import Change
 from fries_nb.changes.change_replay import ChangeReplay, ReplayStep
 from fries_nb.errors import FriesError
 from fries_nb.notebook import summaries
-from fries_nb.notebook.panels import DagPanel, TableView, clock_time
-from fries_nb.notebook.run_moment import RunMoment
+from fries_nb.notebook.panels import DagPanel, RunMoment, TableView, clock_time
 from fries_nb.notebook.statuses import in_the_way, progress_text
 from fries_nb.notebook.widgets import DagView, answer_in_subshell, said
 from fries_nb.report.change_rows import function_parts, time_parts

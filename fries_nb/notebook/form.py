@@ -37,7 +37,7 @@ from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import FriesError, PlanError, exception_text
 from fries_nb.notebook import summaries
-from fries_nb.notebook.cell_outputs import DEFAULT_S
+from fries_nb.notebook.cells import DEFAULT_S
 from fries_nb.notebook.options import evaluate
 from fries_nb.notebook.statuses import in_the_way
 from fries_nb.notebook.summaries import changeable

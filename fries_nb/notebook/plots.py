@@ -35,7 +35,7 @@ from bokeh.models.annotations import Legend, LegendItem
 from bokeh.plotting import figure
 
 from fries_nb.constraints.judgements import ConstraintPoint
-from fries_nb.notebook.run_moment import RunMoment
+from fries_nb.notebook.panels import RunMoment
 from fries_nb.notebook.widgets import as_json
 from fries_nb.report.latency import (
     MARK_COLOURS,

@@ -34,7 +34,6 @@ from fries_nb.dataflow.constraints import WINDOW_S, EdgeElement, Element, OnViol
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.notebook import statuses, summaries
 from fries_nb.notebook.cells import assigned, told_when_interrupted
-from fries_nb.notebook.endings import Notes
 from fries_nb.notebook.known import Registry
 from fries_nb.notebook.options import (
     NO_PRUNING,
@@ -50,6 +49,7 @@ from fries_nb.notebook.options import (
 )
 from fries_nb.notebook.statuses import of_constraint, of_constraints, of_frontiers, of_holders, of_loops
 from fries_nb.notebook.summaries import Summary, changeable, quoted
+from fries_nb.notebook.waits import Notes
 from fries_nb.planning.schedulers import schedule
 from fries_nb.report import Comparison
 from fries_nb.run import Dataflow, Run

@@ -10,7 +10,7 @@ from patience import PATIENCE_S, until
 from pyspark.sql import SparkSession
 
 from fries_nb.errors import PlanError
-from fries_nb.notebook.differences import declared_again
+from fries_nb.notebook.magics import declared_again
 
 CELL = """%%fries_dataflow numbers
 numbers = flow.source("S", fn.rate(2_000))

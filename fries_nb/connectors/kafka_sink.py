@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from fries_nb.connectors.kafka_client import REACH_S, KafkaCluster, is_end, package, reason
+from fries_nb.connectors.kafka_source import REACH_S, KafkaCluster, is_end, package, reason
 from fries_nb.connectors.parquet_sink import PartWriter
 from fries_nb.connectors.sink import RuntimeSink, WrittenColumns, of_user
 from fries_nb.dataflow.columns import HeldBy, NotHeldError, converted_batch, held_columns

@@ -1,8 +1,9 @@
-"""A Kafka topic as a source: partitions are splits, offsets positions. Needs the extra ``kafka``.
+"""A Kafka topic as a source, and the clients of a cluster. Needs the extra ``kafka``.
 
-A worker reads all of its partitions with one consumer, to which they are assigned at the offsets of their positions; no
-consumer group is used. A split whose turn it is takes what the consumer has fetched for its partitions. Offsets have
-gaps, of transactions and of compaction, so a position has the number of rows before it and the next offsets.
+Partitions are splits, offsets positions. A worker reads all of its partitions with one consumer, to which they are
+assigned at the offsets of their positions; no consumer group is used. A split whose turn it is takes what the consumer
+has fetched for its partitions. Offsets have gaps, of transactions and of compaction, so a position has the number of
+rows before it and the next offsets.
 
 Partitions that are added to the topic while it is read are dealt to the splits in turn, and read from their first
 message on; the offsets in them follow the others in a position. The client counts partitions every ten seconds.
@@ -34,7 +35,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,15 +43,119 @@ import msgspec
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
-from fries_nb.connectors.kafka_client import REACH_S, KafkaCluster, is_end, package, reason
 from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Split, Undecoded
 from fries_nb.dataflow.hidden_columns import HIDDEN
-from fries_nb.errors import ColumnError, SourceError, exception_text
+from fries_nb.errors import ColumnError, FriesError, SourceError, exception_text, unknown
 from fries_nb.operators.conversion import NOT_ARROW, to_arrow
 from fries_nb.storage.part_files import unified
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Consumer, Message, Producer
+
+
+REACH_S = 8.0
+"""Time in seconds in which a broker must answer before anything is started."""
+_QUIET = {"log_level": 0}  # librdkafka would write to stderr, for each attempt to connect
+_READS = {
+    "enable.auto.commit": False, "enable.auto.offset.store": False, "isolation.level": "read_committed",
+    "auto.offset.reset": "error", "enable.partition.eof": True, "allow.auto.create.topics": False,
+}  # fmt: skip
+
+
+COUNTS = {"statistics.interval.ms": 10_000, "topic.metadata.refresh.interval.ms": 30_000}
+"""How often the client counts the partitions of a topic, and asks the brokers for them."""
+
+
+@dataclass(frozen=True)
+class KafkaCluster:
+    """A cluster.
+
+    Attributes:
+        servers: addresses of brokers.
+        config: further settings of librdkafka.
+    """
+
+    servers: str
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def consumer(
+        self, group: str, failures: list[str] | None = None, counted: Callable[[str], None] | None = None
+    ) -> Consumer:
+        """A consumer to which partitions are assigned by hand."""
+        counts = {} if counted is None else {**COUNTS, "stats_cb": counted}
+        return package().Consumer({**counts, **self._settings(failures), **_READS, "group.id": group})
+
+    def producer(self, **settings: Any) -> Producer:
+        """A producer."""
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        return package().Producer({**self._settings(), **given})
+
+    def admin(self) -> Any:
+        """A client that creates topics."""
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient(self._settings())
+
+    def partitions(self, topic: str, kind: type[FriesError] = SourceError) -> list[int]:
+        """The partitions of a topic."""
+        failures: list[str] = []
+        consumer = self.consumer("fries-topics", failures)
+        try:
+            topics = consumer.list_topics(timeout=REACH_S).topics
+        except package().KafkaException as error:
+            consumer.poll(0)  # reports the failures
+            reasons = "; ".join(dict.fromkeys(failures[-3:])) or reason(error)
+            raise kind(
+                f"no broker of {self.servers!r} answers: {reasons}; expected the addresses of Kafka brokers, host:port"
+            ) from error
+        finally:
+            consumer.close()
+        if topic not in topics:
+            known = [name for name in topics if not name.startswith("__")]
+            there = unknown("topic", topic, known) if known else f"no topic {topic!r}, nor any other"
+            raise kind(f"{self.servers} has {there}")
+        return sorted(topics[topic].partitions)
+
+    def _settings(self, failures: list[str] | None = None) -> dict[str, Any]:
+        def failed(error: Any) -> None:
+            if failures is not None:
+                failures.append(error.str())
+
+        return {**_QUIET, **self.config, "bootstrap.servers": self.servers, "error_cb": failed}
+
+
+def package() -> Any:
+    """The package confluent_kafka."""
+    try:
+        import confluent_kafka
+    except ImportError as error:
+        raise SourceError("kafka(...) needs the package confluent-kafka: pip install 'fries_nb[kafka]'") from error
+    return confluent_kafka
+
+
+def reason(error: BaseException) -> str:
+    """What a KafkaException says, in one line."""
+    said = error.args[0] if error.args else error
+    return str(said.str() if hasattr(said, "str") else said).splitlines()[0]
+
+
+def is_end(message: Message) -> bool:
+    """Whether it is no message, but says that all messages of its partition were read.
+
+    Connections that are lost are made again by the client, and are no errors here.
+    """
+    error = message.error()
+    if error is None:
+        return False
+    if error.name() == "_PARTITION_EOF":
+        return True
+    where = f"partition {message.partition()} of topic {message.topic()!r}"
+    if error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
+        raise SourceError(
+            f"{where} no longer holds the next message: {error.str()}; the topic keeps messages for a shorter time "
+            "than the source was behind"
+        )
+    raise SourceError(f"{where} cannot be read: {error.str()}")
 
 
 Decode = Callable[[bytes], Mapping[str, Any]]
@@ -182,9 +287,9 @@ class MessageDecoder:
 
     def _misfit(self, rows: Sequence[Mapping[str, Any]]) -> str:
         """Why an object has not the columns of the schema."""
-        for field in self.columns:
+        for column in self.columns:
             for row in rows:
-                alone = MessageDecoder(None, pa.schema([field]))
+                alone = MessageDecoder(None, pa.schema([column]))
                 if field.name in row and alone._parsed([msgspec.json.encode({field.name: row[field.name]})]) is None:
                     return f"its {field.name!r} is {row[field.name]!r}; expected {field.type}"
         return f"it does not fit the schema {self.columns}"

@@ -62,7 +62,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from fries_nb.connectors.rate_schedule import RateSchedule, checked
+from fries_nb.connectors.row_times import RateSchedule, RowTimes, SourceTime, checked
 from fries_nb.connectors.source import (
     NOTHING_SKIPPED,
     SPLITS_PER_SOURCE,
@@ -77,7 +77,6 @@ from fries_nb.connectors.source import (
     split_count,
     splits_of,
 )
-from fries_nb.connectors.time_bounds import RowTimes, SourceTime
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError, exception_text
@@ -344,7 +343,7 @@ class WorkerReader:
     def bounds(self) -> dict[int, int]:
         """Each split that has not ended, with a time that none of its rows not read yet is earlier than.
 
-        Exact for a source that knows its rows. For others see ``time_bounds``: there a row may come late. Empty without
+        Exact for a source that knows its rows. For others see ``row_times``: there a row may come late. Empty without
         ``time``. A dict is never changed, only replaced by the next read.
         """
         return {} if self._times is None else self._times.bounds

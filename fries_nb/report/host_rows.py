@@ -47,12 +47,13 @@ from fries_nb.report.markup import (
     PURPLE,
     SKY,
     VERMILION,
+    TextColumn,
     escaped,
     fitted,
     number,
+    rows_svg,
     themed,
 )
-from fries_nb.report.row_picture import TextColumn, rows_svg
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, time_text
 from fries_nb.words import counted
 

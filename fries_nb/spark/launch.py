@@ -11,8 +11,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from fries_nb.connectors.kafka_client import KafkaCluster
 from fries_nb.connectors.kafka_sink import KafkaSink
+from fries_nb.connectors.kafka_source import KafkaCluster
 from fries_nb.connectors.own_connectors import OwnSinkCopy
 from fries_nb.connectors.parquet_sink import DeltaSink, ParquetSink
 from fries_nb.connectors.sink import RuntimeSink

@@ -28,8 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fries_nb.connectors.file_columns import misread
 from fries_nb.connectors.files import FilesSource
-from fries_nb.connectors.kafka_client import KafkaCluster
-from fries_nb.connectors.kafka_source import KafkaSource, KafkaTopic
+from fries_nb.connectors.kafka_source import KafkaCluster, KafkaSource, KafkaTopic
 from fries_nb.connectors.own_connectors import OwnSourceCopy
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import ReplaySource

@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import fries_nb as fn
-from fries_nb.connectors.kafka_client import KafkaCluster
 from fries_nb.connectors.kafka_sink import COMMITS, KafkaSink
+from fries_nb.connectors.kafka_source import KafkaCluster
 from fries_nb.connectors.parquet_sink import ParquetSink
 from fries_nb.connectors.sink import RuntimeSink
 from fries_nb.experiments.bench.apart import bytewax, kafka_loop, mock_cluster, plain_loop

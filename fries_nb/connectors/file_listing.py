@@ -45,7 +45,7 @@ from fries_nb.connectors.file_formats import FileFormat
 from fries_nb.connectors.inferred_types import partition_type
 from fries_nb.connectors.text_blocks import UnreadableError
 from fries_nb.errors import SourceError
-from fries_nb.storage.locations import locate
+from fries_nb.storage.durable import locate
 
 KEPT_GONE = 10_000
 """Number of files that are no longer in the directory and that a split remembers."""

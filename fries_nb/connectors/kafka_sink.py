@@ -34,8 +34,7 @@ from fries_nb.dataflow.columns import HeldBy, NotHeldError, converted_batch, hel
 from fries_nb.errors import SinkError, SourceError, exception_text
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage import manifest
-from fries_nb.storage.durable import see_durable
-from fries_nb.storage.locations import locate
+from fries_nb.storage.durable import locate, see_durable
 from fries_nb.storage.part_files import PartName, pending
 
 COMMITS = "fries-commits"

@@ -290,8 +290,9 @@ class MessageDecoder:
         for column in self.columns:
             for row in rows:
                 alone = MessageDecoder(None, pa.schema([column]))
-                if field.name in row and alone._parsed([msgspec.json.encode({field.name: row[field.name]})]) is None:
-                    return f"its {field.name!r} is {row[field.name]!r}; expected {field.type}"
+                name = column.name
+                if name in row and alone._parsed([msgspec.json.encode({name: row[name]})]) is None:
+                    return f"its {name!r} is {row[name]!r}; expected {column.type}"
         return f"it does not fit the schema {self.columns}"
 
 

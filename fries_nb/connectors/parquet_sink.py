@@ -56,7 +56,7 @@ from fries_nb.errors import SinkError
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage import delta, manifest
 from fries_nb.storage.delta import TableColumns
-from fries_nb.storage.locations import join, locate, name_at
+from fries_nb.storage.durable import join, locate, name_at
 from fries_nb.storage.part_files import PartName, fingerprint, fitted, pending, unified
 
 GROUP_ROWS = 32_768

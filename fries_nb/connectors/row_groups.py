@@ -36,7 +36,7 @@ from fries_nb.dataflow.windowing import NS_PER_S
 from fries_nb.errors import SourceError
 from fries_nb.progress.times import EARLIEST, LATEST
 from fries_nb.storage.delta import refuse_delta
-from fries_nb.storage.locations import is_local, locate
+from fries_nb.storage.durable import is_local, locate
 
 BATCH_ROWS = 16_384
 """Number of rows that are decoded at a time; a slice of them shares their memory."""

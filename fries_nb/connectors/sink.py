@@ -169,7 +169,8 @@ class Sink(SinkCommits, Protocol):
     seconds without checkpoints, each closes its part, and the driver makes all of these parts output at once
     (``prepare`` and ``commit``). Each row is output exactly once if ``commit`` with the same number and parts has no
     effect the second time, which a transaction that also records the number achieves. The module has an example of 20
-    lines, ``fries_nb.workloads.sqlite_sink`` one for a table of SQLite; ``fries_nb.testing.check_sink`` checks yours.
+    lines, ``fries_nb.workloads.connector_examples`` one for a table of SQLite; ``fries_nb.testing.check_sink`` checks
+    yours.
 
     What ``open`` returns is a writer: ``write(batch)`` takes rows, a ``pyarrow.RecordBatch``; ``close_part()`` stores
     those since the last call durably, and returns the names of the parts that hold them, none if there were none. No

@@ -310,7 +310,7 @@ class Source(Protocol):
 
     ``splits`` says which parts can be read independently, at most; ``open`` begins to read one of them at a position.
     The run takes a copy (the source is pickled), and each worker opens splits on a copy of its own. The module has an
-    example of 20 lines, ``fries_nb.workloads.live_feed`` one of a live feed.
+    example of 20 lines, ``fries_nb.workloads.connector_examples`` one of a live feed.
 
     What ``open`` returns is a reader: ``read(limit, now_ns)`` returns the next rows, at most ``limit``, as a
     ``pyarrow.RecordBatch``, or ``None`` if there are none at present, and never waits: it is asked again every 10 ms.

@@ -80,7 +80,7 @@ from fries_nb.connectors.source import (
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError, exception_text
-from fries_nb.operators.failures import FAILURES
+from fries_nb.operators.instance import FAILURES
 from fries_nb.protocol.checkpoints import Reading
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.trace import ROW_BITS, SourceRow

@@ -43,8 +43,16 @@ import numpy as np
 import numpy.typing as npt
 
 from fries_nb.constraints.reactions import Sizes
-from fries_nb.constraints.sequences import STALLED_MS, Flags, SequenceLayers, with_stalls
-from fries_nb.constraints.windows import Floats, Positions, RunningMeans, WindowedSums
+from fries_nb.constraints.sequences import (
+    STALLED_MS,
+    Flags,
+    Floats,
+    Positions,
+    RunningMeans,
+    SequenceLayers,
+    WindowedSums,
+    with_stalls,
+)
 from fries_nb.planning.constraint_setup import Allocation
 from fries_nb.protocol.messages import (
     BufferMeasured,

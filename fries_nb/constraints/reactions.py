@@ -42,7 +42,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from fries_nb.constraints.windows import Floats
+from fries_nb.constraints.sequences import Floats
 from fries_nb.protocol.messages import ChannelId, WorkerId
 from fries_nb.protocol.topology import Topology
 

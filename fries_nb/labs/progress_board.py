@@ -29,8 +29,7 @@ from typing import Any
 from fries_nb.errors import LabError
 from fries_nb.labs.answers import AnsweredSet, Passed, answered, listed, names_in, wrong
 from fries_nb.labs.coverings import sketch
-from fries_nb.progress.change_batch import CountChange, GraphLocation
-from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
+from fries_nb.progress.progress_graph import CountChange, FlowEdge, GraphLocation, ProgressGraph
 from fries_nb.progress.tracker import Tracker
 
 __all__ = ["ProgressBoard", "check_closed", "check_frontiers", "check_holders"]

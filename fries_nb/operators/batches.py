@@ -33,11 +33,10 @@ from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import log_batch
 from fries_nb.operators.conversion import NOT_ARROW, to_python
+from fries_nb.operators.dry_run import LIGHT, SAMPLES, Passed, Recent, one_row, passed, recent_rows
 from fries_nb.operators.error_policy import is_retried, is_watched, rewound
-from fries_nb.operators.failures import FAILURES, failure, set_aside
-from fries_nb.operators.instance import Instance
+from fries_nb.operators.instance import FAILURES, Instance, failure, set_aside
 from fries_nb.operators.kinds import CALLS, mapped
-from fries_nb.operators.recent import LIGHT, SAMPLES, Passed, Recent, one_row, passed, recent_rows
 from fries_nb.operators.steps import Results
 
 SLICE_NS = 2_000_000

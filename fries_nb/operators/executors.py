@@ -20,14 +20,9 @@ from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.dataflow.traits import Emits, Execution
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.batches import BatchExecutor
-from fries_nb.operators.chain_compiler import compile_chain, has_due, joined_columns, joined_types
 from fries_nb.operators.column_types import culprit
 from fries_nb.operators.conversion import NOT_ARROW
-from fries_nb.operators.error_policy import is_guarded
-from fries_nb.operators.firing import FIRED, note_columns
-from fries_nb.operators.inner_loop import LEAST, InnerLoop, can_loop
-from fries_nb.operators.instance import Instance
-from fries_nb.operators.recent import (
+from fries_nb.operators.dry_run import (
     LIGHT,
     SAMPLES,
     Noted,
@@ -40,8 +35,13 @@ from fries_nb.operators.recent import (
     recent_rows,
     recorded,
 )
+from fries_nb.operators.error_policy import is_guarded
+from fries_nb.operators.inner_loop import LEAST, InnerLoop, can_loop
+from fries_nb.operators.instance import Instance
+from fries_nb.operators.kinds import compile_chain, has_due, joined_columns, joined_types
 from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.steps import ManyOutputs, Output, Results, Step, Types, assemble, check_names, weakly
+from fries_nb.operators.timed_calls import FIRED, note_columns
 from fries_nb.operators.values import SettledColumns
 
 

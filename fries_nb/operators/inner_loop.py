@@ -1,6 +1,6 @@
 """The inner loop: many tuples in one generated function, for chains of maps and filters of rows, and a split behind.
 
-An executor processes the first tuples by the *common path*, the steps of ``chain_compiler``. From one of them the inner
+An executor processes the first tuples by the *common path*, the steps of ``kinds``. From one of them the inner
 loop learns what each operator writes, and generates a function for just that (see ``loop_source``): the columns that
 the functions read are laid into one row, keys come straight from their column, and what is written is captured as
 columns when the last function has returned. Whatever is unexpected in a tuple ends the function; its step then
@@ -76,13 +76,11 @@ import pyarrow as pa
 
 from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state
 from fries_nb.dataflow.traits import Returns
-from fries_nb.operators.chain_compiler import compile_chain, resumed_steps
 from fries_nb.operators.conversion import PLAIN
+from fries_nb.operators.dry_run import Noted, noting
 from fries_nb.operators.error_policy import is_watched
-from fries_nb.operators.failures import FAILURES, failure
-from fries_nb.operators.instance import Instance
-from fries_nb.operators.kinds import CALLS
-from fries_nb.operators.recent import Noted, noting
+from fries_nb.operators.instance import FAILURES, Instance, failure
+from fries_nb.operators.kinds import CALLS, compile_chain, resumed_steps
 from fries_nb.operators.rows import (
     SETTLED,
     UNREAD,

@@ -53,8 +53,7 @@ from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError
 from fries_nb.operators.audit_log import dropped_of, made_of, matched_of, transaction_of
 from fries_nb.operators.conversion import are_atoms, are_plain, to_arrow
-from fries_nb.operators.failures import FAILURES, failure
-from fries_nb.operators.instance import Instance
+from fries_nb.operators.instance import FAILURES, Instance, failure
 from fries_nb.operators.rows import ALONE, NOTHING, UNKNOWN, UNWRITTEN, Columns, Row, WholeRow, derived, detach
 from fries_nb.operators.state import key_reader
 from fries_nb.operators.timed_calls import timed_call

@@ -135,7 +135,7 @@ def shown(value: Any) -> str:
 class SettledColumns:
     """The columns that have settled in each output of a chain that has had rows.
 
-    The first rows of another output are checked in any case (see ``chain_compiler``).
+    The first rows of another output are checked in any case (see ``kinds``).
 
     Attributes:
         names: the columns.

@@ -22,12 +22,11 @@ from fries_nb.dataflow.keys import canonical_key, initial_state
 from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, ends_of, ticks
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import made_of, transaction_of
-from fries_nb.operators.failures import FAILURES, failure
-from fries_nb.operators.firing import TimeValues, due_emitter, rows_of, time_values
-from fries_nb.operators.instance import Instance
+from fries_nb.operators.instance import FAILURES, Instance, failure
 from fries_nb.operators.rows import Columns, Row, detach
 from fries_nb.operators.state import Transform, key_reader, transformed
 from fries_nb.operators.steps import Behind, Step, own_row
+from fries_nb.operators.timed_calls import TimeValues, due_emitter, rows_of, time_values
 from fries_nb.progress.times import EARLIEST
 
 Span = tuple[int, ...]

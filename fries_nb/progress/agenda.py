@@ -46,7 +46,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from fries_nb.errors import ProtocolError, TokenError
-from fries_nb.progress.change_batch import ChangeBatch, GraphLocation, moving
+from fries_nb.progress.progress_graph import ChangeBatch, GraphLocation, moving
 from fries_nb.progress.times import (
     EARLIEST,
     LATEST,

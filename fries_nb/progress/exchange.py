@@ -10,7 +10,7 @@ frontier advance. It is examined again whenever the view changes.
 
 A message that its receiver takes away is safe, since the sender's step that counts it justifies it by a token that this
 sender holds. For a token itself that goes to another host it is not: others might hear of its end before they hear of
-what was sent with it. So it is counted as a message while it is on its way (see ``change_batch.moving``).
+what was sent with it. So it is counted as a message while it is on its way (see ``progress_graph.moving``).
 
 No host knows all first counts: each begins with those of its own workers, in its frame 1, and is *open* when frame 1 of
 every member has come. Until then it neither announces a frontier nor broadcasts what its workers have done since, for a
@@ -115,8 +115,15 @@ from types import MappingProxyType
 import msgspec
 
 from fries_nb.errors import ProtocolError
-from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation, Pointstamp
-from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
+from fries_nb.progress.progress_graph import (
+    ChangeBatch,
+    CountChange,
+    CountChanges,
+    FlowEdge,
+    GraphLocation,
+    Pointstamp,
+    ProgressGraph,
+)
 from fries_nb.progress.times import Antichain, Time, earlier, share_frame, start_time
 from fries_nb.progress.tracker import FrontierHolder, Tracker
 

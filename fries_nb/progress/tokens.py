@@ -45,7 +45,7 @@ Handles of tokens, as users' functions have them. A handle is a name for an entr
 So a copy of it, in a copied or pickled state, is the same token, and a handle that is lost leaves an entry behind.
 
 >>> import copy, pickle
->>> from fries_nb.progress.change_batch import ChangeBatch
+>>> from fries_nb.progress.progress_graph import ChangeBatch
 >>> from fries_nb.progress.tokens import TokenBook
 >>> book = TokenBook("W", ChangeBatch())
 >>> with book.bound():
@@ -59,7 +59,7 @@ They have times as users see them, by the units of the book.
 
 The keys of an operator that hold tokens, whose function is called whenever the frontier has advanced.
 
->>> from fries_nb.progress.change_batch import ChangeBatch
+>>> from fries_nb.progress.progress_graph import ChangeBatch
 >>> book = TokenBook("W", ChangeBatch())
 >>> keepers = TokenKeepers(book)
 >>> mark = book.mark()
@@ -90,8 +90,15 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from fries_nb.errors import ProtocolError, TokenError
-from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation, moving
-from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
+from fries_nb.progress.progress_graph import (
+    ChangeBatch,
+    CountChange,
+    CountChanges,
+    FlowEdge,
+    GraphLocation,
+    ProgressGraph,
+    moving,
+)
 from fries_nb.progress.times import Time, moment, postponed, rounds
 
 __all__ = ["FlowEdge", "Lost", "ProgressGraph", "SavedTokens", "Token", "TokenBook", "token_counts"]

@@ -34,8 +34,15 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fries_nb.errors import ProtocolError
-from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation, moving
-from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
+from fries_nb.progress.progress_graph import (
+    ChangeBatch,
+    CountChange,
+    CountChanges,
+    FlowEdge,
+    GraphLocation,
+    ProgressGraph,
+    moving,
+)
 from fries_nb.progress.times import Antichain, CountedAntichain, PathSummary, Time, apart_from_moment, identity
 
 __all__ = ["FlowEdge", "FrontierHolder", "Tracker"]

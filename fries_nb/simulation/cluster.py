@@ -1,5 +1,10 @@
 """The runtime in one thread, with every interleaving drawn from a seed.
 
+Its driver is the core that runs on Spark: whoever watches it sees each instruction, and may kill it in front of one.
+
+>>> peer_of(2, incarnation=3), host_at(b"2.3")
+(b'2.3', (2, 3))
+
 Workers and controller are the ones that run on Spark. Each step draws one of the possible events: a frame, a grant, a
 control message or an answer arrives, a reader reads, a worker processes a few tuples, a rehearsal finishes, a snapshot
 is written, a clock ticks, a host says hello. So every order of events that a real network may cause can occur, and a
@@ -35,7 +40,7 @@ from fries_nb.controller.known_changes import with_deferred
 from fries_nb.dataflow.arguments import Limit
 from fries_nb.dataflow.graph import Graph
 from fries_nb.driver.committer import Committer, complete
-from fries_nb.driver.driver_core import Told
+from fries_nb.driver.driver_core import DriverCore, Told
 from fries_nb.driver.tracing import Trace
 from fries_nb.host.host_progress import PARTING_NS
 from fries_nb.host.region_spec import RegionSpec
@@ -43,18 +48,99 @@ from fries_nb.operators.instance import Instance
 from fries_nb.protocol.checkpoints import CommittedChange, Restoration
 from fries_nb.protocol.messages import Chained, WorkerId
 from fries_nb.protocol.trace import Record, flow_of
-from fries_nb.simulation.clock import ManualClock
 from fries_nb.simulation.faults import Deployment, DriverKilled, Fate, Faults
 from fries_nb.simulation.hosts import Hosts
 from fries_nb.simulation.network import SeededNetwork
 from fries_nb.simulation.readers import Rows, Supply
-from fries_nb.simulation.seeded_changes import SeededChanges
-from fries_nb.simulation.seeded_driver import SeededDriver, SeededJob, host_at, peer_of
-from fries_nb.simulation.step_requests import StepRequests
+from fries_nb.simulation.seeded_changes import SeededChanges, StepRequests
 from fries_nb.simulation.store import ListPort, Store
 from fries_nb.transport.control import Heard
 from fries_nb.transport.envelopes import ControllerMessage, Hello, HostMessage, Said
 from fries_nb.worker.worker import Worker
+
+
+class ManualClock:
+    """A clock in nanoseconds since the Unix epoch, advanced by the caller.
+
+    >>> clock = ManualClock()
+    >>> before = clock()
+    >>> clock.advance(5)
+    >>> clock() - before
+    5
+    """
+
+    def __init__(self, start_ns: int = 1_700_000_000_000_000_000) -> None:
+        self._now = start_ns
+
+    def __call__(self) -> int:
+        """The current time in nanoseconds since the Unix epoch."""
+        return self._now
+
+    def advance(self, nanoseconds: int) -> None:
+        """Advance the time; a negative number has no effect."""
+        self._now += max(0, nanoseconds)
+
+
+class SeededDriver(DriverCore):
+    """The core of a driver that is watched; see ``DriverCore``.
+
+    Args:
+        parts: the arguments of ``DriverCore``.
+        watch: called before each instruction is carried out; what it raises is the driver's death.
+        posted: called after each instruction; returns the events that users have posted because of it.
+    """
+
+    def __init__(
+        self,
+        *parts: Any,
+        watch: Callable[[events.Instruction], None],
+        posted: Callable[[], Iterable[events.Event]],
+    ) -> None:
+        super().__init__(*parts)
+        self._watch = watch
+        self._posted = posted
+
+    def _carry_out(self, instruction: events.Instruction) -> Iterable[events.Event]:
+        self._watch(instruction)
+        return [*super()._carry_out(instruction), *self._posted()]
+
+
+class SeededJob:
+    """Starts the hosts of a seeded run; see ``HostJob``.
+
+    Args:
+        start: starts further hosts.
+        end: called with hosts that end, and may not have come yet.
+        again: starts the hosts of another incarnation.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[tuple[int, ...]], None],
+        end: Callable[[tuple[int, ...]], None],
+        again: Callable[[RegionSpec], None],
+    ) -> None:
+        self._start, self.let_go, self.restart = start, end, again
+
+    def grow(self, region: RegionSpec, hosts: tuple[int, ...]) -> None:
+        """Start further hosts; see ``GrowingJob``."""
+        self._start(hosts)
+
+    def is_running(self) -> bool:
+        """Whether the hosts of now are started, as they always are."""
+        return True
+
+
+def peer_of(host: int, incarnation: int) -> bytes:
+    """The connection of a host."""
+    return f"{host}.{incarnation}".encode()
+
+
+def host_at(peer: bytes) -> tuple[int, int]:
+    """The host behind a connection, and its incarnation."""
+    host, incarnation = peer.decode().split(".")
+    return int(host), int(incarnation)
+
 
 TICK = 0.02
 """Probability of a tick at a step at which another event is possible."""

@@ -56,13 +56,13 @@ from fries_nb.transport.envelopes import (
     HostMessage,
     HostsLeft,
     Leave,
+    PayloadReceiver,
     Shipped,
     TakePart,
     Took,
     ToWorker,
     Welcome,
 )
-from fries_nb.transport.payloads import PayloadReceiver
 from fries_nb.worker import events
 from fries_nb.worker.chaining import Fused, SplitOff
 from fries_nb.worker.outbox import SendFrame

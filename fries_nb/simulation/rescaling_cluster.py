@@ -42,7 +42,7 @@ Runs whose hosts join and leave at random, with bins that move, changes, checkpo
     ReleaseHosts     hosts that leave, or did not join, are gone when they have said what is left
     Recover          the next incarnation has as many hosts as the run had members
 
->>> from fries_nb.simulation.drawn_rescales import draw_rescaled
+>>> from fries_nb.simulation.scenarios import draw_rescaled
 >>> from fries_nb.simulation.scenarios import play
 >>> cluster = play(draw_rescaled(5), JoiningCluster).cluster
 >>> cluster.state, {end.outcome for end in cluster.rescaled} <= {"done", "aborted"}
@@ -72,7 +72,7 @@ from fries_nb.protocol.trace import Record, TraceFlow
 from fries_nb.simulation.cluster import Cluster
 from fries_nb.simulation.faults import Faults
 from fries_nb.simulation.scenarios import Scenario, draw_focused
-from fries_nb.simulation.step_requests import ChainRequested, TopologyRequested
+from fries_nb.simulation.seeded_changes import ChainRequested, TopologyRequested
 from fries_nb.transport.control import Heard
 from fries_nb.worker.worker import Worker
 

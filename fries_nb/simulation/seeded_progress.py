@@ -3,11 +3,11 @@
 The progress of several hosts, whose frames arrive in any interleaving:
 
 >>> import random
->>> from fries_nb.progress.change_batch import CountChange, GraphLocation
+>>> from fries_nb.progress.progress_graph import CountChange, GraphLocation
 >>> from fries_nb.progress.exchange import first_counts
 >>> from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
 >>> from fries_nb.progress.times import start_time
->>> from fries_nb.simulation.clock import ManualClock
+>>> from fries_nb.simulation.cluster import ManualClock
 >>> from fries_nb.simulation.network import Draws
 >>> from fries_nb.simulation.virtual_threads import VirtualEnvironment, VirtualThreads
 >>> flow = ProgressGraph({"Src": (), "W": ()}, (FlowEdge("Src", "W"),))
@@ -36,8 +36,8 @@ from typing import TYPE_CHECKING, Any
 from fries_nb.errors import LinkError
 from fries_nb.host.environment import Environment
 from fries_nb.host.host_progress import ProgressLink, first_view
-from fries_nb.progress.change_batch import CountChange, CountChanges
 from fries_nb.progress.exchange import HostProgress, ProgressFrame, ProgressState
+from fries_nb.progress.progress_graph import CountChange, CountChanges
 from fries_nb.progress.times import Antichain
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.progress_locations import audience

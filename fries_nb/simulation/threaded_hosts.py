@@ -499,7 +499,7 @@ class ThreadedCluster(RechainingCluster):
 class JoiningThreads(ThreadedCluster, JoiningCluster):
     """A cluster whose hosts join and leave, each with the core and the topology of a host of Spark.
 
-    >>> from fries_nb.simulation.drawn_rescales import draw_rescaled
+    >>> from fries_nb.simulation.scenarios import draw_rescaled
     >>> from fries_nb.simulation.scenarios import play
     >>> cluster = play(draw_rescaled(5), JoiningThreads).cluster
     >>> cluster.state, len(cluster.hosts.cores) > 1

@@ -3,7 +3,7 @@
 A thread yields ``None`` where it goes on whenever it is drawn, and a ``Wait`` where it goes on under a condition.
 
 >>> import random
->>> from fries_nb.simulation.clock import ManualClock
+>>> from fries_nb.simulation.cluster import ManualClock
 >>> from fries_nb.simulation.network import Draws
 >>> clock, draws, seen = ManualClock(0), Draws(random.Random(1)), []
 >>> threads = VirtualThreads(draws, clock)

@@ -39,11 +39,10 @@ from fries_nb.spark.shipping import pickled
 from fries_nb.spark.stage import HostStage, JobFailure
 from fries_nb.spark.staging import make_scratch, plan_source, remove_scratch, stage_table, stage_update
 from fries_nb.storage.checkpoint_store import SINKS, CheckpointStore
-from fries_nb.storage.durable import NO_KEY
-from fries_nb.storage.locations import absolute, encoded, join, resolved
+from fries_nb.storage.durable import NO_KEY, absolute, encoded, join, resolved
 from fries_nb.storage.snapshot_files import SnapshotStore
 from fries_nb.transport.control import ControlServer
-from fries_nb.transport.payloads import LARGEST
+from fries_nb.transport.envelopes import LARGEST
 from fries_nb.transport.sockets import RunKeys, make_keys, make_room
 
 

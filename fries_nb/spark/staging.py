@@ -46,8 +46,7 @@ from fries_nb.errors import SessionError, SourceError
 from fries_nb.spark.catalog import frame_of
 from fries_nb.spark.shipping import pickled
 from fries_nb.storage.delta import refuse_delta
-from fries_nb.storage.durable import make_directory
-from fries_nb.storage.locations import absolute, encoded, for_spark, join, locate
+from fries_nb.storage.durable import absolute, encoded, for_spark, join, locate, make_directory
 
 Splits = tuple[Split, ...]
 

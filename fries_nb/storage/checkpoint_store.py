@@ -42,9 +42,19 @@ from fries_nb.errors import CheckpointError
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration, in_effect
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage.claims import ATTEMPTS, CLAIMS, Claims
-from fries_nb.storage.durable import NO_KEY, entries, make_directory, read_file, sealed, unsealed, verify, write_file
+from fries_nb.storage.durable import (
+    NO_KEY,
+    encoded,
+    entries,
+    locate,
+    make_directory,
+    read_file,
+    sealed,
+    unsealed,
+    verify,
+    write_file,
+)
 from fries_nb.storage.flow_fingerprint import FORMAT, FlowFingerprint, conflict, flow_of, shape_of
-from fries_nb.storage.locations import encoded, locate
 from fries_nb.storage.other_shape import concerning, known, next_flow, refused
 from fries_nb.storage.snapshot_files import STATES, SnapshotStore, read_snapshots, seal_name
 

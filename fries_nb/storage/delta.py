@@ -34,7 +34,7 @@ from pyarrow import fs
 
 from fries_nb.dataflow.columns import HeldBy, NotHeldError, alike, fixed, held, taken
 from fries_nb.errors import ColumnError, SinkError, SourceError, close_match
-from fries_nb.storage.locations import join, locate
+from fries_nb.storage.durable import join, locate
 from fries_nb.storage.part_files import unified
 
 

@@ -30,7 +30,7 @@ from fries_nb.dataflow.endpoints import CatalogTable, DeltaTable, Memory, OwnSin
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.dataflow.stream_endpoints import Kafka
 from fries_nb.operators.state import keeps_state
-from fries_nb.storage.locations import absolute
+from fries_nb.storage.durable import absolute
 
 FORMAT = 4
 """Version of the format of all files of a checkpoint; other versions cannot be read."""

@@ -25,8 +25,7 @@ from pyarrow import fs
 
 from fries_nb.errors import SinkError
 from fries_nb.storage import delta
-from fries_nb.storage.durable import SHARED, entries, read_file, see_durable, write_file
-from fries_nb.storage.locations import join, locate, name_at
+from fries_nb.storage.durable import SHARED, entries, join, locate, name_at, read_file, see_durable, write_file
 from fries_nb.storage.part_files import PartName, pending, word
 
 _T = TypeVar("_T")

@@ -21,8 +21,7 @@ import pyarrow as pa
 from fries_nb.errors import CheckpointError, RunError, exception_text
 from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
 from fries_nb.protocol.messages import Saved, WorkerId
-from fries_nb.storage.durable import NO_KEY, read_file, sealed, unsealed, write_file
-from fries_nb.storage.locations import encoded, join, locate
+from fries_nb.storage.durable import NO_KEY, encoded, join, locate, read_file, sealed, unsealed, write_file
 
 STATES = "states"
 

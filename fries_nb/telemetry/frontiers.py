@@ -9,7 +9,7 @@ operators below it.
 
 >>> from fries_nb.dataflow.windowing import EventTime
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
->>> from fries_nb.progress.change_batch import GraphLocation
+>>> from fries_nb.progress.progress_graph import GraphLocation
 >>> source = Operator("Src", kind=Kind.SOURCE, time=EventTime("at"))
 >>> operators = (source, Operator("FM"), Operator("Out", kind=Kind.SINK))
 >>> graph = Graph("one", operators, (Edge("Src", "FM"), Edge("FM", "Out")))
@@ -48,9 +48,8 @@ from typing import Any
 from fries_nb.controller.loop_attempts import Loop
 from fries_nb.controller.states import LoopPhase
 from fries_nb.dataflow.graph import Graph
-from fries_nb.operators.firing import TimeValues, values_named
-from fries_nb.progress.change_batch import CountChange
-from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.operators.timed_calls import TimeValues, values_named
+from fries_nb.progress.progress_graph import CountChange, ProgressGraph
 from fries_nb.progress.times import EARLIEST, moment, rounds
 from fries_nb.progress.tracker import Tracker
 from fries_nb.protocol.messages import FeedbackCounts, Report

@@ -21,15 +21,15 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region, regions
 from fries_nb.locks import locked
-from fries_nb.operators.firing import TimeValues, values_named
-from fries_nb.progress.change_batch import CountChanges
+from fries_nb.operators.timed_calls import TimeValues, values_named
+from fries_nb.progress.progress_graph import CountChanges
 from fries_nb.protocol.messages import Chained, Paused, Report, WorkerId
 from fries_nb.protocol.topology import ChainChange, RunningChains
 from fries_nb.storage.part_files import first_come
-from fries_nb.telemetry.constraint_states import ConstraintStates
 from fries_nb.telemetry.frontiers import Frontiers, LoopState, loop_states
 from fries_nb.telemetry.history import History, MarkKind, PlotMark, Point, QueueHistory, QueuePoint
 from fries_nb.telemetry.metrics import HostLoad, Metrics, MetricsSnapshot, OperatorMetrics, loads_by_host
+from fries_nb.telemetry.run_states import ConstraintStates
 from fries_nb.transport.envelopes import Line, ProcessUsage
 from fries_nb.words import counted
 

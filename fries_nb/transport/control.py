@@ -20,12 +20,14 @@ from fries_nb.transport.envelopes import (
     FromHost,
     Hello,
     HostMessage,
+    Part,
     ToHost,
     decode_from_host,
     decode_to_host,
     encode,
+    joined,
+    split,
 )
-from fries_nb.transport.payloads import Part, joined, split
 from fries_nb.transport.sockets import PEERS, SILENCE_S, CurveSockets, HostKeys, Lane, RunKeys, Wakeup
 
 BURST = 1000

@@ -19,8 +19,7 @@ import zmq
 from fries_nb.errors import LinkError
 from fries_nb.protocol.messages import ChannelId
 from fries_nb.transport.control import ControlClient
-from fries_nb.transport.envelopes import LIMIT, ControllerMessage, HostMessage
-from fries_nb.transport.payloads import Part, joined, split
+from fries_nb.transport.envelopes import LIMIT, ControllerMessage, HostMessage, Part, joined, split
 from fries_nb.transport.sockets import PEERS, SILENCE_S, CurveSockets, HostKeys, Lane, Wakeup
 from fries_nb.transport.wire import Arrival, Head, Packer, Payload, Routes, Unpacker, read_head
 

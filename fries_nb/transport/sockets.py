@@ -45,7 +45,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 from fries_nb.errors import LinkError
-from fries_nb.transport.payloads import PIECE
+from fries_nb.transport.envelopes import PIECE
 
 ZAP = "inproc://zeromq.zap.01"
 SILENCE_S = 10.0

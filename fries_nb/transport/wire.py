@@ -34,8 +34,7 @@ from fries_nb.errors import LinkError
 from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.protocol.frames import Bundle
 from fries_nb.protocol.messages import ChannelId, Data, End, Marker, Measurements, MovedBins, Tag
-from fries_nb.transport.envelopes import LIMIT
-from fries_nb.transport.payloads import Part
+from fries_nb.transport.envelopes import LIMIT, Part
 
 INLINE = 8192
 """Size in bytes up to which batches are embedded in the head. ZeroMQ shares its receive buffer (8 KiB) among parts that

@@ -13,7 +13,7 @@ from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.constraints.remedy import REMEDY_MOVES, Remedy, RemedyDecision, RemedyPhase
 from fries_nb.dataflow import OnViolation
 from fries_nb.errors import ProtocolError
-from fries_nb.simulation.clock import ManualClock
+from fries_nb.simulation.cluster import ManualClock
 
 LIMIT_MS, WINDOW_S = 300.0, 15
 ORIGINAL_MS, LIGHTER_MS = 10.0, 2.0

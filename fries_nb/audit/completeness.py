@@ -67,14 +67,10 @@ class StatedCounts(StrEnum):
 
 
 class Completeness:
-    """Record counts of a trace so far.
-
-    Attributes:
-        flows: the descriptions of what ran.
-    """
+    """Record counts of a trace so far."""
 
     def __init__(self) -> None:
-        self.flows: list[TraceFlow] = []
+        self.flows: list[TraceFlow] = []  # the descriptions of what ran
         self._found: defaultdict[Worker, Counts] = defaultdict(Counts)
         self._said: dict[Worker, Wrote] = {}
         self._vouched: dict[Worker, Counts] = {}
@@ -153,19 +149,13 @@ Id = str | int
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """A worker that recorded a switch and continued with another function.
-
-    Attributes:
-        update: the change that it recorded last; empty if there is none.
-        ran: the change whose function it really ran; empty for the initial function.
-        tuples: number of tuples that it ran with that function.
-    """
+    """A worker that recorded a switch and continued with another function."""
 
     operator: str
     worker: int
-    update: Id
-    ran: Id
-    tuples: int
+    update: Id  # the change that it recorded last; empty if there is none
+    ran: Id  # the change whose function it really ran; empty for the initial function
+    tuples: int  # number of tuples that it ran with that function
 
 
 class Executed:

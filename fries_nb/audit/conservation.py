@@ -71,22 +71,16 @@ class Astray:
     """A transaction of which tuples were lost or duplicated between two operators, or in a loop.
 
     Attributes:
-        transaction: the source tuple.
-        sender: the operators above ``receiver``; empty if a source read a tuple twice, and for a loop.
-        receiver: the operator that took a wrong number of tuples; empty for a loop.
-        sent: number of its tuples that were emitted for ``receiver``, or that entered the loop.
-        received: number of its tuples that ``receiver`` took, or that left the loop.
-        loop: the loop, declared ``one_to_one``, that fewer or more of its tuples left than entered.
         key: the key, as text, of which ``receiver``, a dedup or a self-join, emitted more or fewer tuples
             (``received``) than those it took make (``sent``).
     """
 
-    transaction: Id
-    sender: str
-    receiver: str
-    sent: int
-    received: int
-    loop: str = ""
+    transaction: Id  # the source tuple
+    sender: str  # the operators above ``receiver``; empty if a source read a tuple twice, and for a loop
+    receiver: str  # the operator that took a wrong number of tuples; empty for a loop
+    sent: int  # number of its tuples that were emitted for ``receiver``, or that entered the loop
+    received: int  # number of its tuples that ``receiver`` took, or that left the loop
+    loop: str = ""  # the loop, declared ``one_to_one``, that fewer or more of its tuples left than entered
     key: str = ""
 
     @property

@@ -131,17 +131,11 @@ class Mixed:
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """An operator that processed a tuple of a transaction, at a worker of a certain version.
-
-    Attributes:
-        operator: the operator.
-        before: the updates of the operator that this worker had not applied yet.
-        after: the updates that it had applied.
-    """
+    """An operator that processed a tuple of a transaction, at a worker of a certain version."""
 
     operator: str
-    before: tuple[str, ...]
-    after: tuple[str, ...]
+    before: tuple[str, ...]  # the updates of the operator that this worker had not applied yet
+    after: tuple[str, ...]  # the updates that it had applied
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,21 +47,13 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check has found.
+    """What a check has found."""
 
-    Attributes:
-        name: what was looked for.
-        found: what there is; empty if it does not serve.
-        problem: why it does not.
-        advice: what to do about it.
-        limits: what is impossible without it; empty if no run is possible.
-    """
-
-    name: str
-    found: str
-    problem: str = ""
-    advice: str = ""
-    limits: str = ""
+    name: str  # what was looked for
+    found: str  # what there is; empty if it does not serve
+    problem: str = ""  # why it does not
+    advice: str = ""  # what to do about it
+    limits: str = ""  # what is impossible without it; empty if no run is possible
 
 
 def add_parser(subparsers: Subparsers) -> None:

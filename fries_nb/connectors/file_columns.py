@@ -90,16 +90,11 @@ class FileColumns:
     A file may lack columns, which are null in its rows. If the columns are given, others are not read and values are
     converted if none is lost. Otherwise a type widens to one that holds its values and those before; another column, or
     a type of another family, is refused.
-
-    Attributes:
-        schema: names and types, as of the rows so far.
-        origin: where they are from, for the messages of errors.
-        is_given: whether the user has given them.
     """
 
-    schema: pa.Schema
-    origin: str
-    is_given: bool = False
+    schema: pa.Schema  # names and types, as of the rows so far
+    origin: str  # where they are from, for the messages of errors
+    is_given: bool = False  # whether the user has given them
 
     def fit(self, batch: pa.RecordBatch, file: str, partition: Mapping[str, str] = {}) -> pa.RecordBatch:
         """Rows of a file with these columns."""

@@ -64,13 +64,10 @@ class KnownFiles:
 
     Args:
         packed: those of an earlier reader of the split.
-
-    Attributes:
-        packed: all of them as bytes; never changed, only replaced.
     """
 
     def __init__(self, packed: bytes = b"") -> None:
-        self.packed = packed
+        self.packed = packed  # all of them as bytes; never changed, only replaced
         self._entries = {name: (size, identity) for name, size, identity in _ENTRY.iter_unpack(packed)}
 
     def __len__(self) -> int:
@@ -116,21 +113,13 @@ _log = logging.getLogger("fries_nb")
 
 
 class Entry(NamedTuple):
-    """A file of the directory.
+    """A file of the directory."""
 
-    Attributes:
-        name: path relative to the directory.
-        path: path in the file system.
-        size: number of bytes.
-        mtime_ns: time of the last modification in nanoseconds since the Unix epoch.
-        key: hash of its name.
-    """
-
-    name: str
-    path: str
-    size: int
-    mtime_ns: int
-    key: int
+    name: str  # path relative to the directory
+    path: str  # path in the file system
+    size: int  # number of bytes
+    mtime_ns: int  # time of the last modification in nanoseconds since the Unix epoch
+    key: int  # hash of its name
 
     @property
     def partition(self) -> dict[str, str]:
@@ -147,15 +136,10 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class DirectoryContents:
-    """What was in the directory at one time.
+    """What was in the directory at one time."""
 
-    Attributes:
-        entries: the files, in the order in which they are to be read.
-        final: whether no file comes any more, since the marker of the end was there before.
-    """
-
-    entries: tuple[Entry, ...] = ()
-    final: bool = False
+    entries: tuple[Entry, ...] = ()  # the files, in the order in which they are to be read
+    final: bool = False  # whether no file comes any more, since the marker of the end was there before
     dealt: dict[int, tuple[tuple[Entry, ...], ...]] = field(default_factory=dict)
 
     @cached_property
@@ -177,7 +161,6 @@ class FileListing:
     """A directory, as the readers of one host look at it. Pickled without what it has seen.
 
     Args:
-        place: the directory, or a glob below one; a path or URI.
         order: ``name``, or ``time`` for that of the last modification.
         until: name of the file in the directory that says that no other comes any more; ``None`` for none.
         quiet_s: seconds for which a file of text must not have changed before it counts as complete.
@@ -187,7 +170,7 @@ class FileListing:
         self, source: str, place: str, format: FileFormat, order: str, until: str | None, quiet_s: float
     ) -> None:
         self.format = format
-        self.place = place
+        self.place = place  # the directory, or a glob below one; a path or URI
         self._given = (source, place, format, order, until, quiet_s)
         self._source, self._order, self._until, self._quiet_ns = source, order, until, int(quiet_s * 1e9)
         self._root, self._pattern = _divided(place)

@@ -35,21 +35,13 @@ from fries_nb.errors import SourceError
 
 
 class OpenFile(msgspec.Struct, frozen=True, array_like=True):
-    """The file that a split is reading, as a position has it.
+    """The file that a split is reading, as a position has it."""
 
-    Attributes:
-        name: its path relative to the directory.
-        size: number of bytes.
-        mtime_ns: time of the last modification in nanoseconds since the Unix epoch.
-        content: fingerprint of its content.
-        row: number of rows of it that were read; lines that are no rows count.
-    """
-
-    name: str
-    size: int
-    mtime_ns: int
-    content: bytes
-    row: int = 0
+    name: str  # its path relative to the directory
+    size: int  # number of bytes
+    mtime_ns: int  # time of the last modification in nanoseconds since the Unix epoch
+    content: bytes  # fingerprint of its content
+    row: int = 0  # number of rows of it that were read; lines that are no rows count
 
     @property
     def key(self) -> int:
@@ -66,16 +58,13 @@ class FilesSource(RuntimeSource):
     """The rows of the files of a directory.
 
     Args:
-        place: the directory, or a glob below one; a path or URI.
         format: ``parquet``, ``csv`` or ``json``.
-        schema: the columns; ``None`` for those of the files that are there first.
         order: ``name`` or ``time``.
         until: name of the file that says that no other comes any more; ``None`` for an endless source.
         quiet_s: seconds for which a file of text must not have changed before it counts as complete.
         most_splits: maximum number of splits; ``None`` for as many as are wanted.
         csv: options of CSV by name; ``None`` for none.
         encoding: encoding of text; ``None`` for UTF-8.
-        bad_rows: what becomes of a line that is no row: ``fail``, ``skip`` or ``letters``.
     """
 
     def __init__(
@@ -92,10 +81,10 @@ class FilesSource(RuntimeSource):
         encoding: str | None = None,
         bad_rows: str = "fail",
     ) -> None:
-        self._place = place
-        self._schema = schema
+        self._place = place  # the directory, or a glob below one; a path or URI
+        self._schema = schema  # the columns; ``None`` for those of the files that are there first
         self._most = most_splits
-        self._bad_rows = bad_rows
+        self._bad_rows = bad_rows  # what becomes of a line that is no row: ``fail``, ``skip`` or ``letters``
         self._listing = FileListing(source, place, format_of(format, csv, encoding), order, until, quiet_s)
 
     def __repr__(self) -> str:
@@ -126,12 +115,6 @@ class FilesReader(RuntimeReader):
     Args:
         columns: the columns of all files; ``None`` for those of the files that are complete when one is read here.
         position: position of the first row to read.
-        bad_rows: what becomes of a line that is no row: ``fail``, ``skip`` or ``letters``.
-
-    Attributes:
-        position: position of the next row; see ``SplitReader``.
-        skipped: what was left out; see ``RuntimeReader``.
-        undecoded: what was left out and is to become a dead letter; see ``take_undecoded``.
     """
 
     def __init__(
@@ -139,12 +122,12 @@ class FilesReader(RuntimeReader):
         bad_rows: str = "fail",
     ) -> None:  # fmt: skip
         packed, current, skipped, known = (b"", None, 0, None) if position.at is None else position.at
-        self.position: Position | None = position
-        self.skipped = Skipped(skipped)
-        self.undecoded: list[Undecoded] = []
+        self.position: Position | None = position  # position of the next row; see ``SplitReader``
+        self.skipped = Skipped(skipped)  # what was left out; see ``RuntimeReader``
+        self.undecoded: list[Undecoded] = []  # what was left out and is to become a dead letter; see ``take_undecoded``
         self._listing = listing
         self._number, self._count = number, count
-        self._bad_rows = bad_rows
+        self._bad_rows = bad_rows  # what becomes of a line that is no row: ``fail``, ``skip`` or ``letters``
         self._columns = columns if known is None else _unpacked(known)
         self._packed_columns: tuple[pa.Schema | None, Any] = (None if columns is None else columns.schema, None)
         if known is not None and self._columns is not None:

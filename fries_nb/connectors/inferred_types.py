@@ -60,17 +60,15 @@ class Facts:
 
     Attributes:
         kinds: the keys of ``FAMILIES`` that occur; ``empty`` for cells of CSV without a value.
-        flags: what is more than usual: ``wide``, an integer that is not exact as a float; ``long``, one of more than 64
-            bits; ``endless``, one of more than 38 digits; ``inexact``, a fraction with more digits than a float has;
-            ``nanos``, a time with more than microseconds; ``far``, one that nanoseconds do not hold.
-        fields: name to what is known of the field, of objects.
-        item: what is known of the values in lists.
+        flags: what is more than usual: ``wide``, an integer that is not exact as a float; ``long``, one of more
+            than 64 bits; ``endless``, one of more than 38 digits; ``inexact``, a fraction with more digits than a
+            float has; ``nanos``, a time with more than microseconds; ``far``, one that nanoseconds do not hold.
     """
 
     kinds: frozenset[str] = frozenset()
     flags: frozenset[str] = frozenset()
-    fields: Mapping[str, Facts] = field(default_factory=dict)
-    item: Facts | None = None
+    fields: Mapping[str, Facts] = field(default_factory=dict)  # name to what is known of the field, of objects
+    item: Facts | None = None  # what is known of the values in lists
 
     def __or__(self, other: Facts) -> Facts:
         """What is known of the values of both."""
@@ -92,19 +90,12 @@ EMPTY = Facts(frozenset({"empty"}))
 
 @dataclass(frozen=True)
 class CellFormat:
-    """How cells of CSV are written; of empty ones, and other nulls, nothing is known.
+    """How cells of CSV are written; of empty ones, and other nulls, nothing is known."""
 
-    Attributes:
-        decimal_point: between a number and its fraction.
-        booleans: the cells that are true or false.
-        time_formats: formats of times, as ``strptime`` has them.
-        iso_times: whether times may be as in ISO 8601.
-    """
-
-    decimal_point: str = "."
-    booleans: tuple[str, ...] = ("true", "True", "TRUE", "false", "False", "FALSE")
-    time_formats: tuple[str, ...] = ()
-    iso_times: bool = True
+    decimal_point: str = "."  # between a number and its fraction
+    booleans: tuple[str, ...] = ("true", "True", "TRUE", "false", "False", "FALSE")  # the cells that are true or false
+    time_formats: tuple[str, ...] = ()  # formats of times, as ``strptime`` has them
+    iso_times: bool = True  # whether times may be as in ISO 8601
 
 
 PLAIN = CellFormat()

@@ -68,15 +68,10 @@ COUNTS = {"statistics.interval.ms": 10_000, "topic.metadata.refresh.interval.ms"
 
 @dataclass(frozen=True)
 class KafkaCluster:
-    """A cluster.
+    """A cluster."""
 
-    Attributes:
-        servers: addresses of brokers.
-        config: further settings of librdkafka.
-    """
-
-    servers: str
-    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    servers: str  # addresses of brokers
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)  # further settings of librdkafka
 
     def consumer(
         self, group: str, failures: list[str] | None = None, counted: Callable[[str], None] | None = None
@@ -175,16 +170,12 @@ class MessageDecoder:
     """Decodes messages.
 
     Args:
-        decode: from a message to its row; ``None`` for JSON.
         schema: the columns of all rows; ``None`` to infer them.
-
-    Attributes:
-        columns: the columns so far; with ``schema`` these.
     """
 
     def __init__(self, decode: Decode | None = None, schema: pa.Schema | None = None) -> None:
-        self.columns = pa.schema([]) if schema is None else schema
-        self._decode = decode
+        self.columns = pa.schema([]) if schema is None else schema  # the columns so far; with ``schema`` these
+        self._decode = decode  # from a message to its row; ``None`` for JSON
         self._is_fixed = schema is not None
 
     def batch(self, values: Sequence[bytes | None]) -> tuple[pa.RecordBatch, Failures]:
@@ -307,13 +298,10 @@ class PartitionCount:
     >>> count('{"topics": {"t": {"partitions": {"-1": {}, "0": {}, "1": {}}}}}')
     >>> count.known
     2
-
-    Attributes:
-        known: the number; it does not decrease.
     """
 
     def __init__(self, topic: str) -> None:
-        self.known = 0
+        self.known = 0  # the number; it does not decrease
         self._topic = topic
 
     def __call__(self, statistics: str) -> None:
@@ -385,27 +373,16 @@ LETTER_BYTES = 2_000
 
 @dataclass(frozen=True)
 class KafkaTopic:
-    """What is read, and how.
-
-    Attributes:
-        cluster: the cluster.
-        name: name of the topic.
-        start: ``earliest``, ``latest``, or milliseconds since the Unix epoch.
-        ends: whether the source ends with the last message that the topic holds at the plan.
-        schema: the columns of messages; ``None`` to infer them.
-        decode: from a message to its row; ``None`` for JSON.
-        metadata: whether rows get the columns ``METADATA``.
-        letters: whether messages that are no rows become dead letters, instead of an error.
-    """
+    """What is read, and how."""
 
     cluster: KafkaCluster
-    name: str
-    start: str | int = "earliest"
-    ends: bool = False
-    schema: pa.Schema | None = None
-    decode: Decode | None = None
-    metadata: bool = False
-    letters: bool = False
+    name: str  # name of the topic
+    start: str | int = "earliest"  # ``earliest``, ``latest``, or milliseconds since the Unix epoch
+    ends: bool = False  # whether the source ends with the last message that the topic holds at the plan
+    schema: pa.Schema | None = None  # the columns of messages; ``None`` to infer them
+    decode: Decode | None = None  # from a message to its row; ``None`` for JSON
+    metadata: bool = False  # whether rows get the columns ``METADATA``
+    letters: bool = False  # whether messages that are no rows become dead letters, instead of an error
 
 
 class KafkaSource(RuntimeSource):
@@ -471,10 +448,6 @@ class KafkaReader(RuntimeReader):
     Args:
         position: position of the first row to read.
         added: the numbers of partitions of the split that may be added to the topic.
-
-    Attributes:
-        position: position of the next row.
-        undecoded: the messages that were no rows; taken by the caller.
     """
 
     def __init__(
@@ -486,7 +459,7 @@ class KafkaReader(RuntimeReader):
         decoder: MessageDecoder,
         added: Iterator[int],
     ) -> None:
-        self.undecoded: list[Undecoded] = []
+        self.undecoded: list[Undecoded] = []  # the messages that were no rows; taken by the caller
         self._topic = topic
         self._fetched = fetched
         self._decoder = decoder
@@ -497,7 +470,7 @@ class KafkaReader(RuntimeReader):
         self._parts = dict(enumerate(parts))
         self._offsets = list(offsets)
         self._turn = 0
-        self.position = Position(position.row, list(offsets))
+        self.position = Position(position.row, list(offsets))  # position of the next row
         for index, part in enumerate(parts):
             fetched.begin(part.partition, offsets[index])
             self._end_if_read(index)

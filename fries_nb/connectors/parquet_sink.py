@@ -74,13 +74,10 @@ class RowBuffer:
     """Rows of one schema that wait in memory.
 
     Small batches are merged early, since writing thousands of them at a commit would delay tuples.
-
-    Attributes:
-        count: number of rows.
     """
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = 0  # number of rows
         self._merged: list[pa.RecordBatch] = []
         self._recent: list[pa.RecordBatch] = []
 
@@ -106,16 +103,9 @@ class PartWriter:
     the wider schema, a new part is begun.
 
     Args:
-        path: the target directory, local or a URI; the same for all workers.
-        incarnation: incarnation of the run; part of the file names.
-        run: name of the run; part of the file names.
-        epoch: epoch of the topology in which the worker was added; part of the file names.
         keep_hidden: whether the columns named in ``hidden_columns.HIDDEN`` are written as well.
-        fit: converts each batch to the types of the target's columns, or raises a ``SinkError``.
         serials: numbers of the parts, if the worker has several writers; ``None`` for 1, 2, 3, ...
 
-    Attributes:
-        columns: all columns written so far, which are those of the current part.
 
     Raises:
         SinkError: from every method: rows have no column, a column changed its type, or the file system failed.
@@ -132,17 +122,17 @@ class PartWriter:
         fit: Callable[[pa.RecordBatch], pa.RecordBatch] = as_it_comes,
         serials: Iterator[int] | None = None,
     ) -> None:
-        self._path = path
+        self._path = path  # the target directory, local or a URI; the same for all workers
         self._worker = worker
-        self._incarnation = incarnation
-        self._run = run
-        self._epoch = epoch
-        self._fit = fit
+        self._incarnation = incarnation  # incarnation of the run; part of the file names
+        self._run = run  # name of the run; part of the file names
+        self._epoch = epoch  # epoch of the topology in which the worker was added; part of the file names
+        self._fit = fit  # converts each batch to the types of the target's columns, or raises a ``SinkError``
         self._hidden = () if keep_hidden else HIDDEN
         self._filesystem, self._directory = locate(pending(path))
         self._seen: pa.Schema | None = None  # schema of the last batch
         self._held = self._seen
-        self.columns = pa.schema([])
+        self.columns = pa.schema([])  # all columns written so far, which are those of the current part
         self._rows = RowBuffer()
         self._writer: pq.ParquetWriter | None = None
         self._name = ""
@@ -245,10 +235,6 @@ class PartitionedWriter:
 
     A row without a partition column, or with null in it, is in the partition of null. Rows are divided when there are
     many, or at a commit, since batches may have a row or two of each partition.
-
-    Args:
-        table: description of the table, for the messages of errors.
-        fit: converts each batch to the types of the table's columns, or raises a ``SinkError``.
     """
 
     def __init__(
@@ -258,9 +244,9 @@ class PartitionedWriter:
         fit: Callable[[pa.RecordBatch], pa.RecordBatch],
         open_part: Callable[[], PartWriter],
     ) -> None:
-        self._table = table
+        self._table = table  # description of the table, for the messages of errors
         self._by = by
-        self._fit = fit
+        self._fit = fit  # converts each batch to the types of the table's columns, or raises a ``SinkError``
         self._open_part = open_part
         self._columns = WrittenColumns()
         self._rows = RowBuffer()
@@ -347,13 +333,10 @@ class ParquetSink(RuntimeSink):
 
     Args:
         path: the directory, local or a URI that the driver and all hosts reach.
-
-    Attributes:
-        path: the directory.
     """
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path = path  # the directory
         self._run = ""  # until it is claimed
         self._columns: pa.Schema | None = None  # columns of committed and prepared parts; read on first use
 
@@ -463,17 +446,13 @@ class CatalogEntry(Protocol):
 
 
 class TableSink(ParquetSink):
-    """Appends to a table of Parquet files.
-
-    Args:
-        entry: its entry in the catalogue; used on the driver only.
-    """
+    """Appends to a table of Parquet files."""
 
     def __init__(self, name: str, path: str, columns: pa.Schema, entry: CatalogEntry) -> None:
         super().__init__(path)
         self._name = name
         self._table = columns
-        self._entry: CatalogEntry | None = entry
+        self._entry: CatalogEntry | None = entry  # its entry in the catalogue; used on the driver only
 
     def __getstate__(self) -> dict[str, Any]:
         """For a host, which has no session."""

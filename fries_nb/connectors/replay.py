@@ -72,18 +72,14 @@ class _Rest:
     """What is left of one split.
 
     Attributes:
-        parts: all its rows, in order.
-        at: index of the current part.
         minima: for each row of the current part the least time from it on; empty until it is decoded.
-        exact: index of a later part to its least time, if it was decoded.
-        later: the least of ``exact``.
     """
 
-    parts: list[_Part]
-    at: int
+    parts: list[_Part]  # all its rows, in order
+    at: int  # index of the current part
     minima: Ticks = field(default_factory=lambda: np.empty(0, np.int64))
-    exact: dict[int, int] = field(default_factory=dict)
-    later: int = LATEST
+    exact: dict[int, int] = field(default_factory=dict)  # index of a later part to its least time, if it was decoded
+    later: int = LATEST  # the least of ``exact``
 
     def least(self, row: int) -> int:
         """The least time from a row of the current part on, as far as row groups were decoded."""
@@ -103,9 +99,6 @@ class ReplayForesight:
     Args:
         splits: number, spans and number of the next row of each of its splits.
 
-    Attributes:
-        type: the type of the times, known once some were decoded.
-
     Raises:
         SourceError: as ``Foresight.least``.
     """
@@ -113,7 +106,7 @@ class ReplayForesight:
     def __init__(
         self, splits: Iterable[tuple[int, Sequence[Span], int]], column: TimeColumn, shared: SharedRowGroups
     ) -> None:
-        self.type: pa.DataType | None = None
+        self.type: pa.DataType | None = None  # the type of the times, known once some were decoded
         self._column = column
         self._shared = shared
         self._splits: dict[int, _Rest] = {}
@@ -178,12 +171,9 @@ class ReplayOutline:
 
     Args:
         splits: number, spans with their least times and number of the next row of each of its splits.
-
-    Attributes:
-        type: ``None``, since no time was decoded.
     """
 
-    type: pa.DataType | None = None
+    type: pa.DataType | None = None  # ``None``, since no time was decoded
 
     def __init__(self, splits: Iterable[tuple[int, Sequence[Span], int]]) -> None:
         self._splits: dict[int, tuple[list[int], list[int]]] = {}
@@ -219,16 +209,11 @@ def _parts(spans: Iterable[Span]) -> Iterator[_Part]:
 
 
 class ReplaySource(RuntimeSource):
-    """The rows of a Parquet file, or of all Parquet files of one schema in a directory and its subdirectories.
-
-    Args:
-        path: a local path, or a URI that all hosts can read; not needed to open splits.
-        may_be_empty: whether there may be no files.
-    """
+    """The rows of a Parquet file, or of all Parquet files of one schema in a directory and its subdirectories."""
 
     def __init__(self, path: str = "", may_be_empty: bool = False) -> None:
-        self._path = path
-        self._may_be_empty = may_be_empty
+        self._path = path  # a local path, or a URI that all hosts can read; not needed to open splits
+        self._may_be_empty = may_be_empty  # whether there may be no files
         self._shared = SharedRowGroups()
         self._groups: DecodedRows | None = None
 
@@ -278,15 +263,12 @@ class ReplayReader(RuntimeReader):
 
     Args:
         position: position of the first row to read; earlier row groups are not decoded.
-
-    Attributes:
-        position: position of the next row; see ``SplitReader``.
     """
 
     def __init__(self, spans: Sequence[Span], position: Position, groups: DecodedRows) -> None:
         self._ahead = list(behind(spans, position.row))
         self._groups = groups
-        self.position = position if self._ahead else None
+        self.position = position if self._ahead else None  # position of the next row; see ``SplitReader``
 
     def read(self, limit: int, now_ns: int) -> pa.RecordBatch:
         """Read the next rows, as many as are decoded together; see ``SplitReader``."""

@@ -173,25 +173,15 @@ BLOCKS_PER_SPLIT = 512
 
 
 class Span(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Consecutive rows of one row group.
+    """Consecutive rows of one row group."""
 
-    Attributes:
-        file: path or URI of the file.
-        row_group: index of the row group.
-        start: index of the first row within the row group.
-        rows: number of rows.
-        content: the file's fingerprint, or empty.
-        least: the least time of the row group's rows; ``None`` if it is not known.
-        cut: whether the row group was cut into blocks, so that several workers decode it.
-    """
-
-    file: str
-    row_group: int
-    start: int
-    rows: int
-    content: str = ""
-    least: int | None = None
-    cut: bool = False
+    file: str  # path or URI of the file
+    row_group: int  # index of the row group
+    start: int  # index of the first row within the row group
+    rows: int  # number of rows
+    content: str = ""  # the file's fingerprint, or empty
+    least: int | None = None  # the least time of the row group's rows; ``None`` if it is not known
+    cut: bool = False  # whether the row group was cut into blocks, so that several workers decode it
 
 
 def plan_replay(path: str, parts: int, may_be_empty: bool = False) -> list[tuple[Span, ...]]:
@@ -444,13 +434,10 @@ class DecodedRows:
     """Decoded rows as one source worker reads them.
 
     What it shares with other workers of its host is decoded once for all, as long as it keeps up with them.
-
-    Args:
-        shared: what the workers of the host decode together.
     """
 
     def __init__(self, shared: SharedRowGroups) -> None:
-        self._shared = shared
+        self._shared = shared  # what the workers of the host decode together
         self._own = RowGroupReader()
         self._recent: tuple[str, int, int, pa.RecordBatch] | None = None
 

@@ -94,8 +94,8 @@ class RateSchedule:
     """Assigns due times, in nanoseconds.
 
     Args:
-        rate: tuples per second; 0 pauses the source, infinity makes every tuple due at once.
         now_ns: the current time in nanoseconds.
+
 
     Raises:
         SourceError: the rate is negative or NaN.
@@ -117,7 +117,7 @@ class RateSchedule:
             self._missing = max(0.0, (self._stretch.due(max(count, self._stretch.taken)) - now_ns) * self._rate / 1e9)
         elif self._rate == math.inf:
             self._missing = 0.0
-        self._rate = rate
+        self._rate = rate  # tuples per second; 0 pauses the source, infinity makes every tuple due at once
         self._stretch = self._begin(now_ns)
 
     def ready(self, now_ns: int, limit: int) -> int:
@@ -186,15 +186,10 @@ Moved = Mapping[int, Position | None]
 
 
 class TimeBounds(Protocol):
-    """The bounds of one worker's splits.
+    """The bounds of one worker's splits."""
 
-    Attributes:
-        by_split: split to its bound; a split that has ended is missing. Never changed, only replaced.
-        least: the least time of the rows that were read last, if the bounds before them do not tell it.
-    """
-
-    by_split: dict[int, int]
-    least: int | None
+    by_split: dict[int, int]  # split to its bound; a split that has ended is missing. Never changed, only replaced.
+    least: int | None  # the least time of the rows that were read last, if the bounds before them do not tell it
 
     @property
     def type(self) -> pa.DataType | None:
@@ -236,11 +231,10 @@ class LatestBounds:
 
     Args:
         splits: the splits that the worker has not read to their end.
-        late: how much earlier than the latest row a row may be.
     """
 
     def __init__(self, splits: Sequence[Split], late: float, saved: Mapping[int, int]) -> None:
-        self._late = late
+        self._late = late  # how much earlier than the latest row a row may be
         self._ordered = any(split.step for split in splits)
         self.by_split = {split.number: saved.get(split.number, EARLIEST) for split in splits}
         self.type: pa.DataType | None = None
@@ -259,17 +253,11 @@ class LatestBounds:
 
 @dataclass(frozen=True, slots=True)
 class SourceTime:
-    """Where the rows of a source have their times, and where their bounds start.
+    """Where the rows of a source have their times, and where their bounds start."""
 
-    Attributes:
-        source: name of the source.
-        time: its event time.
-        saved: split to its bound in the checkpoint.
-    """
-
-    source: str
-    time: EventTime
-    saved: Mapping[int, int]
+    source: str  # name of the source
+    time: EventTime  # its event time
+    saved: Mapping[int, int]  # split to its bound in the checkpoint
 
 
 class RowTimes:

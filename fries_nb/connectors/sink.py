@@ -243,14 +243,10 @@ def of_user(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class WrittenColumns:
-    """The columns of all batches that a writer has written.
-
-    Attributes:
-        schema: the columns; the same object as long as there are no new ones.
-    """
+    """The columns of all batches that a writer has written."""
 
     def __init__(self) -> None:
-        self.schema = pa.schema([])
+        self.schema = pa.schema([])  # the columns; the same object as long as there are no new ones
         self._seen: pa.Schema | None = None
 
     def note(self, schema: pa.Schema) -> None:

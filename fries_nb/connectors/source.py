@@ -72,15 +72,10 @@ Ticks = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class TimeColumn:
-    """The column with the times of a source's rows.
+    """The column with the times of a source's rows."""
 
-    Attributes:
-        source: name of the source.
-        name: name of the column.
-    """
-
-    source: str
-    name: str
+    source: str  # name of the source
+    name: str  # name of the column
 
     def type_in(self, schema: pa.Schema) -> pa.DataType:
         """The type of the times of rows with these columns.
@@ -234,25 +229,19 @@ class Undecoded(NamedTuple):
     """What a source has read and could not make a row of.
 
     Attributes:
-        error: where it is, and why it is no row.
         row: what its dead letter has in the place of a row: it, or its beginning, as text, and where it is.
     """
 
-    error: str
+    error: str  # where it is, and why it is no row
     row: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """What was left out.
+    """What was left out."""
 
-    Attributes:
-        count: number of lines, or files, that are no rows.
-        last: the last of them, and why it is none.
-    """
-
-    count: int = 0
-    last: str = ""
+    count: int = 0  # number of lines, or files, that are no rows
+    last: str = ""  # the last of them, and why it is none
 
     def __add__(self, other: Skipped) -> Skipped:
         """What both have left out."""
@@ -263,15 +252,10 @@ NOTHING_SKIPPED = Skipped()
 
 
 class RuntimeReader(ABC):
-    """A ``SplitReader`` as the runtime uses it: what not every one knows or holds has a default.
+    """A ``SplitReader`` as the runtime uses it: what not every one knows or holds has a default."""
 
-    Attributes:
-        position: see ``SplitReader``.
-        skipped: what it has left out, since it is no row.
-    """
-
-    position: Position | None
-    skipped: Skipped = NOTHING_SKIPPED
+    position: Position | None  # see ``SplitReader``
+    skipped: Skipped = NOTHING_SKIPPED  # what it has left out, since it is no row
 
     @property
     def place(self) -> str | None:

@@ -219,19 +219,12 @@ NOTHING_SEEN: Mapping[int, int] = {}
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """A source, its splits and its rate, as shipped to its workers.
+    """A source, its splits and its rate, as shipped to its workers."""
 
-    Attributes:
-        source: opens the splits.
-        splits: all splits, in the order in which they are assigned to workers.
-        rate: rows per second of all workers together; ``None`` for no limit.
-        time: where the rows have their times, if they have some.
-    """
-
-    source: RuntimeSource
-    splits: tuple[Split, ...]
-    rate: float | None
-    time: EventTime | None = None
+    source: RuntimeSource  # opens the splits
+    splits: tuple[Split, ...]  # all splits, in the order in which they are assigned to workers
+    rate: float | None  # rows per second of all workers together; ``None`` for no limit
+    time: EventTime | None = None  # where the rows have their times, if they have some
 
     def row(self, name: str, split: int, number: int) -> SourceRow | None:
         """A row by its number in a split, read again if the source can; ``None`` if there is no such split."""
@@ -280,10 +273,10 @@ class WorkerReader:
 
     Args:
         rate: rows per second of the source, of which the worker has the share of its splits; infinity for no limit.
-        number: added to a split's number in the identities of its rows; ``None`` for no identities.
         positions: split number to the position to continue from; ``None`` for a split that has ended.
         time: where the rows have their times, if they have some.
         every: all splits of the source, of which it may get others.
+
 
     Attributes:
         moved: the splits whose positions the last call has changed, with these: those of the batch, and those of which
@@ -310,7 +303,7 @@ class WorkerReader:
         self.moved: dict[int, Position | None] = {}
         self._total = checked(rate)
         self._schedule: RateSchedule | None = None
-        self._number = number
+        self._number = number  # added to a split's number in the identities of its rows; ``None`` for no identities
         self._turns = 0
         self._undecoded: list[Undecoded] = []
         self._skipped = NOTHING_SKIPPED

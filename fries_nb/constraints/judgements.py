@@ -112,24 +112,18 @@ class LatencyParts:
     """The mean latency of an element of a sequence by cause, in milliseconds.
 
     Attributes:
-        element: the operator's name, or the edge as in ``FC -> FM``.
-        task_ms: time in the operator; 0 for an edge.
-        buffer_ms: time in output buffers; 0 for an operator.
-        transport_ms: transport, and waiting in the receiver's queue; 0 for an operator.
-        worst_ms: latency of the element on the slowest sequence of workers.
         smallest_bytes, largest_bytes: sizes of the smallest and the largest output buffer of an edge; 0 for an
             operator, and for an edge inside chains.
-        chain: the chains to which it belongs, as text; empty without any.
     """
 
-    element: str
-    task_ms: float
-    buffer_ms: float
-    transport_ms: float
-    worst_ms: float
+    element: str  # the operator's name, or the edge as in ``FC -> FM``
+    task_ms: float  # time in the operator; 0 for an edge
+    buffer_ms: float  # time in output buffers; 0 for an operator
+    transport_ms: float  # transport, and waiting in the receiver's queue; 0 for an operator
+    worst_ms: float  # latency of the element on the slowest sequence of workers
     smallest_bytes: int = 0
     largest_bytes: int = 0
-    chain: str = ""
+    chain: str = ""  # the chains to which it belongs, as text; empty without any
 
     @property
     def mean_ms(self) -> float:
@@ -142,39 +136,26 @@ class ConstraintPoint:
     """A judgement of a constraint, for plots.
 
     Attributes:
-        at_s: time of the judgement, in seconds since the Unix epoch.
-        sequence: the sequence as text.
-        limit_ms: the limit in milliseconds.
-        status: ``met``, ``violated`` or ``not yet judged``.
-        mean_ms: mean latency of a row over the window, in milliseconds; ``None`` if unknown.
         worst_ms: mean latency of the slowest sequence of workers, infinite if it is stalled; ``None`` if unknown.
     """
 
-    at_s: float
-    sequence: str
-    limit_ms: float
-    status: ConstraintStatus
-    mean_ms: float | None
+    at_s: float  # time of the judgement, in seconds since the Unix epoch
+    sequence: str  # the sequence as text
+    limit_ms: float  # the limit in milliseconds
+    status: ConstraintStatus  # ``met``, ``violated`` or ``not yet judged``
+    mean_ms: float | None  # mean latency of a row over the window, in milliseconds; ``None`` if unknown
     worst_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class BufferSize:
-    """The sizes of an edge's output buffers from a time on, for plots.
+    """The sizes of an edge's output buffers from a time on, for plots."""
 
-    Attributes:
-        at_s: time at which they were reported, in seconds since the Unix epoch.
-        sequence: the sequence as text.
-        edge: the edge as in ``FC -> FM``.
-        smallest_bytes: size of the smallest buffer; 0 if all workers of the edge are chained.
-        largest_bytes: size of the largest buffer; 0 if all workers of the edge are chained.
-    """
-
-    at_s: float
-    sequence: str
-    edge: str
-    smallest_bytes: int
-    largest_bytes: int
+    at_s: float  # time at which they were reported, in seconds since the Unix epoch
+    sequence: str  # the sequence as text
+    edge: str  # the edge as in ``FC -> FM``
+    smallest_bytes: int  # size of the smallest buffer; 0 if all workers of the edge are chained
+    largest_bytes: int  # size of the largest buffer; 0 if all workers of the edge are chained
 
 
 @dataclass(frozen=True)
@@ -182,31 +163,21 @@ class ConstraintState:
     """Whether a latency constraint is met, and the measurements.
 
     Attributes:
-        constraint: the constraint.
-        status: ``met``, ``violated`` or ``not yet judged``.
-        reason: why, in one sentence.
-        mean_ms: mean latency of a row over the window, in milliseconds; ``None`` if unknown.
-        worst_ms: mean latency of the slowest sequence of workers; ``None`` if unknown.
-        worst: the workers of that sequence.
-        elements: the latency of each operator and edge.
-        exhausted: whether it is violated and neither buffers nor chains can lower the latency.
-        violated_windows: number of whole windows for which it has been violated without interruption.
         remedy: what its policy has done: whether lighter functions run or are proposed, or why it makes no further
             change; empty while the original functions run.
-        chains: the chains in which operators of the sequence run now.
     """
 
     constraint: LatencyConstraint
-    status: ConstraintStatus
-    reason: str
-    mean_ms: float | None = None
-    worst_ms: float | None = None
-    worst: tuple[WorkerId, ...] = ()
-    elements: tuple[ElementLatency, ...] = ()
-    exhausted: bool = False
-    violated_windows: int = 0
+    status: ConstraintStatus  # ``met``, ``violated`` or ``not yet judged``
+    reason: str  # why, in one sentence
+    mean_ms: float | None = None  # mean latency of a row over the window, in milliseconds; ``None`` if unknown
+    worst_ms: float | None = None  # mean latency of the slowest sequence of workers; ``None`` if unknown
+    worst: tuple[WorkerId, ...] = ()  # the workers of that sequence
+    elements: tuple[ElementLatency, ...] = ()  # the latency of each operator and edge
+    exhausted: bool = False  # whether it is violated and neither buffers nor chains can lower the latency
+    violated_windows: int = 0  # number of whole windows for which it has been violated without interruption
     remedy: str = ""
-    chains: tuple[ChainedOperators, ...] = ()
+    chains: tuple[ChainedOperators, ...] = ()  # the chains in which operators of the sequence run now
 
     @property
     def parts(self) -> tuple[LatencyParts, ...]:

@@ -89,24 +89,14 @@ _WITHDRAWN = {_P.PROPOSED: _P.ORIGINAL, _P.RETURN_PROPOSED: _P.LIGHTER}
 
 
 class Remedy:
-    """The remedy of one constraint.
-
-    Args:
-        latency_ms: the limit in milliseconds.
-        window_s: the window in seconds.
-        policy: whether changes are made, proposed, or neither.
-
-    Attributes:
-        phase: the current phase.
-        reason: why the automatism has ended; empty before.
-    """
+    """The remedy of one constraint."""
 
     def __init__(self, latency_ms: float, window_s: float, policy: OnViolation) -> None:
-        self.phase = RemedyPhase.ORIGINAL
-        self.reason = ""
-        self._latency_ms = latency_ms
-        self._window_s = window_s
-        self._policy = policy
+        self.phase = RemedyPhase.ORIGINAL  # the current phase
+        self.reason = ""  # why the automatism has ended; empty before
+        self._latency_ms = latency_ms  # the limit in milliseconds
+        self._window_s = window_s  # the window in seconds
+        self._policy = policy  # whether changes are made, proposed, or neither
         self._flips = 0
         self._flipped_s = 0.0
         self._calm_since_s: float | None = None

@@ -163,42 +163,29 @@ class SequenceLayers:
     """A value for each element of all sequences.
 
     Attributes:
-        tasks: for each operator of the path, the values of its workers.
         edges: for each edge of the path, the values of its channels; one-dimensional if it is one to one.
     """
 
-    tasks: tuple[Floats, ...]
+    tasks: tuple[Floats, ...]  # for each operator of the path, the values of its workers
     edges: tuple[Floats, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WorstSequence:
-    """The sequence with the largest latency.
+    """The sequence with the largest latency."""
 
-    Attributes:
-        latency_ms: its latency.
-        positions: position of its worker in each layer.
-    """
-
-    latency_ms: float
-    positions: tuple[int, ...]
+    latency_ms: float  # its latency
+    positions: tuple[int, ...]  # position of its worker in each layer
 
 
 @dataclass(frozen=True, slots=True)
 class MeanLatency:
-    """The mean over all rows, each on its own sequence.
+    """The mean over all rows, each on its own sequence."""
 
-    Attributes:
-        latency_ms: the mean latency of a sequence; infinite if rows were sent on a stalled channel.
-        tasks: mean latency of a task in each layer.
-        edges: mean latency of a channel in each layer.
-        rows: number of rows at the anchor.
-    """
-
-    latency_ms: float
-    tasks: tuple[float, ...]
-    edges: tuple[float, ...]
-    rows: float
+    latency_ms: float  # the mean latency of a sequence; infinite if rows were sent on a stalled channel
+    tasks: tuple[float, ...]  # mean latency of a task in each layer
+    edges: tuple[float, ...]  # mean latency of a channel in each layer
+    rows: float  # number of rows at the anchor
 
 
 def worst_sequence(layers: SequenceLayers) -> WorstSequence | None:

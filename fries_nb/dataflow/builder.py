@@ -78,9 +78,6 @@ class _Constrained:
 class DataflowBuilder:
     """A dataflow under construction.
 
-    Args:
-        name: identifies the dataflow.
-
     Raises:
         DataflowError: the name is not a non-empty string.
     """
@@ -88,7 +85,7 @@ class DataflowBuilder:
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name:
             raise DataflowError(f"a dataflow's name is a non-empty string; got {name!r}")
-        self.name = name
+        self.name = name  # identifies the dataflow
         self._declared: dict[str, _Declared] = {}
         self._streams: dict[str, Stream] = {}
         self._constrained: tuple[_Constrained, ...] = ()

@@ -52,15 +52,10 @@ class OnViolation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EdgeElement:
-    """An edge as an element of a sequence.
+    """An edge as an element of a sequence."""
 
-    Attributes:
-        source: the sending operator.
-        to: the receiving operator.
-    """
-
-    source: str
-    to: str
+    source: str  # the sending operator
+    to: str  # the receiving operator
 
     def __str__(self) -> str:
         return f"{self.source} -> {self.to}"
@@ -91,23 +86,14 @@ def edge(source: str, to: str) -> EdgeElement:
 
 @dataclass(frozen=True, slots=True)
 class LatencyConstraint:
-    """An upper limit on the mean latency of each runtime sequence of a path, over any window.
+    """An upper limit on the mean latency of each runtime sequence of a path, over any window."""
 
-    Attributes:
-        path: operator names, including the outer ends of edges with which the sequence begins or ends.
-        latency_ms: the limit in milliseconds.
-        window_s: the window in seconds.
-        on_violation: what happens when neither buffers nor chains can keep it.
-        begins_with_edge: whether the first element is an edge, so that the first operator does not count.
-        ends_with_edge: whether the last element is an edge, so that the last operator does not count.
-    """
-
-    path: tuple[str, ...]
-    latency_ms: float
-    window_s: float = WINDOW_S
-    on_violation: OnViolation = OnViolation.TELL
-    begins_with_edge: bool = False
-    ends_with_edge: bool = False
+    path: tuple[str, ...]  # operator names, including the outer ends of edges with which the sequence begins or ends
+    latency_ms: float  # the limit in milliseconds
+    window_s: float = WINDOW_S  # the window in seconds
+    on_violation: OnViolation = OnViolation.TELL  # what happens when neither buffers nor chains can keep it
+    begins_with_edge: bool = False  # whether the first element is an edge, so that the first operator does not count
+    ends_with_edge: bool = False  # whether the last element is an edge, so that the last operator does not count
 
     @property
     def tasks(self) -> tuple[str, ...]:

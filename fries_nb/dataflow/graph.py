@@ -121,42 +121,33 @@ class Operator:
     """A node of the graph.
 
     Attributes:
-        name: unique in the graph.
-        emits: one-to-one, or one-to-many; for the head of a loop, that of the loop as a whole.
-        edgewise_one_to_one: whether it may emit on several out-edges for one input tuple, but at most one tuple on each
-            (a Replicate); planning counts it as one-to-many.
-        unique_per_transaction: whether it emits at most one tuple for each data transaction (a self-join on the source
-            tuple's identity); a fact about this operator in this dataflow, which the planner trusts.
-        blocking: whether it needs all of its input before it emits (an aggregate, a sort).
-        workers: number of parallel instances, at least 1.
-        kind: how the runtime executes it.
-        function: what it executes: the user's callable or object, or the description of a source or a sink; ``None`` in
-            a graph read from JSON, or if the kind needs none.
-        key: names of the columns of its key, empty for none.
+        edgewise_one_to_one: whether it may emit on several out-edges for one input tuple, but at most one tuple on
+            each (a Replicate); planning counts it as one-to-many.
+        unique_per_transaction: whether it emits at most one tuple for each data transaction (a self-join on the
+            source tuple's identity); a fact about this operator in this dataflow, which the planner trusts.
+        function: what it executes: the user's callable or object, or the description of a source or a sink;
+            ``None`` in a graph read from JSON, or if the kind needs none.
         branches: number of outputs that it routes between; more than 1 only for a split, and for a loop's head that
             tells rows that come back from those that enter (see ``dataflow.iteration``).
         on_error: the error policy: ``fail``, ``pause``, or the description of a sink for dead letters.
-        chain: whether it may share a worker with its neighbours.
-        time: the event time of a source, if its rows have one.
-        within: the loops around it.
         begins_transactions: whether every row of its first output begins a new transaction (a window without early
             rows); planning cuts these edges.
     """
 
-    name: str
-    emits: Emits = Emits.ONE_TO_ONE
+    name: str  # unique in the graph
+    emits: Emits = Emits.ONE_TO_ONE  # one-to-one, or one-to-many; for the head of a loop, that of the loop as a whole
     edgewise_one_to_one: bool = False
     unique_per_transaction: bool = False
-    blocking: bool = False
-    workers: int = 1
-    kind: Kind = Kind.MAP
+    blocking: bool = False  # whether it needs all of its input before it emits (an aggregate, a sort)
+    workers: int = 1  # number of parallel instances, at least 1
+    kind: Kind = Kind.MAP  # how the runtime executes it
     function: Any = field(default=None, compare=False, repr=False)
-    key: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()  # names of the columns of its key, empty for none
     branches: int = 1
     on_error: Any = field(default="fail", compare=False)
-    chain: bool = True
-    time: EventTime | None = None
-    within: StreamScope = ROOT
+    chain: bool = True  # whether it may share a worker with its neighbours
+    time: EventTime | None = None  # the event time of a source, if its rows have one
+    within: StreamScope = ROOT  # the loops around it
     begins_transactions: bool = False
 
     @property

@@ -28,15 +28,10 @@ from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
 
 @dataclass(frozen=True)
 class Contraction:
-    """A graph with each outermost loop as one operator.
+    """A graph with each outermost loop as one operator."""
 
-    Attributes:
-        graph: the contracted graph, without cycles.
-        members: loop to all operators inside of it, in order of declaration.
-    """
-
-    graph: Graph
-    members: Mapping[str, tuple[str, ...]]
+    graph: Graph  # the contracted graph, without cycles
+    members: Mapping[str, tuple[str, ...]]  # loop to all operators inside of it, in order of declaration
     _nodes: Mapping[str, str]
 
     def node(self, operator: str) -> str:

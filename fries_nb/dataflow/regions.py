@@ -117,13 +117,11 @@ class Region:
     """A part of a dataflow that runs as a unit.
 
     Attributes:
-        graph: operators of the dataflow, and the sinks and sources at which the dataflow was cut.
-        kept: the sinks at which it was cut.
         inputs: the sources at which it was cut, each with the rows that it replays.
     """
 
-    graph: Graph
-    kept: frozenset[str] = frozenset()
+    graph: Graph  # operators of the dataflow, and the sinks and sources at which the dataflow was cut
+    kept: frozenset[str] = frozenset()  # the sinks at which it was cut
     inputs: Mapping[str, Rows] = field(default_factory=dict)
 
     @property

@@ -190,13 +190,9 @@ def _unit(shape: Shape) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Lighter:
-    """A change to lighter functions, made by ``lighter``.
+    """A change to lighter functions, made by ``lighter``."""
 
-    Attributes:
-        updates: operator to its update.
-    """
-
-    updates: Mapping[str, Update]
+    updates: Mapping[str, Update]  # operator to its update
 
     def __repr__(self) -> str:
         return f"Lighter({self.operators})"

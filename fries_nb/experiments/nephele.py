@@ -204,17 +204,14 @@ class Measured:
     """One mode: the constraint at the end, when it was met for good, and the throughput at the end.
 
     Attributes:
-        state: the state of the constraint at the end.
         mean_ms, worst_ms: means over all looks of the settled span; ``None`` if nothing was judged in it.
-        converged_s: seconds until it was met for good; ``None`` if it was not met at the end.
-        frames_per_s: merged frames per second in the last half.
     """
 
-    state: ConstraintState
+    state: ConstraintState  # the state of the constraint at the end
     mean_ms: float | None
     worst_ms: float | None
-    converged_s: float | None
-    frames_per_s: float
+    converged_s: float | None  # seconds until it was met for good; ``None`` if it was not met at the end
+    frames_per_s: float  # merged frames per second in the last half
 
 
 def nephele7(scale: ExperimentScale) -> Result:

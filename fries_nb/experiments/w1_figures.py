@@ -152,15 +152,10 @@ INVALID_PAPER = {"none": 302_000, "epoch": 176_000, "fries": 67_000}
 
 @dataclass(frozen=True)
 class VersionedDetector:
-    """The FD of this figure: waits, and returns the time and whether the versions differed.
+    """The FD of this figure: waits, and returns the time and whether the versions differed."""
 
-    Attributes:
-        version: the version that it can process; ``None`` for all.
-        period_ns: length of a period of the source's clock in nanoseconds.
-    """
-
-    version: int | None
-    period_ns: int
+    version: int | None  # the version that it can process; ``None`` for all
+    period_ns: int  # length of a period of the source's clock in nanoseconds
     cost_ms: float = VERSIONED_COST_MS
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:

@@ -100,15 +100,10 @@ _FREE_TEXT_IS_OFF = "Functions are chosen from what the author of this page offe
 
 
 class FunctionSource(Protocol):
-    """A source of new functions for the form.
+    """A source of new functions for the form."""
 
-    Attributes:
-        hint: text shown while no operator is selected.
-        reads_only: whether the page is for looking only: it changes nothing, and does not end the run.
-    """
-
-    hint: str
-    reads_only: bool
+    hint: str  # text shown while no operator is selected
+    reads_only: bool  # whether the page is for looking only: it changes nothing, and does not end the run
 
     def has(self, operator: str) -> bool:
         """Whether this source has functions for the operator."""

@@ -19,15 +19,11 @@ from fries_nb.words import counted
 
 
 class Start:
-    """A run that is being started; the constructor begins at once. ``launch`` and ``ready`` are called in its thread.
-
-    Attributes:
-        error: why the start failed; ``None`` if it has not.
-    """
+    """A run that is being started, at once, in a thread of its own, which calls ``launch`` and ``ready``."""
 
     def __init__(self, flow: str, launch: Callable[[], Run], ready: Callable[[Run], None]) -> None:
         self.flow = flow
-        self.error: Exception | None = None
+        self.error: Exception | None = None  # why the start failed; ``None`` if it has not
         self._launch = launch
         self._ready = ready
         self._run: Run | None = None

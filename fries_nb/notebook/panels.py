@@ -73,12 +73,11 @@ class RunMoment:
     """A run at one moment; it takes over measurements of a moment before that are still new enough.
 
     Attributes:
-        run: the same, for parts that one panel shows.
         over: whether the run has ended; read first, so that an update after the end shows the end.
     """
 
     def __init__(self, run: Run, before: RunMoment | None = None) -> None:
-        self.run = run
+        self.run = run  # the same, for parts that one panel shows
         self.over = run.state in OVER
         if before is not None:
             vars(self).update({name: vars(before)[name] for name in _MEASURED if name in vars(before)})
@@ -135,9 +134,6 @@ class PanelFrame(ipywidgets.VBox):
 
     The error is logged with its traceback, once, until the panel can be updated again. ``update`` is called by one
     thread at a time; ``flex`` is the share of a row, as in CSS.
-
-    Attributes:
-        error: the error, as shown; empty without one.
     """
 
     def __init__(
@@ -146,7 +142,7 @@ class PanelFrame(ipywidgets.VBox):
     ) -> None:  # fmt: skip
         self.name = name
         self.while_hidden = while_hidden
-        self.error = ipywidgets.HTML()
+        self.error = ipywidgets.HTML()  # the error, as shown; empty without one
         self._panel = panel
         self._update = update
         self._one_at_a_time = threading.Lock()

@@ -48,13 +48,12 @@ class AuditLog:
     """The records of one operator at one worker.
 
     Attributes:
-        function: the change that installed the current function; empty for the initial one.
         known: the changes whose updates the trace holds already; they are not logged again.
         spent: whether the operator had ended before the run was resumed; all of its records are then in the trace.
     """
 
     def __init__(self, worker: WorkerId) -> None:
-        self.function = ""
+        self.function = ""  # the change that installed the current function; empty for the initial one
         self.known: frozenset[str | int] = frozenset()
         self.spent = False
         self._worker = worker

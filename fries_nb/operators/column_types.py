@@ -56,9 +56,8 @@ class ColumnTypes:
 
     Attributes:
         needed: for each branch the columns that each row must have, each with the operator that is keyed by it.
-        emitted: the columns that the rows for the next operator of the chain have had.
-        agreed: columns that other workers of the operator have written, or that the sink's table has; this worker must
-            keep their types and satisfy the table's constraints.
+        agreed: columns that other workers of the operator have written, or that the sink's table has; this worker
+            must keep their types and satisfy the table's constraints.
     """
 
     __slots__ = (
@@ -68,7 +67,7 @@ class ColumnTypes:
     def __init__(self, operator: str) -> None:
         self._operator = operator
         self.needed: Sequence[Mapping[str, str]] = ()
-        self.emitted: dict[str, None] = {}
+        self.emitted: dict[str, None] = {}  # the columns that the rows for the next operator of the chain have had
         self.agreed = pa.schema([])
         self.forget()
 

@@ -82,16 +82,13 @@ class Recent:
     """A copy of an input tuple, which functions may change.
 
     Attributes:
-        batch: one row, with the user's columns as they entered the chain.
         written: the values that earlier operators of the chain have written to it.
-        whole: whether ``written`` is the whole row.
-        facing: whether the operator is paused on this tuple.
     """
 
-    batch: pa.RecordBatch
+    batch: pa.RecordBatch  # one row, with the user's columns as they entered the chain
     written: dict[str, Any] = field(default_factory=dict)
-    whole: bool = False
-    facing: bool = False
+    whole: bool = False  # whether ``written`` is the whole row
+    facing: bool = False  # whether the operator is paused on this tuple
 
     def compact(self) -> Recent:
         """The same tuple, without the rest of the batch that it was cut from."""

@@ -326,15 +326,11 @@ class RowExecutor:
 
 
 class PassExecutor:
-    """Passes batches on: sources, unions, replicates, heads of loops, sinks. A slice is the whole frame.
-
-    Args:
-        returned: the operators whose batches leave by the second output.
-    """
+    """Passes batches on: sources, unions, replicates, heads of loops, sinks. A slice is the whole frame."""
 
     def __init__(self, instance: Instance, returned: frozenset[str] = frozenset()) -> None:
         self._instance = instance
-        self._returned = returned
+        self._returned = returned  # the operators whose batches leave by the second output
         self._branch = 0
         self._batch: pa.RecordBatch | None = None
         self._results: Results = []

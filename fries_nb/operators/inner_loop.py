@@ -104,19 +104,12 @@ _ABSENT: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class LoopStep:
-    """One operator of a loop.
+    """One operator of a loop."""
 
-    Attributes:
-        writes: the columns that it writes to every row, and no earlier operator does.
-        state: where the key of its state comes from: a ``list``, its ``row``, or empty if it keeps no state.
-        is_filter: whether its result decides if the row goes on.
-        branches: the number of branches of which its result is one; 0 if it is no split.
-    """
-
-    writes: tuple[str, ...] = ()
-    state: str = ""
-    is_filter: bool = False
-    branches: int = 0
+    writes: tuple[str, ...] = ()  # the columns that it writes to every row, and no earlier operator does
+    state: str = ""  # where the key of its state comes from: a ``list``, its ``row``, or empty if it keeps no state
+    is_filter: bool = False  # whether its result decides if the row goes on
+    branches: int = 0  # the number of branches of which its result is one; 0 if it is no split
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +117,12 @@ class LoopShape:
     """What a loop is generated for.
 
     Attributes:
-        steps: the operators.
-        laid: the columns that are laid into the row.
-        by_name: whether all functions use the row by names only (see ``row_uses``). It is then an ``ItemRow``, in which
-            what is laid is replaced instead of taken out.
+        by_name: whether all functions use the row by names only (see ``row_uses``). It is then an ``ItemRow``, in
+            which what is laid is replaced instead of taken out.
     """
 
-    steps: tuple[LoopStep, ...]
-    laid: tuple[str, ...]
+    steps: tuple[LoopStep, ...]  # the operators
+    laid: tuple[str, ...]  # the columns that are laid into the row
     by_name: bool = False
 
     @property
@@ -320,27 +311,22 @@ class InnerLoop:
     """The inner loop of one executor's chain, until the chain is rebuilt.
 
     Args:
-        instances: the operators, in the chain's order; ``can_loop`` holds of them.
-        known: the branches in which columns have begun to settle; the first rows of the others take the common path.
-        common: the chain's first step on the common path.
-        interrupt: the flag of the executor, an object with the attribute ``raised``.
-
-    Attributes:
-        reached: index of the row in hand, after an error.
+        known: the branches in which columns have begun to settle; the first rows of the others take the common
+            path.
     """
 
     def __init__(
         self, instances: Sequence[Instance], outputs: Sequence[Output], known: Collection[int], common: Step,
         interrupt: Any,
     ) -> None:  # fmt: skip
-        self.reached = 0
-        self._instances = instances
+        self.reached = 0  # index of the row in hand, after an error
+        self._instances = instances  # the operators, in the chain's order; ``can_loop`` holds of them
         self._outputs = outputs
-        self._interrupt = interrupt
+        self._interrupt = interrupt  # the flag of the executor, an object with the attribute ``raised``
         self._returned = ReturnedResult()
         self._resumed: Sequence[Step] = resumed_steps(instances, outputs, self._returned)
         self._noted: Noted = {}
-        self._common = common
+        self._common = common  # the chain's first step on the common path
         self._recording = compile_chain(instances, outputs, str, noting(self._noted))
         self._writes: tuple[tuple[str, ...], ...] = ()
         self._written: frozenset[str] = frozenset()

@@ -90,26 +90,13 @@ class Instance:
     """An operator's worker, without its channels.
 
     Attributes:
-        processed: number of input tuples processed.
         positions: for a source, split number to its read position; ``None`` for a split that has ended.
         bounds: for a source, split number to the lower bound of the times of its unread rows.
-        applied: ids of the changes that it has switched to, in order.
         transforms: change to its state transformation, of those that it has applied itself.
-        prepared: change id to the prepared configuration.
         recreate: makes another instance of the current function, not opened; ``None`` if it cannot be made.
-        has_dead_letters: whether tuples on which the function fails become dead letters.
-        letters: dead letters not yet taken by the worker.
         withheld: dead letters of the current tuple, if they must wait until the whole chain has processed it.
         state: keyed state (with the single key ``None`` if the operator has no key).
-        written: the types of the columns that it has written.
-        guarded: the change under guard that it has switched to, or empty; failed tuples are then kept.
-        refused: indices of the rows of the current batch that became dead letters.
-        log: the audit log.
-        draw: limits the rows that a tuple becomes, in a trial; otherwise takes all.
-        agenda: the entries of a timed operator; ``None`` for others.
-        tokens: the tokens of a timed operator; ``None`` for others.
         came: the schema of the last batch that came to a timed operator, which its firings follow.
-        rewindowed: whether windows of an earlier function may be open.
         deferred: applies the decided changes that it was restored without; ``None`` if there are none.
     """
 
@@ -120,25 +107,25 @@ class Instance:
         self.recreate: Callable[[], Any] | None = None
         own = weakref.ref(self)  # no cycle, so that the function is released together with the instance
         self.state = KeyedState(lambda: _initial_state(own()))
-        self.written = ColumnTypes(worker.operator)
-        self.refused: set[int] = set()
-        self.prepared: dict[str, Ready] = {}
-        self.processed = 0
+        self.written = ColumnTypes(worker.operator)  # the types of the columns that it has written
+        self.refused: set[int] = set()  # indices of the rows of the current batch that became dead letters
+        self.prepared: dict[str, Ready] = {}  # change id to the prepared configuration
+        self.processed = 0  # number of input tuples processed
         self.positions: dict[int, Position | None] = {}
         self.bounds: dict[int, int] = {}
-        self.applied: tuple[str, ...] = ()
-        self.has_dead_letters = False
-        self.letters: list[pa.RecordBatch] = []
+        self.applied: tuple[str, ...] = ()  # ids of the changes that it has switched to, in order
+        self.has_dead_letters = False  # whether tuples on which the function fails become dead letters
+        self.letters: list[pa.RecordBatch] = []  # dead letters not yet taken by the worker
         self.withheld: list[pa.RecordBatch] | None = None
         self.audit = audit
-        self.guarded = ""
+        self.guarded = ""  # the change under guard that it has switched to, or empty; failed tuples are then kept
         self._previous: Previous | None = None
-        self.log = AuditLog(worker)
-        self.draw: Draw = iter
-        self.agenda: Agenda | None = None
-        self.tokens: TokenBook | None = None
+        self.log = AuditLog(worker)  # the audit log
+        self.draw: Draw = iter  # limits the rows that a tuple becomes, in a trial; otherwise takes all
+        self.agenda: Agenda | None = None  # the entries of a timed operator; ``None`` for others
+        self.tokens: TokenBook | None = None  # the tokens of a timed operator; ``None`` for others
         self.came: pa.Schema | None = None
-        self.rewindowed = False
+        self.rewindowed = False  # whether windows of an earlier function may be open
         self.deferred: Callable[[], None] | None = None
         if is_timed(operator if function is None else replace(operator, function=function)):
             self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)

@@ -123,16 +123,15 @@ class OperatorCall:
     """How the operators of a kind are called.
 
     Attributes:
-        step: makes the function that processes single rows.
         fit: makes a batch of the result of a vectorised function; ``None`` if the kind has no vectorised functions.
-        loops: whether the inner loop can call its functions (see ``inner_loop``): they return the row, a truth value or
-            the number of a branch.
-        due: makes the function that processes the rows of a firing (see ``firing``); ``None`` if the kind has no timed
-            functions.
+        loops: whether the inner loop can call its functions (see ``inner_loop``): they return the row, a truth
+            value or the number of a branch.
+        due: makes the function that processes the rows of a firing (see ``firing``); ``None`` if the kind has no
+            timed functions.
         retire: makes the function that is called when a row of a firing has been processed, or set aside.
     """
 
-    step: Callable[[Instance, Behind], Step]
+    step: Callable[[Instance, Behind], Step]  # makes the function that processes single rows
     fit: Fit | None = None
     loops: bool = False
     due: Callable[[Instance, Behind], Step] | None = None
@@ -226,21 +225,13 @@ def resumed_steps(
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """How an operator's function is called with its input: rows, or rows of a firing.
+    """How an operator's function is called with its input: rows, or rows of a firing."""
 
-    Attributes:
-        instance: the operator.
-        make: makes the step.
-        refuse: sets aside a row on which the function failed.
-        is_logged: whether each row belongs to a transaction that came to the operator.
-        retire: called with each row when it has been processed, or set aside; ``None`` for nothing.
-    """
-
-    instance: Instance
-    make: Callable[[Instance, Behind], Step]
-    refuse: Refuse
-    is_logged: bool
-    retire: Step | None = None
+    instance: Instance  # the operator
+    make: Callable[[Instance, Behind], Step]  # makes the step
+    refuse: Refuse  # sets aside a row on which the function failed
+    is_logged: bool  # whether each row belongs to a transaction that came to the operator
+    retire: Step | None = None  # called with each row when it has been processed, or set aside; ``None`` for nothing
 
     def step(self, side: Sides, least: int, emits: Sequence[Emit]) -> Step:
         """The step, given what takes its rows."""

@@ -128,22 +128,15 @@ Layout = tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]
 
 
 class Reads:
-    """The columns that the functions of a chain have read so far, and the forms of those that they write.
-
-    Attributes:
-        names: the columns, in order of first access.
-        joined: the types of the columns that the chain's joins add.
-        forms: the form of each column that was asked for.
-        zone: the zone of the stream's event times, else UTC.
-    """
+    """The columns that the functions of a chain have read so far, and the forms of those that they write."""
 
     __slots__ = ("_layout", "_schema", "forms", "joined", "names", "zone")
 
     def __init__(self) -> None:
-        self.names: tuple[str, ...] = ()
-        self.joined: dict[str, pa.DataType] = {}
-        self.forms: dict[str, ColumnForm] = {}
-        self.zone = "UTC"
+        self.names: tuple[str, ...] = ()  # the columns, in order of first access
+        self.joined: dict[str, pa.DataType] = {}  # the types of the columns that the chain's joins add
+        self.forms: dict[str, ColumnForm] = {}  # the form of each column that was asked for
+        self.zone = "UTC"  # the zone of the stream's event times, else UTC
         self._schema: pa.Schema | None = None
         self._layout: Layout = (), (), frozenset()
 
@@ -182,15 +175,12 @@ class Columns(dict[str, list[Any]]):
     """The user's columns of one batch as Python lists, each converted on first access.
 
     Attributes:
-        batch: the Arrow batch, hidden columns included.
         names: the user's columns; ``hidden``: the others; ``nested``: those of lists and structs.
         written: columns that were written in any row of the batch, in order of first writing (an ordered set: the
             values have no meaning).
         settled: columns that may be written without checking their values (see ``values``).
-        plain: whether rows are known to have only immutable values: ``UNWRITTEN`` everywhere, ``SETTLED`` at the end
-            of the chain, ``UNKNOWN`` nowhere.
-        form: the form of the values that are written to a column (see ``canonical``).
-        zone: the zone of times in new columns.
+        plain: whether rows are known to have only immutable values: ``UNWRITTEN`` everywhere, ``SETTLED`` at the
+            end of the chain, ``UNKNOWN`` nowhere.
         unlaid: columns that functions have read from laid rows that lack them (see ``laid_rows``).
     """
 
@@ -200,15 +190,15 @@ class Columns(dict[str, list[Any]]):
     )  # fmt: skip
 
     def __init__(self, batch: pa.RecordBatch, reads: Reads) -> None:
-        self.batch = batch
+        self.batch = batch  # the Arrow batch, hidden columns included
         self.names, self.hidden, self.nested = reads.layout(batch.schema)
         self.written: dict[str, Any] = {}
         self.settled: frozenset[str] | None = frozenset()
         self.plain = UNWRITTEN
         self.unlaid: set[str] = set()
         self._reads = reads
-        self.form = reads.form
-        self.zone = reads.zone
+        self.form = reads.form  # the form of the values that are written to a column (see ``canonical``)
+        self.zone = reads.zone  # the zone of times in new columns
         self._transactions: list[int] = []
         self._times: list[int] = []
 

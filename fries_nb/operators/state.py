@@ -96,15 +96,10 @@ def gathered() -> Iterator[dict[Name, Any]]:
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """Makes instances of a function.
+    """Makes instances of a function."""
 
-    Attributes:
-        load: unpickles the function, each time a new one.
-        definitions: the definitions that came with it.
-    """
-
-    load: Callable[[], Any]
-    definitions: Definitions
+    load: Callable[[], Any]  # unpickles the function, each time a new one
+    definitions: Definitions  # the definitions that came with it
 
     def __call__(self) -> Any:
         """A new instance of the function, not opened; raises whatever unpickling raises."""
@@ -277,14 +272,11 @@ class KeyedState:
 
     Moves of bins and checkpoints rest on what is noted here of each key that comes and goes, so the dicts are never
     given away. ``None`` is not a state: such a key counts as never seen.
-
-    Attributes:
-        initial: makes the initial state of a key.
     """
 
     def __init__(self, initial: Callable[[], Any]) -> None:
         self._live: dict[Any, Any] = {}
-        self.initial = initial
+        self.initial = initial  # makes the initial state of a key
         self._layers: list[_Layer] = []
         self._unsorted: list[Any] | None = None
         self._sorted: dict[int, list[Any]] = {}

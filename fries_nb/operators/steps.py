@@ -70,17 +70,11 @@ Results = list[tuple[int, pa.RecordBatch]]
 
 
 class Captured(msgspec.Struct, frozen=True):
-    """Rows of one batch, as columns of what was written to them.
+    """Rows of one batch, as columns of what was written to them."""
 
-    Attributes:
-        columns: the batch.
-        indices: the indices of the rows.
-        values: for each written column its values, one for each row.
-    """
-
-    columns: Columns
-    indices: Sequence[int]
-    values: dict[str, list[Any]]
+    columns: Columns  # the batch
+    indices: Sequence[int]  # the indices of the rows
+    values: dict[str, list[Any]]  # for each written column its values, one for each row
 
     def column(self, name: str) -> list[Any]:
         """The values of a column, as of rows: what was written, else what came in, else nulls."""
@@ -120,12 +114,10 @@ class Output(list[Row]):
     """The rows that have not been packed into a batch.
 
     Args:
-        assembled: makes a batch of rows, and learns the types of the columns.
         learn: receives the types of each batch; raises an ``OperatorError`` if the batch must not be emitted.
 
+
     Attributes:
-        batches: the batches of earlier rows.
-        types: the types of the columns written so far.
         captured: rows that arrived as columns, each part with the number of row objects before it.
         is_known: whether columns have begun to settle in it (see ``values``).
         emitted: the columns that were written to earlier rows, and are null in later ones that lack them.
@@ -135,11 +127,11 @@ class Output(list[Row]):
 
     def __init__(self, assembled: Callable[[Output, Types], pa.RecordBatch], learn: Callable[[Types], None]):
         super().__init__()
-        self.batches: list[pa.RecordBatch] = []
-        self.types: Types = {}
+        self.batches: list[pa.RecordBatch] = []  # the batches of earlier rows
+        self.types: Types = {}  # the types of the columns written so far
         self.captured: list[tuple[int, Captured]] = []
         self.emitted: dict[str, None] = {}
-        self.assembled = assembled
+        self.assembled = assembled  # makes a batch of rows, and learns the types of the columns
         self.learn = learn
 
     def pack(self) -> None:
@@ -349,19 +341,12 @@ Sides = Callable[[], str]
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The continuation of a step.
+    """The continuation of a step."""
 
-    Attributes:
-        emits: functions that take the operator's output rows, one for each branch.
-        least: the ``Columns.plain`` at which rows are emitted unchanged; rows of other batches are made values first.
-        side: returns the input of the current row of a self-join, ``left`` or ``right``.
-        call: called instead of the operator's function; ``None`` for that function.
-    """
-
-    emits: Sequence[Emit]
-    least: int
-    side: Sides
-    call: Callable[[Row], Any] | None = None
+    emits: Sequence[Emit]  # functions that take the operator's output rows, one for each branch
+    least: int  # the ``Columns.plain`` at which rows are emitted unchanged; rows of other batches are made values first
+    side: Sides  # returns the input of the current row of a self-join, ``left`` or ``right``
+    call: Callable[[Row], Any] | None = None  # called instead of the operator's function; ``None`` for that function
 
     def valued(self, instance: Instance) -> Sequence[Emit]:
         """The continuation of an operator that does not itself make values of its rows."""

@@ -67,13 +67,10 @@ class TimeValues:
 
     Args:
         kind: the type of the hidden column of times.
-
-    Attributes:
-        is_timestamp: whether times are timestamps, in nanoseconds.
     """
 
     def __init__(self, kind: pa.DataType) -> None:
-        self.is_timestamp = bool(pa.types.is_timestamp(kind))
+        self.is_timestamp = bool(pa.types.is_timestamp(kind))  # whether times are timestamps, in nanoseconds
         self._shown = pa.timestamp("us", kind.tz) if self.is_timestamp else kind
         self._zone = kind.tz if self.is_timestamp else None
         self._last: tuple[int, Any] = (0, None)

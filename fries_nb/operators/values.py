@@ -138,13 +138,12 @@ class SettledColumns:
     The first rows of another output are checked in any case (see ``kinds``).
 
     Attributes:
-        names: the columns.
         of_output: index of each output that has had rows to the columns that have settled there.
     """
 
     def __init__(self) -> None:
         self.of_output: dict[int, frozenset[str]] = {}
-        self.names: frozenset[str] = frozenset()
+        self.names: frozenset[str] = frozenset()  # the columns
 
     def forget(self) -> None:
         """Forget all columns, since others may come or be written."""

@@ -35,17 +35,11 @@ Span = tuple[int, ...]
 
 @dataclass(slots=True)
 class OpenWindow:
-    """A window of a key that may still get rows.
+    """A window of a key that may still get rows."""
 
-    Attributes:
-        state: the user's state.
-        fired: whether its first result was made, so that it waits for late rows.
-        added: whether rows came since.
-    """
-
-    state: Any
-    fired: bool = False
-    added: bool = False
+    state: Any  # the user's state
+    fired: bool = False  # whether its first result was made, so that it waits for late rows
+    added: bool = False  # whether rows came since
 
 
 Windows = dict[Span, OpenWindow]

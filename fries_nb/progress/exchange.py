@@ -187,33 +187,20 @@ __all__ = ["FlowEdge", "HostProgress", "ProgressFrame", "ProgressState", "Worker
 
 
 class ProgressFrame(msgspec.Struct, frozen=True, tag=True):
-    """The changes of one or more whole steps of one host.
+    """The changes of one or more whole steps of one host."""
 
-    Attributes:
-        sender: the host.
-        number: counts the host's frames from 1.
-        changes: the changes.
-        admits: new hosts to which this frame of the sender is the first one to go.
-        is_last: whether the sender leaves.
-    """
-
-    sender: int
-    number: int
+    sender: int  # the host
+    number: int  # counts the host's frames from 1
     changes: CountChanges
-    admits: tuple[int, ...] = ()
-    is_last: bool = False
+    admits: tuple[int, ...] = ()  # new hosts to which this frame of the sender is the first one to go
+    is_last: bool = False  # whether the sender leaves
 
 
 class ProgressState(msgspec.Struct, frozen=True, tag=True):
-    """A view as a value, with which a new host starts.
+    """A view as a value, with which a new host starts."""
 
-    Attributes:
-        counts: all counts that are not 0.
-        numbers: host to the number of its last frame that is included; the hosts are the members.
-    """
-
-    counts: CountChanges
-    numbers: dict[int, int]
+    counts: CountChanges  # all counts that are not 0
+    numbers: dict[int, int]  # host to the number of its last frame that is included; the hosts are the members
 
 
 def first_counts(graph: ProgressGraph, starters: Mapping[str, int]) -> CountChanges:

@@ -65,17 +65,11 @@ from fries_nb.progress.times import PathSummary, Time, feeding_back, identity, l
 
 
 class GraphLocation(NamedTuple):
-    """A location of the dataflow, summed over workers, so that neither parallelism nor chains change it.
+    """A location of the dataflow, summed over workers, so that neither parallelism nor chains change it."""
 
-    Attributes:
-        operator: the operator that holds the token, or sent the message.
-        to: the receiver of the message; empty for an operator's output, and for what moves between its workers.
-        branch: index of the output, for edges that leave a split.
-    """
-
-    operator: str
-    to: str = ""
-    branch: int = 0
+    operator: str  # the operator that holds the token, or sent the message
+    to: str = ""  # the receiver of the message; empty for an operator's output, and for what moves between its workers
+    branch: int = 0  # index of the output, for edges that leave a split
 
     def __str__(self) -> str:
         if not self.to:
@@ -175,7 +169,7 @@ class ProgressGraph:
 
     Attributes:
         loops: operator to the names of the loops around it, outermost first; a loop's head is inside of it.
-        edges: the edges.
+
 
     Raises:
         DataflowError: an edge of an unknown operator, a feedback edge between different loops or outside of any, or a

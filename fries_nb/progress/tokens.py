@@ -116,15 +116,10 @@ class Lost(NamedTuple):
 
 
 class SavedTokens(msgspec.Struct, frozen=True):
-    """The tokens of one bin, in a checkpoint or on the way to another worker.
+    """The tokens of one bin, in a checkpoint or on the way to another worker."""
 
-    Attributes:
-        times: number of the token to its time.
-        next: the number of the bin's next token.
-    """
-
-    times: dict[int, Time]
-    next: int
+    times: dict[int, Time]  # number of the token to its time
+    next: int  # the number of the bin's next token
 
 
 class TokenBook:
@@ -134,16 +129,12 @@ class TokenBook:
         changes: where tokens are counted; see ``WorkerCounts``.
         trial: whether functions run on copies of states, as in a dry run, so that tokens in them are copies as well.
             Give it ``changes`` of its own, which nothing reads.
-
-    Attributes:
-        times: the live tokens.
-        units: how users see times; ``None`` for numbers.
     """
 
     def __init__(self, operator: str, changes: ChangeBatch, trial: bool = False) -> None:
         self.operator = operator
-        self.times: dict[TokenId, Time] = {}
-        self.units: TimeUnits | None = None
+        self.times: dict[TokenId, Time] = {}  # the live tokens
+        self.units: TimeUnits | None = None  # how users see times; ``None`` for numbers
         self._changes, self._trial = changes, trial
         self._location = GraphLocation(operator)
         self._handles: WeakValueDictionary[TokenId, Token] = WeakValueDictionary()

@@ -52,16 +52,13 @@ class FrontierHolder(NamedTuple):
     """What keeps a frontier from advancing.
 
     Attributes:
-        operator: the operator that has tokens; for messages, the one that has sent them.
-        time: their time.
         count: how many there are.
-        to: the receiver of the messages; empty for tokens.
     """
 
-    operator: str
-    time: Time
+    operator: str  # the operator that has tokens; for messages, the one that has sent them
+    time: Time  # their time
     count: int  # type: ignore[assignment]  # hides tuple.count
-    to: str = ""
+    to: str = ""  # the receiver of the messages; empty for tokens
 
 
 _Way = tuple[str, PathSummary | None]

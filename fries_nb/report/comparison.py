@@ -186,20 +186,15 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class SchedulerTrial:
-    """One run: its row of the comparison, and the data behind it.
-
-    Attributes:
-        result: the result of the change; ``None`` if it is not kept.
-        replay: the steps of the change; ``None`` if they are not kept.
-    """
+    """One run: its row of the comparison, and the data behind it."""
 
     row: ComparisonRow
     error: str
     points: Sequence[Point]
     marks: Sequence[PlotMark]
     verdict: Verdict
-    result: Outcome | None = None
-    replay: ChangeReplay | None = None
+    result: Outcome | None = None  # the result of the change; ``None`` if it is not kept
+    replay: ChangeReplay | None = None  # the steps of the change; ``None`` if they are not kept
 
 
 @dataclass(frozen=True)

@@ -391,9 +391,8 @@ class Layout:
     """Positions in pixels from the upper left corner.
 
     Attributes:
-        boxes: operator to its box; ``ways`` maps each edge to its path, and ``loops`` each loop to the box around it.
-        rightward: whether streams flow to the right, or else downward.
-        engine: what computed the layout: "dot", "pygraphviz" or "layers".
+        boxes: operator to its box; ``ways`` maps each edge to its path, and ``loops`` each loop to the box around
+            it.
     """
 
     width: float
@@ -401,8 +400,8 @@ class Layout:
     boxes: dict[str, Box]
     ways: dict[tuple[str, str], EdgePath]
     loops: dict[str, Box]
-    rightward: bool
-    engine: str
+    rightward: bool  # whether streams flow to the right, or else downward
+    engine: str  # what computed the layout: "dot", "pygraphviz" or "layers"
 
 
 @dataclass(frozen=True)

@@ -86,8 +86,6 @@ class SeededDriver(DriverCore):
 
     Args:
         parts: the arguments of ``DriverCore``.
-        watch: called before each instruction is carried out; what it raises is the driver's death.
-        posted: called after each instruction; returns the events that users have posted because of it.
     """
 
     def __init__(
@@ -97,8 +95,8 @@ class SeededDriver(DriverCore):
         posted: Callable[[], Iterable[events.Event]],
     ) -> None:
         super().__init__(*parts)
-        self._watch = watch
-        self._posted = posted
+        self._watch = watch  # called before each instruction is carried out; what it raises is the driver's death
+        self._posted = posted  # called after each instruction; returns the events that users have posted because of it
 
     def _carry_out(self, instruction: events.Instruction) -> Iterable[events.Event]:
         self._watch(instruction)
@@ -157,7 +155,6 @@ class Cluster:
     """A seeded run of a graph over rows given for each source. It is the environment of its driver.
 
     Args:
-        graph: the dataflow; its functions are copied by pickling, as on Spark.
         inputs: the rows of each source.
         hosts: number of hosts among which the workers are distributed.
         seed: determines the interleaving.
@@ -167,20 +164,18 @@ class Cluster:
         audit: whether a trace is kept.
         checkpoints, faults: whether each commit is a checkpoint, to recover lost hosts from; the faults to inject.
 
+
     Attributes:
         outcomes: change id to outcome.
         guards: change id to how its guard ended.
         orphans: changes without an outcome whose driver died.
         state: ``running``, then the final state; ``error`` and ``details`` say why it failed.
-        store: the storage that survives failures.
-        hosts: the current incarnation.
         recoveries: the reason of each restart of the hosts.
         deferred: changes that a restart has deferred.
         ended: checkpoints that are complete or aborted, in order.
         paused, chained: paused operators; the answers to requests for chains, in order.
         driver, warnings: the core of the driver, and what it warns of.
         asked: requests for checkpoints to the reason why they were aborted (empty: complete), ``None`` while open.
-        random: the source of all randomness.
     """
 
     hosts_of: type[Hosts] = Hosts
@@ -190,8 +185,8 @@ class Cluster:
         hosts: int = 1, seed: int = 0, window: int = 2_000, chaining: bool = True, audit: bool = True,
         commit_interval_ns: int | None = None, checkpoints: bool = False, faults: Faults = FAULTLESS,
     ) -> None:  # fmt: skip
-        self.graph = graph
-        self.random = random.Random(seed)
+        self.graph = graph  # the dataflow; its functions are copied by pickling, as on Spark
+        self.random = random.Random(seed)  # the source of all randomness
         self.clock = ManualClock()
         self.changes = SeededChanges(graph, chaining)
         self.outcomes, self.guards = self.changes.outcomes, self.changes.guards
@@ -201,7 +196,7 @@ class Cluster:
         self.chained, self.warnings = list[Chained](), list[str]()
         self.asked: dict[str, str | None] = {}
         self._fate = Fate(faults, hosts, self.random)
-        self.store = Store(self._fate.disk_is_full, self._fate.sink_fails)
+        self.store = Store(self._fate.disk_is_full, self._fate.sink_fails)  # the storage that survives failures
         self._plan = Deployment(
             graph, inputs, hosts, window, chaining, audit, self.clock, self.clock(), self.random, self.store,
             self._fate,
@@ -213,7 +208,7 @@ class Cluster:
         self._news: list[events.Event | Heard] = []
         self._why = ""
         self._lead(1, None)
-        self.hosts = self.hosts_of(self._plan, 1, Restoration(None))
+        self.hosts = self.hosts_of(self._plan, 1, Restoration(None))  # the current incarnation
         for host in range(hosts):
             self._say(self._hello(host, 1))
 

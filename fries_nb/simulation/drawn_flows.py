@@ -64,17 +64,14 @@ class DrawnFlow:
     """A dataflow and its description.
 
     Attributes:
-        nodes: operators in order of declaration, which is topological.
         changeable: for each operator that can be changed, its function by version.
-        keyed: the operators that count by key.
-        tasting: the operators whose functions can be made to fail on some rows.
     """
 
     dataflow: DataflowBuilder
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)  # operators in order of declaration, which is topological
     changeable: dict[str, Callable[[int], Any]] = field(default_factory=dict)
-    keyed: set[str] = field(default_factory=set)
-    tasting: list[str] = field(default_factory=list)
+    keyed: set[str] = field(default_factory=set)  # the operators that count by key
+    tasting: list[str] = field(default_factory=list)  # the operators whose functions can be made to fail on some rows
 
     def inputs(self, count: int, customers: int = 4) -> dict[str, list[dict[str, Any]]]:
         """This number of rows for each source."""
@@ -449,14 +446,12 @@ class LoopFlow:
 
     Attributes:
         operators, edges: those of the graph.
-        heads: the heads of its loops.
-        keyed: the operators that count rows.
     """
 
     operators: list[Operator] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
-    heads: tuple[str, ...] = ()
-    keyed: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()  # the heads of its loops
+    keyed: tuple[str, ...] = ()  # the operators that count rows
 
     def graph(self) -> Graph:
         """The graph."""

@@ -49,43 +49,27 @@ class DriverKilled(Exception):
 
 @dataclass(frozen=True)
 class Faults:
-    """The faults that may occur in a run.
+    """The faults that may occur in a run."""
 
-    Attributes:
-        hazard: probability of a kill at each step.
-        host_kills: maximum number of kills of hosts; each kills one or several.
-        driver_kills: maximum number of kills of the driver; the run is then resumed from the store.
-        full_disk: probability that a snapshot or a record cannot be written.
-        slow: whether one of the hosts is slow.
-        reshapes: whether the run is resumed with other chains and other numbers of workers.
-        haste: probability that hosts that leave die before they have said what is left.
-        bad_sinks: probability that a sink cannot commit.
-    """
-
-    hazard: float = 0.0
-    host_kills: int = 0
-    driver_kills: int = 0
-    full_disk: float = 0.0
-    slow: bool = False
-    reshapes: bool = False
-    haste: float = 0.0
-    bad_sinks: float = 0.0
+    hazard: float = 0.0  # probability of a kill at each step
+    host_kills: int = 0  # maximum number of kills of hosts; each kills one or several
+    driver_kills: int = 0  # maximum number of kills of the driver; the run is then resumed from the store
+    full_disk: float = 0.0  # probability that a snapshot or a record cannot be written
+    slow: bool = False  # whether one of the hosts is slow
+    reshapes: bool = False  # whether the run is resumed with other chains and other numbers of workers
+    haste: float = 0.0  # probability that hosts that leave die before they have said what is left
+    bad_sinks: float = 0.0  # probability that a sink cannot commit
 
 
 class Fate:
-    """Draws faults.
-
-    Attributes:
-        hosts: the hosts that may be killed.
-        slow: the slow host, ``None`` if there is none.
-    """
+    """Draws faults."""
 
     def __init__(self, faults: Faults, hosts: int, chance: random.Random) -> None:
         self._faults = faults
-        self.hosts = list(range(hosts))
+        self.hosts = list(range(hosts))  # the hosts that may be killed
         self._random = chance
         self._kills = ["host"] * faults.host_kills + ["driver"] * faults.driver_kills
-        self.slow = chance.randrange(hosts) if faults.slow else None
+        self.slow = chance.randrange(hosts) if faults.slow else None  # the slow host, ``None`` if there is none
 
     def next_kill(self, busy: bool) -> tuple[int, ...] | None:
         """The hosts to kill now; empty to kill the driver; ``None`` for no kill."""

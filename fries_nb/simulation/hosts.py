@@ -79,11 +79,9 @@ class Hosts:
     Attributes:
         workers: all workers, by their first operator.
         ports: the open ports of sinks and of dead letters, by the operator's worker.
-        supply: the input that the sources have not read yet.
         dead, warnings: hosts that were killed; the warnings of workers, in order.
         spent: workers that had ended before the marker of the incarnation's checkpoint.
         trials, chains: the dry runs and rehearsals that were requested; the chains that were, while it runs.
-        started: whether the controller has admitted them.
         threads, environment: the threads of all hosts, if they have any; their locks and clocks.
     """
 
@@ -91,7 +89,7 @@ class Hosts:
         self.incarnation = incarnation
         self.workers, self.ports = dict[WorkerId, Worker](), dict[WorkerId, ListPort]()
         self.dead, self.warnings = set[int](), list[events.Warned]()
-        self.started = False
+        self.started = False  # whether the controller has admitted them
         self._plan = plan
         self._random = plan.random
         tables = {name: RoutingTable(packed) for name, packed in restoration.tables.items()}
@@ -122,7 +120,7 @@ class Hosts:
                 except OperatorError as error:  # the user's code failed on the host, which reports it, as on Spark
                     name = error.operator or wiring.id.operator
                     self._failures.append(Failed(WorkerId(name, wiring.index), str(error), error.details))
-        self.supply = self._supply()
+        self.supply = self._supply()  # the input that the sources have not read yet
         self._all = list(self.workers.values())
 
     # ---- construction

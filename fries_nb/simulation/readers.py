@@ -105,16 +105,13 @@ class ListSource(RuntimeSource):
 class ListForesight:
     """The times of the rows not read yet; see ``Foresight``.
 
-    Attributes:
-        type: type of the times, if there are any.
-
     Args:
         times: times of all rows.
         splits: the splits of the worker that have rows left.
     """
 
     def __init__(self, times: pa.Array | None, splits: Sequence[Split]) -> None:
-        self.type: pa.DataType | None = None if times is None else times.type
+        self.type: pa.DataType | None = None if times is None else times.type  # type of the times, if there are any
         self._times = {split.number: as_ticks(times)[split.first :: split.step] for split in splits}
 
     def least(self, split: int, row: int) -> int:
@@ -126,15 +123,15 @@ class ListReader(RuntimeReader):
     """Reads rows in memory.
 
     Args:
-        rows: the rows of the split.
         position: position of the first row to read.
+
 
     Attributes:
         position: position of the next row; see ``SplitReader``.
     """
 
     def __init__(self, rows: pa.RecordBatch, position: Position) -> None:
-        self._rows = rows
+        self._rows = rows  # the rows of the split
         self.position = position if position.row < rows.num_rows else None
 
     def read(self, limit: int, now_ns: int) -> pa.RecordBatch:
@@ -167,10 +164,8 @@ class Supply:
 
     Attributes:
         read: number of rows read so far, over all sources.
-        total: total number of rows.
-        held: the source workers that are held.
         bounds: source worker to its ``WorkerReader.bounds`` after the rows that were read.
-        ahead_ticks: source worker to its ``WorkerReader.ahead_ticks``.
+
 
     Args:
         graph: the dataflow.
@@ -193,10 +188,10 @@ class Supply:
         plans: Mapping[str, SourcePlan] | None = None,
     ) -> None:
         begun = {name: graph.operator(name).workers for name in graph.sources}
-        self.total = sum(len(rows) for rows in inputs.values())
-        self.held: set[WorkerId] = set()
+        self.total = sum(len(rows) for rows in inputs.values())  # total number of rows
+        self.held: set[WorkerId] = set()  # the source workers that are held
         self.bounds: dict[WorkerId, Mapping[int, int]] = {}
-        self.ahead_ticks: dict[WorkerId, int | None] = {}
+        self.ahead_ticks: dict[WorkerId, int | None] = {}  # source worker to its ``WorkerReader.ahead_ticks``
         self._chance, self._due_ns = chance, due_ns
         self._plans = dict(plans or plans_of(graph, inputs, begun))
         self._spent = {worker for worker, reached in positions.items() if reached is None}

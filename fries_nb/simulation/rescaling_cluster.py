@@ -133,16 +133,14 @@ class GrowingCluster(Cluster):
     """A cluster in which workers are added, get rows, get no more, and are removed; see ``Cluster`` for the arguments.
 
     Attributes:
-        adopted: the topologies that all workers have adopted, in order.
-        refused: the reasons of all requests that were refused, as when a worker had ended.
         often: probability at a step that a change of topology is requested, if none is in progress.
     """
 
     often = 0.05
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        self.adopted: list[Topology] = []
-        self.refused: list[str] = []
+        self.adopted: list[Topology] = []  # the topologies that all workers have adopted, in order
+        self.refused: list[str] = []  # the reasons of all requests that were refused, as when a worker had ended
         self._asked_for: Topology | None = None
         super().__init__(*args, **settings)
 
@@ -236,8 +234,6 @@ class RescalingCluster(GrowingCluster):
     """A cluster that is rescaled at random; the arguments are those of ``Cluster``.
 
     Attributes:
-        moved: the ends of all moves of bins, in order.
-        dealt: the ends of all moves of splits, in order.
         tables: keyed operator to its routing table, if its bins are not dealt evenly.
         often: probability at a step that a step of a rescale is requested, if none is in progress.
     """
@@ -245,9 +241,9 @@ class RescalingCluster(GrowingCluster):
     often = 0.1
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        self.moved: list[events.BinsMoved] = []
+        self.moved: list[events.BinsMoved] = []  # the ends of all moves of bins, in order
         self.tables: Mapping[str, RoutingTable] = {}
-        self.dealt: list[events.SplitsMoved] = []
+        self.dealt: list[events.SplitsMoved] = []  # the ends of all moves of splits, in order
         self._is_moving = self._is_dealing = False
         super().__init__(*args, **settings)
 
@@ -373,8 +369,6 @@ class JoiningCluster(GrowingCluster):
     """A cluster whose hosts join and leave at random; the arguments are those of ``Cluster``.
 
     Attributes:
-        rescaled: the ends of all requests, in order.
-        requested: id of each request to the number of hosts.
         often: probability at a step that another number of hosts is requested, if none is in progress.
         at_once: the numbers of bins that a step of the moves has, of which one is drawn; 0 adapts it.
     """
@@ -383,8 +377,8 @@ class JoiningCluster(GrowingCluster):
     at_once = (0, 0, 100, 1024)
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        self.rescaled: list[events.RescaleEnded] = []
-        self.requested: dict[str, int] = {}
+        self.rescaled: list[events.RescaleEnded] = []  # the ends of all requests, in order
+        self.requested: dict[str, int] = {}  # id of each request to the number of hosts
         super().__init__(*args, **settings)
 
     def rescale(self, hosts: int, at_once: int = 0) -> str:

@@ -31,16 +31,11 @@ if TYPE_CHECKING:
 
 
 class SeededChains:
-    """The requests of one incarnation that have not been answered.
-
-    Args:
-        hosts: the hosts of the incarnation.
-        clock: returns nanoseconds.
-    """
+    """The requests of one incarnation that have not been answered."""
 
     def __init__(self, hosts: Hosts, clock: Callable[[], int]) -> None:
-        self._hosts = hosts
-        self._clock = clock
+        self._hosts = hosts  # the hosts of the incarnation
+        self._clock = clock  # returns nanoseconds
         self._requests: list[ChainRequest] = []
 
     def request(self, worker: WorkerId, control: SetChain) -> None:
@@ -83,12 +78,11 @@ class SeededTrials:
     """The trials of the hosts of one incarnation.
 
     Args:
-        hosts: the hosts, whose draws say when a trial happens.
         plan: the settings of the cluster.
     """
 
     def __init__(self, hosts: Hosts, plan: Deployment) -> None:
-        self._hosts = hosts
+        self._hosts = hosts  # the hosts, whose draws say when a trial happens
         self._random = plan.random
         self._waiting: list[Trial] = []
         self._rehearsals = defaultdict[int, Rehearsals](lambda: Rehearsals(plan.clock))

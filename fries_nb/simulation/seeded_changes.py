@@ -60,30 +60,22 @@ from fries_nb.protocol.topology import Topology
 class SeededChanges(QueueShell):
     """The requested changes of a seeded run, and their outcomes; runs the queue.
 
-    Args:
-        graph: the dataflow, which runs as one region.
-        chaining: whether operators are chained.
-
     Attributes:
-        outcomes: change id to outcome, in order of arrival.
-        guards: change id to the end of its guard, in order of arrival.
-        fired: the changes whose guards have started a rollback, in order.
         orphans: changes without an outcome when their driver died.
         paused: the paused operators.
-        listeners: receive the queue's callbacks on changes as well.
     """
 
     recovers = True
     """True even without checkpoints, so that the queue does not refuse guards and controllers are tested with them."""
 
     def __init__(self, graph: Graph, chaining: bool) -> None:
-        self._chaining = chaining
-        self.outcomes: dict[str, events.Outcome] = {}
-        self.guards: dict[str, events.GuardEnded] = {}
-        self.fired: list[str] = []
+        self._chaining = chaining  # whether operators are chained
+        self.outcomes: dict[str, events.Outcome] = {}  # change id to outcome, in order of arrival
+        self.guards: dict[str, events.GuardEnded] = {}  # change id to the end of its guard, in order of arrival
+        self.fired: list[str] = []  # the changes whose guards have started a rollback, in order
         self.orphans, self.paused = set[str](), set[str]()
-        self.listeners: list[ChangeListener] = []
-        self._graph = graph
+        self.listeners: list[ChangeListener] = []  # receive the queue's callbacks on changes as well
+        self._graph = graph  # the dataflow, which runs as one region
         self._requested: list[str] = []
         self._posted: deque[events.ChangeRequested | events.ChangeCancelled] = deque()
         self._queue = self._new(())

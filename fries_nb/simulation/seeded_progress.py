@@ -64,16 +64,11 @@ def _unsent(host: int, frame: ProgressFrame | ProgressState) -> None:
 
 
 class ProgressLinks:
-    """The links of several hosts, and the lanes between each two of them.
-
-    Attributes:
-        links: host to its link.
-        views: host to what it knows of all counts.
-    """
+    """The links of several hosts, and the lanes between each two of them."""
 
     def __init__(self, network: SeededNetwork, environment: Environment) -> None:
-        self.links: dict[int, ProgressLink] = {}
-        self.views: dict[int, HostProgress] = {}
+        self.links: dict[int, ProgressLink] = {}  # host to its link
+        self.views: dict[int, HostProgress] = {}  # host to what it knows of all counts
         self._network = network
         self._environment = environment
 
@@ -109,20 +104,15 @@ class ProgressLinks:
 class SeededProgress:
     """The progress of the hosts of one incarnation. Does nothing if progress is not tracked.
 
-    Args:
-        plan: the settings of the cluster.
-        hosts: the hosts, which deliver events to their workers.
-
     Attributes:
         announced: (host, listener) to the frontiers that the host has known since it is open, in order.
-        left: the hosts that have left, whose last frames arrive.
     """
 
     def __init__(self, plan: Deployment, hosts: Hosts) -> None:
         self.announced: dict[tuple[int, str], list[Antichain]] = {}
-        self.left: set[int] = set()
-        self._plan = plan
-        self._hosts = hosts
+        self.left: set[int] = set()  # the hosts that have left, whose last frames arrive
+        self._plan = plan  # the settings of the cluster
+        self._hosts = hosts  # the hosts, which deliver events to their workers
         self._members = set(range(plan.hosts))
         self._early: dict[int, list[ProgressFrame | ProgressState]] = {}
         self._audience = audience(plan.graph)

@@ -78,15 +78,11 @@ class ListSink(RuntimeSink):
     >>> sink.commit(1, parts)
     >>> parts, sink.rows_of(parts), sink.commits
     (('out[0].1-0',), [{'x': 1}], {1: ('out[0].1-0',)})
-
-    Attributes:
-        ports: all ports that were opened.
-        commits: commit number to the parts that are output.
     """
 
     def __init__(self) -> None:
-        self.ports: list[ListPort] = []
-        self.commits: dict[int, tuple[str, ...]] = {}
+        self.ports: list[ListPort] = []  # all ports that were opened
+        self.commits: dict[int, tuple[str, ...]] = {}  # commit number to the parts that are output
 
     def claim(self, flow: str, run: str) -> None:
         """Nothing to claim: it belongs to one run; see ``Sink``."""
@@ -151,7 +147,6 @@ class StoredSink(ListSink):
 
     Args:
         name: name of the sink.
-        fails: whether the current commit fails.
         note: called with the number and the parts of each commit.
     """
 
@@ -171,7 +166,7 @@ class StoredSink(ListSink):
         fails, self._fails = self._fails, lambda: False
         if parts:
             super().recover(number, parts)
-        self._fails = fails
+        self._fails = fails  # whether the current commit fails
 
 
 class StoredSinks(dict[str, StoredSink]):
@@ -197,9 +192,6 @@ class Store:
         sink_fails: whether the commit of a sink that is under way fails.
 
     Attributes:
-        records: complete checkpoints, in order.
-        decided: decisions, in order.
-        committed: (commit number, parts by sink), in order.
         sinks: sinks, and dead letters, by operator.
         lost: the numbers of decisions and of records at each commit of a sink that has failed.
         before: the changes that the checkpoint includes from which the last driver has resumed the run.
@@ -208,9 +200,9 @@ class Store:
     def __init__(
         self, is_full: Callable[[], bool] = lambda: False, sink_fails: Callable[[], bool] = lambda: False
     ) -> None:
-        self.records: list[Checkpoint] = []
-        self.decided: list[CommittedChange] = []
-        self.committed: list[tuple[int, dict[str, tuple[str, ...]]]] = []
+        self.records: list[Checkpoint] = []  # complete checkpoints, in order
+        self.decided: list[CommittedChange] = []  # decisions, in order
+        self.committed: list[tuple[int, dict[str, tuple[str, ...]]]] = []  # (commit number, parts by sink), in order
         self.lost: list[tuple[int, int]] = []
         self.sinks = StoredSinks(lambda name: StoredSink(name, self._fails, self._note_commit))
         self._is_full, self._sink_fails = is_full, sink_fails

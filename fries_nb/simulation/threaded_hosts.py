@@ -65,7 +65,6 @@ class ObservedWorker(HostedWorker):
     """A worker of a seeded host: no two threads run it, and none that does not own it.
 
     Attributes:
-        inside: whether a thread runs it.
         urgent: number of fast control messages and new functions that it was told of.
     """
 
@@ -79,7 +78,7 @@ class ObservedWorker(HostedWorker):
         assert self.owner.is_held, f"{self.name} is run by a thread that does not own it"
         assert self.owner.is_mine, f"{self.name} is owned by another thread"
         assert not self.inside, f"two threads run {self.name}"
-        self.inside = True
+        self.inside = True  # whether a thread runs it
         try:
             yield
         finally:
@@ -116,14 +115,12 @@ class SeededLinks:
     As those of Spark, they keep a frame of a later topology than the host knows until it knows that one.
 
     Args:
-        hosts: the hosts.
-        host: index of the host.
         peers: the hosts to which it has links from the start; a host that joins has none.
     """
 
     def __init__(self, hosts: ThreadedHosts, host: int, peers: Iterable[int]) -> None:
         self._hosts = hosts
-        self._host = host
+        self._host = host  # index of the host
         self._peers = set(peers)
         self._parted: set[int] = set()
         self._epoch = 0 if self._peers else -1
@@ -172,15 +169,11 @@ class SeededLinks:
 
 
 class ThreadedHosts(Hosts):
-    """One incarnation of all hosts; see ``Hosts``.
-
-    Attributes:
-        cores: index of each host to its core.
-    """
+    """One incarnation of all hosts; see ``Hosts``."""
 
     def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
         super().__init__(plan, incarnation, restoration)
-        self.cores: dict[int, HostCore] = {}
+        self.cores: dict[int, HostCore] = {}  # index of each host to its core
         self._first = self.topology
         self._built: dict[int, HostWorkers] = {}
         self._removed: set[WorkerId] = set()

@@ -59,16 +59,11 @@ class VirtualThread:
 
 
 class OwnerMark:
-    """A lock, of one ticket or several, that knows its last holder.
-
-    Args:
-        threads: the threads that may hold it.
-        tickets: number of threads that may hold it at a time.
-    """
+    """A lock, of one ticket or several, that knows its last holder."""
 
     def __init__(self, threads: VirtualThreads, tickets: int = 1) -> None:
-        self._threads = threads
-        self._tickets = tickets
+        self._threads = threads  # the threads that may hold it
+        self._tickets = tickets  # number of threads that may hold it at a time
         self.holder: VirtualThread | None = None
 
     @property
@@ -123,22 +118,13 @@ class ListQueue:
 
 
 class VirtualThreads:
-    """All threads of the hosts of one incarnation.
-
-    Args:
-        draws: the possible events; threads that can go on are among them.
-        clock: returns nanoseconds.
-
-    Attributes:
-        current: the thread whose step is being taken; ``None`` outside of all.
-        alive: the threads that have steps left.
-    """
+    """All threads of the hosts of one incarnation."""
 
     def __init__(self, draws: Draws, clock: Callable[[], int]) -> None:
-        self.current: VirtualThread | None = None
-        self.alive: set[VirtualThread] = set()
-        self._draws = draws
-        self._clock = clock
+        self.current: VirtualThread | None = None  # the thread whose step is being taken; ``None`` outside of all
+        self.alive: set[VirtualThread] = set()  # the threads that have steps left
+        self._draws = draws  # the possible events; threads that can go on are among them
+        self._clock = clock  # returns nanoseconds
         self._waiting: dict[VirtualThread, Wait] = {}
 
     def start(self, host: int, steps: Steps[None]) -> VirtualThread:
@@ -221,21 +207,13 @@ class VirtualEnvironment:
 
     Their tuples take the virtual time that functions name in an attribute ``takes_ns``, and none by default. While a
     thread is inside such a tuple, the others go on; it uses the processor if that is an odd number of milliseconds.
-
-    Args:
-        threads: the threads.
-        clock: returns nanoseconds.
-        chance: draws how many tuples a slice has.
-
-    Attributes:
-        inside: number of tuples that took time.
     """
 
     def __init__(self, threads: VirtualThreads, clock: Callable[[], int], chance: random.Random) -> None:
-        self.inside = 0
+        self.inside = 0  # number of tuples that took time
         self._threads = threads
-        self._clock = clock
-        self._chance = chance
+        self._clock = clock  # returns nanoseconds
+        self._chance = chance  # draws how many tuples a slice has
         self._used_ns = defaultdict[VirtualThread | None, int](int)
 
     def now_ns(self) -> int:

@@ -297,24 +297,16 @@ SINKS = "sinks"
 
 
 class CheckpointStore:
-    """A checkpoint directory held by one attempt of a run; made by ``claim`` or ``resume``, left by ``release``.
-
-    Attributes:
-        path: the directory.
-        key: signs the files; ``NO_KEY`` for none.
-        flow: the dataflow's fingerprint.
-        incarnation: incarnation of the attempt that holds the directory.
-        restoration: the state from which the run continues.
-    """
+    """A checkpoint directory held by one attempt of a run; made by ``claim`` or ``resume``, left by ``release``."""
 
     def __init__(
         self, at: Location, claims: Claims, found: Contents, made: Mapping[str, CommittedChange], since: Restoration
     ) -> None:
-        self.path = at.path
-        self.key = at.key
-        self.flow = found.flow
-        self.incarnation = claims.number
-        self.restoration = since
+        self.path = at.path  # the directory
+        self.key = at.key  # signs the files; ``NO_KEY`` for none
+        self.flow = found.flow  # the dataflow's fingerprint
+        self.incarnation = claims.number  # incarnation of the attempt that holds the directory
+        self.restoration = since  # the state from which the run continues
         self._at = at
         self._claims = claims
         self._records = _readable(at, found)

@@ -43,14 +43,10 @@ class TableColumns:
 
     Args:
         columns: its columns; empty if the table is to be created.
-
-    Attributes:
-        table: the description.
-        columns: the columns.
     """
 
     def __init__(self, table: str, columns: pa.Schema) -> None:
-        self.table = table
+        self.table = table  # the description
         self.columns = fixed(columns)
         self._required = [field.name for field in columns if not field.nullable]
         self._came: pa.Schema | None = None

@@ -40,23 +40,18 @@ class FlowFingerprint(msgspec.Struct, frozen=True):
     """The shape of a dataflow.
 
     Attributes:
-        format: version of the file format.
-        flow: name of the dataflow.
-        run: id of the run, unchanged when it is resumed.
-        operators: name to kind, key and target, as text.
-        edges: the edges as text, in order of declaration.
-        workers: operator to its number of workers.
         since: operator that was added by a resume to the number of the last decision before; those up to it concern
             an earlier operator of its name, if any.
-        removed: those of ``operators`` that the dataflow has not any more, and of which a checkpoint may hold a state.
+        removed: those of ``operators`` that the dataflow has not any more, and of which a checkpoint may hold a
+            state.
     """
 
-    format: int
-    flow: str
-    run: str
-    operators: dict[str, str]
-    edges: tuple[str, ...]
-    workers: dict[str, int]
+    format: int  # version of the file format
+    flow: str  # name of the dataflow
+    run: str  # id of the run, unchanged when it is resumed
+    operators: dict[str, str]  # name to kind, key and target, as text
+    edges: tuple[str, ...]  # the edges as text, in order of declaration
+    workers: dict[str, int]  # operator to its number of workers
     since: dict[str, int] = {}
     removed: tuple[str, ...] = ()
 
@@ -66,16 +61,13 @@ class ShapeDifference:
     """How the shape of a dataflow differs from that of a fingerprint.
 
     Attributes:
-        added: operators that only the dataflow has.
-        removed: operators that only the fingerprint has.
         edges_added: edges that only the dataflow has, as (from, to); another partitioning makes another edge.
-        edges_removed: edges that only the fingerprint has.
     """
 
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
+    added: tuple[str, ...]  # operators that only the dataflow has
+    removed: tuple[str, ...]  # operators that only the fingerprint has
     edges_added: tuple[tuple[str, str], ...]
-    edges_removed: tuple[tuple[str, str], ...]
+    edges_removed: tuple[tuple[str, str], ...]  # edges that only the fingerprint has
 
     def __bool__(self) -> bool:
         """Whether they differ at all."""

@@ -27,17 +27,11 @@ STATES = "states"
 
 
 class SnapshotStore(NamedTuple):
-    """The location of a run's snapshots.
+    """The location of a run's snapshots."""
 
-    Attributes:
-        place: the checkpoint directory.
-        run: id of the run; snapshots of other runs are refused.
-        key: signs the files; ``NO_KEY`` for none.
-    """
-
-    place: str
-    run: str
-    key: bytes = NO_KEY
+    place: str  # the checkpoint directory
+    run: str  # id of the run; snapshots of other runs are refused
+    key: bytes = NO_KEY  # signs the files; ``NO_KEY`` for none
 
 
 def seal_name(run: str, name: str) -> str:
@@ -89,17 +83,13 @@ def read_snapshots(
 
 
 class Saver(threading.Thread):
-    """Writes the snapshots of a host's workers, one after the other, and reports each.
-
-    Args:
-        say: called from this thread with the result of each write.
-    """
+    """Writes the snapshots of a host's workers, one after the other, and reports each."""
 
     def __init__(self, store: SnapshotStore, incarnation: int, say: Callable[[Saved], None]) -> None:
         super().__init__(name="fries-save", daemon=True)
         self._store = store
         self._incarnation = incarnation
-        self._say = say
+        self._say = say  # called from this thread with the result of each write
         self._orders: queue.SimpleQueue[tuple[int, tuple[Snapshot, ...]] | None] = queue.SimpleQueue()
 
     def save(self, epoch: int, snapshots: tuple[Snapshot, ...]) -> None:

@@ -65,19 +65,15 @@ class TimeHolder:
     """What keeps an operator's frontier from advancing.
 
     Attributes:
-        operator: the operator that has tokens; for frames on their way, the one that has sent them.
         time: the time of the tokens, from which on rows may be produced with them; the least time that rows of the
             frames may have.
-        count: number of tokens or frames.
-        to: the receiver of the frames; empty for tokens.
-        rounds: the rounds of the loops around it, outermost first.
     """
 
-    operator: str
+    operator: str  # the operator that has tokens; for frames on their way, the one that has sent them
     time: Any
-    count: int
-    to: str = ""
-    rounds: tuple[int, ...] = ()
+    count: int  # number of tokens or frames
+    to: str = ""  # the receiver of the frames; empty for tokens
+    rounds: tuple[int, ...] = ()  # the rounds of the loops around it, outermost first
 
     @property
     def what(self) -> str:
@@ -92,17 +88,11 @@ class TimeHolder:
 
 @dataclass(frozen=True)
 class OperatorFrontier:
-    """The frontier of an operator.
-
-    Attributes:
-        operator: the operator.
-        time: the least time that can still arrive at its input; ``None`` if nothing can.
-        holders: what keeps the frontier from advancing, the earliest first.
-    """
+    """The frontier of an operator."""
 
     operator: str
-    time: Any
-    holders: tuple[TimeHolder, ...] = ()
+    time: Any  # the least time that can still arrive at its input; ``None`` if nothing can
+    holders: tuple[TimeHolder, ...] = ()  # what keeps the frontier from advancing, the earliest first
 
 
 class Frontiers:
@@ -175,28 +165,20 @@ class LoopState:
     """A loop at one moment. Numbers of rows count since the hosts were started last, and are as last reported.
 
     Attributes:
-        name: the loop.
-        phase: ``running`` while rows may enter; then ``emptying``, ``asking`` while an attempt finds out whether it is
-            empty, ``waiting`` for operators inside that were busy; finally ``ended``. ``not begun`` before the region
-            of the loop begins.
-        attempts: number of attempts begun; of the change, while one waits until the loop is empty.
-        change: id of that change.
-        round: the largest round that a row has begun; rows enter in round 0.
-        frames: number of frames that have come back to the head.
-        rows: number of rows that have come back to the head.
-        waiting: number of these rows that wait there.
-        spilled: number of their bytes that were moved to disk.
+        phase: ``running`` while rows may enter; then ``emptying``, ``asking`` while an attempt finds out whether it
+            is empty, ``waiting`` for operators inside that were busy; finally ``ended``. ``not begun`` before the
+            region of the loop begins.
     """
 
-    name: str
+    name: str  # the loop
     phase: str = NOT_BEGUN
-    attempts: int = 0
-    change: str = ""
-    round: int = 0
-    frames: int = 0
-    rows: int = 0
-    waiting: int = 0
-    spilled: int = 0
+    attempts: int = 0  # number of attempts begun; of the change, while one waits until the loop is empty
+    change: str = ""  # id of that change
+    round: int = 0  # the largest round that a row has begun; rows enter in round 0
+    frames: int = 0  # number of frames that have come back to the head
+    rows: int = 0  # number of rows that have come back to the head
+    waiting: int = 0  # number of these rows that wait there
+    spilled: int = 0  # number of their bytes that were moved to disk
 
     @property
     def rounds(self) -> str:

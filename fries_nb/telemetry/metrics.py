@@ -101,17 +101,11 @@ WINDOW_S = 3.0
 
 @dataclass(frozen=True)
 class Latency:
-    """End-to-end latencies at the sinks, in milliseconds from the time at which the source tuple was due.
+    """End-to-end latencies at the sinks, in milliseconds from the time at which the source tuple was due."""
 
-    Attributes:
-        count: number of tuples.
-        p50_ms: the median.
-        p99_ms: the 99th percentile.
-    """
-
-    count: int = 0
-    p50_ms: float = 0.0
-    p99_ms: float = 0.0
+    count: int = 0  # number of tuples
+    p50_ms: float = 0.0  # the median
+    p99_ms: float = 0.0  # the 99th percentile
 
 
 @dataclass(frozen=True)

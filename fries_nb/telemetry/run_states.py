@@ -59,13 +59,10 @@ class ConstraintStates:
 
     Args:
         constraints: the constraints with which it starts.
-
-    Attributes:
-        lock: held by each method.
     """
 
     def __init__(self, constraints: Iterable[LatencyConstraint] = ()) -> None:
-        self.lock = threading.RLock()
+        self.lock = threading.RLock()  # held by each method
         self._constraints = tuple(constraints)
         self._verdicts: dict[tuple[str, int], ConstraintVerdict] = {}
         self._history: deque[ConstraintVerdict] = deque(maxlen=KEPT)
@@ -145,29 +142,17 @@ class ConstraintStates:
 
 @dataclass(frozen=True)
 class SourceState:
-    """How far a source is.
+    """How far a source is."""
 
-    Attributes:
-        source: name of the source.
-        reads: what it reads, as declared.
-        read: number of rows that were read since the start or the last recovery.
-        places: worker to where the next rows of its splits are.
-        behind: number of rows that are due, or known to be there, and have not been read; ``None`` if unknown.
-        behind_s: seconds for which the oldest of them has waited; ``None`` if unknown.
-        ended: whether all of it has been read, or the run is over.
-        skipped: number of lines that were left out, since they are no rows.
-        last_skipped: the last of them, and why it is none.
-    """
-
-    source: str
-    reads: str
-    read: int
-    places: dict[str, tuple[str, ...]]
-    behind: int | None
-    behind_s: float | None
-    ended: bool
-    skipped: int = 0
-    last_skipped: str = ""
+    source: str  # name of the source
+    reads: str  # what it reads, as declared
+    read: int  # number of rows that were read since the start or the last recovery
+    places: dict[str, tuple[str, ...]]  # worker to where the next rows of its splits are
+    behind: int | None  # number of rows that are due, or known to be there, and have not been read; ``None`` if unknown
+    behind_s: float | None  # seconds for which the oldest of them has waited; ``None`` if unknown
+    ended: bool  # whether all of it has been read, or the run is over
+    skipped: int = 0  # number of lines that were left out, since they are no rows
+    last_skipped: str = ""  # the last of them, and why it is none
 
     def __str__(self) -> str:
         facts = [f"{self.read:,} read"]
@@ -187,16 +172,11 @@ class SourceState:
 
 
 class Explanation:
-    """The sources of a run at a moment, and what is wrong with it; printed as text.
-
-    Attributes:
-        sources: the state of each source, in the order of their declaration.
-        error: what is wrong, as in ``Run.error``; empty if nothing is.
-    """
+    """The sources of a run at a moment, and what is wrong with it; printed as text."""
 
     def __init__(self, sources: Iterable[SourceState], error: str = "") -> None:
-        self.sources = tuple(sources)
-        self.error = error
+        self.sources = tuple(sources)  # the state of each source, in the order of their declaration
+        self.error = error  # what is wrong, as in ``Run.error``; empty if nothing is
 
     def __repr__(self) -> str:
         return "\n".join([*map(str, self.sources), *filter(None, [self.error])])

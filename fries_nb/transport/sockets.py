@@ -281,14 +281,13 @@ class Connection:
 
     Args:
         socket: a socket that has not connected yet.
-        silence_s: seconds without a connection after which the peer counts as unreachable.
     """
 
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], whose: str, silence_s: float
     ) -> None:
         self._whose = whose
-        self._silence_s = silence_s
+        self._silence_s = silence_s  # seconds without a connection after which the peer counts as unreachable
         events = zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
         self._monitor = _Monitor(context, socket, events)
         self._made = 0
@@ -317,19 +316,13 @@ class Entrance:
     strangers could exhaust them. While the port is closed the system drops connection requests and the requesters
     retry, so peers are delayed, and existing connections are unaffected. (ZeroMQ's own ``unbind`` would end them as
     well.)
-
-    Args:
-        socket: a socket that does not listen yet.
-
-    Attributes:
-        reports: readable if ``attend`` has something to process.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], peers: int) -> None:
-        self._socket = socket
+        self._socket = socket  # a socket that does not listen yet
         self._most = 2 * peers + STRANGERS
         self._monitor = _Monitor(context, socket, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
-        self.reports = self._monitor.reports
+        self.reports = self._monitor.reports  # readable if ``attend`` has something to process
         self._connections: set[int] = set()
         self._gate: Gate | None = None
 
@@ -366,7 +359,7 @@ class Gate:
     Attributes:
         address: its numeric address.
         port: its port.
-        can_shut: whether the system supports dropping.
+
 
     Raises:
         OSError: see ``Entrance.open``.
@@ -378,7 +371,7 @@ class Gate:
         name: tuple[str, int] = self._listening.getsockname()
         self.address, self.port = name
         self._is_shut = False
-        self.can_shut = sys.platform == "linux"
+        self.can_shut = sys.platform == "linux"  # whether the system supports dropping
         try:
             self.shut()  # some containers lack this part of Linux
         except OSError:

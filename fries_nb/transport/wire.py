@@ -109,23 +109,14 @@ class OtherFrame(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
-    """The first part of a message.
+    """The first part of a message."""
 
-    Attributes:
-        incarnation: that of the sender.
-        sender: index of the sending host.
-        number: sequence number of the message, from this sender in this incarnation.
-        epoch: epoch of the sender's routes.
-        routes: checksum of the sender's routes in that epoch.
-        frames: the frames, in order.
-    """
-
-    incarnation: int
-    sender: int
-    number: int
-    epoch: int
-    routes: int
-    frames: tuple[DataFrame | BundleFrame | OtherFrame, ...]
+    incarnation: int  # that of the sender
+    sender: int  # index of the sending host
+    number: int  # sequence number of the message, from this sender in this incarnation
+    epoch: int  # epoch of the sender's routes
+    routes: int  # checksum of the sender's routes in that epoch
+    frames: tuple[DataFrame | BundleFrame | OtherFrame, ...]  # the frames, in order
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -158,10 +149,6 @@ class Routes:
     Args:
         channels: all channels of the first epoch.
 
-    Attributes:
-        epoch: the number of times that channels were listed.
-        checksums: epoch to the checksum of the list up to it.
-
     >>> from fries_nb.protocol.messages import WorkerId
     >>> ab, ac = (ChannelId(WorkerId("A", 0), WorkerId(name, 0)) for name in "BC")
     >>> routes = Routes([ab])
@@ -171,8 +158,8 @@ class Routes:
     """
 
     def __init__(self, channels: Iterable[ChannelId]) -> None:
-        self.epoch = 0
-        self.checksums: dict[int, int] = {}
+        self.epoch = 0  # the number of times that channels were listed
+        self.checksums: dict[int, int] = {}  # epoch to the checksum of the list up to it
         self._channels: list[ChannelId] = []
         self._numbers: dict[ChannelId, int] = {}
         self.extend(channels)

@@ -80,13 +80,10 @@ class FeedReader:
     Args:
         rows: the rows from the position on.
         position: position of the first of them.
-
-    Attributes:
-        position: position of the next row; ``None`` at the end of the feed.
     """
 
     def __init__(self, rows: Generator[Mapping[str, Any] | None, None, None], position: fn.Position) -> None:
-        self.position: fn.Position | None = position
+        self.position: fn.Position | None = position  # position of the next row; ``None`` at the end of the feed
         self._rows = rows
         self._next = position.row
 
@@ -111,19 +108,12 @@ PATIENCE_S = 60
 
 @dataclass
 class SqliteSink(fn.Sink):
-    """A table whose rows belong to parts; a commit numbers its parts in one transaction. Other parts are no output.
+    """A table whose rows belong to parts; a commit numbers its parts in one transaction. Other parts are no output."""
 
-    Attributes:
-        path: file of the database, which the driver and all hosts reach; made absolute.
-        table: name of the table; that of its parts has the same name with ``_parts``.
-        columns: its columns; a row has NULL in those that it lacks.
-        run: id of the run that has claimed the table.
-    """
-
-    path: str
-    table: str
-    columns: tuple[str, ...]
-    run: str = ""
+    path: str  # file of the database, which the driver and all hosts reach; made absolute
+    table: str  # name of the table; that of its parts has the same name with ``_parts``
+    columns: tuple[str, ...]  # its columns; a row has NULL in those that it lacks
+    run: str = ""  # id of the run that has claimed the table
 
     def __post_init__(self) -> None:
         self.path = os.path.abspath(self.path)  # hosts have other working directories

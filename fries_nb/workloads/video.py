@@ -187,17 +187,11 @@ FASTEST = 0.02
 
 @dataclass(frozen=True)
 class Scene:
-    """What one camera films.
+    """What one camera films."""
 
-    Attributes:
-        seed: determines the background and the shapes.
-        height: number of lines of pixels.
-        width: number of pixels of a line.
-    """
-
-    seed: int
-    height: int
-    width: int
+    seed: int  # determines the background and the shapes
+    height: int  # number of lines of pixels
+    width: int  # number of pixels of a line
 
     def frame(self, number: int) -> Pixels:
         """The picture at a time, counted in frames from 0; a new array."""
@@ -304,19 +298,12 @@ SPACING = 1
 
 @dataclass(frozen=True)
 class Marquee:
-    """A text and how it is drawn.
+    """A text and how it is drawn."""
 
-    Attributes:
-        text: letters, digits and some punctuation; other characters become question marks.
-        scale: side of a dot in pixels.
-        speed: pixels by which it moves a frame.
-        colour: red, green and blue of the text.
-    """
-
-    text: str
-    scale: int = 2
-    speed: int = 3
-    colour: tuple[int, int, int] = (255, 255, 160)
+    text: str  # letters, digits and some punctuation; other characters become question marks
+    scale: int = 2  # side of a dot in pixels
+    speed: int = 3  # pixels by which it moves a frame
+    colour: tuple[int, int, int] = (255, 255, 160)  # red, green and blue of the text
 
     def draw(self, pixels: Pixels, number: int) -> None:
         """Draw it into the picture of this number, near its lower border, over a darkened band."""
@@ -378,20 +365,14 @@ FEEDS = (
 class VideoFeed:
     """Packets of many streams in turn, as the function ``row`` of ``fn.rate``: value v is of stream v % streams.
 
-    Attributes:
-        streams: number of streams, a multiple of four.
-        height: number of lines of a frame.
-        width: number of pixels of a line.
-        seed: determines what the streams show.
-
     Raises:
         ValueError: a number is out of range.
     """
 
-    streams: int
-    height: int = 120
-    width: int = 160
-    seed: int = 0
+    streams: int  # number of streams, a multiple of four
+    height: int = 120  # number of lines of a frame
+    width: int = 160  # number of pixels of a line
+    seed: int = 0  # determines what the streams show
 
     def __post_init__(self) -> None:
         if self.streams < GROUP or self.streams % GROUP:
@@ -619,17 +600,11 @@ Task = Callable[[Row], Row | None]
 
 @dataclass(frozen=True)
 class TaskCosts:
-    """Processor time by task.
+    """Processor time by task."""
 
-    Attributes:
-        streams: number of streams.
-        us: task to the mean duration of one tuple in microseconds.
-        tuples: task to the number of tuples that it processes for one merged frame.
-    """
-
-    streams: int
-    us: Mapping[str, float]
-    tuples: Mapping[str, int]
+    streams: int  # number of streams
+    us: Mapping[str, float]  # task to the mean duration of one tuple in microseconds
+    tuples: Mapping[str, int]  # task to the number of tuples that it processes for one merged frame
 
     @property
     def us_a_merged_frame(self) -> float:

@@ -327,15 +327,11 @@ def idle_flow(source: Source, operators: int) -> fn.Dataflow:
 
 
 class CountedHosts(Hosts):
-    """Hosts that count the progress frames that arrive.
-
-    Attributes:
-        counted: their number.
-    """
+    """Hosts that count the progress frames that arrive."""
 
     def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
         super().__init__(plan, incarnation, restoration)
-        self.counted = 0
+        self.counted = 0  # their number
 
     def _arrive(self, kind: LaneKind, place: Any, what: Any) -> Said | None:
         self.counted += kind is LaneKind.PROGRESS

@@ -172,21 +172,13 @@ KEYS = ("CUSTOMER_ID", "TERMINAL_ID")
 
 @dataclass(frozen=True)
 class Crowd:
-    """One setting.
+    """One setting."""
 
-    Attributes:
-        operators: number of keyed operators in a line.
-        workers: number of workers of each of them, and of the source and the sink.
-        rate: tuples per second; 0 for flat out.
-        within_s: target for the delay of a change of two adjacent operators, in seconds.
-        spins: whether a worker beside the line spins.
-    """
-
-    operators: int
-    workers: int
-    rate: int
-    within_s: float
-    spins: bool = False
+    operators: int  # number of keyed operators in a line
+    workers: int  # number of workers of each of them, and of the source and the sink
+    rate: int  # tuples per second; 0 for flat out
+    within_s: float  # target for the delay of a change of two adjacent operators, in seconds
+    spins: bool = False  # whether a worker beside the line spins
 
     def __str__(self) -> str:
         pace = f"at {self.rate:,}/s" if self.rate else "flat out"

@@ -80,19 +80,12 @@ def _job(seconds: Callable[[str, Path], float], rows: int) -> Job:
 
 @dataclass(frozen=True)
 class Joined:
-    """Milliseconds of one rescale from one host to two.
+    """Milliseconds of one rescale from one host to two."""
 
-    Attributes:
-        hello_ms: from the request to the first line of the new host.
-        dealt_ms: from then to its first row that is dealt in turn.
-        keyed_ms: from then to its first row of a key.
-        total_ms: the whole rescale.
-    """
-
-    hello_ms: float
-    dealt_ms: float
-    keyed_ms: float
-    total_ms: float
+    hello_ms: float  # from the request to the first line of the new host
+    dealt_ms: float  # from then to its first row that is dealt in turn
+    keyed_ms: float  # from then to its first row of a key
+    total_ms: float  # the whole rescale
 
 
 def joining(scale: float, runs: int) -> BenchReport:
@@ -206,20 +199,16 @@ PAIRS_OF_SPARK = 2
 class Gaps:
     """Measures the gap of each system, and counts wrong rows.
 
-    Args:
-        seconds: duration before the request, and after the rescale.
-
     Attributes:
         wrong: by system, rows that were lost, doubled or met another state, over all runs.
-        partitions: the partitions of Spark's query after its restart.
     """
 
     def __init__(self, spark: Any, accounts: int, seconds: float) -> None:
         self.wrong = dict.fromkeys(("fries_nb", "bytewax", "Structured Streaming"), 0)
-        self.partitions = 0
+        self.partitions = 0  # the partitions of Spark's query after its restart
         self._spark = spark
         self._accounts = accounts
-        self._seconds = seconds
+        self._seconds = seconds  # duration before the request, and after the rescale
 
     def ours(self) -> float:
         """Milliseconds without a row during ``run.rescale(2)``."""

@@ -289,14 +289,10 @@ def _check_rows(spark: Any, path: Path) -> None:
 
 
 class _LargestHost:
-    """The most memory that a host has used, sampled in a thread.
-
-    Attributes:
-        bytes: its resident size.
-    """
+    """The most memory that a host has used, sampled in a thread."""
 
     def __init__(self) -> None:
-        self.bytes = 0
+        self.bytes = 0  # its resident size
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 

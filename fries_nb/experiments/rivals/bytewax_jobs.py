@@ -57,18 +57,14 @@ class Form:
     """How a payment is represented as a bytewax item.
 
     Attributes:
-        columns: the columns to read; ``None`` for all of them.
-        items: the payments of a batch as items.
-        customer: the key of an item.
         score: from the state of the key (``None`` at first) and an item to the new state and the scored item.
-        batch: scored items as a batch for Parquet.
     """
 
-    columns: list[str] | None
-    items: Callable[[pa.RecordBatch], list[Item]]
-    customer: Callable[[Item], str]
+    columns: list[str] | None  # the columns to read; ``None`` for all of them
+    items: Callable[[pa.RecordBatch], list[Item]]  # the payments of a batch as items
+    customer: Callable[[Item], str]  # the key of an item
     score: Callable[[Amounts | None, Item], tuple[Amounts, Item]]
-    batch: Callable[[list[Item]], pa.RecordBatch]
+    batch: Callable[[list[Item]], pa.RecordBatch]  # scored items as a batch for Parquet
 
 
 def dicts(batch: pa.RecordBatch) -> list[Item]:

@@ -31,11 +31,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Create the archive in a temporary file and move it into place, since Java crashes on a partial archive.
-
-    Returns:
-        Exit code 0.
-    """
+    """Create the archive in a temporary file and move it into place, since Java crashes on a partial archive."""
     path = archive_path()
     aside = path.with_suffix(f".{os.getpid()}")
     try:

@@ -39,11 +39,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the verdict.
-
-    Returns:
-        Exit code 0 if the trace is serializable, 1 if not.
-    """
+    """Print the verdict; returns exit code 0 if the trace is serializable, 1 if not."""
     verdict = judge(read_trace(args.trace))
     print(json.dumps(_plain(verdict)) if args.json else in_words(verdict))
     return 0 if verdict.serializable else 1

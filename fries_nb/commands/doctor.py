@@ -70,11 +70,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a line for each check.
-
-    Returns:
-        Exit code 1 if something that each run needs is missing, else 0.
-    """
+    """Print a line for each check; returns exit code 1 if something that each run needs is missing, else 0."""
     findings = examined(os.environ, args.hosts)
     missing = any(state_of(finding) == "missing" for finding in findings)
     if args.json:

@@ -36,11 +36,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the experiment and print its result.
-
-    Returns:
-        Exit code 0.
-    """
+    """Run the experiment and print its result."""
     if args.name == LIST:
         titles = {name: one.title for name, one in EXPERIMENTS.items()}
         print(json.dumps(titles) if args.json else "\n".join(f"{name:<9} {title}" for name, title in titles.items()))

@@ -304,8 +304,7 @@ class FileListing:
     def columns(self, now_ns: int) -> FileColumns | None:
         """The columns of all files: those of the complete ones when they were first asked for.
 
-        Returns:
-            The columns; ``None`` if there is no such file yet, or none with a column.
+        Returns the columns; ``None`` if there is no such file yet, or none with a column.
         """
         with self._lock:
             if self._columns is None:

@@ -179,11 +179,7 @@ class MessageDecoder:
         self._is_fixed = schema is not None
 
     def batch(self, values: Sequence[bytes | None]) -> tuple[pa.RecordBatch, Failures]:
-        """Decode messages.
-
-        Returns:
-            The rows, and why the other messages are none.
-        """
+        """Decode messages; returns the rows, and why the other messages are none."""
         failures: Failures = {}
         batches = self._halved(values, 0, failures)
         if len(batches) == 1:

@@ -187,8 +187,7 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
 def plan_replay(path: str, parts: int, may_be_empty: bool = False) -> list[tuple[Span, ...]]:
     """Divide the rows of a Parquet file or directory into contiguous parts of equal length.
 
-    Returns:
-        The spans of each part, in order.
+    Returns the spans of each part, in order.
     """
     groups = list(_row_groups(path, may_be_empty))
     total = sum(group.rows for group in groups)
@@ -204,8 +203,7 @@ def timed_row_groups(path: str, column: TimeColumn, may_be_empty: bool = False) 
 def deal(groups: Iterable[Span], parts: int, block: int) -> list[list[Span]]:
     """Divide rows into blocks of consecutive ones, and deal these to the parts in turn.
 
-    Returns:
-        The spans of each part, in order.
+    Returns the spans of each part, in order.
     """
     dealt: list[list[Span]] = [[] for _ in range(parts)]
     begin = 0

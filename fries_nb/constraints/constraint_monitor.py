@@ -106,8 +106,7 @@ class ConstraintMonitor:
     def judge(self, now_ns: int) -> tuple[Reaction, ...]:
         """Judge the measurements of the last window, and react.
 
-        Returns:
-            Instructions to change buffers and chains, and last the verdict.
+        Returns instructions to change buffers and chains, and last the verdict.
         """
         self._measured.evict(now_ns)
         oldest = now_ns - self._window_ns

@@ -227,8 +227,7 @@ def combined_verdict(verdicts: Sequence[ConstraintVerdict]) -> ConstraintVerdict
     It is violated if a host finds it so, and met if those hosts that can judge find it so; the reason names those that
     cannot, whose workers may just get no rows.
 
-    Returns:
-        The verdict: worst sequence and reason of the host on which it is worst, means weighted by rows.
+    Returns the verdict: worst sequence and reason of the host on which it is worst, means weighted by rows.
     """
     newest = max(one.time_ns for one in verdicts)
     judged = [verdict for verdict in verdicts if verdict.status is not ConstraintStatus.NOT_YET_JUDGED]

@@ -136,11 +136,7 @@ SPARE = 0.8
 
 
 def resized(sizes: Sizes, waits: Floats, sender_ms: Floats, through: Floats, limit_ms: float, window_s: float) -> Sizes:
-    """The new sizes of buffers.
-
-    Returns:
-        The new sizes; equal to the present ones where nothing is to change.
-    """
+    """The new sizes of buffers, equal to the present ones where nothing is to change."""
     bound = ceilings(sizes, waits, window_s)
     shrinks = (through > limit_ms) & (waits > np.maximum(THRESHOLD_MS, sender_ms))
     grows = (through <= SPARE * limit_ms) & np.isfinite(through) & (waits < THRESHOLD_MS)
@@ -155,8 +151,7 @@ def ceilings(sizes: Sizes, waits: Floats, window_s: float) -> Floats:
 
     The time to fill a buffer is estimated as twice the mean waiting time.
 
-    Returns:
-        The sizes, at least ``FLOOR_BYTES`` and at most ``CEILING_BYTES``.
+    Returns the sizes, at least ``FLOOR_BYTES`` and at most ``CEILING_BYTES``.
     """
     filling_ms = 2 * np.nan_to_num(waits)
     fitting = np.full(sizes.shape, float(CEILING_BYTES))
@@ -193,8 +188,7 @@ def longest_series(
 ) -> ChainOperators | None:
     """The longest series that is not one chain yet; of equal ones the first.
 
-    Returns:
-        The instruction; ``None`` if there is no such series.
+    Returns the instruction; ``None`` if there is no such series.
     """
     for length in range(len(path), 1, -1):
         for start in range(len(path) - length + 1):

@@ -118,8 +118,7 @@ class Remedy:
     ) -> RemedyDecision | None:
         """Observe the state of the constraint; a decision other than ``TELL`` also moves the machine.
 
-        Returns:
-            What is to be done; ``None`` for nothing.
+        Returns what is to be done; ``None`` for nothing.
         """
         self._note_calm(now_s, status, mean_ms)
         if status is ConstraintStatus.MET:

@@ -191,8 +191,7 @@ class MeanLatency:
 def worst_sequence(layers: SequenceLayers) -> WorstSequence | None:
     """The sequence with the largest latency; of several, the first in lexical order from the end.
 
-    Returns:
-        The sequence; ``None`` if each has an element without a value.
+    Returns the sequence; ``None`` if each has an element without a value.
     """
     known = _with_unreachable(layers)
     ahead = _forward(known)
@@ -226,14 +225,11 @@ def latency_through(layers: SequenceLayers) -> SequenceLayers:
 
 
 def mean_latency(layers: SequenceLayers, rows: SequenceLayers, anchor: int) -> MeanLatency | None:
-    """The mean latency of a row that passes these sequences.
+    """The mean latency of a row that passes these sequences; ``None`` if no sequence can be judged.
 
     A row takes each of the channels of a worker with the share of rows that this channel carries, both ways from the
     anchor. Elements on no sequence that can be judged are left out. Where rows of all channels of a worker are unknown
     or zero, they count alike.
-
-    Returns:
-        The mean; ``None`` if no sequence can be judged.
     """
     through = latency_through(layers)
     judged = np.isfinite(through.tasks[anchor])
@@ -261,8 +257,7 @@ def with_stalls(layers: SequenceLayers, queued: tuple[Flags, ...]) -> SequenceLa
     Behind and in front of a stalled worker no row moves, so its neighbours have no samples either. What is known of
     such a sequence is a lower bound of its latency, and enough to find it violated.
 
-    Returns:
-        The layers; the same if there is no queue.
+    Returns the layers; the same if there is no queue.
     """
     if not any(edge.any() for edge in queued):
         return layers

@@ -60,9 +60,6 @@ def experiment(name: str, scale: str = "minute") -> Result:
         name: a key of ``EXPERIMENTS``.
         scale: ``test``, ``minute``, ``paper``, or a number above 0 up to 1, the paper's size.
 
-    Returns:
-        Its result.
-
     Raises:
         FriesError: unknown name or scale; or the experiment failed.
     """

@@ -159,8 +159,7 @@ def summary(received: Sequence[Row], window: tuple[int, int]) -> Row:
     >>> summary(received, (0, 10**9))
     {'items/s': 1000.0, 'Mbit/s': 1.024, 'mean ms': 2.0, 'worst ms': 9.0}
 
-    Returns:
-        A row; latencies are ``None`` if nothing was received.
+    Returns a row; latencies are ``None`` if nothing was received.
     """
     began, ended = window
     inside = [row for row in received if began <= row["at"] < ended]

@@ -259,8 +259,7 @@ def _code_of(shape: LoopShape) -> Any:
 def loop_of(shape: LoopShape, names: dict[str, Any]) -> Callable[..., Stopped | None]:
     """The loop of this shape.
 
-    Returns:
-        The function, which returns where it has stopped; ``None`` after the last tuple, or if it was interrupted.
+    Returns the function, which returns where it has stopped; ``None`` after the last tuple, or if it was interrupted.
     """
     scope = {**GLOBALS, **names}
     exec(_code_of(shape), scope)

@@ -311,8 +311,7 @@ class Agenda:
     def release(self, bin: int, entries: Collection[Entry]) -> Fired:
         """Give up the entries of a bin, which count as on their way until another worker has received them.
 
-        Returns:
-            How far those of this bin have fired.
+        Returns how far those of this bin have fired.
         """
         for time, key in entries:
             keys = self._entries[time]

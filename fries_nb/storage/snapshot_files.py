@@ -44,8 +44,7 @@ def write_snapshots(
 ) -> tuple[str, int]:
     """Write snapshots durably, as one file of the checkpoint directory.
 
-    Returns:
-        The name of the file in the checkpoint directory, and its size in bytes.
+    Returns the name of the file in the checkpoint directory, and its size in bytes.
     """
     worker = WorkerId(snapshots[0].operator, snapshots[0].index)
     name = f"{epoch}-{incarnation}/{encoded(worker.operator)}-{worker.index}.msgpack"

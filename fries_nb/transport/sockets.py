@@ -151,11 +151,7 @@ class CurveSockets:
     def listen(
         self, kind: int, lane: Lane, interface: str, port: int = 0, peers: int = PEERS
     ) -> tuple[zmq.Socket[bytes], int]:
-        """A bound server socket.
-
-        Returns:
-            The socket and the port that it is bound to.
-        """
+        """A server socket, and the port that it is bound to."""
         made = self._make(kind, lane)
         made.curve_server = True
         entrance = self._entrances[made] = Entrance(self._context, made, peers)

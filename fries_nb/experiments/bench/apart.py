@@ -75,8 +75,7 @@ def bytewax_windows(source: Path, rows: int, processes: int, windows: str) -> fl
 def bytewax_resumed(rate: float, accounts: int, state_bytes: int, seconds: float) -> tuple[list[list[int]], int]:
     """The rows of bytewax that is stopped and resumed with two processes; see ``rivals/bytewax_jobs.py``.
 
-    Returns:
-        ``[value, number in its account, time in nanoseconds]`` of each row; and the time of the request.
+    Returns ``[value, number in its account, time in nanoseconds]`` of each row; and the time of the request.
     """
     require("bytewax")
     numbers = [str(rate), str(accounts), str(state_bytes)]
@@ -154,8 +153,7 @@ def spark_jobs() -> Iterator[Callable[[str, Path], float]]:
 def keyed_jobs(commit: str) -> Iterator[Callable[[str, Path], float]]:
     """Starts a process that runs W1 with the version of this package at a commit; ends it with the block.
 
-    Yields:
-        A function that takes a number of hosts and a Parquet file, runs W1 once and returns its duration in seconds.
+    Yields a function that takes a number of hosts and a Parquet file, runs W1 once and returns its duration in seconds.
     """
     here = Path(fries_nb.__file__).parent.parent
     with tempfile.TemporaryDirectory(prefix="fries-rival-") as place:

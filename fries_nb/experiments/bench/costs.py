@@ -348,8 +348,7 @@ class CountedCluster(Cluster):
 def counted(operators: int, times: int, seed: int) -> int:
     """Run the dataflow in memory, with one row of each time, read in batches of at most five.
 
-    Returns:
-        The number of progress frames, for each host that one went to.
+    Returns the number of progress frames, for each host that one went to.
     """
     graph = idle_flow(fn.rate(None), operators).graph(workers=HOSTS)
     rows = [{"key": time % KEYS, "at": time} for time in range(times)]

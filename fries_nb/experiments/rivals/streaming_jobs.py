@@ -182,11 +182,7 @@ def served(_: tuple[int, ...], frames: Iterable[pd.DataFrame], state: Any) -> It
 
 
 def latencies(spark: SparkSession, streams: int, frames_per_s: float, workers: int, seconds: float) -> pd.DataFrame:
-    """Run the pipeline.
-
-    Returns:
-        ``group`` and ``ms`` of the merged frames that were served in the second half.
-    """
+    """Run the pipeline; returns ``group`` and ``ms`` of the merged frames that were served in the second half."""
     spark.dataSource.register(PacketSource)
     with shuffled_in(spark, workers), scratch_directory() as directory:
         options = {"streams": streams, "rate": streams * frames_per_s, "since": time.time()}
@@ -252,8 +248,7 @@ def first_seen(what: str, query: StreamingQuery, look: Callable[[], float | None
 def by_restart(spark: SparkSession, rate: float, workers: int, old_ms: float, new_ms: float, seconds: float) -> float:
     """Restart the query with the new model.
 
-    Returns:
-        Seconds from the request to the first payment scored with the new model.
+    Returns seconds from the request to the first payment scored with the new model.
     """
     with shuffled_in(spark, workers), scratch_directory() as directory:
         scored_in, batches_read = str(Path(directory, "scored")), 0
@@ -383,11 +378,7 @@ def shuffled_in(spark: SparkSession, workers: int) -> Iterator[None]:
 
 
 def window_latencies(spark: SparkSession, rate: int, keys: int, workers: int, seconds: float) -> list[float]:
-    """Run the query.
-
-    Returns:
-        The latency of each result of the second half, in milliseconds.
-    """
+    """Run the query; returns the latency of each result of the second half, in milliseconds."""
     found: list[tuple[float, float]] = []
     over = threading.Event()
 

@@ -241,7 +241,7 @@ def combined_verdict(verdicts: Sequence[ConstraintVerdict]) -> ConstraintVerdict
         time_ns=newest,
         reason="; ".join([worst.reason, *(_unjudged(one) for one in verdicts if one not in judged)]),
         mean_ms=_mean(measured, lambda one: one.mean_ms or 0.0) if measured else None,
-        elements=tuple(_element(measured, place, one) for place, one in enumerate(worst.elements)),
+        elements=tuple(_element(measured, place, element) for place, element in enumerate(worst.elements)),
         rows=sum(one.rows for one in measured),
         tasks_ms=max(one.tasks_ms for one in judged),
         violated_windows=max(one.violated_windows for one in judged),

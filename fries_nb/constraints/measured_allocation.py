@@ -195,7 +195,7 @@ class ChannelLayer:
         """Remove what the window has passed."""
         for kept in (self.buffers, self.rows, self._latency):
             kept.evict(now_ns)
-        self._clock_errors = [one for one in self._clock_errors if one[0] > now_ns - self._window]
+        self._clock_errors = [error for error in self._clock_errors if error[0] > now_ns - self._window]
 
 
 Batch = tuple[list[int], list[Any]]

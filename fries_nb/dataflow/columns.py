@@ -332,7 +332,7 @@ def two_apart(families: Iterable[str]) -> tuple[str, str] | None:
     (None, ('times with a zone', 'times without a zone'))
     """
     names = sorted(families)
-    pairs = ((one, other) for at, one in enumerate(names) for other in names[at + 1 :])
+    pairs = ((name, other) for at, name in enumerate(names) for other in names[at + 1 :])
     return next((pair for pair in pairs if set(pair) not in _UNITE), None)
 
 

@@ -324,7 +324,7 @@ class Cluster:
 
     def instances(self, operator: str) -> list[Instance]:
         """The operator's instances, one for each worker."""
-        found = (one for worker in self.workers.values() for one in worker.instances)
+        found = (instance for worker in self.workers.values() for instance in worker.instances)
         return [one for one in found if one.worker.operator == operator]
 
     def records(self) -> list[Record]:

@@ -168,9 +168,9 @@ class Deployment:
         given = {one.name: one.function for one in self.graph.operators if one.traits.holds is not Holds.ENDPOINT}
         return Assembly(
             restoration=restoration,
-            snapshots={one: self._snapshot(one, restoration, redistribution) for one in topology.workers},
+            snapshots={worker: self._snapshot(worker, restoration, redistribution) for worker in topology.workers},
             payloads={name: cloudpickle.dumps(function) for name, function in given.items() if function is not None},
-            letters=[one.name for one in self.graph.operators if isinstance(one.on_error, Sink)],
+            letters=[operator.name for operator in self.graph.operators if isinstance(operator.on_error, Sink)],
             window=self.window,
             clock=self.clock,
             audit=self.audit,

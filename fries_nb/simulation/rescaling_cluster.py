@@ -156,7 +156,7 @@ class GrowingCluster(Cluster):
         """The trace so far, with the workers of now, and earlier ones that have left records."""
         flow, *records = super().records()
         assert isinstance(flow, TraceFlow), "the first record"
-        workers = {WorkerId(one.operator, one.worker) for one in records if not isinstance(one, TraceFlow)}
+        workers = {WorkerId(record.operator, record.worker) for record in records if not isinstance(record, TraceFlow)}
         workers.update(one for name in self.graph.by_name for one in workers_of(self.graph, name))
         traced = {name: sum(worker.operator == name for worker in workers) for name in flow.workers}
         return [structs.replace(flow, workers=traced), *records]
@@ -393,7 +393,7 @@ class JoiningCluster(GrowingCluster):
         topology = Topology.dealt(self.graph, 1, self._plan.chaining)
         stay = {edge.to for edge in self.graph.edges if edge.partitioning is Partitioning.BROADCAST}
         stay.update(self.graph.sources if is_tracked(self.graph) else ())
-        groups = {name: {one.operator for one in topology.last_workers(name)} for name in self.graph.by_name}
+        groups = {name: {worker.operator for worker in topology.last_workers(name)} for name in self.graph.by_name}
         return {name: 1 for name, group in groups.items() if not group & stay}
 
     def _may_ask(self) -> bool:

@@ -240,7 +240,7 @@ class ThreadedHosts(Hosts):
         is_source = worker.wiring.chain[0].traits.is_source and self.supply.has_more(worker.wiring.id)
         reader = SuppliedReader(self.supply, worker.wiring.id, self._random) if is_source else None
         hosted = ObservedWorker(worker, self.environment, core.carry_out, sinks, reader)
-        return dict.fromkeys((one.worker for one in worker.instances), hosted)
+        return dict.fromkeys((instance.worker for instance in worker.instances), hosted)
 
     # ---- hosts that come and go
 

@@ -54,8 +54,17 @@ from fries_nb.storage.durable import (
     verify,
     write_file,
 )
-from fries_nb.storage.flow_fingerprint import FORMAT, FlowFingerprint, conflict, flow_of, shape_of
-from fries_nb.storage.other_shape import concerning, known, next_flow, refused
+from fries_nb.storage.flow_shape import (
+    FORMAT,
+    FlowFingerprint,
+    concerning,
+    conflict,
+    flow_of,
+    known,
+    next_flow,
+    refused,
+    shape_of,
+)
 from fries_nb.storage.snapshot_files import STATES, SnapshotStore, read_snapshots, seal_name
 
 COMPLETE = "complete"
@@ -339,7 +348,7 @@ class CheckpointStore:
         """Take over the directory of a run that has ended or died, as the next attempt.
 
         If the newest checkpoint is damaged the run continues from the one before it, with a warning. The dataflow may
-        have another shape than the one that wrote it: see ``other_shape``.
+        have another shape than the one that wrote it: see ``flow_shape``.
 
         Args:
             path: the directory.

@@ -119,7 +119,7 @@ class History:
         """Append a mark; see ``PlotMark``."""
         self._marks.append(PlotMark(at_s, change, kind, label))
         if len(self._marks) > MARKS_KEPT:
-            del self._marks[next((n for n, one in enumerate(self._marks) if one.kind == "checkpoint"), 0)]
+            del self._marks[next((n for n, mark in enumerate(self._marks) if mark.kind == "checkpoint"), 0)]
 
     def points(self) -> tuple[Point, ...]:
         """The points so far."""

@@ -55,11 +55,9 @@ def sketch(
 ) -> Graph:
     """A graph that can be planned, though not run, from the paths through it.
 
-    Args:
-        paths: such as ``"A -> B -> D"``; an operator or edge may be on several.
-        one_to_many: operators that make any number of tuples of one.
-        replicate: operators that send one copy along each of their edges.
-        unique: operators that let at most one tuple of each transaction pass.
+    ``paths``: such as ``"A -> B -> D"``; an operator or edge may be on several. ``one_to_many``: operators that make
+    any number of tuples of one. ``replicate``: operators that send one copy along each of their edges. ``unique``:
+    operators that let at most one tuple of each transaction pass.
 
     Returns:
         The graph, with operators in the order in which the paths name them.
@@ -101,10 +99,6 @@ def _kind(name: str, special: Mapping[Kind, Collection[str]], fed: Collection[st
 def drawn(graph: Graph, targets: Iterable[str] = ()) -> Picture:
     """A picture of a graph with the operators that a change replaces.
 
-    Args:
-        graph: the graph.
-        targets: the operators that change.
-
     Returns:
         The picture.
     """
@@ -125,14 +119,8 @@ def covering_svg(graph: Graph, covering: Covering) -> str:
 def check_components(graph: Graph, targets: Iterable[str], answer: Any, pruning: bool = True) -> Passed:
     """Check the components of a change.
 
-    Args:
-        graph: the dataflow.
-        targets: the operators that change.
-        answer: the operators of each component, in any order.
-        pruning: whether one-to-many operators that need no synchronisation are left out.
-
-    Returns:
-        The components, with a picture.
+    ``answer``: the operators of each component, in any order. ``pruning``: whether one-to-many operators that need no
+    synchronisation are left out.
 
     Raises:
         LabError: first how many operators are missing or superfluous; then names one, and why, or two that are joined
@@ -199,13 +187,7 @@ def check_heads(graph: Graph, targets: Iterable[str], answer: Any) -> Passed:
     Traceback (most recent call last):
     fries_nb.errors.LabError: A takes no part in the change, so it gets no message; heads are operators of a component
 
-    Args:
-        graph: the dataflow.
-        targets: the operators that change.
-        answer: the heads of all components, in any order.
-
-    Returns:
-        The heads.
+    ``answer``: the heads of all components, in any order.
 
     Raises:
         LabError: names the first operator that is missing or superfluous, and why.
@@ -242,12 +224,6 @@ def check_algorithm(function: Callable[[nx.DiGraph[str], set[str]], Any] | None)
     Traceback (most recent call last):
     fries_nb.errors.LabError: for the edges AB, BC and the operators A and C it gives A and C; expected A, B and C
 
-    Args:
-        function: the function.
-
-    Returns:
-        On how many graphs it was right.
-
     Raises:
         LabError: shows a graph on which it is wrong, a small one if there is.
     """
@@ -275,13 +251,7 @@ def check_algorithm(function: Callable[[nx.DiGraph[str], set[str]], Any] | None)
 def check_own(graph: Graph | None, targets: Any, answer: Any) -> Passed:
     """Check the components of a change in a graph of one's own, which has to show something.
 
-    Args:
-        graph: the dataflow.
-        targets: the operators that change.
-        answer: the operators of each component.
-
-    Returns:
-        The components, with a picture.
+    ``answer``: the operators of each component.
 
     Raises:
         LabError: the graph or the change is too plain, or see ``check_components``.
@@ -306,13 +276,7 @@ def check_own(graph: Graph | None, targets: Any, answer: Any) -> Passed:
 def check_naive_safe(graph: Graph, changes: Mapping[str, Collection[str]], answer: Any) -> Passed:
     """Check for which changes one message to each target, without markers, is consistent.
 
-    Args:
-        graph: the dataflow.
-        changes: name of a change to its targets.
-        answer: the names of those for which it is.
-
-    Returns:
-        Their names.
+    ``changes``: name of a change to its targets. ``answer``: the names of those for which it is.
 
     Raises:
         LabError: one is missing, or is not safe; says why.
@@ -405,13 +369,7 @@ RuleFunction = Callable[["nx.DiGraph[str]", str, set[str], set[str]], bool | Non
 def check_pruning(graph: Graph, targets: Iterable[str], answer: Any) -> Passed:
     """Check what becomes of the one-to-many operators above the targets of a change.
 
-    Args:
-        graph: the dataflow.
-        targets: the operators that change.
-        answer: operator to ``"edgewise"`` or ``"uniqueness"``, the rule that prunes it, or to ``"kept"``.
-
-    Returns:
-        The reasons, with a picture.
+    ``answer``: operator to ``"edgewise"`` or ``"uniqueness"``, the rule that prunes it, or to ``"kept"``.
 
     Raises:
         LabError: an operator is missing, superfluous, or decided otherwise; says why, with a picture of the answer.
@@ -459,10 +417,7 @@ def printed_rule_prunes(graph: Graph, operator: str, target: str) -> bool:
     >>> printed_rule_prunes(two, "RE", "X"), [one.pruned for one in prune(two, {"X"})]
     (True, [False])
 
-    Args:
-        graph: the dataflow.
-        operator: a one-to-many operator above the target.
-        target: the operator that changes.
+    ``operator``: a one-to-many operator above the target.
     """
     unique = {one.name for one in graph.operators if one.unique_per_transaction}
     bare = graph.digraph.subgraph(set(graph) - unique | {operator, target})
@@ -472,12 +427,7 @@ def printed_rule_prunes(graph: Graph, operator: str, target: str) -> bool:
 def check_counterexample(flow: DataflowBuilder | None, target: str | None) -> Passed:
     """Check a dataflow on which the printed rule prunes too much, and show by a run what happens then.
 
-    Args:
-        flow: a dataflow of one source, whose target is a map of a ``VersionStamp``.
-        target: the operator that changes.
-
-    Returns:
-        Which transaction met which versions.
+    ``flow``: a dataflow of one source, whose target is a map of a ``VersionStamp``.
 
     Raises:
         LabError: says why the dataflow does not refute the rule.
@@ -511,11 +461,7 @@ def check_counterexample(flow: DataflowBuilder | None, target: str | None) -> Pa
 def check_rule(function: RuleFunction | None) -> Passed:
     """Check a function that decides by the corrected second rule, on drawn graphs.
 
-    Args:
-        function: a function of the graph, an operator, the targets and the unique operators.
-
-    Returns:
-        On how many graphs it was right.
+    ``function``: a function of the graph, an operator, the targets and the unique operators.
 
     Raises:
         LabError: shows a graph on which it is wrong.

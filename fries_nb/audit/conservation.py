@@ -68,12 +68,7 @@ _FIRST, _LAST = -(1 << 63), (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Astray:
-    """A transaction of which tuples were lost or duplicated between two operators, or in a loop.
-
-    Attributes:
-        key: the key, as text, of which ``receiver``, a dedup or a self-join, emitted more or fewer tuples
-            (``received``) than those it took make (``sent``).
-    """
+    """A transaction of which tuples were lost or duplicated between two operators, or in a loop."""
 
     transaction: Id  # the source tuple
     sender: str  # the operators above ``receiver``; empty if a source read a tuple twice, and for a loop
@@ -81,6 +76,8 @@ class Astray:
     sent: int  # number of its tuples that were emitted for ``receiver``, or that entered the loop
     received: int  # number of its tuples that ``receiver`` took, or that left the loop
     loop: str = ""  # the loop, declared ``one_to_one``, that fewer or more of its tuples left than entered
+    # the key, as text, of which ``receiver``, a dedup or a self-join, emitted more or fewer tuples (``received``) than
+    # those it took make (``sent``)
     key: str = ""
 
     @property
@@ -252,16 +249,13 @@ class Version(NamedTuple):
 
 
 class Sightings:
-    """The versions seen in a trace so far.
-
-    Attributes:
-        updates: operator to the updates recorded by any of its workers.
-        orders: (earlier, later) to an operator of which one worker applied these updates in that order; they conflict,
-            since both replace the same function.
-    """
+    """The versions seen in a trace so far."""
 
     def __init__(self) -> None:
+        # operator to the updates recorded by any of its workers
         self.updates: defaultdict[str, set[Id]] = defaultdict(set)
+        # (earlier, later) to an operator of which one worker applied these updates in that order; they conflict, since
+        # both replace the same function
         self.orders: dict[tuple[Id, Id], str] = {}
         self._groups = _Groups()
         self._group_of: dict[Id, int] = {}

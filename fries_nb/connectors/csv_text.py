@@ -257,15 +257,12 @@ Chunk = tuple[int, bytes]
 
 
 class CsvText:
-    """How files of CSV are parsed.
-
-    Args:
-        options: options of ``pyarrow.csv`` by name.
-    """
+    """How files of CSV are parsed."""
 
     is_json = False
 
     def __init__(self, options: Mapping[str, Any], encoding: str = "utf-8") -> None:
+        # options of ``pyarrow.csv`` by name
         self._options = BOOLEANS | dict(options)
         self._encoding = encoding
         self._dialect = Dialect.of(options)

@@ -198,13 +198,10 @@ class TextFormat:
 
 
 class CsvFormat(TextFormat):
-    """CSV.
-
-    Args:
-        options: options of ``pyarrow.csv`` by name, see ``file_endpoints.CSV_OPTIONS``.
-    """
+    """CSV."""
 
     def __init__(self, options: Mapping[str, Any] | None = None, encoding: str = "utf-8") -> None:
+        # ``options``: options of ``pyarrow.csv`` by name, see ``file_endpoints.CSV_OPTIONS``
         super().__init__(CsvText(options or {}, encoding))
 
 

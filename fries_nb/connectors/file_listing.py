@@ -60,13 +60,10 @@ def hashed(text: str | bytes) -> int:
 
 
 class KnownFiles:
-    """The files that a split has read, in the order of reading.
-
-    Args:
-        packed: those of an earlier reader of the split.
-    """
+    """The files that a split has read, in the order of reading."""
 
     def __init__(self, packed: bytes = b"") -> None:
+        # those of an earlier reader of the split
         self.packed = packed  # all of them as bytes; never changed, only replaced
         self._entries = {name: (size, identity) for name, size, identity in _ENTRY.iter_unpack(packed)}
 
@@ -158,20 +155,17 @@ class DirectoryContents:
 
 
 class FileListing:
-    """A directory, as the readers of one host look at it. Pickled without what it has seen.
-
-    Args:
-        order: ``name``, or ``time`` for that of the last modification.
-        until: name of the file in the directory that says that no other comes any more; ``None`` for none.
-        quiet_s: seconds for which a file of text must not have changed before it counts as complete.
-    """
+    """A directory, as the readers of one host look at it. Pickled without what it has seen."""
 
     def __init__(
         self, source: str, place: str, format: FileFormat, order: str, until: str | None, quiet_s: float
     ) -> None:
         self.format = format
         self.place = place  # the directory, or a glob below one; a path or URI
+        # ``quiet_s``: seconds for which a file of text must not have changed before it counts as complete
         self._given = (source, place, format, order, until, quiet_s)
+        # ``until``: name of the file in the directory that says that no other comes any more; ``None`` for none
+        # ``order``: ``name``, or ``time`` for that of the last modification
         self._source, self._order, self._until, self._quiet_ns = source, order, until, int(quiet_s * 1e9)
         self._root, self._pattern = _divided(place)
         self._lock = threading.RLock()

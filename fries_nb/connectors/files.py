@@ -55,17 +55,7 @@ class OpenFile(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FilesSource(RuntimeSource):
-    """The rows of the files of a directory.
-
-    Args:
-        format: ``parquet``, ``csv`` or ``json``.
-        order: ``name`` or ``time``.
-        until: name of the file that says that no other comes any more; ``None`` for an endless source.
-        quiet_s: seconds for which a file of text must not have changed before it counts as complete.
-        most_splits: maximum number of splits; ``None`` for as many as are wanted.
-        csv: options of CSV by name; ``None`` for none.
-        encoding: encoding of text; ``None`` for UTF-8.
-    """
+    """The rows of the files of a directory."""
 
     def __init__(
         self,
@@ -83,8 +73,15 @@ class FilesSource(RuntimeSource):
     ) -> None:
         self._place = place  # the directory, or a glob below one; a path or URI
         self._schema = schema  # the columns; ``None`` for those of the files that are there first
+        # ``most_splits``: maximum number of splits; ``None`` for as many as are wanted
         self._most = most_splits
         self._bad_rows = bad_rows  # what becomes of a line that is no row: ``fail``, ``skip`` or ``letters``
+        # ``encoding``: encoding of text; ``None`` for UTF-8
+        # ``csv``: options of CSV by name; ``None`` for none
+        # ``quiet_s``: seconds for which a file of text must not have changed before it counts as complete
+        # ``until``: name of the file that says that no other comes any more; ``None`` for an endless source
+        # ``order``: ``name`` or ``time``
+        # ``format``: ``parquet``, ``csv`` or ``json``
         self._listing = FileListing(source, place, format_of(format, csv, encoding), order, until, quiet_s)
 
     def __repr__(self) -> str:
@@ -110,24 +107,21 @@ class FilesSource(RuntimeSource):
 
 
 class FilesReader(RuntimeReader):
-    """Reads the files of one split.
-
-    Args:
-        columns: the columns of all files; ``None`` for those of the files that are complete when one is read here.
-        position: position of the first row to read.
-    """
+    """Reads the files of one split."""
 
     def __init__(
         self, listing: FileListing, number: int, count: int, columns: FileColumns | None, position: Position,
         bad_rows: str = "fail",
     ) -> None:  # fmt: skip
         packed, current, skipped, known = (b"", None, 0, None) if position.at is None else position.at
+        # position of the first row to read
         self.position: Position | None = position  # position of the next row; see ``SplitReader``
         self.skipped = Skipped(skipped)  # what was left out; see ``RuntimeReader``
         self.undecoded: list[Undecoded] = []  # what was left out and is to become a dead letter; see ``take_undecoded``
         self._listing = listing
         self._number, self._count = number, count
         self._bad_rows = bad_rows  # what becomes of a line that is no row: ``fail``, ``skip`` or ``letters``
+        # the columns of all files; ``None`` for those of the files that are complete when one is read here
         self._columns = columns if known is None else _unpacked(known)
         self._packed_columns: tuple[pa.Schema | None, Any] = (None if columns is None else columns.schema, None)
         if known is not None and self._columns is not None:

@@ -56,16 +56,13 @@ class NoTypeError(Exception):
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of some values.
+    """What is known of some values."""
 
-    Attributes:
-        kinds: the keys of ``FAMILIES`` that occur; ``empty`` for cells of CSV without a value.
-        flags: what is more than usual: ``wide``, an integer that is not exact as a float; ``long``, one of more
-            than 64 bits; ``endless``, one of more than 38 digits; ``inexact``, a fraction with more digits than a
-            float has; ``nanos``, a time with more than microseconds; ``far``, one that nanoseconds do not hold.
-    """
-
+    # the keys of ``FAMILIES`` that occur; ``empty`` for cells of CSV without a value
     kinds: frozenset[str] = frozenset()
+    # what is more than usual: ``wide``, an integer that is not exact as a float; ``long``, one of more than 64 bits;
+    # ``endless``, one of more than 38 digits; ``inexact``, a fraction with more digits than a float has; ``nanos``, a
+    # time with more than microseconds; ``far``, one that nanoseconds do not hold
     flags: frozenset[str] = frozenset()
     fields: Mapping[str, Facts] = field(default_factory=dict)  # name to what is known of the field, of objects
     item: Facts | None = None  # what is known of the values in lists

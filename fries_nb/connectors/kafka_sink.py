@@ -229,12 +229,7 @@ MESSAGE = pa.schema({"key": pa.binary(), "value": pa.binary()})
 
 
 class KafkaSink(RuntimeSink):
-    """The messages of a topic; see ``Sink``.
-
-    Args:
-        key: the column with the keys of messages; ``None`` for no keys.
-        encode: from a row to its message; ``None`` for JSON.
-    """
+    """The messages of a topic; see ``Sink``."""
 
     def __init__(
         self,
@@ -249,6 +244,8 @@ class KafkaSink(RuntimeSink):
         self._cluster = cluster
         self._topic = topic
         self._path = path  # the directory in which messages wait, local or a URI that the driver and all hosts reach
+        # ``encode``: from a row to its message; ``None`` for JSON
+        # ``key``: the column with the keys of messages; ``None`` for no keys
         self._encoder = MessageEncoder(name, key, encode)
         self._run = ""  # until it is claimed
         self._target: TransactionalTopic | None = None

@@ -167,13 +167,10 @@ class UndecodedError(Exception):
 
 
 class MessageDecoder:
-    """Decodes messages.
-
-    Args:
-        schema: the columns of all rows; ``None`` to infer them.
-    """
+    """Decodes messages."""
 
     def __init__(self, decode: Decode | None = None, schema: pa.Schema | None = None) -> None:
+        # ``schema``: the columns of all rows; ``None`` to infer them
         self.columns = pa.schema([]) if schema is None else schema  # the columns so far; with ``schema`` these
         self._decode = decode  # from a message to its row; ``None`` for JSON
         self._is_fixed = schema is not None
@@ -439,12 +436,7 @@ class PartitionSpan(NamedTuple):
 
 
 class KafkaReader(RuntimeReader):
-    """Reads the partitions of one split; see ``SplitReader``.
-
-    Args:
-        position: position of the first row to read.
-        added: the numbers of partitions of the split that may be added to the topic.
-    """
+    """Reads the partitions of one split; see ``SplitReader``."""
 
     def __init__(
         self,
@@ -462,10 +454,12 @@ class KafkaReader(RuntimeReader):
         offsets = [part.first for part in parts] if position.at is None else position.at
         known = itertools.islice(added, len(offsets) - len(parts))
         parts = [*parts, *(PartitionSpan(number, 0, 0) for number in known)]
+        # ``added``: the numbers of partitions of the split that may be added to the topic
         self._added, self._next = added, next(added)
         self._parts = dict(enumerate(parts))
         self._offsets = list(offsets)
         self._turn = 0
+        # position of the first row to read
         self.position = Position(position.row, list(offsets))  # position of the next row
         for index, part in enumerate(parts):
             fetched.begin(part.partition, offsets[index])

@@ -102,11 +102,6 @@ class PartWriter:
     A schema may change from batch to batch within the bounds of ``schemas.unified``. If the current part cannot hold
     the wider schema, a new part is begun.
 
-    Args:
-        keep_hidden: whether the columns named in ``hidden_columns.HIDDEN`` are written as well.
-        serials: numbers of the parts, if the worker has several writers; ``None`` for 1, 2, 3, ...
-
-
     Raises:
         SinkError: from every method: rows have no column, a column changed its type, or the file system failed.
     """
@@ -128,6 +123,7 @@ class PartWriter:
         self._run = run  # name of the run; part of the file names
         self._epoch = epoch  # epoch of the topology in which the worker was added; part of the file names
         self._fit = fit  # converts each batch to the types of the target's columns, or raises a ``SinkError``
+        # ``keep_hidden``: whether the columns named in ``hidden_columns.HIDDEN`` are written as well
         self._hidden = () if keep_hidden else HIDDEN
         self._filesystem, self._directory = locate(pending(path))
         self._seen: pa.Schema | None = None  # schema of the last batch
@@ -136,6 +132,7 @@ class PartWriter:
         self._rows = RowBuffer()
         self._writer: pq.ParquetWriter | None = None
         self._name = ""
+        # numbers of the parts, if the worker has several writers; ``None`` for 1, 2, 3, ...
         self._serials = serials or count(1)
         self._closed: list[str] = []
 
@@ -329,13 +326,10 @@ def divided(batch: pa.RecordBatch, by: Sequence[str]) -> Iterator[tuple[tuple[An
 
 
 class ParquetSink(RuntimeSink):
-    """Part files in a directory; a part becomes visible when it is committed.
-
-    Args:
-        path: the directory, local or a URI that the driver and all hosts reach.
-    """
+    """Part files in a directory; a part becomes visible when it is committed."""
 
     def __init__(self, path: str) -> None:
+        # the directory, local or a URI that the driver and all hosts reach
         self.path = path  # the directory
         self._run = ""  # until it is claimed
         self._columns: pa.Schema | None = None  # columns of committed and prepared parts; read on first use
@@ -372,15 +366,12 @@ class ParquetSink(RuntimeSink):
 
 
 class DeltaSink(ParquetSink):
-    """A Delta Lake table; each commit is one transaction of its log. Needs the extra ``delta``.
-
-    Args:
-        path: the directory of the table, which may not exist yet.
-        partition_by: the columns by which it is partitioned.
-    """
+    """A Delta Lake table; each commit is one transaction of its log. Needs the extra ``delta``."""
 
     def __init__(self, path: str, partition_by: Sequence[str] = ()) -> None:
+        # ``path``: the directory of the table, which may not exist yet
         super().__init__(path)
+        # ``partition_by``: the columns by which it is partitioned
         self._by = tuple(partition_by)
         self._table = pa.schema([])
 

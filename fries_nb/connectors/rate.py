@@ -75,17 +75,14 @@ def _made(row: Callable[[int], Mapping[str, Any]], value: int) -> Mapping[str, A
 
 
 class RateReader(RuntimeReader):
-    """Generates the values of one split: row r is ``first + r * step``.
-
-    Args:
-        rows: number of rows of the split; ``None`` for an unbounded split.
-        position: position of the first row to read.
-    """
+    """Generates the values of one split: row r is ``first + r * step``."""
 
     def __init__(self, first: int, step: int, rows: int | None, position: Position) -> None:
         self._first = first  # value of row 0
         self._step = step
+        # number of rows of the split; ``None`` for an unbounded split
         self._rows: float = math.inf if rows is None else rows
+        # position of the first row to read
         self.position = position if position.row < self._rows else None  # position of the next row; see ``SplitReader``
 
     def read(self, limit: int, now_ns: int) -> pa.RecordBatch:

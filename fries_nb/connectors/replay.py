@@ -69,14 +69,11 @@ class _Part(NamedTuple):
 
 @dataclass(slots=True)
 class _Rest:
-    """What is left of one split.
-
-    Attributes:
-        minima: for each row of the current part the least time from it on; empty until it is decoded.
-    """
+    """What is left of one split."""
 
     parts: list[_Part]  # all its rows, in order
     at: int  # index of the current part
+    # for each row of the current part the least time from it on; empty until it is decoded
     minima: Ticks = field(default_factory=lambda: np.empty(0, np.int64))
     exact: dict[int, int] = field(default_factory=dict)  # index of a later part to its least time, if it was decoded
     later: int = LATEST  # the least of ``exact``
@@ -96,9 +93,6 @@ class _Rest:
 class ReplayForesight:
     """The times of the rows that one worker has not read yet; see ``Foresight``.
 
-    Args:
-        splits: number, spans and number of the next row of each of its splits.
-
     Raises:
         SourceError: as ``Foresight.least``.
     """
@@ -109,6 +103,7 @@ class ReplayForesight:
         self.type: pa.DataType | None = None  # the type of the times, known once some were decoded
         self._column = column
         self._shared = shared
+        # number, spans and number of the next row of each of its splits
         self._splits: dict[int, _Rest] = {}
         self._in_group: defaultdict[_Group, list[tuple[_Rest, int]]] = defaultdict(list)
         self._decoded: set[_Group] = set()
@@ -167,15 +162,12 @@ class ReplayForesight:
 
 
 class ReplayOutline:
-    """Lower bounds of the times of the rows that one worker has not read yet: those of row groups, from the plan.
-
-    Args:
-        splits: number, spans with their least times and number of the next row of each of its splits.
-    """
+    """Lower bounds of the times of the rows that one worker has not read yet: those of row groups, from the plan."""
 
     type: pa.DataType | None = None  # ``None``, since no time was decoded
 
     def __init__(self, splits: Iterable[tuple[int, Sequence[Span], int]]) -> None:
+        # number, spans with their least times and number of the next row of each of its splits
         self._splits: dict[int, tuple[list[int], list[int]]] = {}
         for number, spans, _ in splits:
             ends = list(itertools.accumulate(span.rows for span in spans))
@@ -259,15 +251,12 @@ class ReplaySource(RuntimeSource):
 
 
 class ReplayReader(RuntimeReader):
-    """Reads spans of Parquet files, in order.
-
-    Args:
-        position: position of the first row to read; earlier row groups are not decoded.
-    """
+    """Reads spans of Parquet files, in order."""
 
     def __init__(self, spans: Sequence[Span], position: Position, groups: DecodedRows) -> None:
         self._ahead = list(behind(spans, position.row))
         self._groups = groups
+        # position of the first row to read; earlier row groups are not decoded
         self.position = position if self._ahead else None  # position of the next row; see ``SplitReader``
 
     def read(self, limit: int, now_ns: int) -> pa.RecordBatch:

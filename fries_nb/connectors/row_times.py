@@ -93,10 +93,6 @@ class _Stretch:
 class RateSchedule:
     """Assigns due times, in nanoseconds.
 
-    Args:
-        now_ns: the current time in nanoseconds.
-
-
     Raises:
         SourceError: the rate is negative or NaN.
     """
@@ -105,6 +101,7 @@ class RateSchedule:
         self._rate = checked(rate)
         self._missing = 0.0  # remaining fraction of the interval to the next tuple; kept while the source is paused
         self._waiting: deque[tuple[_Stretch, int]] = deque()  # ended stretches, and how many of their tuples were due
+        # ``now_ns``: the current time in nanoseconds
         self._stretch = self._begin(now_ns)
 
     def set_rate(self, rate: float, now_ns: int) -> None:
@@ -200,16 +197,13 @@ class TimeBounds(Protocol):
 
 
 class ForeseenBounds:
-    """Exact bounds; see ``TimeBounds``.
-
-    Args:
-        rows: split to the number of its next row.
-    """
+    """Exact bounds; see ``TimeBounds``."""
 
     least: int | None = None
 
     def __init__(self, foresight: Foresight, rows: Mapping[int, int]) -> None:
         self._foresight = foresight
+        # ``rows``: split to the number of its next row
         self.by_split = {split: foresight.least(split, row) for split, row in rows.items()}
 
     @property
@@ -227,14 +221,11 @@ class ForeseenBounds:
 
 
 class LatestBounds:
-    """Bounds that follow the latest row; see ``TimeBounds``.
-
-    Args:
-        splits: the splits that the worker has not read to their end.
-    """
+    """Bounds that follow the latest row; see ``TimeBounds``."""
 
     def __init__(self, splits: Sequence[Split], late: float, saved: Mapping[int, int]) -> None:
         self._late = late  # how much earlier than the latest row a row may be
+        # ``splits``: the splits that the worker has not read to their end
         self._ordered = any(split.step for split in splits)
         self.by_split = {split.number: saved.get(split.number, EARLIEST) for split in splits}
         self.type: pa.DataType | None = None
@@ -263,20 +254,18 @@ class SourceTime:
 class RowTimes:
     """The times of one worker's rows: the hidden column of those that were read, the bounds of the others.
 
-    Args:
-        unread: the splits of the worker that have rows left, each with the number of its next row.
-        time: where the rows have their times.
-
     Raises:
         SourceError: the source knows the times of its rows but cannot read them.
     """
 
     def __init__(self, source: RuntimeSource, unread: Sequence[tuple[Split, int]], time: SourceTime) -> None:
+        # ``time``: where the rows have their times
         self._column = TimeColumn(time.source, time.time.column)
         self._ahead = time.time.ahead
         self._carried = time.time.carried
         self._read: pa.Array | None = None
         self._bounds: TimeBounds
+        # ``unread``: the splits of the worker that have rows left, each with the number of its next row
         bounds = source.outline(unread) if not self._carried and self._ahead is None else None
         foresight = source.foresee(unread, self._column) if bounds is None else bounds
         if foresight is not None:

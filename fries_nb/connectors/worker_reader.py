@@ -271,18 +271,7 @@ def open_reader(
 class WorkerReader:
     """Reads the splits of one worker of a source.
 
-    Args:
-        rate: rows per second of the source, of which the worker has the share of its splits; infinity for no limit.
-        positions: split number to the position to continue from; ``None`` for a split that has ended.
-        time: where the rows have their times, if they have some.
-        every: all splits of the source, of which it may get others.
-
-
-    Attributes:
-        moved: the splits whose positions the last call has changed, with these: those of the batch, and those of which
-            it has read nothing but what is no row.
-
-    Raises:
+    aises:
         SourceError: the rate is negative or NaN, a split cannot be opened, or times cannot be read.
     """
 
@@ -298,9 +287,14 @@ class WorkerReader:
     ) -> None:
         mine = list(splits)
         self._source = source
+        # ``every``: all splits of the source, of which it may get others
         self._splits = {split.number: split for split in (*mine, *every)}
         self._mine = {split.number for split in mine}
+        # the splits whose positions the last call has changed, with these: those of the batch, and those of which it
+        # has read nothing but what is no row
         self.moved: dict[int, Position | None] = {}
+        # ``rate``: rows per second of the source, of which the worker has the share of its splits; infinity for no
+        # limit
         self._total = checked(rate)
         self._schedule: RateSchedule | None = None
         self._number = number  # added to a split's number in the identities of its rows; ``None`` for no identities
@@ -308,9 +302,11 @@ class WorkerReader:
         self._undecoded: list[Undecoded] = []
         self._skipped = NOTHING_SKIPPED
         self._open: list[OpenSplit] = []
+        # ``positions``: split number to the position to continue from; ``None`` for a split that has ended
         for split in mine:
             self._begin(split, positions.get(split.number, Position()))
         unread = [(one.split, one.position.row) for one in self._open]
+        # ``time``: where the rows have their times, if they have some
         self._times = None if time is None else RowTimes(source, unread, time)
 
     def _begin(self, split: Split, position: Position | None) -> None:

@@ -78,19 +78,17 @@ class ConstraintMonitor:
     """Judges the runtime constraints of one allocation.
 
     A new topology needs a new monitor.
-
-    Args:
-        interval_s: interval of measurements in seconds.
-        adapts: whether buffers and chains are adapted; otherwise a violation is exhausted from the beginning.
     """
 
     def __init__(
         self, topology: Topology, allocation: Allocation, interval_s: float = INTERVAL_S, adapts: bool = True
     ) -> None:
         self._allocation = allocation
+        # whether buffers and chains are adapted; otherwise a violation is exhausted from the beginning
         self._adapts = adapts
         self._constraint = allocation.constraint
         self._window_ns = round(allocation.constraint.window_s * 1e9)
+        # ``interval_s``: interval of measurements in seconds
         self._measured = MeasuredAllocation(topology, allocation, round(interval_s * 1e9))
         self._rules = ChainRules(topology)
         self._asked_chains: dict[ChainOperators, int] = {}

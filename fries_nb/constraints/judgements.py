@@ -133,17 +133,14 @@ class LatencyParts:
 
 @dataclass(frozen=True, slots=True)
 class ConstraintPoint:
-    """A judgement of a constraint, for plots.
-
-    Attributes:
-        worst_ms: mean latency of the slowest sequence of workers, infinite if it is stalled; ``None`` if unknown.
-    """
+    """A judgement of a constraint, for plots."""
 
     at_s: float  # time of the judgement, in seconds since the Unix epoch
     sequence: str  # the sequence as text
     limit_ms: float  # the limit in milliseconds
     status: ConstraintStatus  # ``met``, ``violated`` or ``not yet judged``
     mean_ms: float | None  # mean latency of a row over the window, in milliseconds; ``None`` if unknown
+    # mean latency of the slowest sequence of workers, infinite if it is stalled; ``None`` if unknown
     worst_ms: float | None
 
 
@@ -160,12 +157,7 @@ class BufferSize:
 
 @dataclass(frozen=True)
 class ConstraintState:
-    """Whether a latency constraint is met, and the measurements.
-
-    Attributes:
-        remedy: what its policy has done: whether lighter functions run or are proposed, or why it makes no further
-            change; empty while the original functions run.
-    """
+    """Whether a latency constraint is met, and the measurements."""
 
     constraint: LatencyConstraint
     status: ConstraintStatus  # ``met``, ``violated`` or ``not yet judged``
@@ -176,6 +168,8 @@ class ConstraintState:
     elements: tuple[ElementLatency, ...] = ()  # the latency of each operator and edge
     exhausted: bool = False  # whether it is violated and neither buffers nor chains can lower the latency
     violated_windows: int = 0  # number of whole windows for which it has been violated without interruption
+    # what its policy has done: whether lighter functions run or are proposed, or why it makes no further change; empty
+    # while the original functions run
     remedy: str = ""
     chains: tuple[ChainedOperators, ...] = ()  # the chains in which operators of the sequence run now
 

@@ -72,13 +72,10 @@ LONG_AGO = -(1 << 62)
 
 
 class TaskLayer:
-    """The tasks of one operator.
-
-    Args:
-        window_ns: window of the constraint in nanoseconds.
-    """
+    """The tasks of one operator."""
 
     def __init__(self, size: int, window_ns: int) -> None:
+        # ``window_ns``: window of the constraint in nanoseconds
         self.latency = RunningMeans(size, window_ns)  # latencies of the tasks
         self.processor = RunningMeans(size, window_ns)  # shares of a core that they used
         self.row = RunningMeans(size, window_ns)  # times for each row that they took in
@@ -100,11 +97,6 @@ class TaskLayer:
 class ChannelLayer:
     """The channels of one edge.
 
-    Args:
-        window_ns: window of the constraint in nanoseconds.
-        interval_ns: interval of measurements in nanoseconds.
-
-
     Attributes:
         buffers: waiting times in output buffers, of the present size only; weights are rows.
         sizes, versions: the size of each buffer and its version, as last reported; versions are -1 before.
@@ -113,11 +105,13 @@ class ChannelLayer:
     def __init__(self, shape: tuple[int, ...], window_ns: int, interval_ns: int, crossing: Flags) -> None:
         size = int(np.prod(shape))
         self.shape = shape  # number of channels of a one-to-one edge, else numbers of senders and receivers
+        # ``window_ns``: window of the constraint in nanoseconds
         self.buffers = RunningMeans(size, window_ns)
         self.rows = WindowedSums(size, window_ns)  # rows that left the buffers within the window, whatever the size
         self.sizes: Sizes = np.zeros(size, dtype=np.int64)
         self.versions: npt.NDArray[np.int64] = np.full(size, -1, dtype=np.int64)
         self._latency = RunningMeans(size, window_ns)
+        # ``interval_ns``: interval of measurements in nanoseconds
         self._window, self._interval = window_ns, interval_ns
         self._crossing = crossing  # whether each channel leads to another host, so that the error of clocks counts
         self._clock_errors: list[tuple[int, float]] = []
@@ -203,11 +197,7 @@ Batch = tuple[list[int], list[Any]]
 
 
 class MeasuredAllocation:
-    """The measurements of an allocation's tasks and channels over the window.
-
-    Args:
-        interval_ns: interval of measurements in nanoseconds.
-    """
+    """The measurements of an allocation's tasks and channels over the window."""
 
     def __init__(self, topology: Topology, allocation: Allocation, interval_ns: int) -> None:
         self._topology, self._allocation = topology, allocation
@@ -223,6 +213,7 @@ class MeasuredAllocation:
         ]
         self.tasks = [TaskLayer(len(layer), window_ns) for layer in layers]  # for each operator of the path, its tasks
         self.channels: list[ChannelLayer] = []  # for each edge of the path, its channels
+        # ``interval_ns``: interval of measurements in nanoseconds
         for (senders, receivers), is_one_to_one in zip(pairwise(hosts), allocation.one_to_one, strict=True):
             crossing = senders != receivers if is_one_to_one else senders[:, None] != receivers[None, :]
             self.channels.append(ChannelLayer(crossing.shape, window_ns, interval_ns, crossing.ravel()))

@@ -48,15 +48,12 @@ from fries_nb.protocol.topology import Topology
 
 
 class ResizeBuffer(msgspec.Struct, frozen=True, tag=True):
-    """Change the size of an output buffer, unless its size has changed in the meantime (compare and set).
-
-    Attributes:
-        version: the version of the size on which the decision is based. The sender applies the change only if this
-            is still the version, and then raises it by one.
-    """
+    """Change the size of an output buffer, unless its size has changed in the meantime (compare and set)."""
 
     channel: ChannelId
     size: int  # the new size in bytes
+    # the version of the size on which the decision is based. The sender applies the change only if this is still the
+    # version, and then raises it by one.
     version: int
 
 

@@ -62,14 +62,11 @@ class _Entry:
 
 
 class WindowedSums:
-    """The sum of amounts of each of ``size`` elements over a window.
-
-    Args:
-        window_ns: length of the window in nanoseconds.
-    """
+    """The sum of amounts of each of ``size`` elements over a window."""
 
     def __init__(self, size: int, window_ns: int) -> None:
         self.values: Floats = np.zeros(size)
+        # ``window_ns``: length of the window in nanoseconds
         self._window = window_ns
         self._entries: list[_Entry] = []
         self._valid_from: npt.NDArray[np.int64] = np.zeros(size, dtype=np.int64)
@@ -107,13 +104,10 @@ class WindowedSums:
 
 
 class RunningMeans:
-    """The weighted mean of the samples of each of ``size`` elements over a window.
-
-    Args:
-        window_ns: length of the window in nanoseconds.
-    """
+    """The weighted mean of the samples of each of ``size`` elements over a window."""
 
     def __init__(self, size: int, window_ns: int) -> None:
+        # ``window_ns``: length of the window in nanoseconds
         self._totals = WindowedSums(size, window_ns)
         self._weights = WindowedSums(size, window_ns)
 
@@ -160,13 +154,10 @@ STALLED_MS = 1e12
 
 @dataclass(frozen=True, slots=True)
 class SequenceLayers:
-    """A value for each element of all sequences.
-
-    Attributes:
-        edges: for each edge of the path, the values of its channels; one-dimensional if it is one to one.
-    """
+    """A value for each element of all sequences."""
 
     tasks: tuple[Floats, ...]  # for each operator of the path, the values of its workers
+    # for each edge of the path, the values of its channels; one-dimensional if it is one to one
     edges: tuple[Floats, ...]
 
 

@@ -83,16 +83,13 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one experiment.
-
-    Attributes:
-        rows: rows of the table, or one row for each curve of the figure, with the paper's values beside ours.
-    """
+    """The result of one experiment."""
 
     name: str  # name of the experiment; ``title`` is that of the paper
     title: str
     scale: float  # the size relative to the paper's
     parameters: Row  # workers, rates, durations, budget and other parameters
+    # rows of the table, or one row for each curve of the figure, with the paper's values beside ours
     rows: tuple[Row, ...]
     curves: tuple[Row, ...] = ()  # the points of a figure over time, if it is one
     marks: tuple[Row, ...] = ()  # requests and ends of changes, for a figure over time

@@ -180,13 +180,10 @@ _CELL_FILE = re.compile(r'^  File "([^"]+)", (line \d+)', re.MULTILINE)
 
 
 class CellOutput:
-    """An output of the cell that is being executed, which can be replaced after the cell has ended.
-
-    Attributes:
-        updatable: whether the shell has a kernel, without which outputs cannot be updated.
-    """
+    """An output of the cell that is being executed, which can be replaced after the cell has ended."""
 
     def __init__(self, shell: InteractiveShell) -> None:
+        # whether the shell has a kernel, without which outputs cannot be updated
         self.updatable = getattr(shell, "kernel", None) is not None
         self._shell = shell
         self._id = f"fries-{uuid.uuid4().hex}"

@@ -70,14 +70,11 @@ _MEASURED = ("last", "flowing", "topology", "host_rates", "host_loads")
 
 
 class RunMoment:
-    """A run at one moment; it takes over measurements of a moment before that are still new enough.
-
-    Attributes:
-        over: whether the run has ended; read first, so that an update after the end shows the end.
-    """
+    """A run at one moment; it takes over measurements of a moment before that are still new enough."""
 
     def __init__(self, run: Run, before: RunMoment | None = None) -> None:
         self.run = run  # the same, for parts that one panel shows
+        # whether the run has ended; read first, so that an update after the end shows the end
         self.over = run.state in OVER
         if before is not None:
             vars(self).update({name: vars(before)[name] for name in _MEASURED if name in vars(before)})

@@ -97,11 +97,7 @@ def outcome_line(result: RescaleResult, status: TopologyStatus) -> str:
 
 
 class RescaleView:
-    """The live output of a cell for one rescale, which ends as text. Needs a kernel.
-
-    Attributes:
-        widget: the progress and the button, until the rescale has ended.
-    """
+    """The live output of a cell for one rescale, which ends as text. Needs a kernel."""
 
     def __init__(
         self, shell: InteractiveShell, run: Run, rescale: Rescale, period_s: Callable[[], float]
@@ -119,6 +115,7 @@ class RescaleView:
         self.cancel = ipywidgets.Button(description="Cancel", tooltip="Go back, if no row goes to new hosts yet")
         self.cancel.layout.flex = "0 0 80px"
         self.cancel.on_click(self._cancelled)
+        # the progress and the button, until the rescale has ended
         self.widget: ipywidgets.Widget = ipywidgets.HBox([self._line, self.cancel])
         answer_in_subshell(self.widget)
         self._show()

@@ -52,13 +52,7 @@ class TypesMark(NamedTuple):
 
 
 class ColumnTypes:
-    """The types of the columns that one operator at one worker has written with its current function.
-
-    Attributes:
-        needed: for each branch the columns that each row must have, each with the operator that is keyed by it.
-        agreed: columns that other workers of the operator have written, or that the sink's table has; this worker
-            must keep their types and satisfy the table's constraints.
-    """
+    """The types of the columns that one operator at one worker has written with its current function."""
 
     __slots__ = (
         "_columns", "_examples", "_fixed", "_input", "_kinds", "_operator", "_types", "agreed", "emitted", "needed",
@@ -66,8 +60,11 @@ class ColumnTypes:
 
     def __init__(self, operator: str) -> None:
         self._operator = operator
+        # for each branch the columns that each row must have, each with the operator that is keyed by it
         self.needed: Sequence[Mapping[str, str]] = ()
         self.emitted: dict[str, None] = {}  # the columns that the rows for the next operator of the chain have had
+        # columns that other workers of the operator have written, or that the sink's table has; this worker must keep
+        # their types and satisfy the table's constraints
         self.agreed = pa.schema([])
         self.forget()
 

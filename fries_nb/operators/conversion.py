@@ -61,16 +61,13 @@ are_atoms = ATOMS.issuperset
 
 
 class ColumnForm:
-    """The form of the values of one column: the type of what came, if it was there, and the zone of its times.
-
-    Args:
-        kind: the column's type; ``None`` if there was no such column.
-        zone: the name of the zone for times in columns without one.
-    """
+    """The form of the values of one column: the type of what came, if it was there, and the zone of its times."""
 
     __slots__ = ("_inner", "fields", "is_map", "kind", "tz", "zone")
 
     def __init__(self, kind: pa.DataType | None = None, zone: str = "UTC") -> None:
+        # ``zone``: the name of the zone for times in columns without one
+        # ``kind``: the column's type; ``None`` if there was no such column
         self.kind, self.zone = kind, zone
         has_zone = kind is not None and pa.types.is_timestamp(kind) and kind.tz is not None
         self.tz: tzinfo = pa.lib.string_to_tzinfo(kind.tz if has_zone else zone)  # type: ignore[union-attr]

@@ -79,13 +79,10 @@ Noted = dict[Instance, deque[Row]]
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """A copy of an input tuple, which functions may change.
-
-    Attributes:
-        written: the values that earlier operators of the chain have written to it.
-    """
+    """A copy of an input tuple, which functions may change."""
 
     batch: pa.RecordBatch  # one row, with the user's columns as they entered the chain
+    # the values that earlier operators of the chain have written to it
     written: dict[str, Any] = field(default_factory=dict)
     whole: bool = False  # whether ``written`` is the whole row
     facing: bool = False  # whether the operator is paused on this tuple

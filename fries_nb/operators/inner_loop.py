@@ -114,15 +114,12 @@ class LoopStep:
 
 @dataclass(frozen=True, slots=True)
 class LoopShape:
-    """What a loop is generated for.
-
-    Attributes:
-        by_name: whether all functions use the row by names only (see ``row_uses``). It is then an ``ItemRow``, in
-            which what is laid is replaced instead of taken out.
-    """
+    """What a loop is generated for."""
 
     steps: tuple[LoopStep, ...]  # the operators
     laid: tuple[str, ...]  # the columns that are laid into the row
+    # whether all functions use the row by names only (see ``row_uses``). It is then an ``ItemRow``, in which what is
+    # laid is replaced instead of taken out.
     by_name: bool = False
 
     @property
@@ -307,12 +304,7 @@ def can_loop(instances: Sequence[Instance], outputs: Sequence[Output]) -> bool:
 
 
 class InnerLoop:
-    """The inner loop of one executor's chain, until the chain is rebuilt.
-
-    Args:
-        known: the branches in which columns have begun to settle; the first rows of the others take the common
-            path.
-    """
+    """The inner loop of one executor's chain, until the chain is rebuilt."""
 
     def __init__(
         self, instances: Sequence[Instance], outputs: Sequence[Output], known: Collection[int], common: Step,
@@ -334,6 +326,8 @@ class InnerLoop:
         self._converted: tuple[str, ...] = ()
         self._schema: pa.Schema | None = None
         self._listed: list[tuple[str, ...]] = []
+        # ``known``: the branches in which columns have begun to settle; the first rows of the others take the common
+        # path
         self._names = {"interrupt": interrupt, "known": known, **_names_of(instances)}
         self._by_name = all(is_by_name(_called(instance)) for instance in instances)
         self._shape = LoopShape((), ())

@@ -120,21 +120,18 @@ def _with_hidden(
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
-    """How the operators of a kind are called.
-
-    Attributes:
-        fit: makes a batch of the result of a vectorised function; ``None`` if the kind has no vectorised functions.
-        loops: whether the inner loop can call its functions (see ``inner_loop``): they return the row, a truth
-            value or the number of a branch.
-        due: makes the function that processes the rows of a firing (see ``firing``); ``None`` if the kind has no
-            timed functions.
-        retire: makes the function that is called when a row of a firing has been processed, or set aside.
-    """
+    """How the operators of a kind are called."""
 
     step: Callable[[Instance, Behind], Step]  # makes the function that processes single rows
+    # makes a batch of the result of a vectorised function; ``None`` if the kind has no vectorised functions
     fit: Fit | None = None
+    # whether the inner loop can call its functions (see ``inner_loop``): they return the row, a truth value or the
+    # number of a branch
     loops: bool = False
+    # makes the function that processes the rows of a firing (see ``firing``); ``None`` if the kind has no timed
+    # functions
     due: Callable[[Instance, Behind], Step] | None = None
+    # makes the function that is called when a row of a firing has been processed, or set aside
     retire: Callable[[Instance], Step] | None = None
 
 

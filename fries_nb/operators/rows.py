@@ -172,17 +172,7 @@ class Reads:
 
 
 class Columns(dict[str, list[Any]]):
-    """The user's columns of one batch as Python lists, each converted on first access.
-
-    Attributes:
-        names: the user's columns; ``hidden``: the others; ``nested``: those of lists and structs.
-        written: columns that were written in any row of the batch, in order of first writing (an ordered set: the
-            values have no meaning).
-        settled: columns that may be written without checking their values (see ``values``).
-        plain: whether rows are known to have only immutable values: ``UNWRITTEN`` everywhere, ``SETTLED`` at the
-            end of the chain, ``UNKNOWN`` nowhere.
-        unlaid: columns that functions have read from laid rows that lack them (see ``laid_rows``).
-    """
+    """The user's columns of one batch as Python lists, each converted on first access."""
 
     __slots__ = (
         "_reads", "_times", "_transactions", "batch", "form",
@@ -191,10 +181,17 @@ class Columns(dict[str, list[Any]]):
 
     def __init__(self, batch: pa.RecordBatch, reads: Reads) -> None:
         self.batch = batch  # the Arrow batch, hidden columns included
+        # ``names``: the user's columns; ``hidden``: the others; ``nested``: those of lists and structs
         self.names, self.hidden, self.nested = reads.layout(batch.schema)
+        # columns that were written in any row of the batch, in order of first writing (an ordered set: the values have
+        # no meaning)
         self.written: dict[str, Any] = {}
+        # columns that may be written without checking their values (see ``values``)
         self.settled: frozenset[str] | None = frozenset()
+        # whether rows are known to have only immutable values: ``UNWRITTEN`` everywhere, ``SETTLED`` at the end of the
+        # chain, ``UNKNOWN`` nowhere
         self.plain = UNWRITTEN
+        # columns that functions have read from laid rows that lack them (see ``laid_rows``)
         self.unlaid: set[str] = set()
         self._reads = reads
         self.form = reads.form  # the form of the values that are written to a column (see ``canonical``)

@@ -113,10 +113,6 @@ def weakly(method: Callable[_Asked, _Told]) -> Callable[_Asked, _Told]:
 class Output(list[Row]):
     """The rows that have not been packed into a batch.
 
-    Args:
-        learn: receives the types of each batch; raises an ``OperatorError`` if the batch must not be emitted.
-
-
     Attributes:
         captured: rows that arrived as columns, each part with the number of row objects before it.
         is_known: whether columns have begun to settle in it (see ``values``).
@@ -132,6 +128,7 @@ class Output(list[Row]):
         self.captured: list[tuple[int, Captured]] = []
         self.emitted: dict[str, None] = {}
         self.assembled = assembled  # makes a batch of rows, and learns the types of the columns
+        # receives the types of each batch; raises an ``OperatorError`` if the batch must not be emitted
         self.learn = learn
 
     def pack(self) -> None:

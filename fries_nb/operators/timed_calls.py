@@ -63,13 +63,10 @@ _TIMESTAMP = re.compile(r"timestamp\[\w+(?:, tz=([^]]+))?]|date(?:32|64)\[")
 
 
 class TimeValues:
-    """Conversion of the times of one type of column.
-
-    Args:
-        kind: the type of the hidden column of times.
-    """
+    """Conversion of the times of one type of column."""
 
     def __init__(self, kind: pa.DataType) -> None:
+        # ``kind``: the type of the hidden column of times
         self.is_timestamp = bool(pa.types.is_timestamp(kind))  # whether times are timestamps, in nanoseconds
         self._shown = pa.timestamp("us", kind.tz) if self.is_timestamp else kind
         self._zone = kind.tz if self.is_timestamp else None

@@ -63,19 +63,14 @@ def as_value(row: Row, operator: str) -> Row:
 
 
 class EmittedColumns:
-    """The columns that an operator's rows have had, which are null in later rows that lack them, as in a column.
-
-    Args:
-        names: the columns; shared by all compilations of the chain.
-
-    Attributes:
-        keys: what the last row held that was completed; a row that holds the same has all columns.
-    """
+    """The columns that an operator's rows have had, which are null in later rows that lack them, as in a column."""
 
     __slots__ = ("_names", "_operator", "keys")
 
     def __init__(self, names: dict[str, None], operator: str) -> None:
+        # ``names``: the columns; shared by all compilations of the chain
         self._names, self._operator = names, operator
+        # what the last row held that was completed; a row that holds the same has all columns
         self.keys: frozenset[object] = frozenset()
 
     def complete(self, row: Row) -> None:
@@ -136,12 +131,10 @@ class SettledColumns:
     """The columns that have settled in each output of a chain that has had rows.
 
     The first rows of another output are checked in any case (see ``kinds``).
-
-    Attributes:
-        of_output: index of each output that has had rows to the columns that have settled there.
     """
 
     def __init__(self) -> None:
+        # index of each output that has had rows to the columns that have settled there
         self.of_output: dict[int, frozenset[str]] = {}
         self.names: frozenset[str] = frozenset()  # the columns
 

@@ -84,16 +84,12 @@ class SavedAgenda(NamedTuple):
 
 
 class Firing(NamedTuple):
-    """Keys whose entries are due, by time.
-
-    Attributes:
-        reached: whether it is no entry that is due, but the frontier that has advanced, for a key that holds
-            tokens.
-    """
+    """Keys whose entries are due, by time."""
 
     time: Time  # the least of their times; rows can be sent at it, or later. All have its version and rounds.
     keys: tuple[Any, ...]
     moments: tuple[int, ...]  # the ``t`` of each, ascending
+    # whether it is no entry that is due, but the frontier that has advanced, for a key that holds tokens
     reached: bool = False
 
     @property
@@ -103,18 +99,15 @@ class Firing(NamedTuple):
 
 
 class Agenda:
-    """The entries of one operator at one worker.
-
-    Args:
-        changes: where pointstamps are counted; see ``WorkerCounts``.
-        bins_of: the bins of keys, in which entries are saved.
-    """
+    """The entries of one operator at one worker."""
 
     def __init__(
         self, operator: str, changes: ChangeBatch, bins_of: BinsOf = _one_bin, keepers: TokenKeepers | None = None
     ) -> None:
         self.operator = operator
         self.keepers = keepers  # the keys that hold tokens, if the operator's function is called for them
+        # ``bins_of``: the bins of keys, in which entries are saved
+        # ``changes``: where pointstamps are counted; see ``WorkerCounts``
         self.changes, self._bins_of = changes, bins_of
         self._fired_in: dict[int, Fired] = {}
         self.stamp: Time = (0, EARLIEST)  # the time of the frame, or of the firing, that the operator processes

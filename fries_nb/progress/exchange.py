@@ -214,10 +214,6 @@ def first_counts(graph: ProgressGraph, starters: Mapping[str, int]) -> CountChan
 class HostProgress:
     """The progress of one host: what its workers have done, and what it knows of all others.
 
-    Args:
-        listeners: operators whose frontiers are needed; the same at all hosts, for a host keeps to itself what advances
-            none of them.
-
     Raises:
         ProtocolError: see ``Tracker``.
     """
@@ -225,6 +221,8 @@ class HostProgress:
     def __init__(self, host: int, graph: ProgressGraph, listeners: Iterable[str], members: Iterable[int]) -> None:
         self.host = host
         self._graph = graph
+        # ``listeners``: operators whose frontiers are needed; the same at all hosts, for a host keeps to itself what
+        # advances none of them
         self._tracker = Tracker(graph, listeners)
         self._numbers = dict.fromkeys(members, 0)
         self._missing = set(self._numbers)
@@ -446,14 +444,10 @@ class HostProgress:
 
 
 class WorkerCounts:
-    """The counts of one worker.
-
-    Attributes:
-        changes: what has changed since the last ``hand_over``; tokens and agendas of the worker's operators change it
-            as well.
-    """
+    """The counts of one worker."""
 
     def __init__(self, graph: ProgressGraph) -> None:
+        # what has changed since the last ``hand_over``; tokens and agendas of the worker's operators change it as well
         self.changes = ChangeBatch()
         self._graph = graph
         self._buffers: dict[Hashable, tuple[GraphLocation, Time]] = {}

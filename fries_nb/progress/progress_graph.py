@@ -167,15 +167,12 @@ class FlowEdge:
 class ProgressGraph:
     """The graph over which times travel.
 
-    Attributes:
-        loops: operator to the names of the loops around it, outermost first; a loop's head is inside of it.
-
-
     Raises:
         DataflowError: an edge of an unknown operator, a feedback edge between different loops or outside of any, or a
             cycle that advances no time.
     """
 
+    # operator to the names of the loops around it, outermost first; a loop's head is inside of it
     loops: Mapping[str, tuple[str, ...]]
     edges: tuple[FlowEdge, ...]
 

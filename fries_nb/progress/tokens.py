@@ -123,18 +123,15 @@ class SavedTokens(msgspec.Struct, frozen=True):
 
 
 class TokenBook:
-    """The tokens of one operator at one worker, in bins like its state.
-
-    Args:
-        changes: where tokens are counted; see ``WorkerCounts``.
-        trial: whether functions run on copies of states, as in a dry run, so that tokens in them are copies as well.
-            Give it ``changes`` of its own, which nothing reads.
-    """
+    """The tokens of one operator at one worker, in bins like its state."""
 
     def __init__(self, operator: str, changes: ChangeBatch, trial: bool = False) -> None:
         self.operator = operator
         self.times: dict[TokenId, Time] = {}  # the live tokens
         self.units: TimeUnits | None = None  # how users see times; ``None`` for numbers
+        # ``trial``: whether functions run on copies of states, as in a dry run, so that tokens in them are copies as
+        # well. Give it ``changes`` of its own, which nothing reads.
+        # ``changes``: where tokens are counted; see ``WorkerCounts``
         self._changes, self._trial = changes, trial
         self._location = GraphLocation(operator)
         self._handles: WeakValueDictionary[TokenId, Token] = WeakValueDictionary()

@@ -49,14 +49,11 @@ __all__ = ["FlowEdge", "FrontierHolder", "Tracker"]
 
 
 class FrontierHolder(NamedTuple):
-    """What keeps a frontier from advancing.
-
-    Attributes:
-        count: how many there are.
-    """
+    """What keeps a frontier from advancing."""
 
     operator: str  # the operator that has tokens; for messages, the one that has sent them
     time: Time  # their time
+    # how many there are
     count: int  # type: ignore[assignment]  # hides tuple.count
     to: str = ""  # the receiver of the messages; empty for tokens
 
@@ -67,10 +64,6 @@ _Way = tuple[str, PathSummary | None]
 
 class Tracker:
     """One host's view of the outstanding pointstamps.
-
-    Args:
-        listeners: names of the operators whose frontiers are tracked; each location must lead to one.
-        counts: the first counts; see ``first_counts``.
 
     Raises:
         ProtocolError: a location leads to no listener, or a count does not fit the graph.
@@ -83,6 +76,7 @@ class Tracker:
         self._antichains: dict[str, CountedAntichain] = {}
         self._below: dict[GraphLocation, list[_Way]] = {location: [] for location in graph.locations}
         self._below.update((moving(name), self._below[GraphLocation(name)]) for name in graph.loops)
+        # ``listeners``: names of the operators whose frontiers are tracked; each location must lead to one
         for listener in listeners:
             self.listen(listener)
         for edge in graph.edges:
@@ -91,6 +85,7 @@ class Tracker:
                     f"edge {edge.location} leads to no listener, so its messages would be counted for ever; "
                     f"expected one below it, such as {edge.to!r}"
                 )
+        # ``counts``: the first counts; see ``first_counts``
         self.update(counts)
 
     @property

@@ -388,15 +388,11 @@ Asked = Callable[[str, str], bytes]
 
 @dataclass(frozen=True)
 class Layout:
-    """Positions in pixels from the upper left corner.
-
-    Attributes:
-        boxes: operator to its box; ``ways`` maps each edge to its path, and ``loops`` each loop to the box around
-            it.
-    """
+    """Positions in pixels from the upper left corner."""
 
     width: float
     height: float
+    # operator to its box; ``ways`` maps each edge to its path, and ``loops`` each loop to the box around it
     boxes: dict[str, Box]
     ways: dict[tuple[str, str], EdgePath]
     loops: dict[str, Box]

@@ -82,11 +82,7 @@ class ManualClock:
 
 
 class SeededDriver(DriverCore):
-    """The core of a driver that is watched; see ``DriverCore``.
-
-    Args:
-        parts: the arguments of ``DriverCore``.
-    """
+    """The core of a driver that is watched; see ``DriverCore``."""
 
     def __init__(
         self,
@@ -94,6 +90,7 @@ class SeededDriver(DriverCore):
         watch: Callable[[events.Instruction], None],
         posted: Callable[[], Iterable[events.Event]],
     ) -> None:
+        # ``parts``: the arguments of ``DriverCore``
         super().__init__(*parts)
         self._watch = watch  # called before each instruction is carried out; what it raises is the driver's death
         self._posted = posted  # called after each instruction; returns the events that users have posted because of it
@@ -104,13 +101,7 @@ class SeededDriver(DriverCore):
 
 
 class SeededJob:
-    """Starts the hosts of a seeded run; see ``HostJob``.
-
-    Args:
-        start: starts further hosts.
-        end: called with hosts that end, and may not have come yet.
-        again: starts the hosts of another incarnation.
-    """
+    """Starts the hosts of a seeded run; see ``HostJob``."""
 
     def __init__(
         self,
@@ -118,6 +109,9 @@ class SeededJob:
         end: Callable[[tuple[int, ...]], None],
         again: Callable[[RegionSpec], None],
     ) -> None:
+        # ``again``: starts the hosts of another incarnation
+        # ``end``: called with hosts that end, and may not have come yet
+        # ``start``: starts further hosts
         self._start, self.let_go, self.restart = start, end, again
 
     def grow(self, region: RegionSpec, hosts: tuple[int, ...]) -> None:

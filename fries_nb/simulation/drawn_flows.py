@@ -61,14 +61,11 @@ class Node:
 
 @dataclass
 class DrawnFlow:
-    """A dataflow and its description.
-
-    Attributes:
-        changeable: for each operator that can be changed, its function by version.
-    """
+    """A dataflow and its description."""
 
     dataflow: DataflowBuilder
     nodes: list[Node] = field(default_factory=list)  # operators in order of declaration, which is topological
+    # for each operator that can be changed, its function by version
     changeable: dict[str, Callable[[int], Any]] = field(default_factory=dict)
     keyed: set[str] = field(default_factory=set)  # the operators that count by key
     tasting: list[str] = field(default_factory=list)  # the operators whose functions can be made to fail on some rows

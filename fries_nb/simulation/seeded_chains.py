@@ -75,14 +75,11 @@ Trial = DryRun | tuple[WorkerId, Rehearse]
 
 
 class SeededTrials:
-    """The trials of the hosts of one incarnation.
-
-    Args:
-        plan: the settings of the cluster.
-    """
+    """The trials of the hosts of one incarnation."""
 
     def __init__(self, hosts: Hosts, plan: Deployment) -> None:
         self._hosts = hosts  # the hosts, whose draws say when a trial happens
+        # ``plan``: the settings of the cluster
         self._random = plan.random
         self._waiting: list[Trial] = []
         self._rehearsals = defaultdict[int, Rehearsals](lambda: Rehearsals(plan.clock))

@@ -58,12 +58,7 @@ from fries_nb.protocol.topology import Topology
 
 
 class SeededChanges(QueueShell):
-    """The requested changes of a seeded run, and their outcomes; runs the queue.
-
-    Attributes:
-        orphans: changes without an outcome when their driver died.
-        paused: the paused operators.
-    """
+    """The requested changes of a seeded run, and their outcomes; runs the queue."""
 
     recovers = True
     """True even without checkpoints, so that the queue does not refuse guards and controllers are tested with them."""
@@ -73,6 +68,8 @@ class SeededChanges(QueueShell):
         self.outcomes: dict[str, events.Outcome] = {}  # change id to outcome, in order of arrival
         self.guards: dict[str, events.GuardEnded] = {}  # change id to the end of its guard, in order of arrival
         self.fired: list[str] = []  # the changes whose guards have started a rollback, in order
+        # ``paused``: the paused operators
+        # ``orphans``: changes without an outcome when their driver died
         self.orphans, self.paused = set[str](), set[str]()
         self.listeners: list[ChangeListener] = []  # receive the queue's callbacks on changes as well
         self._graph = graph  # the dataflow, which runs as one region

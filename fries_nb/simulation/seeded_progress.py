@@ -102,13 +102,10 @@ class ProgressLinks:
 
 
 class SeededProgress:
-    """The progress of the hosts of one incarnation. Does nothing if progress is not tracked.
-
-    Attributes:
-        announced: (host, listener) to the frontiers that the host has known since it is open, in order.
-    """
+    """The progress of the hosts of one incarnation. Does nothing if progress is not tracked."""
 
     def __init__(self, plan: Deployment, hosts: Hosts) -> None:
+        # (host, listener) to the frontiers that the host has known since it is open, in order
         self.announced: dict[tuple[int, str], list[Antichain]] = {}
         self.left: set[int] = set()  # the hosts that have left, whose last frames arrive
         self._plan = plan  # the settings of the cluster

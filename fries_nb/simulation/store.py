@@ -143,15 +143,12 @@ def _holding_both(columns: pa.Schema, new: pa.Schema) -> pa.Schema:
 
 
 class StoredSink(ListSink):
-    """A sink of a store, which notes every commit; a commit may fail.
-
-    Args:
-        name: name of the sink.
-        note: called with the number and the parts of each commit.
-    """
+    """A sink of a store, which notes every commit; a commit may fail."""
 
     def __init__(self, name: str, fails: Callable[[], bool], note: Callable[[int, str, tuple[str, ...]], None]) -> None:
         super().__init__()
+        # ``note``: called with the number and the parts of each commit
+        # ``name``: name of the sink
         self._name, self._fails, self._note = name, fails, note
 
     def commit(self, number: int, parts: Sequence[str]) -> None:
@@ -185,17 +182,7 @@ Place = tuple[str, int]
 
 
 class Store:
-    """The durable state; for drivers it is a ``driver.committer.DurablePlace``.
-
-    Args:
-        is_full: whether the record that is being written does not fit on the disk.
-        sink_fails: whether the commit of a sink that is under way fails.
-
-    Attributes:
-        sinks: sinks, and dead letters, by operator.
-        lost: the numbers of decisions and of records at each commit of a sink that has failed.
-        before: the changes that the checkpoint includes from which the last driver has resumed the run.
-    """
+    """The durable state; for drivers it is a ``driver.committer.DurablePlace``."""
 
     def __init__(
         self, is_full: Callable[[], bool] = lambda: False, sink_fails: Callable[[], bool] = lambda: False
@@ -203,13 +190,18 @@ class Store:
         self.records: list[Checkpoint] = []  # complete checkpoints, in order
         self.decided: list[CommittedChange] = []  # decisions, in order
         self.committed: list[tuple[int, dict[str, tuple[str, ...]]]] = []  # (commit number, parts by sink), in order
+        # the numbers of decisions and of records at each commit of a sink that has failed
         self.lost: list[tuple[int, int]] = []
+        # sinks, and dead letters, by operator
         self.sinks = StoredSinks(lambda name: StoredSink(name, self._fails, self._note_commit))
+        # ``sink_fails``: whether the commit of a sink that is under way fails
+        # ``is_full``: whether the record that is being written does not fit on the disk
         self._is_full, self._sink_fails = is_full, sink_fails
         self._begun: dict[str, int] = {}
         self._files: dict[str, bytes] = {}
         self._trace: defaultdict[Place, list[WorkerRecord]] = defaultdict(list)
         self._noted: defaultdict[int, dict[Place, int]] = defaultdict(dict)
+        # the changes that the checkpoint includes from which the last driver has resumed the run
         self.before: tuple[str, ...] = ()
         self._resumed: dict[Place, int] = {}
         self._left: set[WorkerId] = set()

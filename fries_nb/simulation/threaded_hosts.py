@@ -113,14 +113,12 @@ class SeededLinks:
     """The links of a seeded host: a lane to each other host, and what it says to the driver.
 
     As those of Spark, they keep a frame of a later topology than the host knows until it knows that one.
-
-    Args:
-        peers: the hosts to which it has links from the start; a host that joins has none.
     """
 
     def __init__(self, hosts: ThreadedHosts, host: int, peers: Iterable[int]) -> None:
         self._hosts = hosts
         self._host = host  # index of the host
+        # the hosts to which it has links from the start; a host that joins has none
         self._peers = set(peers)
         self._parted: set[int] = set()
         self._epoch = 0 if self._peers else -1

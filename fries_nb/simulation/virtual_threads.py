@@ -176,14 +176,12 @@ class SharedDict(dict[Any, Any]):
     """A dict whose values threads look up, and act on a moment later: what has changed meanwhile they do not see.
 
     A thread between two steps may have looked one value up already. So in its next step it may get one as it was.
-
-    Args:
-        threads: the threads that read it.
-        chance: draws whether a thread is late.
     """
 
     def __init__(self, threads: VirtualThreads, chance: random.Random) -> None:
         super().__init__()
+        # ``chance``: draws whether a thread is late
+        # ``threads``: the threads that read it
         self._threads, self._chance = threads, chance
         self._before: dict[Any, tuple[Any, dict[VirtualThread, int]]] = {}
 

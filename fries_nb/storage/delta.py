@@ -39,14 +39,11 @@ from fries_nb.storage.part_files import unified
 
 
 class TableColumns:
-    """The columns of one table.
-
-    Args:
-        columns: its columns; empty if the table is to be created.
-    """
+    """The columns of one table."""
 
     def __init__(self, table: str, columns: pa.Schema) -> None:
         self.table = table  # the description
+        # its columns; empty if the table is to be created
         self.columns = fixed(columns)
         self._required = [field.name for field in columns if not field.nullable]
         self._came: pa.Schema | None = None

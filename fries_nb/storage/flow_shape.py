@@ -67,14 +67,7 @@ FORMAT = 4
 
 
 class FlowFingerprint(msgspec.Struct, frozen=True):
-    """The shape of a dataflow.
-
-    Attributes:
-        since: operator that was added by a resume to the number of the last decision before; those up to it concern
-            an earlier operator of its name, if any.
-        removed: those of ``operators`` that the dataflow has not any more, and of which a checkpoint may hold a
-            state.
-    """
+    """The shape of a dataflow."""
 
     format: int  # version of the file format
     flow: str  # name of the dataflow
@@ -82,20 +75,20 @@ class FlowFingerprint(msgspec.Struct, frozen=True):
     operators: dict[str, str]  # name to kind, key and target, as text
     edges: tuple[str, ...]  # the edges as text, in order of declaration
     workers: dict[str, int]  # operator to its number of workers
+    # operator that was added by a resume to the number of the last decision before; those up to it concern an earlier
+    # operator of its name, if any
     since: dict[str, int] = {}
+    # those of ``operators`` that the dataflow has not any more, and of which a checkpoint may hold a state
     removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ShapeDifference:
-    """How the shape of a dataflow differs from that of a fingerprint.
-
-    Attributes:
-        edges_added: edges that only the dataflow has, as (from, to); another partitioning makes another edge.
-    """
+    """How the shape of a dataflow differs from that of a fingerprint."""
 
     added: tuple[str, ...]  # operators that only the dataflow has
     removed: tuple[str, ...]  # operators that only the fingerprint has
+    # edges that only the dataflow has, as (from, to); another partitioning makes another edge
     edges_added: tuple[tuple[str, str], ...]
     edges_removed: tuple[tuple[str, str], ...]  # edges that only the fingerprint has
 

@@ -62,14 +62,11 @@ INTEGERS = values_named("int64")
 
 @dataclass(frozen=True)
 class TimeHolder:
-    """What keeps an operator's frontier from advancing.
-
-    Attributes:
-        time: the time of the tokens, from which on rows may be produced with them; the least time that rows of the
-            frames may have.
-    """
+    """What keeps an operator's frontier from advancing."""
 
     operator: str  # the operator that has tokens; for frames on their way, the one that has sent them
+    # the time of the tokens, from which on rows may be produced with them; the least time that rows of the frames may
+    # have
     time: Any
     count: int  # number of tokens or frames
     to: str = ""  # the receiver of the frames; empty for tokens
@@ -96,15 +93,12 @@ class OperatorFrontier:
 
 
 class Frontiers:
-    """The frontiers of all operators of a region at one moment.
-
-    Args:
-        counts: the outstanding pointstamps; those of ``Tracker.least_counts`` suffice.
-    """
+    """The frontiers of all operators of a region at one moment."""
 
     def __init__(self, graph: Graph, counts: Iterable[CountChange], values: TimeValues = INTEGERS) -> None:
         self._graph = graph
         self._values = values
+        # ``counts``: the outstanding pointstamps; those of ``Tracker.least_counts`` suffice
         self._tracker = Tracker(progress_graph(graph), graph.by_name, counts)
 
     def reached(self) -> dict[str, Any]:
@@ -162,15 +156,12 @@ PHASES = {
 
 @dataclass(frozen=True)
 class LoopState:
-    """A loop at one moment. Numbers of rows count since the hosts were started last, and are as last reported.
-
-    Attributes:
-        phase: ``running`` while rows may enter; then ``emptying``, ``asking`` while an attempt finds out whether it
-            is empty, ``waiting`` for operators inside that were busy; finally ``ended``. ``not begun`` before the
-            region of the loop begins.
-    """
+    """A loop at one moment. Numbers of rows count since the hosts were started last, and are as last reported."""
 
     name: str  # the loop
+    # ``running`` while rows may enter; then ``emptying``, ``asking`` while an attempt finds out whether it is empty,
+    # ``waiting`` for operators inside that were busy; finally ``ended``. ``not begun`` before the region of the loop
+    # begins.
     phase: str = NOT_BEGUN
     attempts: int = 0  # number of attempts begun; of the change, while one waits until the loop is empty
     change: str = ""  # id of that change

@@ -55,14 +55,11 @@ _BETWEEN_S = 0.5
 
 
 class ConstraintStates:
-    """The constraints of a run and the verdicts on them; each method is atomic.
-
-    Args:
-        constraints: the constraints with which it starts.
-    """
+    """The constraints of a run and the verdicts on them; each method is atomic."""
 
     def __init__(self, constraints: Iterable[LatencyConstraint] = ()) -> None:
         self.lock = threading.RLock()  # held by each method
+        # the constraints with which it starts
         self._constraints = tuple(constraints)
         self._verdicts: dict[tuple[str, int], ConstraintVerdict] = {}
         self._history: deque[ConstraintVerdict] = deque(maxlen=KEPT)

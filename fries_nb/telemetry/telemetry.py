@@ -62,18 +62,7 @@ PRINTED = 1_000
 
 
 class Telemetry:
-    """The telemetry of a run. One thread writes it, any thread may read it: each method is atomic.
-
-    Args:
-        constraints: the latency constraints with which it starts.
-        chains: the operators grouped into chains, as at the start.
-
-
-    Attributes:
-        chains: the last answer to a request for the chain that begins with a worker, since the hosts were
-            restarted.
-        running_chains: the chains as they are now.
-    """
+    """The telemetry of a run. One thread writes it, any thread may read it: each method is atomic."""
 
     def __init__(
         self,
@@ -94,12 +83,16 @@ class Telemetry:
         self.failed_at = ""  # the operator that failed first since the hosts were started, or restarted
         self.checkpoints: tuple[KeptCheckpoint, ...] = ()  # the complete checkpoints, in order
         self.recoveries: tuple[RecoveryTime, ...] = ()  # the restarts of hosts, in order
+        # the operators grouped into chains, as at the start
+        # the last answer to a request for the chain that begins with a worker, since the hosts were restarted
         self.chains: Mapping[WorkerId, Chained] = {}
         workers = {operator.name: operator.workers for operator in graph.operators}
+        # the chains as they are now
         self.running_chains = RunningChains((chain for chain in chains if workers.keys() >= set(chain)), workers)
         self.chain_changes: tuple[ChainChange, ...] = ()  # when they have changed, and what they were from then on
         self.topologies: tuple[HostCount, ...] = ()  # the hosts before the first rescale, and from each one on
         self._columns: dict[WorkerId, pa.Schema] = {}
+        # the latency constraints with which it starts
         self.constraints = ConstraintStates(constraints)  # the latency constraints, and whether they are met
         self._usages: dict[int, ProcessUsage] = {}
         self._outstanding: tuple[int, CountChanges] | None = None

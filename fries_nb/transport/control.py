@@ -51,13 +51,6 @@ class Heard(NamedTuple):
 class ControlServer:
     """The controller's end.
 
-    Args:
-        keys: keys of the run; peers with other keys are refused.
-        interface: address of this machine to listen at; ``0.0.0.0`` for all.
-        port: TCP port; 0 for any free one.
-        advertised: name or address at which hosts reach this machine, if it differs from ``interface``.
-        silence_s: seconds without an answer after which the connection to a host's machine is closed.
-
     Raises:
         LinkError: the port is taken.
     """
@@ -71,8 +64,12 @@ class ControlServer:
         silence_s: float = SILENCE_S,
         peers: int = PEERS,
     ) -> None:
+        # ``keys``: keys of the run; peers with other keys are refused
         hosts, admitted = keys.hosts, frozenset([keys.hosts.public])
+        # ``silence_s``: seconds without an answer after which the connection to a host's machine is closed
         self._sockets = CurveSockets(hosts.controller_public, keys.controller_secret, admitted, silence_s)
+        # ``port``: TCP port; 0 for any free one
+        # ``interface``: address of this machine to listen at; ``0.0.0.0`` for all
         try:
             self._router, port = self._sockets.listen(zmq.ROUTER, Lane.CONTROL, interface, port, peers)
         except LinkError:
@@ -87,6 +84,7 @@ class ControlServer:
         self._heard: list[Heard] = []
         self._hosts: dict[bytes, int] = {}
         self._closed = False
+        # ``advertised``: name or address at which hosts reach this machine, if it differs from ``interface``
         self.address = f"tcp://{advertised or interface}:{port}"
         self.incarnation = 0
         self.stale = 0

@@ -187,14 +187,6 @@ class DataLink:
 class HostLinks:
     """All links of a host.
 
-    Args:
-        keys: the hosts' keys of the run; peers with other keys are refused.
-        controller: address of the ``ControlServer``.
-        interface: address of this machine to listen at for other hosts; ``0.0.0.0`` for all.
-        advertised: name or address at which other hosts reach this machine, if it differs from ``interface``.
-        silence_s: seconds without an answer after which another machine counts as lost.
-        limit: maximum size of a frame in bytes, at both ends.
-
     Raises:
         LinkError: the controller's address is malformed, or the interface is not this machine's.
     """
@@ -210,9 +202,15 @@ class HostLinks:
         peers: int = PEERS,
         limit: int = LIMIT,
     ) -> None:
+        # ``silence_s``: seconds without an answer after which another machine counts as lost
+        # ``keys``: the hosts' keys of the run; peers with other keys are refused
         self._sockets = CurveSockets(keys.public, keys.secret, frozenset([keys.public]), silence_s)
         self._bell = Wakeup()
         self._closed = False
+        # ``limit``: maximum size of a frame in bytes, at both ends
+        # ``advertised``: name or address at which other hosts reach this machine, if it differs from ``interface``
+        # ``interface``: address of this machine to listen at for other hosts; ``0.0.0.0`` for all
+        # ``controller``: address of the ``ControlServer``
         try:
             self._control = ControlClient(self._sockets, self._bell, keys, host, controller)
             socket, port = self._sockets.listen(zmq.PULL, Lane.DATA, interface, peers=peers)

@@ -273,11 +273,7 @@ class _Monitor:
 
 
 class Connection:
-    """The connection of a client socket. All methods must be called from the thread that polls the socket.
-
-    Args:
-        socket: a socket that has not connected yet.
-    """
+    """The connection of a client socket. All methods must be called from the thread that polls the socket."""
 
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], whose: str, silence_s: float
@@ -285,6 +281,7 @@ class Connection:
         self._whose = whose
         self._silence_s = silence_s  # seconds without a connection after which the peer counts as unreachable
         events = zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        # ``socket``: a socket that has not connected yet
         self._monitor = _Monitor(context, socket, events)
         self._made = 0
         self._missing_since: float | None = time.monotonic()
@@ -352,11 +349,6 @@ class Entrance:
 class Gate:
     """A listening TCP socket that can be made to drop connection requests, on Linux only.
 
-    Attributes:
-        address: its numeric address.
-        port: its port.
-
-
     Raises:
         OSError: see ``Entrance.open``.
     """
@@ -365,6 +357,8 @@ class Gate:
         self._listening = create_server((gethostbyname(interface), port))
         self._listening.setblocking(False)
         name: tuple[str, int] = self._listening.getsockname()
+        # ``port``: its port
+        # ``address``: its numeric address
         self.address, self.port = name
         self._is_shut = False
         self.can_shut = sys.platform == "linux"  # whether the system supports dropping

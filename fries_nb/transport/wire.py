@@ -146,9 +146,6 @@ class Routes:
     Channels of later epochs of the topology are appended, and none loses its number: a message of an earlier epoch is
     decoded as before.
 
-    Args:
-        channels: all channels of the first epoch.
-
     >>> from fries_nb.protocol.messages import WorkerId
     >>> ab, ac = (ChannelId(WorkerId("A", 0), WorkerId(name, 0)) for name in "BC")
     >>> routes = Routes([ab])
@@ -160,6 +157,7 @@ class Routes:
     def __init__(self, channels: Iterable[ChannelId]) -> None:
         self.epoch = 0  # the number of times that channels were listed
         self.checksums: dict[int, int] = {}  # epoch to the checksum of the list up to it
+        # all channels of the first epoch
         self._channels: list[ChannelId] = []
         self._numbers: dict[ChannelId, int] = {}
         self.extend(channels)

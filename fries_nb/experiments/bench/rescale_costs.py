@@ -197,13 +197,10 @@ PAIRS_OF_SPARK = 2
 
 
 class Gaps:
-    """Measures the gap of each system, and counts wrong rows.
-
-    Attributes:
-        wrong: by system, rows that were lost, doubled or met another state, over all runs.
-    """
+    """Measures the gap of each system, and counts wrong rows."""
 
     def __init__(self, spark: Any, accounts: int, seconds: float) -> None:
+        # by system, rows that were lost, doubled or met another state, over all runs
         self.wrong = dict.fromkeys(("fries_nb", "bytewax", "Structured Streaming"), 0)
         self.partitions = 0  # the partitions of Spark's query after its restart
         self._spark = spark

@@ -54,15 +54,12 @@ SCORED = [*USED, "SCORE"]
 
 @dataclass(frozen=True)
 class Form:
-    """How a payment is represented as a bytewax item.
-
-    Attributes:
-        score: from the state of the key (``None`` at first) and an item to the new state and the scored item.
-    """
+    """How a payment is represented as a bytewax item."""
 
     columns: list[str] | None  # the columns to read; ``None`` for all of them
     items: Callable[[pa.RecordBatch], list[Item]]  # the payments of a batch as items
     customer: Callable[[Item], str]  # the key of an item
+    # from the state of the key (``None`` at first) and an item to the new state and the scored item
     score: Callable[[Amounts | None, Item], tuple[Amounts, Item]]
     batch: Callable[[list[Item]], pa.RecordBatch]  # scored items as a batch for Parquet
 

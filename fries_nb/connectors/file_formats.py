@@ -201,7 +201,7 @@ class CsvFormat(TextFormat):
     """CSV."""
 
     def __init__(self, options: Mapping[str, Any] | None = None, encoding: str = "utf-8") -> None:
-        # ``options``: options of ``pyarrow.csv`` by name, see ``file_endpoints.CSV_OPTIONS``
+        # ``options``: options of ``pyarrow.csv`` by name, see ``stream_endpoints.CSV_OPTIONS``
         super().__init__(CsvText(options or {}, encoding))
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics
 
 from fries_nb.errors import RunError, unknown
 from fries_nb.notebook.options import shortened
@@ -213,3 +215,13 @@ class Registry:
     def _values(self) -> Iterator[Any]:
         """The values of the user's variables, without IPython's output history."""
         return (value for name, value in list(self._names.items()) if not name.startswith("_"))
+
+
+class RunMagics(Magics):
+    """Magics on the dataflows and runs of a notebook."""
+
+    shell: InteractiveShell
+
+    def __init__(self, shell: InteractiveShell, known: Registry) -> None:
+        super().__init__(shell)
+        self._known = known

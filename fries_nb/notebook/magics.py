@@ -23,7 +23,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class, no_var_expand
+from IPython.core.magic import cell_magic, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Enum, Float, HasTraits, Int, TraitError, Unicode, validate
 
@@ -39,7 +39,7 @@ from fries_nb.notebook.cells import (
     told_when_interrupted,
     undone_on_error,
 )
-from fries_nb.notebook.known import OVER, Registry, Start
+from fries_nb.notebook.known import OVER, Registry, RunMagics, Start
 from fries_nb.notebook.options import (
     NO_PRUNING,
     OF,
@@ -69,13 +69,11 @@ OUTPUT = argument("-o", "--output", default="change", metavar="VARIABLE", help="
 
 
 @magics_class
-class FriesMagics(Magics):
+class FriesMagics(RunMagics):
     """``%%fries_dataflow``, ``%fries_run``, ``%fries_reconfigure``, ``%fries_rollback``, ``%fries_stop``.
 
     Defaults of their options are set with ``%config``, as in ``%config FriesMagics.hosts = 4``.
     """
-
-    shell: InteractiveShell
 
     hosts = Int(2, help="Spark tasks that share the workers: --hosts of %fries_run.").tag(config=True)
     workers = Int(2, help="Workers of an operator declared without a number: --workers.").tag(config=True)
@@ -92,8 +90,7 @@ class FriesMagics(Magics):
     )
 
     def __init__(self, shell: InteractiveShell, known: Registry, notes: Notes) -> None:
-        super().__init__(shell)
-        self._known = known
+        super().__init__(shell, known)
         self._notes = notes
 
     @validate("hosts", "workers", "lines", "refresh", "guard")
@@ -366,14 +363,11 @@ def _refuse_failed(run: Run, variable: str) -> None:
 
 
 @magics_class
-class FriesDashboard(Magics):
+class FriesDashboard(RunMagics):
     """``%fries_dashboard``, which shows a run with the functions that are offered for its operators, or any."""
 
-    shell: InteractiveShell
-
     def __init__(self, shell: InteractiveShell, known: Registry, show: Callable[[Run, Any], None]) -> None:
-        super().__init__(shell)
-        self._known = known
+        super().__init__(shell, known)
         self._show = show
 
     @no_var_expand
@@ -400,14 +394,11 @@ class FriesDashboard(Magics):
 
 
 @magics_class
-class FriesRescaling(Magics):
+class FriesRescaling(RunMagics):
     """``%fries_rescale``."""
 
-    shell: InteractiveShell
-
     def __init__(self, shell: InteractiveShell, known: Registry, period_s: Callable[[], float]) -> None:
-        super().__init__(shell)
-        self._known = known
+        super().__init__(shell, known)
         self._period_s = period_s
 
     @no_var_expand
@@ -502,14 +493,11 @@ def declared_again(run: Run, flow: object) -> Summary:
 
 
 @magics_class
-class FriesDifferences(Magics):
+class FriesDifferences(RunMagics):
     """``%fries_diff``, ``%fries_apply``."""
 
-    shell: InteractiveShell
-
     def __init__(self, shell: InteractiveShell, known: Registry, configured: HasTraits) -> None:
-        super().__init__(shell)
-        self._known = known
+        super().__init__(shell, known)
         self._configured = configured
 
     @line_magic

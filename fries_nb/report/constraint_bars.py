@@ -41,22 +41,7 @@ from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.protocol.topology import ChainChange
 from fries_nb.report import markup
 from fries_nb.report.latency import Scale
-from fries_nb.report.markup import (
-    BLUE,
-    FONT,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    all_fitted,
-    escaped,
-    fitted,
-    number,
-    text_width,
-    themed,
-)
+from fries_nb.report.markup import all_fitted, escaped, fitted, number, text_width, themed
 from fries_nb.words import milliseconds
 
 CAUSES = {"task": "task", "buffer": "output buffer", "transport": "transport and queue"}
@@ -81,22 +66,22 @@ _GLYPHS = {
 
 _LIGHT = {
     ".paper": f"fill: {markup.PAPER}",
-    "text": f"{FONT}; font-size: {_SIZE:g}px; fill: {markup.SOFT}",
+    "text": f"{markup.FONT}; font-size: {_SIZE:g}px; fill: {markup.SOFT}",
     ".sequence": f"font-size: 13px; font-weight: 600; fill: {markup.INK}",
     ".said, .name, .mean": f"fill: {markup.INK}",
     ".sum": "font-weight: 600",
     ".grid": f"stroke: {markup.LINE}; stroke-width: 1px",
     ".bar": f"stroke: {markup.PAPER}; stroke-width: 1px",
-    ".task": f"fill: {BLUE}",
-    ".buffer": f"fill: {ORANGE}",
-    ".transport": f"fill: {GREY}",
-    ".limit": f"stroke: {PURPLE}; stroke-width: 2px; stroke-dasharray: 6 3",
+    ".task": f"fill: {markup.BLUE}",
+    ".buffer": f"fill: {markup.ORANGE}",
+    ".transport": f"fill: {markup.GREY}",
+    ".limit": f"stroke: {markup.PURPLE}; stroke-width: 2px; stroke-dasharray: 6 3",
     ".limit-said": f"fill: {markup.INK}; paint-order: stroke; stroke: {markup.PAPER}; stroke-width: 3px",
     ".worst": f"fill: {markup.INK}; stroke: {markup.PAPER}; stroke-width: 1px",
     ".glyph": "stroke-width: 2.2px; stroke-linejoin: round; stroke-linecap: round; fill: none",
-    ".glyph.met": f"stroke: {GREEN}",
-    ".glyph.violated": f"stroke: {VERMILION}; fill: {VERMILION}",
-    ".glyph.unjudged": f"stroke: {GREY}",
+    ".glyph.met": f"stroke: {markup.GREEN}",
+    ".glyph.violated": f"stroke: {markup.VERMILION}; fill: {markup.VERMILION}",
+    ".glyph.unjudged": f"stroke: {markup.GREY}",
 }
 _DARK = {
     ".paper": f"fill: {markup.NIGHT_PAPER}",
@@ -105,7 +90,7 @@ _DARK = {
     ".limit-said": f"fill: {markup.NIGHT_INK}; stroke: {markup.NIGHT_PAPER}",
     ".grid": f"stroke: {markup.NIGHT_LINE}",
     ".bar": f"stroke: {markup.NIGHT_PAPER}",
-    ".task": f"fill: {SKY}",
+    ".task": f"fill: {markup.SKY}",
     ".worst": f"fill: {markup.NIGHT_INK}; stroke: {markup.NIGHT_PAPER}",
     ".glyph.met": "stroke: #2fc79a",
     ".glyph.violated": "stroke: #ff8a3d; fill: #ff8a3d",
@@ -330,11 +315,14 @@ MOST_LINES = 6
 """Maximum number of edges in one drawing; those that changed last are shown."""
 _TOP, _HEIGHT, _BELOW, _LEFT, _step_LETTER, _step_LINE = 48.0, 120.0, 32.0, 62.0, 6.3, 15.0
 _TICKS = ((200.0, "200 B"), *((1024.0 * kib, f"{kib} KiB") for kib in (1, 4, 16, 64)))
-_COLOURS = ((BLUE, SKY), (ORANGE, ORANGE), (GREEN, "#2fc79a"), (VERMILION, "#ff8a3d"), (PURPLE, PURPLE), (SKY, BLUE))
+_COLOURS = (
+    (markup.BLUE, markup.SKY), (markup.ORANGE, markup.ORANGE), (markup.GREEN, "#2fc79a"),
+    (markup.VERMILION, "#ff8a3d"), (markup.PURPLE, markup.PURPLE), (markup.SKY, markup.BLUE),
+)  # fmt: skip
 _DASHES = ("none", "7 3", "2 3", "9 3 2 3", "4 4", "12 4")
 _step_LIGHT = {
     ".paper": f"fill: {markup.PAPER}",
-    "text": f"{FONT}; font-size: 11.5px; fill: {markup.SOFT}",
+    "text": f"{markup.FONT}; font-size: 11.5px; fill: {markup.SOFT}",
     ".title": f"font-size: 13px; font-weight: 600; fill: {markup.INK}",
     ".name": f"fill: {markup.INK}",
     ".grid": f"stroke: {markup.LINE}; stroke-width: 1px",

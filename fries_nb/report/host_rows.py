@@ -38,22 +38,7 @@ from itertools import groupby
 from fries_nb.controller.topology_status import HostCount, TopologyStatus
 from fries_nb.protocol.partitioning import BINS
 from fries_nb.report import markup
-from fries_nb.report.markup import (
-    BLUE,
-    FONT,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    TextColumn,
-    escaped,
-    fitted,
-    number,
-    rows_svg,
-    themed,
-)
+from fries_nb.report.markup import TextColumn, escaped, fitted, number, rows_svg, themed
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, time_text
 from fries_nb.words import counted
 
@@ -62,17 +47,19 @@ _LETTER, _BOLD_LETTER, _FIGURES, _LABELS = 6.4, 7.6, 92.0, 120.0
 _MOST = 12
 """Number of hosts, and of strips, that a drawing shows."""
 # Light and dark alternate, so that neighbours differ in lightness as well.
-_COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, GREY, "#F0E442")
-_DARK_LETTERS = {ORANGE, PURPLE, SKY, GREY, "#F0E442"}
+_COLOURS = (
+    markup.BLUE, markup.ORANGE, markup.GREEN, markup.PURPLE, markup.SKY, markup.VERMILION, markup.GREY, "#F0E442",
+)  # fmt: skip
+_DARK_LETTERS = {markup.ORANGE, markup.PURPLE, markup.SKY, markup.GREY, "#F0E442"}
 
 _LIGHT = {
     ".paper": f"fill: {markup.PAPER}",
-    "text": f"{FONT}; font-size: 11.5px; fill: {markup.SOFT}; font-variant-numeric: tabular-nums",
+    "text": f"{markup.FONT}; font-size: 11.5px; fill: {markup.SOFT}; font-variant-numeric: tabular-nums",
     ".title": f"font-size: 13px; font-weight: 600; fill: {markup.INK}",
     ".name": f"fill: {markup.INK}; font-weight: 600",
     ".figure": f"fill: {markup.INK}",
     ".track": f"fill: {markup.BAND}",
-    ".rate": f"fill: {GREY}",
+    ".rate": f"fill: {markup.GREY}",
     ".edge": f"stroke: {markup.PAPER}; stroke-width: 1px",
     **{f".h{place}": f"fill: {colour}" for place, colour in enumerate(_COLOURS)},
     ".again": "fill-opacity: 0.55",

@@ -36,21 +36,7 @@ from statistics import fmean, median
 
 from fries_nb.constraints.judgements import ConstraintPoint
 from fries_nb.report import markup
-from fries_nb.report.markup import (
-    BLUE,
-    FONT,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    escaped,
-    fitted,
-    number,
-    text_width,
-    themed,
-)
+from fries_nb.report.markup import escaped, fitted, number, text_width, themed
 from fries_nb.telemetry.history import MarkKind, PlotMark, Point
 from fries_nb.words import duration
 
@@ -245,30 +231,30 @@ _SAID_SIZE, _LONGEST = 11.5, 400.0
 _NEAR, _BESIDE, _GAP = 60.0, 14.0, 3.0
 """Pixels up to which a request and its end share a label, between two labels, and between a label and its line."""
 MARK_COLOURS: dict[MarkKind, str] = {
-    "request": ORANGE, "done": GREEN, "aborted": VERMILION, "rolled_back": VERMILION, "failed": VERMILION,
-    "recovery": VERMILION, "checkpoint": GREY,
+    "request": markup.ORANGE, "done": markup.GREEN, "aborted": markup.VERMILION, "rolled_back": markup.VERMILION,
+    "failed": markup.VERMILION, "recovery": markup.VERMILION, "checkpoint": markup.GREY,
 }  # fmt: skip
 
 _LIGHT = {
     ".paper": f"fill: {markup.PAPER}",
-    "text": f"{FONT}; font-size: 11px; fill: {markup.SOFT}",
+    "text": f"{markup.FONT}; font-size: 11px; fill: {markup.SOFT}",
     ".axis": f"font-size: 11.5px; fill: {markup.INK}",
     ".key": f"font-size: 11.5px; fill: {markup.INK}; font-weight: 600",
     ".grid": f"stroke: {markup.LINE}; stroke-width: 1px",
     ".p50, .p99, .rate": "fill: none; stroke-width: 1.8px; stroke-linejoin: round",
-    ".p50": f"stroke: {BLUE}",
-    ".p99": f"stroke: {VERMILION}",
-    ".rate": f"stroke: {GREEN}",
-    ".band": f"fill: {PURPLE}; fill-opacity: 0.28; stroke: {PURPLE}; stroke-opacity: 0.5",
-    ".sequence": f"fill: none; stroke: {PURPLE}; stroke-width: 1.8px",
-    ".limit": f"stroke: {PURPLE}; stroke-width: 2px; stroke-dasharray: 8 4",
+    ".p50": f"stroke: {markup.BLUE}",
+    ".p99": f"stroke: {markup.VERMILION}",
+    ".rate": f"stroke: {markup.GREEN}",
+    ".band": f"fill: {markup.PURPLE}; fill-opacity: 0.28; stroke: {markup.PURPLE}; stroke-opacity: 0.5",
+    ".sequence": f"fill: none; stroke: {markup.PURPLE}; stroke-width: 1.8px",
+    ".limit": f"stroke: {markup.PURPLE}; stroke-width: 2px; stroke-dasharray: 8 4",
     ".dot": "stroke-width: 6px; stroke-linecap: round",
     ".mark": "stroke-width: 1.6px",
-    ".request": f"stroke: {ORANGE}; stroke-dasharray: 5 3",
-    ".done": f"stroke: {GREEN}",
-    ".aborted, .failed, .rolled_back": f"stroke: {VERMILION}; stroke-dasharray: 2 3",
-    ".recovery": f"stroke: {VERMILION}",
-    ".checkpoint": f"stroke: {GREY}; stroke-dasharray: 1 3",
+    ".request": f"stroke: {markup.ORANGE}; stroke-dasharray: 5 3",
+    ".done": f"stroke: {markup.GREEN}",
+    ".aborted, .failed, .rolled_back": f"stroke: {markup.VERMILION}; stroke-dasharray: 2 3",
+    ".recovery": f"stroke: {markup.VERMILION}",
+    ".checkpoint": f"stroke: {markup.GREY}; stroke-dasharray: 1 3",
     ".said": f"font-size: {_SAID_SIZE:g}px; fill: {markup.INK}; paint-order: stroke; stroke: {markup.PAPER}; "
     "stroke-width: 3px",
     ".lead": "stroke-width: 1px",
@@ -281,7 +267,7 @@ _DARK = {
     ".key": f"fill: {markup.NIGHT_INK}",
     ".said": f"fill: {markup.NIGHT_INK}; stroke: {markup.NIGHT_PAPER}",
     ".grid": f"stroke: {markup.NIGHT_LINE}",
-    ".p50": f"stroke: {SKY}",
+    ".p50": f"stroke: {markup.SKY}",
     ".p99": "stroke: #ff8a3d",
     ".rate": "stroke: #2fc79a",
     ".done": "stroke: #2fc79a",

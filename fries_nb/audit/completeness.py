@@ -92,11 +92,11 @@ class Completeness:
             self._said.setdefault(worker, record)
 
     def _check(self, worker: Worker, record: Wrote) -> None:
-        said, found = Counts(record.ran, record.updated, record.emitted), self._found[worker]
+        stated, found = Counts(record.ran, record.updated, record.emitted), self._found[worker]
         if worker not in self._base:
             resumed = any(flow.resumed and record.operator in flow.workers for flow in self.flows)
-            self._base[worker] = said if resumed and found == Counts() else Counts()
-        expected = Counts(*(one - base for one, base in zip(said, self._base[worker], strict=True)))
+            self._base[worker] = stated if resumed and found == Counts() else Counts()
+        expected = Counts(*(one - base for one, base in zip(stated, self._base[worker], strict=True)))
         if found != expected:
             raise TraceError(
                 f"the trace is incomplete: {_name(worker)} wrote {sum(expected):,} records up to a point at which it "

@@ -236,8 +236,8 @@ def _value(operator: str, expression: str, names: dict[str, Any]) -> Any:
         hint = _meant_operator(error.name, names) if error.name else ""
         raise UsageError(f"{operator}={shortened(expression)}: {error}{hint}") from error
     except (Exception, SystemExit) as error:
-        said = shortened(" ".join(exception_text(error).split()))
-        raise UsageError(f"{operator}={shortened(expression)}: {said}") from error
+        reason = shortened(" ".join(exception_text(error).split()))
+        raise UsageError(f"{operator}={shortened(expression)}: {reason}") from error
 
 
 def _meant_operator(missing: str, names: dict[str, Any]) -> str:

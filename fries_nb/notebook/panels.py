@@ -54,7 +54,7 @@ from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.errors import exception_text
 from fries_nb.notebook.known import OVER
 from fries_nb.notebook.static_pictures import Shown, dag_svg, last_change, latency_svg, run_svg, stacked
-from fries_nb.notebook.widgets import DagView, said
+from fries_nb.notebook.widgets import DagView, words_html
 from fries_nb.planning.schedulers import Plan
 from fries_nb.protocol.topology import ChainedOperators
 from fries_nb.report.host_rows import frontier_row, progress_svgs
@@ -159,7 +159,7 @@ class PanelFrame(ipywidgets.VBox):
                     self.error.value, self.children = "", [self._panel]
 
     def _fail(self, error: Exception) -> None:
-        text = said(f"{self.name} cannot be shown: {exception_text(error)}", failed=True)
+        text = words_html(f"{self.name} cannot be shown: {exception_text(error)}", failed=True)
         if text != self.error.value:
             # Not as an error: without a configured log that would be printed into the cell.
             _LOG.info("the panel %s of a live view cannot be updated", self.name, exc_info=error)

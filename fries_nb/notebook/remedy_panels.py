@@ -33,7 +33,7 @@ from fries_nb.errors import FriesError
 from fries_nb.notebook.cells import CellOutput
 from fries_nb.notebook.panels import DrawnPanel, RunMoment, TableView
 from fries_nb.notebook.summaries import of_change
-from fries_nb.notebook.widgets import answer_in_subshell, said
+from fries_nb.notebook.widgets import answer_in_subshell, words_html
 from fries_nb.planning.schedulers import Plan
 from fries_nb.protocol.topology import ChainChange
 from fries_nb.report.constraint_bars import buffers_svg, constraint_svg, in_figures
@@ -141,9 +141,9 @@ class RescaleView:
         self.widget.close()
 
     def _show(self) -> None:
-        from fries_nb.notebook.widgets import said
+        from fries_nb.notebook.widgets import words_html
 
-        text = said(progress_line(self._rescale, self._run.topology()))
+        text = words_html(progress_line(self._rescale, self._run.topology()))
         if text != self._line.value:
             self._line.value = text
 
@@ -215,7 +215,7 @@ class HostProposalRow(ipywidgets.VBox):
             return
         self._proposal = proposal
         if proposal is not None:
-            self._words.value = said(f"Proposed: {proposal}")
+            self._words.value = words_html(f"Proposed: {proposal}")
             self.accept.description = f"Rescale to {counted(proposal.hosts, 'host')}"
             self.accept.disabled = False
         self.children = [self.result] if proposal is None else [self._row, self.result]
@@ -228,16 +228,16 @@ class HostProposalRow(ipywidgets.VBox):
         proposal = self._proposal
         if proposal is not None:
             self.accept.disabled = True
-            self.result.value = said("under way ...")
+            self.result.value = words_html("under way ...")
             threading.Thread(target=self._accept, args=[proposal], name="fries-accept", daemon=True).start()
 
     def _accept(self, proposal: HostProposal) -> None:
         try:
             result = proposal.accept().result()
         except FriesError as error:
-            self.result.value = said(str(error), failed=True)
+            self.result.value = words_html(str(error), failed=True)
         else:
-            self.result.value = said(outcome_line(result, self._run.topology()), failed=result.outcome != "done")
+            self.result.value = words_html(outcome_line(result, self._run.topology()), failed=result.outcome != "done")
 
 
 def two_digits(rate: float) -> float:
@@ -335,7 +335,7 @@ class ProposalList(ipywidgets.VBox):
 
     def _row(self, proposal: Proposal) -> ipywidgets.Widget:
         heading = f"Proposed for {proposal.constraint.sequence}: {proposal.what},"
-        words = ipywidgets.HTML(said("\n".join([heading, f"since {proposal.reason}", *foretold(proposal.plan)])))
+        words = ipywidgets.HTML(words_html("\n".join([heading, f"since {proposal.reason}", *foretold(proposal.plan)])))
         words.layout.flex = "1 1 300px"
         plan = ipywidgets.Button(description="Plan", tooltip="Show what the change would synchronise")
         word = "Go back" if proposal.undoes else "Accept"
@@ -351,7 +351,7 @@ class ProposalList(ipywidgets.VBox):
 
     def _accepted(self, proposal: Proposal, button: ipywidgets.Button) -> None:
         button.disabled = True
-        self.result.value = said("under way ...")
+        self.result.value = words_html("under way ...")
         threading.Thread(target=self._accept, args=[proposal], name="fries-accept", daemon=True).start()
 
     def _accept(self, proposal: Proposal) -> None:
@@ -359,16 +359,16 @@ class ProposalList(ipywidgets.VBox):
             change = proposal.accept()
             result = change.result()
         except FriesError as error:
-            self.result.value = said(str(error), failed=True)
+            self.result.value = words_html(str(error), failed=True)
             return
         # A change that was not made is told by the proposal, in all views.
-        self.result.value = said(repr(of_change(result))) if result.outcome == "done" else ""
+        self.result.value = words_html(repr(of_change(result))) if result.outcome == "done" else ""
 
 
 def _accepted_row(proposal: Proposal) -> ipywidgets.Widget:
     """What became of a proposal that was accepted."""
     heading = f"Accepted for {proposal.constraint.sequence}: {proposal.what}"
     if proposal.outcome == UNDER_WAY:
-        return ipywidgets.HTML(said(f"{heading}; under way ..."))
+        return ipywidgets.HTML(words_html(f"{heading}; under way ..."))
     change = proposal.change.id if proposal.change is not None else ""
-    return ipywidgets.HTML(said(f"{heading}\nchange {change} {proposal.outcome}: {proposal.error}", failed=True))
+    return ipywidgets.HTML(words_html(f"{heading}\nchange {change} {proposal.outcome}: {proposal.error}", failed=True))

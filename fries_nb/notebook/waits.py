@@ -303,10 +303,10 @@ def change_summary(shell: InteractiveShell, run: Run, change: Change, wait_s: fl
     more = f" (traceback: print({variable}.result().details))" if result.details else ""
     paused = [name for name in in_the_way(run, targets) if result.error.startswith(f"{name} is paused")]
     fix = f"; fix it alone, with %fries_reconfigure {quoted(paused[0])}=..." if paused else ""
-    told = f"{', '.join(targets)} {result.outcome}: {result.error}"
+    message = f"{', '.join(targets)} {result.outcome}: {result.error}"
     if result.needs_force:
-        raise DoubtfulChangeError(f"{told}, as does --force on this line")
-    raise ReconfigurationError(f"{told}{fix}{more}")
+        raise DoubtfulChangeError(f"{message}, as does --force on this line")
+    raise ReconfigurationError(f"{message}{fix}{more}")
 
 
 def change_progress(run: Run, change: Change) -> str:

@@ -181,7 +181,7 @@ def _stepped(share: float) -> float:
     return round(share * 50) / 50
 
 
-def said(text: str, failed: bool = False) -> str:
+def words_html(text: str, failed: bool = False) -> str:
     """A message to the user as HTML, which is read aloud when it appears; line ends are kept."""
     colour = "color: var(--jp-error-color1, #b3261e); " if failed else ""
     style = f"{colour}margin: 4px 0; line-height: 1.5; white-space: pre-wrap"

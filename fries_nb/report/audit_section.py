@@ -204,8 +204,8 @@ def cycle_svg(nodes: Sequence[CycleNode], at: Sequence[str]) -> str:
     steps = [(place, (place + 1) % len(nodes)) for place in range(len(nodes))]
     arrows = "".join(_arrow(centres[start], centres[end], box, labels[start], len(nodes) == 2) for start, end in steps)
     drawn = "".join(_box(node, centre, box) for node, centre in zip(nodes, centres, strict=True))
-    said = ", ".join(f"{nodes[start].name} precedes {nodes[end].name} {labels[start]}" for start, end in steps)
-    return picture("cycle", (width, height), said, _CSS, arrows, drawn)
+    alt_text = ", ".join(f"{nodes[start].name} precedes {nodes[end].name} {labels[start]}" for start, end in steps)
+    return picture("cycle", (width, height), alt_text, _CSS, arrows, drawn)
 
 
 def _note(node: CycleNode) -> str:

@@ -121,8 +121,8 @@ def _curve(index: int, curve: OverlaidCurve, across: Scale, up: Scale) -> str:
     if curve.done_s is None or not before:
         return line
     x, y = across.at(curve.done_s), up.at(before[-1])
-    said = escaped(_in_words(curve))
-    return f'{line}<g><title>{said}</title><circle class="line{index}" cx="{number(x)}" cy="{number(y)}" r="5"/></g>'
+    label = escaped(_in_words(curve))
+    return f'{line}<g><title>{label}</title><circle class="line{index}" cx="{number(x)}" cy="{number(y)}" r="5"/></g>'
 
 
 def _key(index: int, curve: OverlaidCurve) -> str:

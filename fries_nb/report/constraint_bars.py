@@ -214,8 +214,8 @@ def _sum_row(state: ConstraintState, columns: BarColumns, y: float) -> str:
     worst_ms = state.worst_ms or 0.0
     whole = LatencyParts("sequence", task_ms, buffer_ms, transport_ms, worst_ms)
     place = f"translate({number(columns.at(worst_ms))} {number(y + _ROW / 2)})"
-    told = f"<title>{escaped(f'worst: {latency_text(worst_ms)}')}</title>"
-    diamond = f'<path class="worst" transform="{place}" d="M0 -6 l5 6 l-5 6 l-5 -6 z">{told}</path>'
+    tooltip = f"<title>{escaped(f'worst: {latency_text(worst_ms)}')}</title>"
+    diamond = f'<path class="worst" transform="{place}" d="M0 -6 l5 6 l-5 6 l-5 -6 z">{tooltip}</path>'
     figures = _figures(state.mean_ms, state.worst_ms, columns, y, "sum")
     return _name("sequence", "name sum", columns, y) + _stack(whole, 0.0, columns, y) + diamond + figures
 
@@ -257,12 +257,12 @@ def _headings(columns: BarColumns, first: float) -> str:
 def _scale(columns: BarColumns, first: float, bottom: float) -> str:
     drawn, free = [], -math.inf
     for value, words in columns.bars.ticks:
-        x, told = columns.at(value), words if value else f"{words} ms"
+        x, text = columns.at(value), words if value else f"{words} ms"
         ends = f'x1="{number(x)}" x2="{number(x)}" y1="{number(first)}" y2="{number(bottom)}"'
         drawn.append(f'<line class="grid" {ends}/>')
-        half = _LETTER * len(told) / 2
+        half = _LETTER * len(text) / 2
         if x - half >= free:  # on narrow pages only some of them have room
-            drawn.append(_text("unit", x, bottom + 14, told, "middle"))
+            drawn.append(_text("unit", x, bottom + 14, text, "middle"))
             free = x + half + 6
     return "".join(drawn)
 
@@ -287,15 +287,15 @@ def _key(y: float) -> str:
 
 
 def _text(kind: str, x: float, y: float, words: str, anchor: str = "start", title: str = "") -> str:
-    told = f"<title>{escaped(title)}</title>" if title else ""
-    return f'<text class="{kind}" x="{number(x)}" y="{number(y)}" text-anchor="{anchor}">{told}{escaped(words)}</text>'
+    hint = f"<title>{escaped(title)}</title>" if title else ""
+    return f'<text class="{kind}" x="{number(x)}" y="{number(y)}" text-anchor="{anchor}">{hint}{escaped(words)}</text>'
 
 
 def _read_aloud(state: ConstraintState) -> str:
     causes = [f"{part.element} {latency_text(part.mean_ms)}" for part in state.parts]
     parts = f"; by element: {', '.join(causes)}" if causes else ""
-    said = "; ".join(filter(None, [in_figures(state), state.reason, chained_text(state), state.remedy]))
-    return f"Latency of {state.constraint.sequence}, {said}{parts}"
+    alt_text = "; ".join(filter(None, [in_figures(state), state.reason, chained_text(state), state.remedy]))
+    return f"Latency of {state.constraint.sequence}, {alt_text}{parts}"
 
 
 def _arrows(text: str) -> str:
@@ -393,8 +393,8 @@ def buffers_svg(
     up = Scale(_TICKS[0][0] * 0.8, _TICKS[-1][0] * 1.15, top + _HEIGHT, top, True, _TICKS)
     drawn = "".join(_line(place, line, began_s, across, up) for place, line in enumerate(lines))
     height = top + _HEIGHT + _BELOW
-    told = "; ".join([line.label for line in lines] + [_said(change) for change in chains[-1:]])
-    alt_text = f"Sizes of output buffers over time, now {told}"
+    states = "; ".join([line.label for line in lines] + [_said(change) for change in chains[-1:]])
+    alt_text = f"Sizes of output buffers over time, now {states}"
     title = '<text class="title" x="16" y="24">Output buffers over time</text>'
     axes, events = _axes(across, up), _chains(chains, began_s, across, up)
     return markup.picture("buffers", (width, height), alt_text, _STEP_CSS, title, key, axes, events, drawn)
@@ -435,8 +435,8 @@ def _line(place: int, line: SizeLine, began_s: float, across: Scale, up: Scale) 
         high = _pixels([(at_s, most) for at_s, _, most in piece], began_s, across, up)
         if high != low:
             drawn.append(f'<path class="between e{place}" d="{_path([*high, *reversed(low)])} Z"/>')
-        told = f"<title>{escaped(line.label)}</title>"
-        drawn.append(f'<path class="steps e{place}" d="{_path(high)}">{told}</path>')
+        tooltip = f"<title>{escaped(line.label)}</title>"
+        drawn.append(f'<path class="steps e{place}" d="{_path(high)}">{tooltip}</path>')
     return "".join(drawn)
 
 

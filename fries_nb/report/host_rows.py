@@ -215,10 +215,10 @@ def _strip(status: TopologyStatus, operator: str, label: str, columns: HostColum
     for first, behind, owner, host in runs_of(status, operator):
         x, wide = left + first * scale, (behind - first) * scale
         bins = f"{counted(behind - first, 'bin')} ({first} to {behind - 1})"
-        said = escaped(f"{bins} at {operator}[{owner}], host {host}")
+        tooltip = escaped(f"{bins} at {operator}[{owner}], host {host}")
         size = f'width="{number(wide)}" height="{number(_STRIP)}"'
         drawn.append(
-            f'<rect class="bins {_kind(host)}" x="{number(x)}" y="{number(y)}" {size}><title>{said}</title></rect>'
+            f'<rect class="bins {_kind(host)}" x="{number(x)}" y="{number(y)}" {size}><title>{tooltip}</title></rect>'
         )
         if first and wide > 3:
             drawn.append(f'<path class="edge" d="M{number(x)} {number(y)} v{number(_STRIP)}"/>')

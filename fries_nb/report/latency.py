@@ -303,14 +303,14 @@ def latency_svg(
     bottom = top + _UPPER + _BETWEEN + _LOWER
     panels = _latency(points, bands, began, across, top) + _rate(points, began, across, bottom)
     lines = "".join(_mark(mark, across.at(mark.at_s - began), top, bottom) for mark in marks)
-    said = "".join(_lead(label, across, top) for label in labels)
-    said += "".join(_said(label, across, top) for label in labels)
+    texts = "".join(_lead(label, across, top) for label in labels)
+    texts += "".join(_said(label, across, top) for label in labels)
     if not points:
         middle = f'x="{number((_LEFT + width - _RIGHT) / 2)}" y="{number(top + _UPPER / 2)}"'
-        said += f'<text class="empty" {middle}>no tuples have reached a sink yet</text>'
+        texts += f'<text class="empty" {middle}>no tuples have reached a sink yet</text>'
     height = bottom + _BELOW
     key, axis = _key(bool(bands)), time_axis(across, bottom)
-    return markup.picture("latency", (width, height), _alt_text(points, marks), _CSS, key, panels, axis, lines, said)
+    return markup.picture("latency", (width, height), _alt_text(points, marks), _CSS, key, panels, axis, lines, texts)
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
@@ -370,20 +370,20 @@ def said_of(marks: Sequence[PlotMark], near_s: float) -> list[tuple[float, str]]
     """
     requests = {mark.change: mark for mark in marks if mark.kind == "request"}
     ends = {mark.change: mark for mark in marks if mark.kind != "request"}
-    said = []
+    found = []
     for mark in marks:
         if mark.kind == "checkpoint":
             continue
         if mark.kind == "recovery":
-            said.append((mark.at_s, f"recovery: {mark.label.partition(' (')[0]}"))
+            found.append((mark.at_s, f"recovery: {mark.label.partition(' (')[0]}"))
             continue
         request, end = requests.get(mark.change), ends.get(mark.change)
         joined = request is not None and end is not None and end.at_s - request.at_s <= near_s
         if mark.kind == "request":
-            said.append((mark.at_s, _ended(mark, end) if joined and end else mark.label))
+            found.append((mark.at_s, _ended(mark, end) if joined and end else mark.label))
         elif not joined:
-            said.append((mark.at_s, _ended(request, mark)))
-    return said
+            found.append((mark.at_s, _ended(request, mark)))
+    return found
 
 
 def _ended(request: PlotMark | None, end: PlotMark) -> str:

@@ -190,7 +190,7 @@ def foretold(plan: Plan) -> list[str]:
 
 def _of_scope(graph: Graph, plan: Plan, scope: frozenset[str], predicted: CriticalPath | None) -> str:
     heads = {send.operator for stage in plan.stages for send in stage.sends if send.scope == scope}
-    told = f"the {'head' if len(heads) == 1 else 'heads'} {_names(graph, heads)}"
+    receivers = f"the {'head' if len(heads) == 1 else 'heads'} {_names(graph, heads)}"
     delay = None if predicted is None else predicted.delay_ms
     after = "" if delay is None else f" (predicted: {duration(delay / 1000)})"
     changing = _names(graph, plan.targets & scope)
@@ -199,7 +199,7 @@ def _of_scope(graph: Graph, plan: Plan, scope: frozenset[str], predicted: Critic
     if not edges:
         return f"{changing} receives the message directly, and no marker follows{after}."
     verb = "change together" if len(plan.targets & scope) > 1 else "changes"
-    way = f"the message goes to {told}, and a marker travels from there along {', '.join(edges)}"
+    way = f"the message goes to {receivers}, and a marker travels from there along {', '.join(edges)}"
     waits = f"; {_loops(loops)} to be empty first, and no row enters until then" if loops else ""
     return f"{changing} {verb}: {way}{waits}{after}."
 

@@ -505,20 +505,20 @@ class Cluster:
     def _restart(self, region: RegionSpec) -> None:
         self._start_again(region.incarnation, region.restoration, self._why)
 
-    def _told(self, told: Told) -> None:
+    def _told(self, event: Told) -> None:
         """What a driver tells its run."""
-        match told:
+        match event:
             case events.Outcome():
-                self.changes.take(events.Resolved(told))
+                self.changes.take(events.Resolved(event))
             case events.GuardFired() | events.GuardEnded() | events.OperatorPaused():
-                self.changes.take(told)
+                self.changes.take(event)
             case events.CheckpointEnded():
-                self.ended.append(told)
-                self.asked |= dict.fromkeys(told.requests, told.reason)
+                self.ended.append(event)
+                self.asked |= dict.fromkeys(event.requests, event.reason)
             case events.Recover():
-                self._why = told.reason
+                self._why = event.reason
             case events.RunEnded():
-                self.state, self.error, self.details = told.state, told.error, told.details
+                self.state, self.error, self.details = event.state, event.error, event.details
 
     def describe(self) -> str:
         """The state of workers and lanes, for the message of a failed run."""

@@ -486,8 +486,8 @@ class Hosts:
         """The messages to the controller that have not arrived; they are lost, or arrive late."""
         for lane, count in list(self.network.waiting()):
             if lane[0] is network.LaneKind.ANSWERS:
-                said = [self.network.take(lane) for _ in range(count)]
-                yield from (one for one in said if not isinstance(one, HostMessage))
+                taken = [self.network.take(lane) for _ in range(count)]
+                yield from (one for one in taken if not isinstance(one, HostMessage))
         for _, epoch, snapshots in self._saves:
             yield from self._written(epoch, snapshots)
 

@@ -407,10 +407,10 @@ class JoiningCluster(GrowingCluster):
             if chance.random() < 0.15:
                 self._say(events.RescaleCancelled(request))
 
-    def _told(self, told: Told) -> None:
-        if isinstance(told, events.RescaleEnded):
-            self.rescaled.append(told)
-        super()._told(told)
+    def _told(self, event: Told) -> None:
+        if isinstance(event, events.RescaleEnded):
+            self.rescaled.append(event)
+        super()._told(event)
 
     def _start_hosts(self, hosts: tuple[int, ...]) -> None:
         """Start hosts, each of which comes some time later, or is lost before."""

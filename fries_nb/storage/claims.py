@@ -89,10 +89,10 @@ def born(pid: int) -> str:
 def asked(pid: int, what: str) -> str:
     """The output of ``ps`` on a process, for systems without ``/proc``; empty if there is none."""
     try:
-        said = subprocess.run(["ps", "-o", what, "-p", str(pid)], capture_output=True, text=True, timeout=5)
+        printed = subprocess.run(["ps", "-o", what, "-p", str(pid)], capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return said.stdout.strip()
+    return printed.stdout.strip()
 
 
 def _read(file: str) -> str:

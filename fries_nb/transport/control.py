@@ -81,7 +81,7 @@ class ControlServer:
         for readable in (self._bell, *self._sockets.readable, self._router):
             self._poller.register(readable, zmq.POLLIN)
         self._outbox: deque[tuple[bytes, bytes]] = deque()
-        self._heard: list[Heard] = []
+        self._received: list[Heard] = []
         self._hosts: dict[bytes, int] = {}
         self._closed = False
         # ``advertised``: name or address at which hosts reach this machine, if it differs from ``interface``
@@ -112,8 +112,8 @@ class ControlServer:
         self._sockets.attend(ready)
         if self._router in ready or gone:
             self._receive()
-        heard, self._heard = self._heard + gone, []  # a host's last messages precede its ``Gone``
-        return heard
+        received, self._received = self._received + gone, []  # a host's last messages precede its ``Gone``
+        return received
 
     def close(self, linger_ms: int = 0) -> None:
         """Close the server from the polling thread, after a time for queued messages to be sent; idempotent."""
@@ -155,7 +155,7 @@ class ControlServer:
             self.stale += 1
             return
         self._hosts[peer] = envelope.host
-        self._heard.append(Heard(peer, envelope.host, envelope.incarnation, envelope.message))
+        self._received.append(Heard(peer, envelope.host, envelope.incarnation, envelope.message))
 
 
 class ControlClient:

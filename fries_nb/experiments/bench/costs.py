@@ -121,8 +121,8 @@ def quiet(scale: float, runs: int) -> BenchReport:
     """W1 at full speed with controller and metrics, and with hosts that neither tick nor measure."""
     rows = int(ROWS * scale)
     with spark_session() as spark:
-        on = job(lambda path: flow_seconds(partial(_heard, True), spark, path), rows)
-        off = job(lambda path: flow_seconds(partial(_heard, False), spark, path), rows)
+        on = job(lambda path: flow_seconds(partial(_w1_flow, True), spark, path), rows)
+        off = job(lambda path: flow_seconds(partial(_w1_flow, False), spark, path), rows)
         result = pairs(Side("on", on.flowing_rate), Side("off", off.flowing_rate), runs, unit="rows/s, rows flowing")
     targets = (Target("throughput with controller and metrics on, against off", result.ratio_median, 0.97),)
     return BenchReport("quiet", scale, (result,), targets, {"rows": rows}, CREDIT_BYTES)
@@ -135,8 +135,8 @@ class HopSample(LastTen):
     reused, so both sides set the switch.
     """
 
-    def __init__(self, heard: bool) -> None:
-        self.heard = heard
+    def __init__(self, measures: bool) -> None:
+        self.measures = measures
 
     def open(self) -> None:
         """Called on the host before the first tuple."""
@@ -146,14 +146,14 @@ class HopSample(LastTen):
         if not hasattr(meters.LatencyMeter, "measured"):
             meters.LatencyMeter.measured = meters.LatencyMeter.add  # type: ignore[attr-defined]
         measured = meters.LatencyMeter.measured  # type: ignore[attr-defined]
-        meters.LatencyMeter.add = measured if self.heard else lambda *_: None  # type: ignore[method-assign]
-        host.TICK_S = 0.25 if self.heard else 3_600.0
+        meters.LatencyMeter.add = measured if self.measures else lambda *_: None  # type: ignore[method-assign]
+        host.TICK_S = 0.25 if self.measures else 3_600.0
 
 
-def _heard(heard: bool, source: Path, target: str) -> fn.Dataflow:
+def _w1_flow(measures: bool, source: Path, target: str) -> fn.Dataflow:
     flow = fn.Dataflow("W1")
     payments = flow.source("Src", fn.replay(str(source)))
-    payments.map("FD", HopSample(heard), key="CUSTOMER_ID").sink("Sink", fn.parquet(target))
+    payments.map("FD", HopSample(measures), key="CUSTOMER_ID").sink("Sink", fn.parquet(target))
     return flow
 
 

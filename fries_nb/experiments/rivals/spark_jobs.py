@@ -57,8 +57,8 @@ def driver_loop(spark: Any, path: str, partitions: int) -> tuple[float, dict[int
         changed = True
         while changed:
             sent = edges.join(labels, edges[SOURCE] == labels["vertex"])
-            told = sent.groupBy(TARGET).agg(sql.min("label").alias("told"))
-            joined = labels.join(told, labels["vertex"] == told[TARGET], "left")
+            least_sent = sent.groupBy(TARGET).agg(sql.min("label").alias("told"))
+            joined = labels.join(least_sent, labels["vertex"] == least_sent[TARGET], "left")
             least = sql.least("label", sql.coalesce("told", "label"))
             found = joined.select("vertex", least.alias("label"), (least < sql.col("label")).alias("changed"))
             found = found.localCheckpoint()

@@ -177,11 +177,9 @@ class Verdict:
 
 
 def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = ()) -> Verdict:
-    """Judge a trace by its precedence graph (Fries, section 4.2).
-
-    A worker without a record of an update that other workers of its operator have is taken to apply it after all of its
-    records: it had ended, or the trace was taken before (see ``fries_nb.audit.conservation``).
-    """
+    """Judge a trace by its precedence graph (Fries, section 4.2)."""
+    # A worker without a record of an update that other workers of its operator have is taken to apply it after all of
+    # its records: it had ended, or the trace was taken before (see ``fries_nb.audit.conservation``).
     again = records if iter(records) is not records else list(records)
     sightings, completeness, balance, executed = Sightings(), Completeness(), Balance(), Executed()
     matching = Matching()

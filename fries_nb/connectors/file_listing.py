@@ -245,11 +245,9 @@ class FileListing:
         return isinstance(self.filesystem, fs.LocalFileSystem)
 
     def content(self, entry: Entry) -> bytes:
-        """A fingerprint of a file's content; empty as long as it is not complete, or if it has gone.
-
-        A file counts as quiet by the times of listings: one that has not changed in the last listing may have changed
-        since.
-        """
+        """A fingerprint of a file's content; empty as long as it is not complete, or if it has gone."""
+        # A file counts as quiet by the times of listings: one that has not changed in the last listing may have changed
+        # since.
         with self._lock:
             if entry in self._incomplete and self._incomplete[entry][0] is self._look:
                 return b""
@@ -296,10 +294,8 @@ class FileListing:
             return name is not None and name != entry.key and name not in look.present
 
     def columns(self, now_ns: int) -> FileColumns | None:
-        """The columns of all files: those of the complete ones when they were first asked for.
-
-        Returns the columns; ``None`` if there is no such file yet, or none with a column.
-        """
+        """The columns of all files; ``None`` if there is no complete file yet, or none with a column."""
+        # They are those of the complete ones when they were first asked for.
         with self._lock:
             if self._columns is None:
                 entries, used = self.look(now_ns).entries, list[str]()

@@ -192,10 +192,8 @@ class FilesReader(RuntimeReader):
         return f"split {self._number} waits: {len(self._known):,} files read" if len(self._known) else ""
 
     def behind(self, now_ns: int) -> tuple[int | None, int | None]:
-        """The time since the first file that is there and was not begun was last changed.
-
-        The number of rows is not known, unless there is no file to read.
-        """
+        """The time since the first file that is there and was not begun was last changed."""
+        # The number of rows is not known, unless there is no file to read.
         if self._current is None and not self._ahead:
             return 0, 0
         waited = max((now_ns - one.mtime_ns for one in self._ahead), default=0)

@@ -135,10 +135,8 @@ def reason(error: BaseException) -> str:
 
 
 def is_end(message: Message) -> bool:
-    """Whether it is no message, but says that all messages of its partition were read.
-
-    Connections that are lost are made again by the client, and are no errors here.
-    """
+    """Whether it is no message, but says that all messages of its partition were read."""
+    # Connections that are lost are made again by the client, and are no errors here.
     error = message.error()
     if error is None:
         return False
@@ -214,10 +212,8 @@ class MessageDecoder:
         return self._with_columns(rows)
 
     def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch | None:
-        """The rows of JSON objects with known columns, by Arrow; ``None`` if they are something else.
-
-        Each begins an object, so there are as many rows as messages only if each has one.
-        """
+        """The rows of JSON objects with known columns, by Arrow; ``None`` if they are something else."""
+        # Each begins an object, so there are as many rows as messages only if each has one.
         text = b"\n".join(values)
         if any(value[:1] != b"{" or len(value) < _SHORT for value in values):
             return None

@@ -185,10 +185,7 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def plan_replay(path: str, parts: int, may_be_empty: bool = False) -> list[tuple[Span, ...]]:
-    """Divide the rows of a Parquet file or directory into contiguous parts of equal length.
-
-    Returns the spans of each part, in order.
-    """
+    """The spans of contiguous parts of equal length, in order, of a Parquet file or directory."""
     groups = list(_row_groups(path, may_be_empty))
     total = sum(group.rows for group in groups)
     cuts = [total * part // parts for part in range(parts + 1)]
@@ -201,10 +198,7 @@ def timed_row_groups(path: str, column: TimeColumn, may_be_empty: bool = False) 
 
 
 def deal(groups: Iterable[Span], parts: int, block: int) -> list[list[Span]]:
-    """Divide rows into blocks of consecutive ones, and deal these to the parts in turn.
-
-    Returns the spans of each part, in order.
-    """
+    """The spans of each part, in order, if blocks of consecutive rows are dealt to the parts in turn."""
     dealt: list[list[Span]] = [[] for _ in range(parts)]
     begin = 0
     for group in groups:
@@ -287,11 +281,9 @@ def _row_groups(path: str, may_be_empty: bool, column: TimeColumn | None = None)
 
 
 def _least_time(group: pq.RowGroupMetaData, schema: pa.Schema, column: str) -> int | None:
-    """The least time by the statistics; ``None`` if there are none, or the times have to be looked at.
-
-    As those of unsigned integers and INT96, whose statistics have another order, or no times and ones out of range,
-    which are refused.
-    """
+    """The least time by the statistics; ``None`` if there are none, or the times have to be looked at."""
+    # As those of unsigned integers and INT96, whose statistics have another order, or no times and ones out of range,
+    # which are refused.
     chunks = [group.column(index) for index in range(group.num_columns)]
     statistics = [chunk.statistics for chunk in chunks if chunk.path_in_schema == column and chunk.is_stats_set]
     unit = _unit(schema.field(column).type)

@@ -189,10 +189,9 @@ class OpenSplit:
 
 
 def shares(splits: Sequence[OpenSplit], limit: int) -> list[tuple[OpenSplit, int]]:
-    """The splits to read next, with numbers of rows.
-
-    Splits whose rows alternate are read together. Without an order all are listed in turn, and read until one has rows.
-    """
+    """The splits to read next, with numbers of rows."""
+    # Splits whose rows alternate are read together. Without an order all are listed in turn, and read until one has
+    # rows.
     order = sorted(splits, key=lambda one: one.place) if len(splits) > 1 else splits
     step = order[0].split.step
     if not step or len(order) == 1:
@@ -330,11 +329,9 @@ class WorkerReader:
 
     @property
     def bounds(self) -> dict[int, int]:
-        """Each split that has not ended, with a time that none of its rows not read yet is earlier than.
-
-        Exact for a source that knows its rows. For others see ``row_times``: there a row may come late. Empty without
-        ``time``. A dict is never changed, only replaced by the next read.
-        """
+        """Each split that has not ended, with a time that none of its rows not read yet is earlier than."""
+        # Exact for a source that knows its rows. For others see ``row_times``: there a row may come late. Empty without
+        # ``time``. A dict is never changed, only replaced by the next read.
         return {} if self._times is None else self._times.bounds
 
     @property
@@ -354,10 +351,8 @@ class WorkerReader:
 
     @property
     def ahead_ticks(self) -> int | None:
-        """``EventTime.ahead`` in the unit of the times; ``None`` for no limit, or as long as the unit is not known.
-
-        A source that knows its rows knows it from the beginning, any other with its first row.
-        """
+        """``EventTime.ahead`` in the unit of the times; ``None`` for no limit, or as long as the unit is not known."""
+        # A source that knows its rows knows it from the beginning, any other with its first row.
         return None if self._times is None else self._times.ahead_ticks
 
     def read(self, now_ns: int, limit: int) -> Answer:
@@ -388,10 +383,8 @@ class WorkerReader:
         return None, None if self.exhausted else self._schedule.next_due(now_ns)
 
     def reading(self, now_ns: int) -> Reading | None:
-        """How far it has read, at a time in nanoseconds since the Unix epoch.
-
-        ``None`` if it has read everything, and has left out nothing.
-        """
+        """How far it has read, at a time in nanoseconds since the Unix epoch."""
+        # ``None`` if it has read everything, and has left out nothing.
         skipped = sum((one.reader.skipped for one in self._open), self._skipped)
         if not self._open:
             return Reading(skipped=skipped.count, last_skipped=skipped.last, ended=True) if skipped.count else None

@@ -102,10 +102,7 @@ class ConstraintMonitor:
         self._measured.receive(measurements)
 
     def judge(self, now_ns: int) -> tuple[Reaction, ...]:
-        """Judge the measurements of the last window, and react.
-
-        Returns instructions to change buffers and chains, and last the verdict.
-        """
+        """Judge the last window: instructions to change buffers and chains, and last the verdict."""
         self._measured.evict(now_ns)
         oldest = now_ns - self._window_ns
         self._futile_chains |= {chain for chain, asked in self._asked_chains.items() if asked <= oldest}

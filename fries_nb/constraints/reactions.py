@@ -183,10 +183,7 @@ def longest_series(
     chains: Sequence[tuple[str, ...]],
     processor: Sequence[float],
 ) -> ChainOperators | None:
-    """The longest series that is not one chain yet; of equal ones the first.
-
-    Returns the instruction; ``None`` if there is no such series.
-    """
+    """The longest series that is not one chain yet, of equal ones the first; ``None`` if there is none."""
     for length in range(len(path), 1, -1):
         for start in range(len(path) - length + 1):
             end = start + length

@@ -116,10 +116,7 @@ class Remedy:
         mean_ms: float | None,
         old_cost_share: float,
     ) -> RemedyDecision | None:
-        """Observe the state of the constraint; a decision other than ``TELL`` also moves the machine.
-
-        Returns what is to be done; ``None`` for nothing.
-        """
+        """What is to be done, ``None`` for nothing; a decision other than ``TELL`` also moves the machine."""
         self._note_calm(now_s, status, mean_ms)
         if status is ConstraintStatus.MET:
             self._is_told = False

@@ -180,10 +180,8 @@ class MeanLatency:
 
 
 def worst_sequence(layers: SequenceLayers) -> WorstSequence | None:
-    """The sequence with the largest latency; of several, the first in lexical order from the end.
-
-    Returns the sequence; ``None`` if each has an element without a value.
-    """
+    """The sequence with the largest latency; ``None`` if each has an element without a value."""
+    # Of several, it is the first in lexical order from the end.
     known = _with_unreachable(layers)
     ahead = _forward(known)
     place = int(np.argmax(ahead[-1]))
@@ -216,12 +214,10 @@ def latency_through(layers: SequenceLayers) -> SequenceLayers:
 
 
 def mean_latency(layers: SequenceLayers, rows: SequenceLayers, anchor: int) -> MeanLatency | None:
-    """The mean latency of a row that passes these sequences; ``None`` if no sequence can be judged.
-
-    A row takes each of the channels of a worker with the share of rows that this channel carries, both ways from the
-    anchor. Elements on no sequence that can be judged are left out. Where rows of all channels of a worker are unknown
-    or zero, they count alike.
-    """
+    """The mean latency of a row that passes these sequences; ``None`` if no sequence can be judged."""
+    # A row takes each of the channels of a worker with the share of rows that this channel carries, both ways from the
+    # anchor. Elements on no sequence that can be judged are left out. Where rows of all channels of a worker are
+    # unknown or zero, they count alike.
     through = latency_through(layers)
     judged = np.isfinite(through.tasks[anchor])
     if not judged.any():

@@ -337,12 +337,10 @@ def two_apart(families: Iterable[str]) -> tuple[str, str] | None:
 
 
 def united(one: pa.Schema, other: pa.Schema) -> pa.Schema:
-    """The narrowest schema that holds rows of both: the columns of the first in their order, then the others.
-
-    Numbers widen, integers to floats too, and a column of nulls takes any type. Text does not become bytes, nor
-    decimals floats, since values that were written already would be read differently. Times with a zone are instants:
-    those of two zones are united in UTC. Times without one are not united with them.
-    """
+    """The narrowest schema that holds rows of both: the columns of the first in their order, then the others."""
+    # Numbers widen, integers to floats too, and a column of nulls takes any type. Text does not become bytes, nor
+    # decimals floats, since values that were written already would be read differently. Times with a zone are instants:
+    # those of two zones are united in UTC. Times without one are not united with them.
     shared = [name for name in one.names if name in set(other.names)]
     for name in shared:
         before, after = one.field(name).type, other.field(name).type
@@ -416,11 +414,9 @@ def alike(names: Iterable[str]) -> tuple[str, str] | None:
 
 
 def clash(taken: pa.Schema, new: pa.Schema, fixed: bool = False) -> tuple[str, pa.DataType, pa.DataType] | None:
-    """The first incompatible column: its name, its type so far, and the new one; ``None`` if all are compatible.
-
-    Columns may be added and removed and, unless ``fixed``, widen (integers to floats); one of only nulls takes any
-    type.
-    """
+    """The first incompatible column: its name, its type so far, and the new one; ``None`` if all are compatible."""
+    # Columns may be added and removed and, unless ``fixed``, widen (integers to floats); one of only nulls takes any
+    # type.
     for field in new:
         if field.name not in taken.names:
             continue

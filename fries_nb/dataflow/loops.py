@@ -75,10 +75,8 @@ def _copies_outside(graph: Graph, nodes: Mapping[str, str], name: str) -> bool:
 
 
 def _as_operator(operator: Operator, is_copying: bool) -> Operator:
-    """A loop's head in place of the loop; any other operator as it is.
-
-    A loop that gives one row for each has copied it if several operators outside get it, as a Replicate would.
-    """
+    """A loop's head in place of the loop; any other operator as it is."""
+    # A loop that gives one row for each has copied it if several operators outside get it, as a Replicate would.
     if not operator.traits.heads_loop:
         return operator
     if is_copying and operator.emits is Emits.ONE_TO_ONE:

@@ -131,10 +131,8 @@ class Region:
 
 
 def regions(graph: Graph) -> tuple[Region, ...]:
-    """The regions in an order in which they can run: each after those that keep its inputs.
-
-    A dataflow without blocking operators is one region.
-    """
+    """The regions in an order in which they can run: each after those that keep its inputs."""
+    # A dataflow without blocking operators is one region.
     if not any(operator.blocking for operator in graph.operators):
         return (Region(graph),)
     levels = _levels(graph)
@@ -153,10 +151,8 @@ def pipelined(graph: Graph) -> Graph:
 
 
 def _levels(graph: Graph) -> dict[str, int]:
-    """Operator to the number of regions that run before it; a blocking one has the level of its last input.
-
-    A loop is in one region as a whole.
-    """
+    """Operator to the number of regions that run before it; a blocking one has the level of its last input."""
+    # A loop is in one region as a whole.
     contraction = contracted(graph)
     levels = _levels_without_loops(contraction.graph)
     return {name: levels[contraction.node(name)] for name in graph}

@@ -232,11 +232,9 @@ def nephele7(scale: ExperimentScale) -> Result:
 
 
 def constrained_flow(window_s: float, chain: bool = True) -> fn.Dataflow:
-    """The pipeline with the paper's constraint, up to the Server's input.
-
-    In the paper it begins behind the Partitioner, which is the source there. Here the source is an operator of its own,
-    and its buffers would delay the streams of a group by different times, so they are part of the sequence.
-    """
+    """The pipeline with the paper's constraint, up to the Server's input."""
+    # In the paper it begins behind the Partitioner, which is the source there. Here the source is an operator of its
+    # own, and its buffers would delay the streams of a group by different times, so they are part of the sequence.
     flow = video_flow(VideoFeed(STREAMS).source(FRAMES_PER_S), fn.memory(), WORKERS, chain=chain)
     tasks = ["Partitioner", "Decoder", "Merger", "Overlay", "Encoder"]
     sequence = [fn.edge("Src", "Partitioner"), *tasks, fn.edge("Encoder", "Server")]

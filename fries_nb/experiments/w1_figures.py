@@ -194,11 +194,9 @@ def figure14(scale: ExperimentScale) -> Result:
 def _processed(
     spark: Any, scheduler: str, workers: int, period_s: float
 ) -> tuple[list[float], list[float], list[float]]:
-    """One run of six periods: when payments were processed in vain, in seconds from its start.
-
-    And when others were that were due after the first rise; without a change there are none. And the delays of the
-    changes in milliseconds: one that takes longer than is left of its period is in vain itself.
-    """
+    """One run of six periods: when payments were processed in vain, in seconds from its start."""
+    # And when others were that were due after the first rise; without a change there are none. And the delays of the
+    # changes in milliseconds: one that takes longer than is left of its period is in vain itself.
     delays = []
     pace, period_ns = workers * 1000 / VERSIONED_COST_MS, int(period_s * 1e9)
     flow = fn.Dataflow("W1")
@@ -223,10 +221,8 @@ def _processed(
 
 
 def _next_period(run: Run, period_s: float) -> tuple[int, float]:
-    """Change FD to the next period's version just before it begins; returns the version and its start time.
-
-    Payments that wait then are of the earlier period and do not count; the first period lets them drain.
-    """
+    """Change FD to the next period's version just before it begins; returns the version and its start time."""
+    # Payments that wait then are of the earlier period and do not count; the first period lets them drain.
     period_ns = int(period_s * 1e9)
     version = time.time_ns() // period_ns + 1
     _pause_to(version * period_ns / 1e9)

@@ -41,11 +41,9 @@ _ASSIGN = "give operators their new functions in it, as in FM = MerchantModel(wi
 
 
 def declare(shell: InteractiveShell, body: str, name: str | None) -> Dataflow:
-    """Execute a cell's body and return the dataflow that it declares.
-
-    In the body, ``fn`` is fries_nb and ``flow`` an empty dataflow of the name in the magic's line; names that it
-    defines stay defined, as in any cell. It may also construct a dataflow of its own, and raise anything.
-    """
+    """Execute a cell's body and return the dataflow that it declares."""
+    # In the body, ``fn`` is fries_nb and ``flow`` an empty dataflow of the name in the magic's line; names that it
+    # defines stay defined, as in any cell. It may also construct a dataflow of its own, and raise anything.
     if name == "":
         raise UsageError("a dataflow has a name; expected one behind %%fries_dataflow")
     names = shell.user_ns
@@ -194,11 +192,9 @@ class CellOutput:
         self._publish(data, update=False)
 
     def replace(self, data: Mapping[str, Any]) -> None:
-        """Replace the output's content; may be called from any thread.
-
-        It is published twice: now, and when the cell that is executed next has ended, since programs that execute
-        notebooks (nbconvert, papermill) drop what arrives between two cells.
-        """
+        """Replace the output's content; may be called from any thread."""
+        # It is published twice: now, and when the cell that is executed next has ended, since programs that execute
+        # notebooks (nbconvert, papermill) drop what arrives between two cells.
         self._data = data
         self._shell.events.register("post_run_cell", self._publish_again)
         self._publish(data, update=True)

@@ -241,10 +241,8 @@ class RunView(ipywidgets.VBox):
         return moment.over
 
     def _due(self, measures: bool, over: bool) -> list[PanelFrame]:
-        """The frames to update: those that are shown and, after each reading of measurements, one tab in its turn.
-
-        So a tab fills even if the page could not tell that it is shown. All tabs have the end of the run.
-        """
+        """The frames to update: those that are shown and, after each reading of measurements, one tab in its turn."""
+        # So a tab fills even if the page could not tell that it is shown. All tabs have the end of the run.
         turn = next(self._turns) if measures else None
         hidden = [frame for place, frame in enumerate(self._tabs) if place != self.tabs.selected_index]
         return [

@@ -278,10 +278,8 @@ def wait_for_start(shell: InteractiveShell, start: Start, hosts: int) -> Run:
 
 
 def change_summary(shell: InteractiveShell, run: Run, change: Change, wait_s: float, variable: str) -> Summary:
-    """The summary of a change after waiting for its end. An interrupt cancels the change.
-
-    A wait of a glance shows no progress, since the cell ends soon.
-    """
+    """The summary of a change after waiting for its end. An interrupt cancels the change."""
+    # A wait of a glance shows no progress, since the cell ends soon.
     targets = sorted(change.plan.targets)
     cancelled = f"the change of {', '.join(targets)} is cancelled, unless it was decided before"
     try:

@@ -121,10 +121,8 @@ class DagView(anywidget.AnyWidget):
     def show_states(
         self, states: Mapping[str, str], marked: Iterable[Ends] = (), travelling: Iterable[Ends] = ()
     ) -> None:
-        """Show operators in these states, keys of ``dag.STATES``, in place of a plan.
-
-        Markers have passed the edges ``marked``, and pass those of ``travelling`` now, seen as dots that move once.
-        """
+        """Show operators in these states, keys of ``dag.STATES``, in place of a plan."""
+        # Markers have passed the edges ``marked``, and pass those of ``travelling`` now, seen as dots that move once.
         self.show(Shown(dict(states), {}, frozenset(marked)), travelling)
 
     def show(self, shown: Shown, travelling: Iterable[Ends] = ()) -> None:

@@ -289,10 +289,8 @@ def unchanged(value: Any, original: Any) -> bool:
 
 
 def to_python(column: pa.Array) -> list[Any]:
-    """A column as Python values; long columns of strings, or of numbers without nulls, take a fast path.
-
-    Maps are dicts, unless their keys are mutable.
-    """
+    """A column as Python values; long columns of strings, or of numbers without nulls, take a fast path."""
+    # Maps are dicts, unless their keys are mutable.
     kind = column.type
     if len(column) > FEW and (
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or (column.null_count == 0 and _is_number(kind))
@@ -313,12 +311,10 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def to_arrow(values: Sequence[Any], known: pa.DataType | None, zone: str = "UTC") -> pa.Array:
-    """Python values as a column: of the earlier type if that loses nothing, else of the type that they need.
-
-    Arrow would truncate 1.5 to 1 in a column of integers, and convert "ab" to ["a", "b"] in one of lists; this does
-    not. Nor does it convert True to 1.0 among floats, bytes to text, or a time without a zone to one with, which are
-    other families, wherever the batch is cut and at any depth.
-    """
+    """Python values as a column: of the earlier type if that loses nothing, else of the type that they need."""
+    # Arrow would truncate 1.5 to 1 in a column of integers, and convert "ab" to ["a", "b"] in one of lists; this does
+    # not. Nor does it convert True to 1.0 among floats, bytes to text, or a time without a zone to one with, which are
+    # other families, wherever the batch is cut and at any depth.
     kinds = set(map(type, values))
     exact = None if known is None else _EXACT.get(known.id)
     if exact is not None and _are_all(exact, kinds):

@@ -250,11 +250,9 @@ def refused(change: str, worker: WorkerId, what: str, error: BaseException) -> D
 
 
 def loaded_update(payload: bytes, operator: Operator) -> Update:
-    """A change's update as the operator applies it; its function is a new instance, not opened.
-
-    A window's function has its windows, and transformations apply to each open window. State of classes that the update
-    defines anew is transformed to them first.
-    """
+    """A change's update as the operator applies it; its function is a new instance, not opened."""
+    # A window's function has its windows, and transformations apply to each open window. State of classes that the
+    # update defines anew is transformed to them first.
     with gathered() as definitions:
         update: Update = pickle.loads(payload)
     if operator.traits.timed:

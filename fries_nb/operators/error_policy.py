@@ -178,10 +178,8 @@ def _no_state() -> None:
 
 
 def remembering(instance: Instance) -> Callable[[Row], Undo]:
-    """A function that copies the state of a row's key, and returns a function that restores it.
-
-    What the row does to tokens and agenda is undone as well, and first, since the state may refer to tokens.
-    """
+    """A function that copies the state of a row's key, and returns a function that restores it."""
+    # What the row does to tokens and agenda is undone as well, and first, since the state may refer to tokens.
     remembered, journals = _remembering_state(instance), instance.journals
     if not journals:
         return remembered

@@ -139,10 +139,8 @@ class LoopShape:
 
 
 def source_of(shape: LoopShape) -> str:
-    """The source of the loop: a function ``loop`` of the row, the tuples, and what takes indices and values.
-
-    With a split, these take them for each branch.
-    """
+    """The source of the loop: a function ``loop`` of the row, the tuples, and what takes indices and values."""
+    # With a split, these take them for each branch.
     keys = [f"key_{at}" for at, step in enumerate(shape.steps) if step.state == "list"]
     came = [f"came_{at}" for at in range(len(shape.laid))]
     puts = [f"put_{at}" for at in range(len(shape.writes))]
@@ -254,10 +252,7 @@ def _code_of(shape: LoopShape) -> Any:
 
 
 def loop_of(shape: LoopShape, names: dict[str, Any]) -> Callable[..., Stopped | None]:
-    """The loop of this shape.
-
-    Returns the function, which returns where it has stopped; ``None`` after the last tuple, or if it was interrupted.
-    """
+    """The loop of this shape; it returns where it has stopped, ``None`` after the last tuple or if interrupted."""
     scope = {**GLOBALS, **names}
     exec(_code_of(shape), scope)
     return scope.pop("loop")  # type: ignore[no-any-return]  # no cycle, so that replaced functions are released

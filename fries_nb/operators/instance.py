@@ -206,21 +206,17 @@ class Instance:
         self.applied = (*self.applied, change)
 
     def skip_change(self, change: str) -> None:
-        """Discard the function prepared for a change, whose marker arrived after the worker had ended.
-
-        If the run restarts from a checkpoint before the end, the worker is restored with this change and later ones. So
-        the state transformation is kept, for the trials of later changes.
-        """
+        """Discard the function prepared for a change, whose marker arrived after the worker had ended."""
+        # If the run restarts from a checkpoint before the end, the worker is restored with this change and later ones.
+        # So the state transformation is kept, for the trials of later changes.
         ready = self.prepared.get(change)
         self.forget(change)
         if ready is not None and ready.transform is not None:
             self._missed[change] = ready.transform
 
     def copies(self, count: int, before: str = "") -> tuple[StateCopy, ...]:
-        """Copies of the states of some keys for the trial of a change, in the form that the change will find.
-
-        They include the transformations of prepared changes, and of those that an ended worker has skipped.
-        """
+        """Copies of the states of some keys for the trial of a change, in the form that the change will find."""
+        # They include the transformations of prepared changes, and of those that an ended worker has skipped.
         prepared = [ready for change, ready in self.prepared.items() if change != before]
         coming = [ready.transform for ready in prepared if ready.transform is not None]
         missed = (*self._missed.values(), *coming)

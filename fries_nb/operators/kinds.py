@@ -92,10 +92,8 @@ def multiplied(out: Any, batch: pa.RecordBatch, hidden: Sequence[str]) -> pa.Rec
 
 
 def _values(batch: pa.RecordBatch, origin: pa.RecordBatch) -> list[pa.Array]:
-    """The columns of a result; those that are not from the input are copied, since a function may reuse its buffers.
-
-    Input columns are recognised by name, since comparing all buffers takes longer than copying a renamed column.
-    """
+    """The columns of a result; those that are not from the input are copied, since a function may reuse its buffers."""
+    # Input columns are recognised by name, since comparing all buffers takes longer than copying a renamed column.
     names, came = batch.schema.names, origin.schema.names
     check_names(tuple(names), tuple(came))
     columns: list[pa.Array] = []

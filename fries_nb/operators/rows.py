@@ -478,10 +478,8 @@ _NO_BATCH = Columns(pa.RecordBatch.from_pydict({}), Reads())
 
 
 def detach(row: Row) -> Row:
-    """Separate a row that a function has kept from its batch; returns the row that leaves in its place.
-
-    The kept row is an independent dict from then on: it has no effect on the output, and keeps no batch alive.
-    """
+    """Separate a row that a function has kept from its batch; returns the row that leaves in its place."""
+    # The kept row is an independent dict from then on: it has no effect on the output, and keeps no batch alive.
     leaving = row.copy()
     row._load()
     row.__class__ = WholeRow

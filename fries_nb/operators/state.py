@@ -283,12 +283,10 @@ class KeyedState:
 
     @property
     def find(self) -> Callable[[Any], Any]:
-        """A function that returns a key's state if it needs neither transformation nor creation, otherwise ``None``.
-
-        It costs no more than a dict, and takes a key as it is, canonical or not (see ``dataflow.keys``). On ``None``,
-        or a TypeError since the key is not hashable, call ``touch`` or ``get``. It is valid until the configuration
-        changes, when a chain is compiled anew.
-        """
+        """A function that returns a key's state if it needs neither transformation nor creation, otherwise ``None``."""
+        # It costs no more than a dict, and takes a key as it is, canonical or not (see ``dataflow.keys``). On ``None``,
+        # or a TypeError since the key is not hashable, call ``touch`` or ``get``. It is valid until the configuration
+        # changes, when a chain is compiled anew.
         return self._live.get
 
     @property
@@ -297,10 +295,8 @@ class KeyedState:
         return MappingProxyType(self._live)
 
     def get(self, key: Any) -> Any:
-        """The state of ``key``, transformed if needed; ``None`` if it was never seen.
-
-        If a transformation raises, the old state is kept for a later attempt.
-        """
+        """The state of ``key``, transformed if needed; ``None`` if it was never seen."""
+        # If a transformation raises, the old state is kept for a later attempt.
         key = canonical_key(key)
         found = self._live.get(key)
         if found is None:
@@ -348,10 +344,8 @@ class KeyedState:
             self._live = {}
 
     def undo(self, transform: Transform | None, back: Transform | None) -> None:
-        """Return to the configuration before the last ``transform``, by applying ``back`` key by key.
-
-        Keys that were not accessed since have not been transformed, and keep their state.
-        """
+        """Return to the configuration before the last ``transform``, by applying ``back`` key by key."""
+        # Keys that were not accessed since have not been transformed, and keep their state.
         if transform is None:
             return
         spared = [layer for layer in self._layers if layer.missed[-1] is transform]

@@ -298,10 +298,8 @@ def _origin(indices: Sequence[int], batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _all_values(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """The values of all columns; rows may have different columns.
-
-    The fast path is that all rows have the columns of the first one.
-    """
+    """The values of all columns; rows may have different columns."""
+    # The fast path is that all rows have the columns of the first one.
     try:
         found = {name: list(map(itemgetter(name), rows)) for name in rows[0]}
     except KeyError:
@@ -464,10 +462,8 @@ def _of_this_tuple(out: dict[str, Any], row: Row) -> Row:
 
 
 def own_row(out: Any, row: Row, operator: str) -> Row:
-    """A row that a function has made, as one that derives from ``row``.
-
-    It is copied, since a generator may yield one object repeatedly, changed in between.
-    """
+    """A row that a function has made, as one that derives from ``row``."""
+    # It is copied, since a generator may yield one object repeatedly, changed in between.
     if isinstance(out, dict):
         own = _of_this_tuple(out, row)
         return own.copy() if own is out else own
@@ -546,12 +542,10 @@ def split_step(instance: Instance, behind: Behind) -> Step:
 
 
 def self_join_step(instance: Instance, behind: Behind) -> Step:
-    """Pairs the two replicas of a tuple; the output has the left one's columns, then the right one's.
-
-    The key occurs once; if both have another column, the right one's gets the operator's suffix. Rows of one side with
-    equal keys wait in order of arrival and are paired first in, first out, so n rows on either side make n pairs. For
-    each key only rows of one side ever wait.
-    """
+    """Pairs the two replicas of a tuple; the output has the left one's columns, then the right one's."""
+    # The key occurs once; if both have another column, the right one's gets the operator's suffix. Rows of one side
+    # with equal keys wait in order of arrival and are paired first in, first out, so n rows on either side make n
+    # pairs. For each key only rows of one side ever wait.
     emit, side = behind.valued(instance)[0], behind.side
     key, suffix = instance.operator.key, instance.function
     state, read, dropped, matched = instance.state, key_reader(key), dropped_of(instance), matched_of(instance)

@@ -302,10 +302,8 @@ class Agenda:
                 yield
 
     def release(self, bin: int, entries: Collection[Entry]) -> Fired:
-        """Give up the entries of a bin, which count as on their way until another worker has received them.
-
-        Returns how far those of this bin have fired.
-        """
+        """Give up the entries of a bin, which count as on their way until another worker has received them."""
+        # The result says how far those of this bin have fired.
         for time, key in entries:
             keys = self._entries[time]
             del keys[key]

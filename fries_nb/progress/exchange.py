@@ -272,10 +272,8 @@ class HostProgress:
     # ---- the workers of this host
 
     def record(self, changes: Iterable[CountChange]) -> ProgressFrame | None:
-        """Add a whole step of one worker; returns the frame to broadcast now, if any.
-
-        The steps of one worker must come in its order; of two workers, in any.
-        """
+        """Add a whole step of one worker; returns the frame to broadcast now, if any."""
+        # The steps of one worker must come in its order; of two workers, in any.
         return self._released(self._waiting.extend(changes))
 
     def leave(self) -> ProgressFrame:
@@ -458,10 +456,8 @@ class WorkerCounts:
         return buffer is None or share_frame(buffer[1], self._graph.summary(edge).apply(time))
 
     def append(self, channel: Hashable, edge: GraphLocation, time: Time) -> None:
-        """Count rows that are appended to the buffer of a channel.
-
-        The worker must have an input frame in hand, or a token, of this time or an earlier one.
-        """
+        """Count rows that are appended to the buffer of a channel."""
+        # The worker must have an input frame in hand, or a token, of this time or an earlier one.
         arrival = self._graph.summary(edge).apply(time)
         buffer = self._buffers.get(channel)
         if buffer is None:

@@ -82,11 +82,9 @@ Pointstamp = tuple[GraphLocation, Time]
 
 
 def moving(operator: str) -> GraphLocation:
-    """Where tokens are counted that are on their way from one worker of an operator to another, as messages are.
-
-    They can result in the same as at the operator's output. If they stayed counted there, and went to another host, the
-    others might hear of their end there before they hear of what was sent with them here.
-    """
+    """Where tokens are counted that are on their way from one worker of an operator to another, as messages are."""
+    # They can result in the same as at the operator's output. If they stayed counted there, and went to another host,
+    # the others might hear of their end there before they hear of what was sent with them here.
     return GraphLocation(operator, branch=_MOVING)
 
 

@@ -284,10 +284,8 @@ class TokenBook:
         return {bin: SavedTokens(times, self._next[bin]) for bin, times in bins.items()}
 
     def load(self, bins: Mapping[int, SavedTokens]) -> None:
-        """Take over bins, whose tokens are counted already.
-
-        Then unpickle their states, in the same slice: a token that no state refers to counts as lost.
-        """
+        """Take over bins, whose tokens are counted already."""
+        # Then unpickle their states, in the same slice: a token that no state refers to counts as lost.
         for bin, saved in bins.items():
             if bin in self._next:
                 raise ProtocolError(f"the tokens of bin {bin} of {self.operator} came to a worker that has that bin")
@@ -297,10 +295,8 @@ class TokenBook:
             self._lost.extend(loaded)
 
     def release(self, bins: Iterable[int]) -> dict[int, SavedTokens]:
-        """Give bins up to another worker; until it has received them, their tokens count as on their way.
-
-        First pickle their states, which refer to the tokens.
-        """
+        """Give bins up to another worker; until it has received them, their tokens count as on their way."""
+        # First pickle their states, which refer to the tokens.
         saved = self.saved()
         released = {bin: saved[bin] for bin in bins if bin in saved}
         for bin, tokens in released.items():

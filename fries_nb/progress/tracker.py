@@ -128,10 +128,8 @@ class Tracker:
                     antichain.update(image, 1)
 
     def update(self, changes: Iterable[CountChange]) -> dict[str, Antichain]:
-        """Apply whole batches of changes; returns the new frontiers of those listeners whose frontier has changed.
-
-        Tokens of an operator without out-edges hold nothing back, and are not counted.
-        """
+        """Apply whole batches of changes; returns the new frontiers of those listeners whose frontier has changed."""
+        # Tokens of an operator without out-edges hold nothing back, and are not counted.
         before: dict[str, Antichain] = {}
         for location, time, delta in changes:
             self._check(location, time)

@@ -134,10 +134,8 @@ def hosts_svg(
     before: Sequence[tuple[str, TopologyStatus]] = (),
     width: float = 760.0,
 ) -> str:
-    """Draw the hosts and the owners of bins, below those of earlier topologies, oldest first, with their labels.
-
-    ``rates`` has the tuples per second that the workers of a host take in; it is empty if nothing flows.
-    """
+    """Draw the hosts and the owners of bins, below those of earlier topologies, oldest first, with their labels."""
+    # ``rates`` has the tuples per second that the workers of a host take in; it is empty if nothing flows.
     shown = [*before[-4:], ("now", status)] if before else [("", status)]
     columns = HostColumns.of(width, [label for label, _ in shown])
     titles = textwrap.wrap(_title(status), int((width - 2 * _PAD) / _BOLD_LETTER))

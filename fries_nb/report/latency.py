@@ -288,11 +288,9 @@ class AxisLabel:
 def latency_svg(
     points: Sequence[Point], marks: Sequence[PlotMark], bands: Sequence[LatencyBand] = (), width: float = 760.0
 ) -> str:
-    """Draw p50 and p99 in milliseconds and, below them, throughput in tuples per second, as an SVG element.
-
-    The latency axis is logarithmic if the values span more than a factor of thirty. Points are thinned to the
-    resolution: each interval shows its median p50, highest p99 and mean rate, so that no peak is lost.
-    """
+    """Draw p50 and p99 in milliseconds and, below them, throughput in tuples per second, as an SVG element."""
+    # The latency axis is logarithmic if the values span more than a factor of thirty. Points are thinned to the
+    # resolution: each interval shows its median p50, highest p99 and mean rate, so that no peak is lost.
     points = thinned([point for point in points if _is_finite(point)], _MOST_POINTS)
     times = [point.at_s for point in points] + [mark.at_s for mark in marks]
     times += [at_s for band in bands for at_s, *_ in band.spots]
@@ -314,10 +312,8 @@ def latency_svg(
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
-    """Reduce to about ``most`` points: each interval becomes its median p50, highest p99, mean rate and end.
-
-    Gaps stay as they are, unless there are as many as points.
-    """
+    """Reduce to about ``most`` points: each interval becomes its median p50, highest p99, mean rate and end."""
+    # Gaps stay as they are, unless there are as many as points.
     if len(points) <= most:
         return list(points)
     size = math.ceil(len(points) / most)
@@ -396,11 +392,9 @@ def _ended(request: PlotMark | None, end: PlotMark) -> str:
 
 
 def laid_out(marks: Sequence[PlotMark], began: float, across: Scale, lanes: int = _LANES) -> list[AxisLabel]:
-    """Assign labels to lanes so that none overlap, newest first; labels without room are left out.
-
-    A label begins at its mark's line, or ends there if it would not fit before the end of the axis. What is too long
-    for both sides is cut at its end; its number stands at its beginning.
-    """
+    """Assign labels to lanes so that none overlap, newest first; labels without room are left out."""
+    # A label begins at its mark's line, or ends there if it would not fit before the end of the axis. What is too long
+    # for both sides is cut at its end; its number stands at its beginning.
     per_second = (across.end - across.start) / (across.high - across.low)
     free = [math.inf] * lanes
     labels = []

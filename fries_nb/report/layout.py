@@ -412,10 +412,8 @@ class _Drawing:
 
 
 def layout(graph: Graph, width: float = 900.0, labelled: bool = False) -> Layout:
-    """The layout of a graph; cached. Streams flow to the right if that fits, else downward if that is narrower.
-
-    ``labelled`` reserves space for labels of two short lines on the edges.
-    """
+    """The layout of a graph; cached. Streams flow to the right if that fits, else downward if that is narrower."""
+    # ``labelled`` reserves space for labels of two short lines on the edges.
     sizes = tuple(map(node_width, graph.operators))
     number = {operator.name: index for index, operator in enumerate(graph.operators)}
     ends = [(number[edge.source], number[edge.to]) for edge in graph.edges if not edge.feedback]

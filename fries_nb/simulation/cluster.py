@@ -231,12 +231,10 @@ class Cluster:
         self, change: Mapping[str, Any], scheduler: str = "fries", *, pruning: bool = True, rehearse: bool = False,
         guard: Limit | None = None, force: bool = False,
     ) -> str:  # fmt: skip
-        """Request a change; returns its id, a key of ``outcomes`` once it has ended.
-
-        ``guard`` is the duration of the change's guard, in seconds of the cluster's clock or in tuples. ``rehearse``
-        rehearses the new functions of the most upstream targets on recent tuples, as a run on Spark does; ``force``
-        makes the change even if these give reason to doubt it.
-        """
+        """Request a change; returns its id, a key of ``outcomes`` once it has ended."""
+        # ``guard`` is the duration of the change's guard, in seconds of the cluster's clock or in tuples. ``rehearse``
+        # rehearses the new functions of the most upstream targets on recent tuples, as a run on Spark does; ``force``
+        # makes the change even if these give reason to doubt it.
         name = self.changes.request(change, scheduler, pruning, rehearse, guard, force)
         self.post()
         return name

@@ -76,11 +76,9 @@ class DrawnFlow:
 
 
 def repartitioned(graph: Graph, chance: random.Random) -> Graph:
-    """The graph with some of its forward edges turned into rebalance or broadcast edges.
-
-    There is no broadcast upstream of a self-join or a dedup, which could not distinguish copies of a row; nor to an
-    operator with several inputs, so that ``copies`` can be a mapping from operators.
-    """
+    """The graph with some of its forward edges turned into rebalance or broadcast edges."""
+    # There is no broadcast upstream of a self-join or a dedup, which could not distinguish copies of a row; nor to an
+    # operator with several inputs, so that ``copies`` can be a mapping from operators.
     joins = {operator.name for operator in graph.operators if operator.traits.keeps_state}
 
     def changed(edge: Edge) -> Edge:

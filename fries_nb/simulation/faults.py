@@ -85,10 +85,8 @@ class Fate:
         return self._faults.reshapes and self._random.random() < 0.5
 
     def reshaped(self, graph: Graph) -> Graph:
-        """The graph with which a dead driver's run is resumed.
-
-        Operators keep their number of workers if their state is not divided by key, or their input is broadcast.
-        """
+        """The graph with which a dead driver's run is resumed."""
+        # Operators keep their number of workers if their state is not divided by key, or their input is broadcast.
         if not self._faults.reshapes:
             return graph
         operators = (self._reshaped(one) if _may_vary(graph, one) else one for one in graph.operators)

@@ -259,10 +259,8 @@ class Supply:
         return self._batches[source] is not None
 
     def next(self, source: WorkerId) -> Supplied | SplitsRead | None:
-        """Read the next batch; then say that all splits are read; after ``drain`` read ``END``, then ``None``.
-
-        ``None`` while there is nothing to say, and while the last batch is held.
-        """
+        """Read the next batch; then say that all splits are read; after ``drain`` read ``END``, then ``None``."""
+        # ``None`` while there is nothing to say, and while the last batch is held.
         batches = self._batches[source]
         if batches is None:
             return None
@@ -285,10 +283,8 @@ class Supply:
         return [supplied.batch for supplied in self._batches[source] or () if supplied.batch is not None]
 
     def obey(self, source: WorkerId, control: SetRate | Drain | GiveUpSplits | AdoptSplits) -> None:
-        """Carry out an instruction for a worker's reader: drop the remaining rows, or change its splits.
-
-        A worker that is drained ends even if it is held. Rates have no effect.
-        """
+        """Carry out an instruction for a worker's reader: drop the remaining rows, or change its splits."""
+        # A worker that is drained ends even if it is held. Rates have no effect.
         if self._batches[source] is None:
             return
         if isinstance(control, Drain):

@@ -195,10 +195,8 @@ class SeededProgress:
         return host in self._members & self.hosts.keys()
 
     def settle(self, topology: Topology, added: Iterable[WorkerId]) -> None:
-        """All workers have adopted a topology, and those that were added begin.
-
-        A run adds workers to new hosts only, but a simulation also to members, which notify them as well.
-        """
+        """All workers have adopted a topology, and those that were added begin."""
+        # A run adds workers to new hosts only, but a simulation also to members, which notify them as well.
         for worker in added:
             host = self._hosts.host_of(worker)
             if host in self._members & self.hosts.keys():

@@ -308,10 +308,8 @@ class Store:
         return {worker: earlier_records(self._trace[worker]) for worker in workers if worker in self._left}
 
     def cut(self) -> None:
-        """Remove the trace after the last record, since a recovery processes these tuples again.
-
-        What an earlier driver left stays: its run may have had workers that this one does not have.
-        """
+        """Remove the trace after the last record, since a recovery processes these tuples again."""
+        # What an earlier driver left stays: its run may have had workers that this one does not have.
         noted = self._noted[self.records[-1].epoch] if self.records else {}
         for place, records in self._trace.items():
             del records[max(noted.get(place, 0), self._resumed.get(place, 0)) :]

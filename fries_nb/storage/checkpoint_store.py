@@ -459,10 +459,8 @@ class CheckpointStore:
         self._records[name] = record
 
     def tidy(self) -> None:
-        """Delete checkpoints before the last two, incomplete ones, and decisions that both have forgotten.
-
-        Files of newer attempts are kept, so a late call by an old driver is harmless.
-        """
+        """Delete checkpoints before the last two, incomplete ones, and decisions that both have forgotten."""
+        # Files of newer attempts are kept, so a late call by an old driver is harmless.
         with in_words(f"old checkpoints at {self.path} cannot be deleted"):
             self._forget_records()
             self._forget_states()

@@ -142,10 +142,8 @@ def conflict(flow: FlowFingerprint, graph: Graph) -> str:
 
 
 def difference(flow: FlowFingerprint, graph: Graph) -> str:
-    """The difference of a graph from the fingerprint, as the end of a sentence; empty if there is none.
-
-    Functions do not count, nor numbers of workers that may differ.
-    """
+    """The difference of a graph from the fingerprint, as the end of a sentence; empty if there is none."""
+    # Functions do not count, nor numbers of workers that may differ.
     if other := conflict(flow, graph):
         return other
     own = flow_of(graph, flow.run)
@@ -183,10 +181,9 @@ def _why_fixed(operator: Operator) -> str:
 
 
 def _endpoint(function: object, is_sink: bool) -> str:
-    """The target of a sink as text; it must not change, since committed output stays in the old one.
-
-    Of a topic the name, of the user's own source the class: the checkpoint has its splits. Other arguments may change.
-    """
+    """The target of a sink as text; it must not change, since committed output stays in the old one."""
+    # Of a topic the name, of the user's own source the class: the checkpoint has its splits. Other arguments may
+    # change.
     match function:
         case Memory():
             return " into memory"
@@ -289,11 +286,9 @@ def known(flow: FlowFingerprint, checkpoint: Checkpoint | None) -> FlowFingerpri
 def next_flow(
     flow: FlowFingerprint, graph: Graph, checkpoint: Checkpoint | None, decisions: int
 ) -> FlowFingerprint:  # fmt: skip
-    """The fingerprint of the dataflow that goes on, after so many decisions.
-
-    It has the removed operators of which the checkpoint holds a state. So as long as there is no newer checkpoint they
-    may come back with it, and another attempt of the same dataflow has to name them again.
-    """
+    """The fingerprint of the dataflow that goes on, after so many decisions."""
+    # It has the removed operators of which the checkpoint holds a state. So as long as there is no newer checkpoint
+    # they may come back with it, and another attempt of the same dataflow has to name them again.
     next_, shape = flow_of(graph, flow.run), shape_of(flow, graph)
     held = {} if checkpoint is None else checkpoint.workers
     removed = tuple(name for name in shape.removed if name in held)

@@ -128,10 +128,8 @@ def recover(path: str) -> None:
 
 
 def take_back(path: str, run: str, epoch: int) -> None:
-    """Remove from the target the output of a run after this commit; the run computes it again.
-
-    This is needed if a run resumes from an older checkpoint because its newest one is damaged.
-    """
+    """Remove from the target the output of a run after this commit; the run computes it again."""
+    # This is needed if a run resumes from an older checkpoint because its newest one is damaged.
     filesystem, root = _locate(path)
     later = [one for one in _epochs(filesystem, root, word(run)) if one[1] > epoch]
     if not later:

@@ -87,10 +87,8 @@ def pending(path: str) -> str:
 
 
 def unified(old: pa.Schema, new: pa.Schema) -> pa.Schema:
-    """The narrowest schema that holds rows of both: the old columns in their order, then the new ones.
-
-    Integers and floats widen; a column of nulls takes any type.
-    """
+    """The narrowest schema that holds rows of both: the old columns in their order, then the new ones."""
+    # Integers and floats widen; a column of nulls takes any type.
     try:
         return united(old.remove_metadata(), new.remove_metadata())
     except (pa.ArrowTypeError, pa.ArrowInvalid):

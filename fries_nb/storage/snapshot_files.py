@@ -42,10 +42,7 @@ def seal_name(run: str, name: str) -> str:
 def write_snapshots(
     store: SnapshotStore, epoch: int, incarnation: int, snapshots: Sequence[Snapshot]
 ) -> tuple[str, int]:
-    """Write snapshots durably, as one file of the checkpoint directory.
-
-    Returns the name of the file in the checkpoint directory, and its size in bytes.
-    """
+    """Write snapshots durably, as one file of the checkpoint directory; returns its name, and its size in bytes."""
     worker = WorkerId(snapshots[0].operator, snapshots[0].index)
     name = f"{epoch}-{incarnation}/{encoded(worker.operator)}-{worker.index}.msgpack"
     place = store.place

@@ -245,27 +245,21 @@ class HostLinks:
         return self._sockets.refused
 
     def join(self, incarnation: int, peers: dict[int, str], channels: Sequence[ChannelId]) -> None:
-        """Join an incarnation after a welcome; called from the polling thread once older workers no longer post.
-
-        Queued frames of the older incarnation are dropped; early frames of this one are returned by the next poll.
-        """
+        """Join an incarnation after a welcome; called from the polling thread once older workers no longer post."""
+        # Queued frames of the older incarnation are dropped; early frames of this one are returned by the next poll.
         if incarnation <= self.incarnation:
             raise LinkError(f"cannot join incarnation {incarnation}; this host is in {self.incarnation} already")
         self._control.incarnation = incarnation
         self._data.join(incarnation, peers, channels)
 
     def extend(self, channels: Sequence[ChannelId], peers: Mapping[int, str] = MappingProxyType({})) -> None:
-        """Begin the next epoch of the topology; called from the polling thread.
-
-        Frames that other hosts have sent in this epoch are returned by the next poll; earlier channels stay.
-        """
+        """Begin the next epoch of the topology; called from the polling thread."""
+        # Frames that other hosts have sent in this epoch are returned by the next poll; earlier channels stay.
         self._data.extend(channels, peers)
 
     def part(self, hosts: Iterable[int]) -> None:
-        """Close the links to hosts that have left, or never took part; called from the polling thread.
-
-        What is posted to them is dropped.
-        """
+        """Close the links to hosts that have left, or never took part; called from the polling thread."""
+        # What is posted to them is dropped.
         self._data.part(hosts)
 
     def say(self, message: HostMessage) -> None:
@@ -273,10 +267,8 @@ class HostLinks:
         self._control.send(message)
 
     def post(self, host: int, frame: Payload, channels: Iterable[ChannelId]) -> None:
-        """Send a frame to another host, once for all these channels; from any thread, never blocks.
-
-        Frames posted by one thread to one host arrive in order. A credit goes to the host of the channel's sender.
-        """
+        """Send a frame to another host, once for all these channels; from any thread, never blocks."""
+        # Frames posted by one thread to one host arrive in order. A credit goes to the host of the channel's sender.
         self._data.post(host, frame, channels)
 
     def poll(self, timeout_ms: int) -> Received:

@@ -73,10 +73,8 @@ def bytewax_windows(source: Path, rows: int, processes: int, windows: str) -> fl
 
 
 def bytewax_resumed(rate: float, accounts: int, state_bytes: int, seconds: float) -> tuple[list[list[int]], int]:
-    """The rows of bytewax that is stopped and resumed with two processes; see ``rivals/bytewax_jobs.py``.
-
-    Returns ``[value, number in its account, time in nanoseconds]`` of each row; and the time of the request.
-    """
+    """The rows of bytewax that is stopped and resumed with two processes; see ``rivals/bytewax_jobs.py``."""
+    # A row is ``[value, number in its account, time in nanoseconds]``; behind the rows is the time of the request.
     require("bytewax")
     numbers = [str(rate), str(accounts), str(state_bytes)]
     with tempfile.TemporaryDirectory(prefix="fries-rival-") as directory:
@@ -151,10 +149,8 @@ def spark_jobs() -> Iterator[Callable[[str, Path], float]]:
 
 @contextmanager
 def keyed_jobs(commit: str) -> Iterator[Callable[[str, Path], float]]:
-    """Starts a process that runs W1 with the version of this package at a commit; ends it with the block.
-
-    Yields a function that takes a number of hosts and a Parquet file, runs W1 once and returns its duration in seconds.
-    """
+    """Starts a process that runs W1 with the version of this package at a commit; ends it with the block."""
+    # What it yields takes a number of hosts and a Parquet file, runs W1 once and returns its duration in seconds.
     here = Path(fries_nb.__file__).parent.parent
     with tempfile.TemporaryDirectory(prefix="fries-rival-") as place:
         if commit:
@@ -170,10 +166,8 @@ def keyed_jobs(commit: str) -> Iterator[Callable[[str, Path], float]]:
 
 @contextmanager
 def _serving(arguments: list[str], package: Path | None) -> Iterator[Callable[[str, Path], float]]:
-    """Starts a program that answers each job with its duration in seconds.
-
-    ``package`` is where it imports us from; it runs there, since Spark's Python workers look in its directory first.
-    """
+    """Starts a program that answers each job with its duration in seconds."""
+    # ``package`` is where it imports us from; it runs there, since Spark's Python workers look in its directory first.
     environment = {**os.environ, "PYTHONPATH": str(package)} if package is not None else None
     with subprocess.Popen(
         [sys.executable, *arguments], env=environment, cwd=package,

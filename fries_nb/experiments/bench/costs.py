@@ -268,10 +268,8 @@ def times(scale: float, runs: int) -> BenchReport:
 
 
 def idle(scale: float, runs: int) -> BenchReport:
-    """Messages that only coordinate, in memory: progress frames with many idle operators over those with one.
-
-    The runs are seeded, so the figures are exact, and the same whenever they are counted.
-    """
+    """Messages that only coordinate, in memory: progress frames with many idle operators over those with one."""
+    # The runs are seeded, so the figures are exact, and the same whenever they are counted.
     numbers = [(n, t) for t in (FEW, int(MANY * scale)) for n in IDLE_OPERATORS]
     results = tuple(coordination(n, t, runs) for n, t in numbers)
     targets = tuple(
@@ -346,10 +344,8 @@ class CountedCluster(Cluster):
 
 
 def counted(operators: int, times: int, seed: int) -> int:
-    """Run the dataflow in memory, with one row of each time, read in batches of at most five.
-
-    Returns the number of progress frames, for each host that one went to.
-    """
+    """The number of progress frames, one for each host that a frame goes to, of a run in memory."""
+    # There is one row of each time, and rows are read in batches of at most five.
     graph = idle_flow(fn.rate(None), operators).graph(workers=HOSTS)
     rows = [{"key": time % KEYS, "at": time} for time in range(times)]
     cluster = CountedCluster(graph, {"Src": rows}, hosts=HOSTS, seed=seed, window=1 << 20, audit=False)

@@ -155,12 +155,9 @@ def _middle(found: Sequence[Joined], name: str) -> float:
 
 
 def second_host(scale: float, runs: int) -> BenchReport:
-    """The rate of a keyed function that waits 5 ms a row, before and after ``run.rescale(2)``, of the same run.
-
-    More rows come than two hosts process. The byte budget is small: a move of bins waits for the rows in front of it,
-    and each of these takes 5 ms.
-    ``scale`` multiplies the time for which each rate is measured.
-    """
+    """The rate of a keyed function that waits 5 ms a row, before and after ``run.rescale(2)``, of the same run."""
+    # More rows come than two hosts process. The byte budget is small: a move of bins waits for the rows in front of it,
+    # and each of these takes 5 ms. ``scale`` multiplies the time for which each rate is measured.
     with spark_session(HOSTS) as spark:
         rates = [_before_and_after(spark, MEASURED_S * scale) for _ in range(runs)]
     ones, twos = zip(*rates, strict=True)
@@ -181,10 +178,8 @@ def _before_and_after(spark: Any, seconds: float) -> tuple[float, float]:
 
 
 def _rate(run: fn.Run, seconds: float) -> float:
-    """Rows per second from now on, over so many seconds, and longer if no row was reported by then.
-
-    What was processed is reported now and then, so a short time may pass without any row.
-    """
+    """Rows per second from now on, over so many seconds, and longer if no row was reported by then."""
+    # What was processed is reported now and then, so a short time may pass without any row.
     began_s, processed = time.monotonic(), _booked(run)
     pause(seconds)
     _await(run, lambda: _booked(run) > processed, "a row that is measured")

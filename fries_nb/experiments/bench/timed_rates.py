@@ -359,11 +359,9 @@ def _components(spark: Any, path: str) -> tuple[float, dict[int, int]]:
 
 
 def loop_change(scale: float, runs: int) -> BenchReport:
-    """The delay of a change of the operator inside a loop, under load, against a drain and a new run.
-
-    Both let no row meet two functions. The new run counts from the request of the drain to its first row that has left
-    the loop; Spark is up all the time.
-    """
+    """The delay of a change of the operator inside a loop, under load, against a drain and a new run."""
+    # Both let no row meet two functions. The new run counts from the request of the drain to its first row that has
+    # left the loop; Spark is up all the time.
     with spark_session(HOSTS) as spark:
 
         def started() -> Run:

@@ -64,11 +64,10 @@ def scored(source: Path, target: str) -> fn.Dataflow:
 
 
 def w1(scale: float, runs: int) -> BenchReport:
-    """Compare W1 with a plain Python loop on one host, and with bytewax on as many processes as hosts.
-
-    The hardest rival comes first: a plain loop over a file that has no columns but those that the function uses, and an
-    identity. Then the harder form of each: the one that reads only these columns. Start-up time counts on neither side.
-    """
+    """Compare W1 with a plain Python loop on one host, and with bytewax on as many processes as hosts."""
+    # The hardest rival comes first: a plain loop over a file that has no columns but those that the function uses, and
+    # an identity. Then the harder form of each: the one that reads only these columns. Start-up time counts on neither
+    # side.
     rows = int(ROWS * scale)
     path, lean = payments_file(rows), payments_file(rows, columns=LEAN)
     with spark_session(PROCESSES) as spark:
@@ -99,10 +98,8 @@ def w1(scale: float, runs: int) -> BenchReport:
 
 
 def checkpoint(scale: float, runs: int) -> BenchReport:
-    """Compare the throughput of W1 with a checkpoint every ``INTERVAL_S`` seconds with that without any.
-
-    The side without checkpoints commits once, at its end, so the cost of commits is part of the result.
-    """
+    """Compare the throughput of W1 with a checkpoint every ``INTERVAL_S`` seconds with that without any."""
+    # The side without checkpoints commits once, at its end, so the cost of commits is part of the result.
     rows = int(CHECKPOINT_ROWS * scale)
     with spark_session() as spark:
         kept = job(lambda source: flow_seconds(scored, spark, source, checkpoints_s=INTERVAL_S), rows)
@@ -131,11 +128,9 @@ def judged(source: Path, target: str) -> fn.Dataflow:
 
 
 def constraints(scale: float, runs: int) -> BenchReport:
-    """Compare W1 under a constraint that is measured only, and under one that is kept, with W1 without any.
-
-    Flat out the queues in front of an operator are as long as credit allows, and no size of a buffer shortens them: the
-    constraint is violated all the time, so all buffers shrink as far as they may.
-    """
+    """Compare W1 under a constraint that is measured only, and under one that is kept, with W1 without any."""
+    # Flat out the queues in front of an operator are as long as credit allows, and no size of a buffer shortens them:
+    # the constraint is violated all the time, so all buffers shrink as far as they may.
     rows = int(CONSTRAINED_ROWS * scale)
     with spark_session() as spark:
         bare = job(lambda source: flow_seconds(scored, spark, source), rows)
@@ -160,11 +155,9 @@ MARKER = "_END"
 
 
 def files(scale: float, runs: int) -> BenchReport:
-    """Compare W1 that reads a directory of Parquet files by ``fn.files`` with W1 that replays them.
-
-    Both sides read the same files with one worker, so the difference is that of looking for files, telling whether they
-    are complete, and reading several at a time.
-    """
+    """Compare W1 that reads a directory of Parquet files by ``fn.files`` with W1 that replays them."""
+    # Both sides read the same files with one worker, so the difference is that of looking for files, telling whether
+    # they are complete, and reading several at a time.
     rows = int(FILE_ROWS * scale)
     with spark_session() as spark:
         growing = job(lambda path: flow_seconds(partial(scored_from, _growing), spark, _divided(path)), rows)
@@ -210,11 +203,9 @@ COMMITS_A_PAIR = 10
 
 
 def kafka(scale: float, runs: int) -> BenchReport:
-    """Compare W1 from a topic with a bare consumer loop that calls the same function, and writes nothing.
-
-    Then compare commits of some rows to a topic with those to a directory of Parquet files. Start-up time counts on
-    neither side.
-    """
+    """Compare W1 from a topic with a bare consumer loop that calls the same function, and writes nothing."""
+    # Then compare commits of some rows to a topic with those to a directory of Parquet files. Start-up time counts on
+    # neither side.
     rows = int(KAFKA_ROWS * scale)
     with mock_cluster({"payments": PARTITIONS, "one": 1, "scored": 4, COMMITS: 1}) as servers:
         _produce(servers, "payments", rows)

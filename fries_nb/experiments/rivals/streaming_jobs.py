@@ -246,10 +246,7 @@ def first_seen(what: str, query: StreamingQuery, look: Callable[[], float | None
 
 
 def by_restart(spark: SparkSession, rate: float, workers: int, old_ms: float, new_ms: float, seconds: float) -> float:
-    """Restart the query with the new model.
-
-    Returns seconds from the request to the first payment scored with the new model.
-    """
+    """Seconds from the request to the first payment scored with the new model, by a restart of the query."""
     with shuffled_in(spark, workers), scratch_directory() as directory:
         scored_in, batches_read = str(Path(directory, "scored")), 0
 
@@ -346,11 +343,9 @@ def stop_between_batches(query: StreamingQuery) -> None:
 
 @contextmanager
 def scratch_directory() -> Iterator[str]:
-    """A directory for a query's files, removed afterwards.
-
-    ``StreamingQuery.stop`` returns while cancelled tasks still run, and Spark closes state stores in a thread of its
-    own, so files may still be created while the directory is removed: removal is repeated until it succeeds.
-    """
+    """A directory for a query's files, removed afterwards."""
+    # ``StreamingQuery.stop`` returns while cancelled tasks still run, and Spark closes state stores in a thread of its
+    # own, so files may still be created while the directory is removed: removal is repeated until it succeeds.
     directory = tempfile.mkdtemp(prefix="fries-rival-")
     try:
         yield directory

@@ -143,9 +143,6 @@ def constraint_of(
         window_s: the window in seconds.
         on_violation: ``tell``, ``propose`` or ``apply``.
 
-    Returns:
-        The constraint.
-
     Raises:
         DataflowError: the sequence is empty or no path, names an unknown operator, a blocking one or one in a loop, or
             is only a source or sink; the limit or the window is not a finite number above zero; ``on_violation`` is
@@ -177,7 +174,7 @@ def constraint_of(
 
 
 def check_agreement(constraints: Iterable[LatencyConstraint]) -> tuple[LatencyConstraint, ...]:
-    """Refuse constraints that contradict each other.
+    """The constraints, of equal ones only the first; refuses those that contradict each other.
 
     Two constraints contradict if they are on the same sequence and differ in anything: one sequence has one limit, over
     one window, with one policy, or it would be unclear which is meant. All others agree, since limits are upper ones
@@ -186,9 +183,6 @@ def check_agreement(constraints: Iterable[LatencyConstraint]) -> tuple[LatencyCo
 
     Args:
         constraints: the constraints, in order of declaration.
-
-    Returns:
-        The constraints; of equal ones only the first.
 
     Raises:
         DataflowError: two of them contradict; names both.

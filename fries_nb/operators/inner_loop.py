@@ -1,7 +1,7 @@
 """The inner loop: many tuples in one generated function, for chains of maps and filters of rows, and a split behind.
 
 An executor processes the first tuples by the *common path*, the steps of ``kinds``. From one of them the inner
-loop learns what each operator writes, and generates a function for just that (see ``loop_source``): the columns that
+loop learns what each operator writes, and generates a function for just that (see ``source_of``): the columns that
 the functions read are laid into one row, keys come straight from their column, and what is written is captured as
 columns when the last function has returned. Whatever is unexpected in a tuple ends the function; its step then
 continues on the common path with the result that the operator's function has returned, and the next tuple begins anew.
@@ -118,8 +118,8 @@ class LoopShape:
 
     steps: tuple[LoopStep, ...]  # the operators
     laid: tuple[str, ...]  # the columns that are laid into the row
-    # whether all functions use the row by names only (see ``row_uses``). It is then an ``ItemRow``, in which what is
-    # laid is replaced instead of taken out.
+    # whether all functions use the row by names only (``rows.is_by_name``): it is an ``ItemRow``, in which what is laid
+    # is replaced instead of taken out
     by_name: bool = False
 
     @property

@@ -191,7 +191,7 @@ class Columns(dict[str, list[Any]]):
         # whether rows are known to have only immutable values: ``UNWRITTEN`` everywhere, ``SETTLED`` at the end of the
         # chain, ``UNKNOWN`` nowhere
         self.plain = UNWRITTEN
-        # columns that functions have read from laid rows that lack them (see ``laid_rows``)
+        # columns that functions have read from laid rows that lack them (see ``LaidRow``)
         self.unlaid: set[str] = set()
         self._reads = reads
         self.form = reads.form  # the form of the values that are written to a column (see ``canonical``)
@@ -555,7 +555,7 @@ class LaidRow(Row):
 
 
 class ItemRow(LaidRow):
-    """A laid row for functions of which ``row_uses.is_by_name`` is true, with the assignment of ``dict``."""
+    """A laid row for functions of which ``is_by_name`` is true, with the assignment of ``dict``."""
 
     __slots__ = ()
 

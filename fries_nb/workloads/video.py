@@ -5,7 +5,7 @@ receive the encoded packets of the streams and assign each to a group, whose Dec
 waits for the four pictures of a group with the same number, and tiles them; the Overlay draws a marquee, the Encoder
 makes packets again. The Server, the paper's RTP server, takes a packet's size and checksum instead of sending it.
 
-Frames are real: drawn by ``scenes``, coded by ``frame_codec``. Streams stay in order, since the edges are keyed by
+Frames are real: drawn by ``Scene``, coded by ``encode``. Streams stay in order, since the edges are keyed by
 stream, then by group. Decoder and Merger keep their state by group; both have the same key, so of the channels between
 them only those between workers of one index are used, the ones that the paper has. Overlay and Encoder keep no state:
 edges to them are forward ones, along which operators can be chained, and the Encoder makes key packets only.

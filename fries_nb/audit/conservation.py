@@ -166,7 +166,7 @@ def _found(
 ) -> Iterator[Astray]:
     """Count the tuples that these operators took, and that entered and left these loops, by transaction."""
     links = [link for name in wrong for link in into.get(name, ())]
-    links += [link for one in loops for link in (*one.entries, *one.exits)]
+    links += [link for loop in loops for link in (*loop.entries, *loop.exits)]
     tuples = _Tuples({*wrong, *(link.source for link in links)}, records)
     for name in wrong:
         taken = tuples.taken[name]

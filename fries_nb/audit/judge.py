@@ -209,8 +209,8 @@ def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = 
         transactions=transactions,
         updates=len(set().union(*updates.values())),
         stale=stale,
-        lost=tuple(one for one in astray if one.received < one.sent),
-        doubled=tuple(one for one in astray if one.received > one.sent),
+        lost=tuple(sighting for sighting in astray if sighting.received < sighting.sent),
+        doubled=tuple(sighting for sighting in astray if sighting.received > sighting.sent),
         claim=claim,
         cycle_met=tuple(tuple(_met(example[node], updates) if isinstance(node, Alike) else ()) for node in cycle),
     )

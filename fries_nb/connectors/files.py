@@ -332,7 +332,7 @@ class FilesReader(RuntimeReader):
         current = self._current
         if current is None:
             return None
-        same = [one for one in look.entries if one.size == current.size]
+        same = [entry for entry in look.entries if entry.size == current.size]
         for entry in sorted(same, key=lambda one: (one.name != current.name, one.mtime_ns != current.mtime_ns)):
             try:
                 if self._listing.format.content(self._listing.filesystem, entry.path, entry.size) == current.content:
@@ -343,7 +343,7 @@ class FilesReader(RuntimeReader):
             self._listing.forget([current.identity])
             self._current = None
             return None
-        now = next((f"has {one.size:,} bytes" for one in look.entries if one.name == current.name), "has gone")
+        now = next((f"has {entry.size:,} bytes" for entry in look.entries if entry.name == current.name), "has gone")
         raise SourceError(
             f"{current.name} of {self._listing.place}, a file of {current.size:,} bytes of which {current.row:,} rows "
             f"were read, {now}; expected files to stay as they are until they are read: put it back and resume"

@@ -277,8 +277,8 @@ def facts_of_values(values: Sequence[Any]) -> Facts:
     if strings:
         found |= facts_of_strings(pa.array(strings))
     if objects:
-        names = dict.fromkeys(name for one in objects for name in one)
-        fields = {name: facts_of_values([one.get(name) for one in objects]) for name in names}
+        names = dict.fromkeys(name for object_ in objects for name in object_)
+        fields = {name: facts_of_values([object_.get(name) for object_ in objects]) for name in names}
         found |= Facts(frozenset({"object"}), fields=fields)
     if items:
         found |= Facts(frozenset({"array"}), item=facts_of_values([inner for item in items for inner in item]))

@@ -70,7 +70,7 @@ class OwnSourceCopy(RuntimeSource):
         what = f"{self!r}: splits() of {type(self._source).__name__}"
         with _told(what, SourceError):
             splits = self._source.splits(count)
-        if not isinstance(splits, Sequence) or not splits or not all(isinstance(one, Split) for one in splits):
+        if not isinstance(splits, Sequence) or not splits or not all(isinstance(split, Split) for split in splits):
             raise SourceError(f"{what} gave {splits!r}; expected a list of fn.Split, at least one")
         for split in splits:
             _check_packs(what, "content", split.content)

@@ -223,23 +223,23 @@ def combined_verdict(verdicts: Sequence[ConstraintVerdict]) -> ConstraintVerdict
 
     Returns the verdict: worst sequence and reason of the host on which it is worst, means weighted by rows.
     """
-    newest = max(one.time_ns for one in verdicts)
+    newest = max(verdict.time_ns for verdict in verdicts)
     judged = [verdict for verdict in verdicts if verdict.status is not ConstraintStatus.NOT_YET_JUDGED]
     if not judged:
         return replace(verdicts[0], time_ns=newest)
-    violated = [one for one in judged if one.status is ConstraintStatus.VIOLATED]
+    violated = [verdict for verdict in judged if verdict.status is ConstraintStatus.VIOLATED]
     worst = max(violated or judged, key=lambda one: -1.0 if one.worst_ms is None else one.worst_ms)
-    measured = [one for one in judged if one.mean_ms is not None]
+    measured = [verdict for verdict in judged if verdict.mean_ms is not None]
     return replace(
         worst,
         time_ns=newest,
-        reason="; ".join([worst.reason, *(_unjudged(one) for one in verdicts if one not in judged)]),
+        reason="; ".join([worst.reason, *(_unjudged(verdict) for verdict in verdicts if verdict not in judged)]),
         mean_ms=_mean(measured, lambda one: one.mean_ms or 0.0) if measured else None,
         elements=tuple(_element(measured, place, element) for place, element in enumerate(worst.elements)),
-        rows=sum(one.rows for one in measured),
-        tasks_ms=max(one.tasks_ms for one in judged),
-        violated_windows=max(one.violated_windows for one in judged),
-        exhausted=bool(violated) and all(one.exhausted for one in violated),
+        rows=sum(sample.rows for sample in measured),
+        tasks_ms=max(verdict.tasks_ms for verdict in judged),
+        violated_windows=max(verdict.violated_windows for verdict in judged),
+        exhausted=bool(violated) and all(verdict.exhausted for verdict in violated),
     )
 
 
@@ -248,20 +248,20 @@ def _unjudged(verdict: ConstraintVerdict) -> str:
 
 
 def _element(measured: Sequence[ConstraintVerdict], place: int, worst: ElementLatency) -> ElementLatency:
-    sizes = [one.elements[place] for one in measured if one.elements[place].largest_bytes]
+    sizes = [sample.elements[place] for sample in measured if sample.elements[place].largest_bytes]
     return replace(
         worst,
         mean_ms=_mean(measured, lambda one: one.elements[place].mean_ms),
         buffer_ms=_mean(measured, lambda one: one.elements[place].buffer_ms),
         row_ms=_mean(measured, lambda one: one.elements[place].row_ms),
         smallest_bytes=min((size.smallest_bytes for size in sizes), default=0),
-        largest_bytes=max((one.largest_bytes for one in sizes), default=0),
+        largest_bytes=max((size.largest_bytes for size in sizes), default=0),
     )
 
 
 def _mean(measured: Sequence[ConstraintVerdict], value: Callable[[ConstraintVerdict], float]) -> float:
     """The mean weighted by rows; if no host has counted any, all count alike."""
-    rows = [one.rows for one in measured]
+    rows = [sample.rows for sample in measured]
     weights = rows if any(rows) else [1.0] * len(measured)
     pairs = zip(measured, weights, strict=True)
     return sum(value(one) * weight for one, weight in pairs if weight) / sum(weights)

@@ -84,8 +84,8 @@ class TaskLayer:
         """Add measurements of an interval."""
         self.latency.add(time_ns, positions, [one.latency_ms for one in measured], [one.samples for one in measured])
         # Every interval counts alike, whatever the number of rows: the processor is shared out over time.
-        self.processor.add(time_ns, positions, [one.processor for one in measured], [1] * len(measured))
-        self.row.add(time_ns, positions, [one.row_ms for one in measured], [one.rows for one in measured])
+        self.processor.add(time_ns, positions, [sample.processor for sample in measured], [1] * len(measured))
+        self.row.add(time_ns, positions, [sample.row_ms for sample in measured], [sample.rows for sample in measured])
 
     def evict(self, now_ns: int) -> None:
         """Remove what the window has passed."""

@@ -166,7 +166,7 @@ class DataflowBuilder:
         """
         if on_error not in ("fail", "pause"):
             raise DataflowError(f"on_error={on_error!r} for a whole run; expected 'fail' or 'pause'")
-        consumed = (stream for one in self._declared.values() for stream in (*one.inputs, *one.feedback))
+        consumed = (stream for operator in self._declared.values() for stream in (*operator.inputs, *operator.feedback))
         uses = Counter((stream.operator, stream.branch) for stream in consumed)
         copied = {
             output for output, count in uses.items()
@@ -438,4 +438,4 @@ def _with_carried_times(graph: Graph) -> Graph:
     }
     if not spared:
         return graph
-    return Graph(graph.name, tuple(spared.get(one.name, one) for one in graph.operators), graph.edges)
+    return Graph(graph.name, tuple(spared.get(operator.name, operator) for operator in graph.operators), graph.edges)

@@ -331,7 +331,7 @@ def check_runnable(graph: Graph) -> None:
     traits = [operator.traits for operator in graph.operators]
     for end, found, call in (
         ("source", any(trait.is_source for trait in traits), "flow.source(name, replay(...))"),
-        ("sink", any(one.is_sink for one in traits), "stream.sink(name, memory())"),
+        ("sink", any(trait.is_sink for trait in traits), "stream.sink(name, memory())"),
     ):
         if not found:
             raise DataflowError(f"dataflow {graph.name!r} has no {end}; expected at least one, from {call}")
@@ -364,7 +364,7 @@ def _check_consumed(graph: Graph, operator: Operator) -> None:
 
 def check_loops(operators: Mapping[str, Operator], edges: Collection[Edge]) -> None:
     """Refuse a graph whose loops are not closed in themselves."""
-    inside = [one for one in operators.values() if one.within.level or one.traits.heads_loop]
+    inside = [operator for operator in operators.values() if operator.within.level or operator.traits.heads_loop]
     if not inside and not any(edge.feedback for edge in edges):
         return
     for operator in inside:
@@ -388,7 +388,7 @@ def _check_operator(operator: Operator, operators: Mapping[str, Operator]) -> No
         within = within.unnest()
     if within.level:
         loop = within.loops[-1]
-        heads = [one.name for one in operators.values() if one.traits.heads_loop]
+        heads = [operator.name for operator in operators.values() if operator.traits.heads_loop]
         if loop not in heads:
             raise DataflowError(f"operator {operator.name!r}: {unknown('loop', loop, heads)}")
         if operators[loop].within != within:

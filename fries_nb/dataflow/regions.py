@@ -177,7 +177,7 @@ def _is_cut(graph: Graph, levels: Mapping[str, int], edge: Edge) -> bool:
 
 
 def _region(graph: Graph, place: Mapping[str, int], number: int) -> Region:
-    operators = [one for one in graph.operators if not one.blocking and place[one.name] == number]
+    operators = [operator for operator in graph.operators if not operator.blocking and place[operator.name] == number]
     inside = {operator.name for operator in operators}
     edges: list[Edge] = []
     kept: dict[str, Operator] = {}

@@ -146,7 +146,7 @@ def check_times(
             rows may be late and the window has no ``late=``.
     """
     timed = [source for source in sources if source.time is not None]
-    untimed = [one for one in sources if one.time is None]
+    untimed = [source for source in sources if source.time is None]
     name = operator.name
     if is_timed(operator) and untimed:
         first = untimed[0]

@@ -113,7 +113,7 @@ def covering_svg(graph: Graph, covering: Covering) -> str:
         states |= dict.fromkeys(part.targets, "target")
         for head in part.heads:
             states[head] = f"{states[head]} head"
-    return dag_svg(graph, states | {one.operator: "pruned" for one in covering.pruning if one.pruned})
+    return dag_svg(graph, states | {decision.operator: "pruned" for decision in covering.pruning if decision.pruned})
 
 
 def check_components(graph: Graph, targets: Iterable[str], answer: Any, pruning: bool = True) -> Passed:
@@ -288,7 +288,7 @@ def check_naive_safe(graph: Graph, changes: Mapping[str, Collection[str]], answe
         wide = next((part for part in covering.components if len(part.operators) > 1), None)
         if name in given and wide is not None:
             one, other = wide.edges[0]
-            kept = [one.operator for one in covering.pruning if not one.pruned]
+            kept = [decision.operator for decision in covering.pruning if not decision.pruned]
             why = f"{kept[0]} may send two tuples of a transaction there" if kept else "targets lie on both sides of it"
             why = f"{name} is not safe: a tuple may be between {one} and {other} at that moment, and {why}"
             raise wrong(question, hint, why)
@@ -321,7 +321,7 @@ def _parts(graph: Graph, answer: Any) -> list[set[str]]:
 def _why_inside(graph: Graph, covering: Covering, name: str) -> str:
     if name in covering.targets:
         return f"{name} is missing: it changes itself, and every operator that changes belongs to the sub-DAG"
-    kept = {one.operator for one in covering.pruning if not one.pruned}
+    kept = {decision.operator for decision in covering.pruning if not decision.pruned}
     if name in kept:
         return (
             f"{name} is missing: it is one-to-many and above {listed(covering.targets)}, so two tuples of one "
@@ -339,7 +339,7 @@ def _why_inside(graph: Graph, covering: Covering, name: str) -> str:
 
 
 def _why_outside(graph: Graph, covering: Covering, name: str) -> str:
-    pruned = next((one for one in covering.pruning if one.operator == name and one.pruned), None)
+    pruned = next((decision for decision in covering.pruning if decision.operator == name and decision.pruned), None)
     if pruned is not None:
         return f"{name} is one too many: {pruned.reason.partition(': ')[2]}"
     inside = set().union(*(part.operators for part in covering.components))
@@ -387,7 +387,7 @@ def check_pruning(graph: Graph, targets: Iterable[str], answer: Any) -> Passed:
         right = {one.operator for one in covering.pruning if answer.get(one.operator, _word(one)) == _word(one)}
         drawn = AnsweredSet(graph, covering.targets, set(answer), right)
         raise wrong(("pruning", graph.edges, covering.targets), _PRUNING_HINT, why, drawn)
-    return Passed("; ".join(one.reason for one in covering.pruning) + ".", covering_svg(graph, covering))
+    return Passed("; ".join(decision.reason for decision in covering.pruning) + ".", covering_svg(graph, covering))
 
 
 def _word(decision: PruningDecision) -> str:
@@ -397,7 +397,7 @@ def _word(decision: PruningDecision) -> str:
 
 def _why_not_decided(covering: Covering, answer: Mapping[str, Any]) -> str:
     """Which operator is decided wrongly, without need or not at all, and why; empty if none is."""
-    decided = {one.operator: one for one in covering.pruning}
+    decided = {decision.operator: decision for decision in covering.pruning}
     for name in answer:
         if name not in decided:
             return f"{name} needs no decision: it is not one-to-many, or not above an operator that changes"
@@ -419,7 +419,7 @@ def printed_rule_prunes(graph: Graph, operator: str, target: str) -> bool:
 
     ``operator``: a one-to-many operator above the target.
     """
-    unique = {one.name for one in graph.operators if one.unique_per_transaction}
+    unique = {operator.name for operator in graph.operators if operator.unique_per_transaction}
     bare = graph.digraph.subgraph(set(graph) - unique | {operator, target})
     return not nx.has_path(bare, operator, target)
 

@@ -203,7 +203,7 @@ class Hosts:
     def settle(self, topology: Topology) -> None:
         """Start the added workers and drop the removed ones, since all workers have adopted the topology."""
         resting, self._resting = self._resting, []
-        begun = [one for one in resting if self._lives(one.wiring.id)]
+        begun = [worker for worker in resting if self._lives(worker.wiring.id)]
         for worker in begun:
             self._begin(worker)
         self.progress.settle(topology, [worker.wiring.id for worker in begun])

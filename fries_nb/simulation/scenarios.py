@@ -255,7 +255,7 @@ def draw_pausing(seed: int) -> Scenario:
         for scheduler, pruning in [chance.choice(SCHEDULES[:4] + ALL_SCHEDULES[5:8])]
     )
     declared = plain.flow.dataflow.graph().operators  # without the poison that ``plain`` has added
-    operators = tuple(_poisoned(one, {}, stops) for one in declared)
+    operators = tuple(_poisoned(operator, {}, stops) for operator in declared)
     graph = Graph(plain.graph.name, operators, plain.graph.edges)
     settings = plain.cluster | {"faults": Faults(slow=chance.random() < 0.2), "checkpoints": chance.random() < 0.3}
     return replace(plain, graph=graph, cluster=settings, wishes=wishes, letters={}, stops=stops, requests=())

@@ -100,6 +100,6 @@ class SeededTrials:
             hosts.give(worker, result := self._rehearsals[home].prepare(trial))
             answer: Answer = result.answer
         else:
-            there = [one for id_, one in hosts.workers.items() if hosts.host_of(id_) == home]
+            there = [worker for id_, worker in hosts.workers.items() if hosts.host_of(id_) == home]
             answer = self._rehearsals[home].rehearse(*trial, there)
         hosts.answer(worker, answer)

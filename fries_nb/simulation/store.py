@@ -121,7 +121,7 @@ class ListSink(RuntimeSink):
         """Remove parts that are not committed; see ``Sink``."""
         kept = {*spared, *(part for parts in self.commits.values() for part in parts)}
         for port in self.ports:
-            for part in [one for one in port.parts if one not in kept and _incarnation(one) <= incarnation]:
+            for part in [part for part in port.parts if part not in kept and _incarnation(part) <= incarnation]:
                 del port.parts[part]
 
     def rows_of(self, parts: Sequence[str]) -> list[dict[str, Any]]:

@@ -162,8 +162,8 @@ class SeededLinks:
 
     def _take_early(self) -> None:
         early, self._early = self._early, []
-        for one in early:
-            self.arrive(*one)
+        for frame in early:
+            self.arrive(*frame)
 
 
 class ThreadedHosts(Hosts):
@@ -208,7 +208,7 @@ class ThreadedHosts(Hosts):
 
     def _know(self) -> None:
         """Know which workers run which operators, as chains may have changed."""
-        hosted = ((name, one.worker) for core in self.cores.values() for name, one in core.hosted.items())
+        hosted = ((name, worker.worker) for core in self.cores.values() for name, worker in core.hosted.items())
         self._of = {name: worker for name, worker in hosted if name not in self._removed}
         self.workers = {worker.wiring.id: worker for worker in self._of.values()}
 

@@ -182,7 +182,7 @@ def see_unchanged(path: str, run: str | None = None) -> None:
     manifests = _manifests(filesystem, root, word(run) if run is not None else None)
     last = {one: delta.last_epoch(path, one) for one in {manifest.run for manifest in manifests}}
     logged = delta.names(path)
-    names = [name for one in manifests if one.epoch <= last[one.run] for name in one.files]
+    names = [name for manifest in manifests if manifest.epoch <= last[manifest.run] for name in manifest.files]
     if gone := [name for name in names if name not in logged]:
         raise SinkError(
             f"the Delta table {path} has been rewritten since (as by OPTIMIZE, an overwrite or a delete): "

@@ -198,8 +198,8 @@ def _state(head: str, loop: Loop | None, counts: list[FeedbackCounts]) -> LoopSt
         0 if loop is None else loop.attempts,
         change,
         max((count.round for count in counts), default=0),
-        sum(one.frames for one in counts),
-        sum(one.rows for one in counts),
-        sum(one.waiting for one in counts),
-        sum(one.spilled for one in counts),
+        sum(count.frames for count in counts),
+        sum(count.rows for count in counts),
+        sum(count.waiting for count in counts),
+        sum(count.spilled for count in counts),
     )

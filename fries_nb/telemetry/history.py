@@ -184,8 +184,8 @@ class QueueHistory:
     def add(self, operators: Mapping[str, OperatorMetrics], at_s: float) -> None:
         """Add a sample."""
         self._last_s = at_s
-        points = {name: QueuePoint(at_s, name, one.queued, one.queued_bytes, one.rate)
-                  for name, one in operators.items()}  # fmt: skip
+        points = {name: QueuePoint(at_s, name, operator.queued, operator.queued_bytes, operator.rate)
+                  for name, operator in operators.items()}  # fmt: skip
         self._levels[0].append(points)
         self._thin()
 

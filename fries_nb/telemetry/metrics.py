@@ -170,8 +170,8 @@ class MetricsSnapshot:
         from pandas import DataFrame, Index  # takes longer to import than all of fries_nb's own modules
 
         names = Index(self.operators, name="operator")
-        rows = [vars(one) | ({"frontier": self.frontier[name]} if name in self.frontier else {})
-                for name, one in self.operators.items()]  # fmt: skip
+        rows = [vars(operator) | ({"frontier": self.frontier[name]} if name in self.frontier else {})
+                for name, operator in self.operators.items()]  # fmt: skip
         return DataFrame(rows, index=names)
 
 

@@ -123,7 +123,7 @@ class ConstraintStates:
 
     def _merged(self, constraint: LatencyConstraint) -> ConstraintState:
         sequence = constraint.sequence
-        return state_of(constraint, [one for (named, _), one in self._verdicts.items() if named == sequence])
+        return state_of(constraint, [verdict for (named, _), verdict in self._verdicts.items() if named == sequence])
 
     def _plot(self, point: ConstraintPoint) -> None:
         """Append a point; it replaces the last one of its constraint if that is about as old."""
@@ -202,9 +202,9 @@ def lag(state: SourceState, least_s: float) -> str:
 
 def _state(graph: Graph, source: str, reports: list[Report], over: bool) -> SourceState:
     readings: dict[WorkerId, Reading] = {one.worker: one.reading for one in reports if one.reading is not None}
-    reading = {worker: one for worker, one in readings.items() if not one.ended}
-    rows = [one.behind for one in readings.values() if one.behind is not None]
-    waited = [one.behind_ns for one in readings.values() if one.behind_ns is not None]
+    reading = {worker: reading for worker, reading in readings.items() if not reading.ended}
+    rows = [reading.behind for reading in readings.values() if reading.behind is not None]
+    waited = [reading.behind_ns for reading in readings.values() if reading.behind_ns is not None]
     return SourceState(
         source,
         _described(graph.operator(source).function),
@@ -213,8 +213,8 @@ def _state(graph: Graph, source: str, reports: list[Report], over: bool) -> Sour
         sum(rows) if rows else None,
         max(waited) / 1e9 if waited else None,
         over or bool(reports and not reading),
-        sum(one.skipped for one in readings.values()),
-        next((one.last_skipped for one in readings.values() if one.last_skipped), ""),
+        sum(reading.skipped for reading in readings.values()),
+        next((reading.last_skipped for reading in readings.values() if reading.last_skipped), ""),
     )
 
 

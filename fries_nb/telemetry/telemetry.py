@@ -232,7 +232,7 @@ class Telemetry:
         self._history.mark(_mark_of(event.request), event.outcome, label, now_s)
         if event.outcome == "done":
             self.topologies = (*self.topologies[-EVENTS_KEPT:], HostCount.of(now_s, status))
-            self._usages = {host: one for host, one in self._usages.items() if host in status.hosts_now}
+            self._usages = {host: usage for host, usage in self._usages.items() if host in status.hosts_now}
             known = [report.worker for report in self._metrics.reports]
             self._metrics.depart(
                 worker for worker in known if worker.index >= len(status.workers.get(worker.operator, ()))
@@ -256,7 +256,7 @@ class Telemetry:
         return replace(snapshot, operators=known, frontier={} if frontiers is None else frontiers.reached())
 
     def _declared(self, operators: Mapping[str, OperatorMetrics]) -> dict[str, OperatorMetrics]:
-        return {name: one for name, one in operators.items() if name in self._graph}
+        return {name: operator for name, operator in operators.items() if name in self._graph}
 
     @locked
     def reads(self, operator: str) -> tuple[str, ...]:

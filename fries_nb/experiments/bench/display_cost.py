@@ -238,7 +238,7 @@ def display(scale: float, runs: int) -> BenchReport:
         Target("from %fries_run to the first point, Spark up", median(firsts), 6.0, at_least=False, unit="s"),
         Target("kernel CPU of the display", added(cpu), 5.0, at_least=False, unit="% of a core"),
         *(
-            Target(f"CPU of the view of {WIDE} operators, tab {tab}", median(one.cpu for one in costs), 5.0,
+            Target(f"CPU of the view of {WIDE} operators, tab {tab}", median(cost.cpu for cost in costs), 5.0,
                    at_least=False, unit="% of a core")
             for tab, costs in wide.items()
         ),

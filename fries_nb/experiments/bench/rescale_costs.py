@@ -317,7 +317,7 @@ def _killed(run: Run, host: int) -> Recovered:
     recovered = run.recoveries[-1]
     restarted_s = recovered.seconds or 0.0
     back_s = recovered.at_s + restarted_s
-    _await_often(run, lambda: any(one.at_s > back_s for one in run.checkpoints[kept:]), "new output")
+    _await_often(run, lambda: any(checkpoint.at_s > back_s for checkpoint in run.checkpoints[kept:]), "new output")
     output_s = next(checkpoint.at_s for checkpoint in run.checkpoints[kept:] if checkpoint.at_s > back_s)
     kept = len(run.checkpoints)
     _await_often(run, lambda: len(run.checkpoints) > kept, "the next checkpoint")

@@ -93,8 +93,7 @@ class Instance:
         self.worker = worker
         self.operator = operator
         self.function = function = following(operator.function, function)
-        # makes another instance of the current function, not opened; ``None`` if it cannot be made
-        self.recreate: Callable[[], Any] | None = None
+        self.recreate: Callable[[], Any] | None = None  # makes another instance, not opened, if one can be made
         own = weakref.ref(self)  # no cycle, so that the function is released together with the instance
         # keyed state (with the single key ``None`` if the operator has no key)
         self.state = KeyedState(lambda: _initial_state(own()))
@@ -104,8 +103,7 @@ class Instance:
         self.processed = 0  # number of input tuples processed
         # for a source, split number to its read position; ``None`` for a split that has ended
         self.positions: dict[int, Position | None] = {}
-        # for a source, split number to the lower bound of the times of its unread rows
-        self.bounds: dict[int, int] = {}
+        self.bounds: dict[int, int] = {}  # for a source, split number to the least time of its unread rows
         self.applied: tuple[str, ...] = ()  # ids of the changes that it has switched to, in order
         self.has_dead_letters = False  # whether tuples on which the function fails become dead letters
         self.letters: list[pa.RecordBatch] = []  # dead letters not yet taken by the worker
@@ -118,18 +116,15 @@ class Instance:
         self.draw: Draw = iter  # limits the rows that a tuple becomes, in a trial; otherwise takes all
         self.agenda: Agenda | None = None  # the entries of a timed operator; ``None`` for others
         self.tokens: TokenBook | None = None  # the tokens of a timed operator; ``None`` for others
-        # the schema of the last batch that came to a timed operator, which its firings follow
-        self.came: pa.Schema | None = None
+        self.came: pa.Schema | None = None  # the schema of a timed operator's last batch, which firings follow
         self.rewindowed = False  # whether windows of an earlier function may be open
-        # applies the decided changes that it was restored without; ``None`` if there are none
-        self.deferred: Callable[[], None] | None = None
+        self.deferred: Callable[[], None] | None = None  # applies the decided changes that it was restored without
         if is_timed(operator if function is None else replace(operator, function=function)):
             self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)
             self.agenda = Agenda(operator.name, ChangeBatch(), bins_of_keys, TokenKeepers(self.tokens))
         self._prepared_at: dict[str, int] = {}
         self._missed: dict[str, Transform] = {}
-        # change to its state transformation, of those that it has applied itself
-        self.transforms: dict[str, Transform] = {}
+        self.transforms: dict[str, Transform] = {}  # the state transformations that it has applied itself, by change
         self._tagged = ""
         self._installed: tuple[Any, str, str] = (function, "", "")
 

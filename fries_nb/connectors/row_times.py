@@ -1,7 +1,5 @@
 """The times of rows: when each is due by the rate of its source, and what times those not read yet may have.
 
-The due times of a source's tuples.
-
 At rate r, tuple i is due at ``start + i / r``, even if its reader is late; latency is measured from the due time. A
 change of rate takes effect at once; tuples that are due already keep their times. The elapsed fraction of the current
 interval is kept when the rate changes, so many small changes do not delay a source.
@@ -13,12 +11,11 @@ interval is kept when the rate changes, so many small changes do not delay a sou
 >>> pace.next_due(2_500_000)
 7500000
 
-Lower bounds of the times of a worker's rows that were not read yet, one for each of its splits.
-
-A source that knows its rows gives exact bounds. For any other source a row may be as early as the latest row so far,
-less ``late`` (0 if it is not given: times do not decrease); the latest row is that of its split, or of the worker if
-splits have an order, since rows are then read in that order. An earlier row is a late row, not an error. Such bounds
-cannot be computed from positions, so a reader that goes on from a checkpoint is given those of the checkpoint.
+There is a lower bound of the times of the rows not read yet for each split. A source that knows its rows gives exact
+bounds. For any other source a row may be as early as the latest row so far, less ``late`` (0 if it is not given: times
+do not decrease); the latest row is that of its split, or of the worker if splits have an order, since rows are then
+read in that order. An earlier row is a late row, not an error. Such bounds cannot be computed from positions, so a
+reader that goes on from a checkpoint is given those of the checkpoint.
 
 >>> bounds = LatestBounds([Split(0), Split(1)], late=2, saved={1: 7})
 >>> bounds.by_split == {0: EARLIEST, 1: 7}

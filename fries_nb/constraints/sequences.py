@@ -1,7 +1,5 @@
 """The latencies of sequences: running means of their elements, and the worst and the mean of all of them.
 
-Running sums and means over a window of time, for many elements at once.
-
 Each sample counts with its weight, the number of rows that it stands for, until the window has passed it. Samples of an
 element that have become invalid, since the size of its buffer has changed, are forgotten at once. Sums are kept in
 whole units (microseconds times rows), so that adding and removing samples for days leaves no rounding error.

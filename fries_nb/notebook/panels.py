@@ -1,9 +1,7 @@
 """Panels of the live view: the state of a run that all of them see, the frame of each, and those that are drawings.
 
-The state of a run at one moment, as all panels of the live view see it.
-
-Each part is read once, when the first panel asks for it: panels of one update agree with each other, and a part that
-cannot be read is the trouble of those panels only that show it.
+Each part of a run's state is read once, when the first panel asks for it: panels of one update agree with each other,
+and a part that cannot be read is the trouble of those panels only that show it.
 
 >>> from types import SimpleNamespace
 >>> asked = []
@@ -11,8 +9,6 @@ cannot be read is the trouble of those panels only that show it.
 >>> moment = RunMoment(run)
 >>> moment.loops, moment.loops, asked, moment.over
 ((), (), ['loops'], False)
-
-Panels of the live view: the frame of each, and those that are drawings.
 
 A panel that cannot be updated says so in its frame, and the others go on. Drawings are made in Python for several
 widths and shown by one script.

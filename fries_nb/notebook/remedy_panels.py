@@ -2,8 +2,6 @@
 
 The panel of hosts in the live view: hosts, bins of keyed operators, how far a rescale is, and a proposed number.
 
-Accepting a proposal works in a thread, since the kernel handles further messages only when the handler has returned.
-
 What the cell of ``%fries_rescale`` shows: how far the rescale is, with a button that cancels it, and its outcome.
 
 Where there is a kernel, one output of the cell is a small widget until the rescale has ended, and then its outcome as

@@ -1,12 +1,10 @@
 """What a new function is tried on, recent tuples and copies of states, and its dry run.
 
-Recent input tuples of an operator, on which its next function is tried.
-
-They are tuples that the current function has processed successfully, since a tuple that became a dead letter may fail
-with any function. Only for a paused worker it is the tuple that failed, which the fix has to process. The input of the
-first operator of a chain, and that of batched operators, are rows of the last batch, which is in memory anyway, and if
-it has few, of light ones before it. Between row functions rows are not kept, so one row of each slice is copied, or a
-few of a long one, which bounds the cost.
+Recent input tuples are those that the current function has processed successfully, since a tuple that became a dead
+letter may fail with any function. Only for a paused worker it is the tuple that failed, which the fix has to process.
+The input of the first operator of a chain, and that of batched operators, are rows of the last batch, which is in
+memory anyway, and if it has few, of light ones before it. Between row functions rows are not kept, so one row of each
+slice is copied, or a few of a long one, which bounds the cost.
 
 >>> came = Recent(pa.RecordBatch.from_pydict({"n": [1], "text": ["x"]})).row()
 >>> recent_row(came | {"words": ["x"]}).row()

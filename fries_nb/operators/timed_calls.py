@@ -1,10 +1,9 @@
 """Timed functions: firing, by which time brings out rows, and the calls of the functions.
 
-Firing: the keys of an agenda whose time has passed, as a batch, and the rows that an operator makes of them.
-
-A firing passes through a chain like any other batch, so errors, retries, pauses and slices are those of rows. It has a
-row for each key, with the columns of the key. For the first operator of the chain the *due* step takes the place of the
-step that processes rows; all operators behind it process what it makes.
+A firing is the keys of an agenda whose time has passed, as a batch, and the rows that an operator makes of them. It
+passes through a chain like any other batch, so errors, retries, pauses and slices are those of rows. It has a row for
+each key, with the columns of the key. For the first operator of the chain the *due* step takes the place of the step
+that processes rows; all operators behind it process what it makes.
 
 Every row that time brings out is a transaction of its own, which begins at the operator. Its identity depends on
 operator, key and time only, so it is the same when a run is repeated after a failure.

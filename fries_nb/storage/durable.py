@@ -1,7 +1,5 @@
 """Locations of data, and small files in them that are written atomically and durably.
 
-Locations of data, in the spellings of pyarrow and of Spark.
-
 A location is a local path or a URI (``file:``, ``hdfs:``, ``s3:``, ``gs:``). Spark and Arrow differ in two spellings:
 Spark resolves a bare path on its default file system, which need not be the local one, and Hadoop calls S3 ``s3a``.
 
@@ -10,9 +8,7 @@ Spark resolves a bare path on its default file system, which need not be the loc
 >>> locate("/data/x")[1], is_local("s3a://bucket/x")
 ('/data/x', False)
 
-Small files that are written atomically and durably.
-
-On a local file system only their owner can read them, unless they are written as shared.
+On a local file system only their owner can read such files, unless they are written as shared.
 
 Seals: a prefix of each checkpoint file that detects damage, exchange and forgery.
 

@@ -1,15 +1,4 @@
-"""What a run has recorded, in order: a tuple of values that is also a DataFrame.
-
->>> from fries_nb.telemetry.history import Point
->>> latency = Recorded.of(Point, [Point(0.25, 4.0, 9.0, 2_000.0)])
->>> latency[0].p99_ms, len(latency)
-(9.0, 1)
->>> latency.to_pandas().reset_index().to_dict("records")
-[{'at': Timestamp('1970-01-01 00:00:00.250000+0000', tz='UTC'), 'p50_ms': 4.0, 'p99_ms': 9.0, 'rate': 2000.0}]
->>> Recorded.of(Point, []).to_pandas().columns.tolist()
-['p50_ms', 'p99_ms', 'rate']
-
-The measurements of a run, aggregated from its workers' reports: of operators, of workers, and of hosts.
+"""The measurements of a run, aggregated from its workers' reports: of operators, of workers, and of hosts.
 
 >>> metrics = Metrics()
 >>> metrics.add(Report(WorkerId("scored", 0), processed=3, queued=0, latency=((2.0, 2), (9.0, 1))), now_s=1.0)
@@ -33,6 +22,17 @@ operator  worker  host  routed  bins  rate
 {0: 50.0, 1: 0.0}
 >>> loads_by_host(status, {0: ProcessUsage(0.5, 90)}, [Report(WorkerId("K", index), 8, 300) for index in (0, 1)])
 {0: HostLoad(cpu_share=0.5, rss_bytes=90, waiting_bytes=300)}
+
+What a run has recorded, in order: a tuple of values that is also a DataFrame.
+
+>>> from fries_nb.telemetry.history import Point
+>>> latency = Recorded.of(Point, [Point(0.25, 4.0, 9.0, 2_000.0)])
+>>> latency[0].p99_ms, len(latency)
+(9.0, 1)
+>>> latency.to_pandas().reset_index().to_dict("records")
+[{'at': Timestamp('1970-01-01 00:00:00.250000+0000', tz='UTC'), 'p50_ms': 4.0, 'p99_ms': 9.0, 'rate': 2000.0}]
+>>> Recorded.of(Point, []).to_pandas().columns.tolist()
+['p50_ms', 'p99_ms', 'rate']
 """
 
 from __future__ import annotations

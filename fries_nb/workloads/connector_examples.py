@@ -1,6 +1,6 @@
 """Connectors of one's own: a source of rows that arrive from outside, and a sink that is a table of SQLite.
 
-A source of one's own: rows that arrive from outside, as over a websocket, and that the peer can repeat.
+The source has rows that come as over a websocket, and that the peer can repeat.
 
 >>> def numbers(since):
 ...     yield {"n": since}
@@ -11,7 +11,7 @@ A source of one's own: rows that arrive from outside, as over a websocket, and t
 >>> [(batch.to_pylist() if (batch := reader.read(10, 0)) else batch, reader.position) for _ in range(2)]
 [([{'n': 5}], Position(row=6, at=None)), ([{'n': 6}], None)]
 
-A sink of one's own: a table of SQLite, each row of which is output exactly once.
+The sink outputs each row exactly once.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as directory:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -186,14 +186,20 @@ def draw_focused(seed: int, chained: bool = False) -> Scenario:
         "chaining": chance.random() < 0.6,
     }
     moments = sorted(chance.uniform(0.1, 0.8) for _ in range(chance.choice((1, 2))))
-    wishes = tuple(
-        Wish(at, tuple(chance.sample(list(flow.changeable), chance.randint(1, 3))), scheduler, pruning, transforms=True)
-        for at in moments
-        for scheduler, pruning in [chance.choice(ALL_SCHEDULES[2:4] + ALL_SCHEDULES[5:])]
-    )
+    wishes = _wishes(chance, flow, moments, 3)
     held = workers_of(graph, "S0") if chance.random() < 0.8 else ()
     plain = Scenario(seed, flow, graph, flow.inputs(chance.randint(40, 80)), settings, wishes, "end", 1.0, held)
     return _troubled(plain, chance)
+
+
+def _wishes(chance: random.Random, flow: DrawnFlow, moments: Iterable[float], most: int) -> tuple[Wish, ...]:
+    """A change of some operators at each of these moments, with transformed states, by a consistent scheduler."""
+    wishes = []
+    for at in moments:
+        scheduler, pruning = chance.choice(ALL_SCHEDULES[2:4] + ALL_SCHEDULES[5:])
+        targets = tuple(chance.sample(list(flow.changeable), chance.randint(1, most)))
+        wishes.append(Wish(at, targets, scheduler, pruning, transforms=True))
+    return tuple(wishes)
 
 
 def draw_guarded(seed: int) -> Scenario:
@@ -448,11 +454,7 @@ def draw_rescaled(seed: int) -> Scenario:
         ),
     }
     moments = sorted(chance.uniform(0.1, 0.9) for _ in range(chance.choice((0, 1, 2))))
-    wishes = tuple(
-        Wish(at, tuple(chance.sample(list(flow.changeable), chance.randint(1, 2))), scheduler, pruning, transforms=True)
-        for at in moments
-        for scheduler, pruning in [chance.choice(ALL_SCHEDULES[2:4] + ALL_SCHEDULES[5:])]
-    )
+    wishes = _wishes(chance, flow, moments, 2)
     held = workers_of(graph, "S0") if chance.random() < 0.7 else ()
     inputs = flow.inputs(chance.randint(40, 100), CUSTOMERS)
     return Scenario(seed, flow, graph, inputs, settings, wishes, "end", 1.0, held)

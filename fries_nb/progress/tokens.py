@@ -38,11 +38,8 @@ A tuple that fails undoes what it did to tokens. A handle that is lost, here by 
 >>> book.take_lost(), [(change.time, change.delta) for change in counts.hand_over()]
 ([Lost(operator='W', time=6)], [((0, 6), -1)])
 
-The handle is a name for an entry of the book, so a copy of it, in a copied or pickled state, is the same token.
-
-Handles of tokens, as users' functions have them. A handle is a name for an entry of its operator's ``TokenBook``.
-
-So a copy of it, in a copied or pickled state, is the same token, and a handle that is lost leaves an entry behind.
+A handle, as users' functions have it, is a name for an entry of its operator's ``TokenBook``. So a copy of it, in a
+copied or pickled state, is the same token, and a handle that is lost leaves an entry behind.
 
 >>> import copy, pickle
 >>> from fries_nb.progress.progress_graph import ChangeBatch

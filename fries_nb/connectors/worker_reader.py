@@ -270,7 +270,7 @@ def open_reader(
 class WorkerReader:
     """Reads the splits of one worker of a source.
 
-    aises:
+    Raises:
         SourceError: the rate is negative or NaN, a split cannot be opened, or times cannot be read.
     """
 

@@ -108,7 +108,6 @@ class JoinTable:
         data: a Spark DataFrame, an Arrow table, the path of a Parquet file or directory, or a table or query of
             Spark's catalogue.
 
-
     Raises:
         DataflowError: data, columns or ``how`` are invalid; names a column that the table lacks.
     """

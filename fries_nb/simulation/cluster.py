@@ -158,7 +158,6 @@ class Cluster:
         audit: whether a trace is kept.
         checkpoints, faults: whether each commit is a checkpoint, to recover lost hosts from; the faults to inject.
 
-
     Attributes:
         outcomes: change id to outcome.
         guards: change id to how its guard ended.

@@ -208,7 +208,7 @@ def _browser(environment: Mapping[str, str]) -> Finding:
 
 def _requirements(extra: str) -> list[Requirement]:
     """What an extra needs, or with an empty one what all of fries_nb needs."""
-    stated = [Requirement(one) for one in importlib.metadata.requires("fries_nb") or ()]
+    stated = [Requirement(text) for text in importlib.metadata.requires("fries_nb") or ()]
     return [one for one in stated if (one.marker.evaluate({"extra": extra}) if one.marker else not extra)]
 
 

@@ -476,7 +476,7 @@ class CsvText:
 
     def _is_doubtful(self, data: bytes, names: list[str], columns: FileColumns) -> bool:
         """Whether pyarrow takes a cell that is no number as written, or has more digits than its type keeps."""
-        numbers = {one.name: one.type for one in columns.schema if one.name in names and _is_number(one.type)}
+        numbers = {field.name: field.type for field in columns.schema if field.name in names and _is_number(field.type)}
         if not numbers or not self._may_be_doubtful(data, set(numbers.values())):
             return False
         found = self._strings(data, names, include_columns=list(numbers))

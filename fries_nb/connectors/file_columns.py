@@ -131,7 +131,7 @@ class FileColumns:
             )
         check_names(batch.schema.names, file)
         if not self.is_given:
-            self.widen({one.name: one.type for one in batch.schema}, file)
+            self.widen({field.name: field.type for field in batch.schema}, file)
         columns = [self._column(batch, field, file) for field in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -237,7 +237,7 @@ def joined(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
 
 
 def _joined_structs(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
-    types = {one.name: one.type for one in known}
+    types = {field.name: field.type for field in known}
     for one in new:
         whole = joined(types[one.name], one.type) if one.name in types else plain(one.type)
         if whole is None:

@@ -209,8 +209,8 @@ class FileListing:
                 began = time.perf_counter_ns()
                 self._look, self._looked_ns = self._listed(), now_ns
                 there = set(self._look.entries)
-                self._since = {one: since for one, since in self._since.items() if one in there}
-                self._incomplete = {one: why for one, why in self._incomplete.items() if one in there}
+                self._since = {name: since for name, since in self._since.items() if name in there}
+                self._incomplete = {name: why for name, why in self._incomplete.items() if name in there}
                 self._due_ns = now_ns + max(LOOK_NS, 20 * (time.perf_counter_ns() - began))
             return self._look
 

@@ -184,7 +184,7 @@ class FilesReader(RuntimeReader):
         """The file and the row in it, or what is waited for, or how many files were read."""
         if self._current is not None:
             return f"{self._current.name}, row {self._current.row:,}"
-        waiting = [(one.name, self._listing.why_incomplete(one)) for one in self._ahead if one.size]
+        waiting = [(entry.name, self._listing.why_incomplete(entry)) for entry in self._ahead if entry.size]
         waiting = [(name, why) for name, why in waiting if why]
         if waiting:
             more = f" and {len(waiting) - 1:,} more" if len(waiting) > 1 else ""
@@ -196,7 +196,7 @@ class FilesReader(RuntimeReader):
         # The number of rows is not known, unless there is no file to read.
         if self._current is None and not self._ahead:
             return 0, 0
-        waited = max((now_ns - one.mtime_ns for one in self._ahead), default=0)
+        waited = max((now_ns - entry.mtime_ns for entry in self._ahead), default=0)
         return None, max(0, waited)
 
     def take_undecoded(self) -> list[Undecoded]:

@@ -76,7 +76,7 @@ class Facts:
         fields = dict(self.fields)
         for name, more in other.fields.items():
             fields[name] = fields[name] | more if name in fields else more
-        items = [one for one in (self.item, other.item) if one is not None]
+        items = [facts for facts in (self.item, other.item) if facts is not None]
         item = reduce(or_, items) if items else None
         return Facts(self.kinds | other.kinds, self.flags | other.flags, fields, item)
 
@@ -195,7 +195,7 @@ def _facts_of_fractions(values: pa.Array) -> Facts:
         whole = pc.match_substring_regex(values, r"^-?\d{16}")
         again = pc.equal(values.cast(pa.float64()).cast(pa.string()), values)
         doubtful = pc.and_(pc.greater(digits, 15), pc.or_(whole, pc.invert(again)))
-        if any(not is_exact(Decimal(one)) for one in values.filter(doubtful).to_pylist()):
+        if any(not is_exact(Decimal(text)) for text in values.filter(doubtful).to_pylist()):
             flags = frozenset({"inexact"})
     return Facts(frozenset({"float"}), flags)
 
@@ -377,7 +377,7 @@ def widened(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
 
 
 def _widened_struct(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
-    types = {one.name: one.type for one in known}
+    types = {field.name: field.type for field in known}
     for one in new:
         wider = widened(types[one.name], one.type) if one.name in types else one.type
         if wider is None:

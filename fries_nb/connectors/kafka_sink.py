@@ -219,7 +219,7 @@ def _bounds(cluster: KafkaCluster) -> tuple[int, int]:
         admin.list_offsets({partition: spec}, isolation_level=every, request_timeout=WAIT_S)[partition]
         for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
     ]
-    first, end = (one.result().offset for one in asked)
+    first, end = (answer.result().offset for answer in asked)
     return first, end
 
 

@@ -574,7 +574,7 @@ def _parts(consumer: Consumer, topic: KafkaTopic, partitions: Sequence[int]) -> 
     if isinstance(topic.start, int):
         asked = [make(topic.name, partition, topic.start) for partition in partitions]
         found = consumer.offsets_for_times(asked, timeout=REACH_S)
-        offsets = {one.partition: one.offset for one in found}
+        offsets = {found_offset.partition: found_offset.offset for found_offset in found}
     parts = []
     for partition, (low, high) in zip(partitions, bounds, strict=True):
         if isinstance(topic.start, int):

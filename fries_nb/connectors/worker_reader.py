@@ -97,7 +97,7 @@ def observed(
     known = [found for _, reader in readers if (found := reader.behind(now_ns)) is not None]
     rows, waited_ns = _total([rows for rows, _ in known]), _most([since for _, since in known])
     due, overdue_ns = schedule.overdue(now_ns) if schedule is not None else (0, 0)
-    has_more = any(one != 0 for one, _ in known)
+    has_more = any(rows != 0 for rows, _ in known)
     if not known or (has_more and due > (rows or 0)):
         rows, waited_ns = due, overdue_ns
     places = filter(None, (_place(split, reader) for split, reader in readers))
@@ -112,12 +112,12 @@ def _place(split: Split, reader: RuntimeReader) -> str:
 
 
 def _total(found: Iterable[int | None]) -> int | None:
-    counts = [one for one in found if one is not None]
+    counts = [count for count in found if count is not None]
     return sum(counts) if counts else None
 
 
 def _most(found: Iterable[int | None]) -> int | None:
-    return max((one for one in found if one is not None), default=None)
+    return max((since for since in found if since is not None), default=None)
 
 
 class Piece(NamedTuple):
@@ -195,16 +195,16 @@ def shares(splits: Sequence[OpenSplit], limit: int) -> list[tuple[OpenSplit, int
     order = sorted(splits, key=lambda one: one.place) if len(splits) > 1 else splits
     step = order[0].split.step
     if not step or len(order) == 1:
-        return [(one, limit) for one in order]
+        return [(opened, limit) for opened in order]
     if order[0].split.block > 1:
         return [(order[0], min(limit, order[0].left_in_block))]
     bound = order[0].place + step
-    together = [one for one in order if one.place < bound]
+    together = [opened for opened in order if opened.place < bound]
     if len(together) < len(order):
         rounds = -((together[-1].place - order[len(together)].place) // step)
         limit = min(limit, rounds * len(together))
     each, more = divmod(limit, len(together))
-    return [(one, each + (place < more)) for place, one in enumerate(together) if each or place < more]
+    return [(opened, each + (place < more)) for place, opened in enumerate(together) if each or place < more]
 
 
 POLL_NS = 10_000_000
@@ -227,7 +227,7 @@ class SourcePlan:
 
     def row(self, name: str, split: int, number: int) -> SourceRow | None:
         """A row by its number in a split, read again if the source can; ``None`` if there is no such split."""
-        found = next((one for one in self.splits if one.number == split), None)
+        found = next((opened for opened in self.splits if opened.number == split), None)
         if found is None:
             return None
         try:
@@ -304,7 +304,7 @@ class WorkerReader:
         # ``positions``: split number to the position to continue from; ``None`` for a split that has ended
         for split in mine:
             self._begin(split, positions.get(split.number, Position()))
-        unread = [(one.split, one.position.row) for one in self._open]
+        unread = [(opened.split, opened.position.row) for opened in self._open]
         # ``time``: where the rows have their times, if they have some
         self._times = None if time is None else RowTimes(source, unread, time)
 
@@ -385,10 +385,10 @@ class WorkerReader:
     def reading(self, now_ns: int) -> Reading | None:
         """How far it has read, at a time in nanoseconds since the Unix epoch."""
         # ``None`` if it has read everything, and has left out nothing.
-        skipped = sum((one.reader.skipped for one in self._open), self._skipped)
+        skipped = sum((opened.reader.skipped for opened in self._open), self._skipped)
         if not self._open:
             return Reading(skipped=skipped.count, last_skipped=skipped.last, ended=True) if skipped.count else None
-        return observed([(one.split, one.reader) for one in self._open], self._schedule, now_ns, skipped)
+        return observed([(opened.split, opened.reader) for opened in self._open], self._schedule, now_ns, skipped)
 
     def take_undecoded(self) -> list[Undecoded]:
         """What was read since the last call and is no row."""

@@ -150,7 +150,7 @@ class ConstraintMonitor:
         joinable = [self._rules.are_joinable(*pair) for pair in pairwise(path)]
         placed = list(zip(measured.tasks, worst.positions, strict=True))
         processor = [float(task.processor.values[position]) for task, position in placed]
-        found = longest_series(path, joinable, [measured.chain_of(one) for one in path], processor)
+        found = longest_series(path, joinable, [measured.chain_of(worker) for worker in path], processor)
         if found is not None and found not in self._asked_chains:
             self._asked_chains[found] = now_ns
             yield found

@@ -299,8 +299,8 @@ def delays(run: Run, change: Change, repeats: int, ready: Callable[[], None]) ->
     fries, epoch = found["fries"], found["epoch"]
     return Delays(
         tuple(change.delay_ms for change in fries),
-        tuple(one.delay_ms for one in epoch),
+        tuple(change.delay_ms for change in epoch),
         fries[0].components,
-        median(one.old_tuples for one in fries),
-        median(one.old_tuples for one in epoch),
+        median(change.old_tuples for change in fries),
+        median(change.old_tuples for change in epoch),
     )

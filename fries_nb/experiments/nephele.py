@@ -255,9 +255,9 @@ def _measured_video(spark: Any, flow: fn.Dataflow, seconds: float) -> Measured:
             pause(LOOK_S)
         [state] = run.constraints()
         frames_per_s = (run.metrics().operators["Server"].processed - processed) / (time.time() - half_s)
-        met_s = converged([(at_s, one.status) for at_s, one in states])
+        met_s = converged([(at_s, state.status) for at_s, state in states])
         since_s = seconds / 2 if met_s is None else met_s
-        settled = [one for at_s, one in states if at_s >= since_s]
+        settled = [state for at_s, state in states if at_s >= since_s]
         mean_ms, worst_ms = mean_of([one.mean_ms for one in settled]), mean_of([one.worst_ms for one in settled])
         return Measured(state, mean_ms, worst_ms, met_s, frames_per_s)
 

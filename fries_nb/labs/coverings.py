@@ -208,7 +208,7 @@ def _why_not_heads(covering: Covering, heads: set[str], given: set[str]) -> str:
         for name in sorted(part.heads - given):
             return f"{name} is missing: no edge of its component enters it, so no marker can reach it"
         for name in sorted(given & part.operators - part.heads):
-            source = next(one for one, to in part.edges if to == name)
+            source = next(start for start, to in part.edges if to == name)
             return f"{name} is not a head: the marker reaches it from {source}, inside the component"
     outside = min(given - heads)
     return f"{outside} takes no part in the change, so it gets no message; heads are operators of a component"
@@ -329,8 +329,8 @@ def _why_inside(graph: Graph, covering: Covering, name: str) -> str:
         )
     members = covering.targets | kept
     digraph = graph.digraph
-    above = next(one for one in graph.order if one in members & nx.ancestors(digraph, name))
-    below = next(one for one in graph.order if one in members & nx.descendants(digraph, name))
+    above = next(operator for operator in graph.order if operator in members & nx.ancestors(digraph, name))
+    below = next(operator for operator in graph.order if operator in members & nx.descendants(digraph, name))
     path = nx.shortest_path(digraph, above, name) + nx.shortest_path(digraph, name, below)[1:]
     return (
         f"{name} is missing: it lies on the path {' -> '.join(path)} between two operators that take part, so a tuple "

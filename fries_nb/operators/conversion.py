@@ -190,7 +190,7 @@ def _list(value: Any, form: ColumnForm, depth: int) -> Any:
     found = list(value)
     if not are_plain(map(type, found)):
         inner = form.inner()
-        found = [canonical(one, inner, depth + 1) for one in found]
+        found = [canonical(item, inner, depth + 1) for item in found]
     kinds = set(map(type, found))
     if (len(kinds) > 1 or not are_plain(kinds)) and (pair := two_apart(families_of(found, kinds))):
         raise TypeError(f"a list cannot hold {pair[0]} beside {pair[1]}; convert its elements to one type")

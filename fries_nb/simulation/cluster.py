@@ -316,7 +316,7 @@ class Cluster:
     def instances(self, operator: str) -> list[Instance]:
         """The operator's instances, one for each worker."""
         found = (instance for worker in self.workers.values() for instance in worker.instances)
-        return [one for one in found if one.worker.operator == operator]
+        return [instance for instance in found if instance.worker.operator == operator]
 
     def records(self) -> list[Record]:
         """The trace so far, with records that workers have not reported yet; each worker's records are in order."""

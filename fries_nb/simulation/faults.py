@@ -89,7 +89,9 @@ class Fate:
         # Operators keep their number of workers if their state is not divided by key, or their input is broadcast.
         if not self._faults.reshapes:
             return graph
-        operators = (self._reshaped(one) if _may_vary(graph, one) else one for one in graph.operators)
+        operators = (
+            self._reshaped(operator) if _may_vary(graph, operator) else operator for operator in graph.operators
+        )
         return Graph(graph.name, tuple(operators), graph.edges)
 
     def _reshaped(self, operator: Operator) -> Operator:

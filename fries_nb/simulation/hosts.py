@@ -138,7 +138,7 @@ class Hosts:
 
     def _opened(self, worker: Worker) -> OpenSinks:
         writing = [one.worker for one in worker.instances if one.operator.traits.is_sink or one.has_dead_letters]
-        return OpenSinks({one: self._open_port(one) for one in writing})
+        return OpenSinks({worker: self._open_port(worker) for worker in writing})
 
     def _add(self, worker: Worker, sinks: OpenSinks) -> None:
         self._sinks[worker.wiring.id] = sinks

@@ -254,7 +254,7 @@ class ThreadedHosts(Hosts):
     def _add_workers(self, built: HostWorkers, core: HostCore, topology: Topology, order: TakePart) -> None:
         """Make the workers of a host that takes part."""
         assembly = replace(self._assembly, earlier=self._plan.store.earlier(topology.workers))
-        [host] = [host for host, one in self.cores.items() if one is core]
+        [host] = [host for host, peer in self.cores.items() if peer is core]
         for wiring in wirings_of(topology, host):
             worker = assembly.newcomer(wiring, order.configurations, order.decided, order.issued)
             self.supply.join(wiring.id)

@@ -200,7 +200,7 @@ def decisions(at: Location, found: Contents, since: Checkpoint | None) -> dict[s
     there, last = set(at.names(DECISIONS)), since.decisions if since is not None else 0
     needed = [name for name in found.decisions if numbered(name) > last or name.rpartition("/")[2] in there]
     read = {name: at.read(name, CommittedChange, found.flow.run) for name in needed}
-    known = {one.change for one in read.values()}
+    known = {decision.change for decision in read.values()}
     if missing := sorted(set(since.decided if since is not None else ()) - known):
         raise CheckpointError(f"the checkpoint at {at.path} is damaged: the decision on change {missing[0]} has gone")
     return read
@@ -319,7 +319,7 @@ class CheckpointStore:
         self._at = at
         self._claims = claims
         self._records = _readable(at, found)
-        self._decisions = {name: one.change for name, one in made.items()}
+        self._decisions = {name: decision.change for name, decision in made.items()}
         self._sources = dict(found.sources)
         self._targets = dict(found.targets)
         self._last_decision = max([0, *(numbered(name) for name in found.decisions)])

@@ -131,7 +131,7 @@ def take_back(path: str, run: str, epoch: int) -> None:
     """Remove from the target the output of a run after this commit; the run computes it again."""
     # This is needed if a run resumes from an older checkpoint because its newest one is damaged.
     filesystem, root = _locate(path)
-    later = [one for one in _epochs(filesystem, root, word(run)) if one[1] > epoch]
+    later = [found for found in _epochs(filesystem, root, word(run)) if found[1] > epoch]
     if not later:
         return
     logged = delta.names(path) if _is_table(filesystem, root) else set()
@@ -180,7 +180,7 @@ def see_unchanged(path: str, run: str | None = None) -> None:
     if not _is_table(filesystem, root):
         return
     manifests = _manifests(filesystem, root, word(run) if run is not None else None)
-    last = {one: delta.last_epoch(path, one) for one in {manifest.run for manifest in manifests}}
+    last = {run: delta.last_epoch(path, run) for run in {manifest.run for manifest in manifests}}
     logged = delta.names(path)
     names = [name for manifest in manifests if manifest.epoch <= last[manifest.run] for name in manifest.files]
     if gone := [name for name in names if name not in logged]:

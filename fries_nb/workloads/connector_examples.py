@@ -156,7 +156,7 @@ class SqliteSink(fn.Sink):
 
     def discard(self, spared: Collection[str]) -> None:
         """Delete parts that no commit has numbered; see ``fn.Sink``."""
-        left = [part for part, one in self.parts().items() if one is None and part not in spared]
+        left = [part for part, number in self.parts().items() if number is None and part not in spared]
         self._change("DELETE FROM {0}_parts WHERE run = ? AND name = ?", left)
 
     def parts(self) -> dict[str, int | None]:

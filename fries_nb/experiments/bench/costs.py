@@ -177,8 +177,8 @@ def _bare_seconds(batches: int) -> float:
     rows = [dict[str, Any]() for _ in range(BATCH)]
     started = time.perf_counter()
     for _ in range(batches):
-        for one in rows:
-            _same(one)
+        for empty in rows:
+            _same(empty)
     return time.perf_counter() - started
 
 

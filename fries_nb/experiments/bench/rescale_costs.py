@@ -105,7 +105,7 @@ def joining(scale: float, runs: int) -> BenchReport:
         "joined": runs,
         "request to the first line, ms": _middle(found, "hello_ms"),
         "the whole rescale, ms": _middle(found, "total_ms"),
-        "the longest of them, ms": max(one.total_ms for one in found),
+        "the longest of them, ms": max(joined.total_ms for joined in found),
     }
     return BenchReport("joining", scale, (), targets, facts, CREDIT_BYTES)
 
@@ -292,7 +292,7 @@ def recovery(scale: float, runs: int) -> BenchReport:
             run.cancel()
     targets = (
         Target("kill to committed output, Spark's restart apart", _middle_of(found, "beyond_s"), BEYOND_S, False, "s"),
-        Target("the longest of them", max(one.beyond_s for one in found), BEYOND_S, False, "s"),
+        Target("the longest of them", max(recovered.beyond_s for recovered in found), BEYOND_S, False, "s"),
     )
     facts = {
         "rows a second": RECOVERY_RATE * scale,

@@ -184,15 +184,10 @@ class Printed(msgspec.Struct, frozen=True, tag=True):
 
 
 class ProcessUsage(msgspec.Struct, frozen=True, tag=True):
-    """What the host's process uses, sent about once a second.
+    """What the host's process uses, sent about once a second."""
 
-    Attributes:
-        cpu_share: its processor time per time since the last message; 1.0 is one core.
-        rss_bytes: its resident memory in bytes.
-    """
-
-    cpu_share: float
-    rss_bytes: int
+    cpu_share: float  # its processor time per time since the last message; 1.0 is one core
+    rss_bytes: int  # its resident memory in bytes
 
 
 class Took(msgspec.Struct, frozen=True, tag=True):
@@ -244,15 +239,10 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Leave(msgspec.Struct, frozen=True, tag=True):
-    """The host ends, since the run is over, its incarnation is superseded, or the others go on without it.
+    """The host ends, since the run is over, its incarnation is superseded, or the others go on without it."""
 
-    Attributes:
-        reason: the reason.
-        leaving: in the last case, all hosts that leave; else empty.
-    """
-
-    reason: str = ""
-    leaving: tuple[int, ...] = ()
+    reason: str = ""  # the reason
+    leaving: tuple[int, ...] = ()  # in the last case, all hosts that leave; else empty
 
 
 class Probe(msgspec.Struct, frozen=True, tag=True):
@@ -289,42 +279,27 @@ class Constrain(msgspec.Struct, frozen=True, tag=True):
 
 
 class Extend(msgspec.Struct, frozen=True, tag=True):
-    """Open links and routes of the next epoch of the topology, whose channels the workers adopt next.
+    """Open links and routes of the next epoch of the topology, whose channels the workers adopt next."""
 
-    Attributes:
-        topologies: the topologies of all epochs, without functions, pickled; the last one is the next.
-        peers: all hosts to their data addresses.
-        lost: removed workers whose hosts are gone: their channels are ended at the receivers.
-        asks: whether to answer with ``Configured``.
-        additions: what hosts need for operators that the last epoch adds, pickled; empty if it adds none.
-        issued: id of the last marker, which added workers treat as applied.
-    """
-
-    topologies: bytes
-    peers: dict[int, str]
-    lost: tuple[WorkerId, ...] = ()
-    asks: bool = False
-    additions: bytes = b""
-    issued: int = 0
+    topologies: bytes  # the topologies of all epochs, without functions, pickled; the last one is the next
+    peers: dict[int, str]  # all hosts to their data addresses
+    lost: tuple[WorkerId, ...] = ()  # removed workers whose hosts are gone: their channels are ended at the receivers
+    asks: bool = False  # whether to answer with ``Configured``
+    additions: bytes = b""  # what hosts need for operators that the last epoch adds, pickled; empty if it adds none
+    issued: int = 0  # id of the last marker, which added workers treat as applied
 
 
 class TakePart(msgspec.Struct, frozen=True, tag=True):
     """To a new host, in place of ``Welcome``: make its workers of the last topology; they begin to run on ``Go``.
 
     Each of them is answered with ``TopologyAdopted``, or with ``Failed``.
-
-    Attributes:
-        extend: the topologies and the other hosts.
-        decided: all changes in effect, in order.
-        configurations: operator to the configuration of its other workers.
-        issued: id of the last marker.
-        earlier: worker to the records that the trace holds of earlier workers of its index, if there were any.
     """
 
-    extend: Extend
-    decided: tuple[CommittedChange, ...]
-    configurations: dict[str, Configuration]
-    issued: int
+    extend: Extend  # the topologies and the other hosts
+    decided: tuple[CommittedChange, ...]  # all changes in effect, in order
+    configurations: dict[str, Configuration]  # operator to the configuration of its other workers
+    issued: int  # id of the last marker
+    # worker to the records that the trace holds of earlier workers of its index, if there were any
     earlier: tuple[tuple[WorkerId, EarlierRecords], ...] = ()
 
 
@@ -420,14 +395,10 @@ class _Lane:
 
 
 class PayloadSender:
-    """The driver's end.
-
-    Args:
-        send: sends a message to a peer; keeps the order.
-    """
+    """The driver's end."""
 
     def __init__(self, send: Callable[[bytes, Chunk | Shipped], None]) -> None:
-        self._send = send
+        self._send = send  # sends a message to a peer; keeps the order
         self._lanes: dict[bytes, _Lane] = {}
 
     def prepare(self, peer: bytes, worker: WorkerId, order: Prepare) -> None:

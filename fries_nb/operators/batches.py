@@ -1,8 +1,8 @@
 """Batched functions: their calls, and the executor of chains of them.
 
-The hidden columns are carried past the function, and its result is a value from then on (see ``values``). If a function
-fails on a slice, and its operator writes dead letters, it is called for each row of the slice separately: the results
-of successful calls are emitted, and the other rows become dead letters.
+The hidden columns are carried past the function, and its result is a value from then on (see ``column_types``). If a
+function fails on a slice, and its operator writes dead letters, it is called for each row of the slice separately: the
+results of successful calls are emitted, and the other rows become dead letters.
 
 Adaptive batch size: the number of tuples that a worker processes in about two milliseconds.
 

@@ -50,11 +50,11 @@ from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update, configured
 from fries_nb.errors import FriesError, ReconfigurationError, exception_text
+from fries_nb.operators.column_types import as_value
 from fries_nb.operators.instance import Instance, Ready, user_traceback
 from fries_nb.operators.rows import Columns, Reads, Row, WholeRow, derived
 from fries_nb.operators.state import Recipe, StateCopy, gathered, renewed, transformed
 from fries_nb.operators.timed_calls import is_firing, shown_firing
-from fries_nb.operators.values import as_value
 from fries_nb.operators.window_steps import EachWindow
 from fries_nb.progress.progress_graph import ChangeBatch
 from fries_nb.progress.tokens import TokenBook

@@ -29,13 +29,12 @@ from typing import Any
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import OperatorError, exception_text
-from fries_nb.operators.column_types import TypesMark
+from fries_nb.operators.column_types import TypesMark, as_value
 from fries_nb.operators.instance import Instance, set_aside
 from fries_nb.operators.rows import UNWRITTEN, Row
 from fries_nb.operators.state import keeps_state, key_reader
 from fries_nb.operators.steps import MOST_ROWS, Apart, Output
 from fries_nb.operators.timed_calls import shown_firing
-from fries_nb.operators.values import as_value
 from fries_nb.protocol.messages import WorkerId
 
 Step = Callable[[Row], None]

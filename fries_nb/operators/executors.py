@@ -20,7 +20,7 @@ from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.dataflow.traits import Emits, Execution
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.batches import BatchExecutor
-from fries_nb.operators.column_types import culprit
+from fries_nb.operators.column_types import SettledColumns, culprit
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.dry_run import (
     LIGHT,
@@ -42,7 +42,6 @@ from fries_nb.operators.kinds import compile_chain, has_due, joined_columns, joi
 from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.steps import ManyOutputs, Output, Results, Step, Types, assemble, check_names, weakly
 from fries_nb.operators.timed_calls import FIRED, note_columns
-from fries_nb.operators.values import SettledColumns
 
 
 class InterruptFlag:
@@ -290,7 +289,7 @@ class RowExecutor:
             raise self._culprit(output.rows(), error) from error
 
     def _learn(self, branch: int, types: Types) -> None:
-        """Record which columns have settled, by the types of an emitted batch (see ``values``)."""
+        """Record which columns have settled, by the types of an emitted batch (see ``column_types``)."""
         if self._columns is not None:
             names = " or ".join(instance.operator.name for instance in self._instances)
             self._settled.learn(branch, self._columns.written, types, names)

@@ -9,7 +9,7 @@ If that happens often, the loop is given up: the common path processes the rest 
 each time more of them. Then the loop learns anew.
 
 The common path remains the definition of what a chain does: the inner loop only begins when the columns written so far
-in the batch include all that it writes, and have settled (see ``values``).
+in the batch include all that it writes, and have settled (see ``column_types``).
 
 >>> from fries_nb.dataflow.graph import Operator
 >>> from fries_nb.protocol.messages import WorkerId

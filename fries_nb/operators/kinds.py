@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from fries_nb.dataflow.traits import Emits, Holds, Kind
 from fries_nb.operators.audit_log import logged
+from fries_nb.operators.column_types import as_value
 from fries_nb.operators.error_policy import (
     Held,
     Leaving,
@@ -56,7 +57,6 @@ from fries_nb.operators.steps import (
     unnest_step,
 )
 from fries_nb.operators.timed_calls import due_step
-from fries_nb.operators.values import as_value
 from fries_nb.operators.window_steps import close_step, retire_step, window_step
 
 Fit = Callable[[Any, pa.RecordBatch, Sequence[str]], pa.RecordBatch]

@@ -186,7 +186,7 @@ class Columns(dict[str, list[Any]]):
         # columns that were written in any row of the batch, in order of first writing (an ordered set: the values have
         # no meaning)
         self.written: dict[str, Any] = {}
-        # columns that may be written without checking their values (see ``values``)
+        # columns that may be written without checking their values (see ``column_types``)
         self.settled: frozenset[str] | None = frozenset()
         # whether rows are known to have only immutable values: ``UNWRITTEN`` everywhere, ``SETTLED`` at the end of the
         # chain, ``UNKNOWN`` nowhere

@@ -52,12 +52,12 @@ from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_sta
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError
 from fries_nb.operators.audit_log import dropped_of, made_of, matched_of, transaction_of
+from fries_nb.operators.column_types import EmittedColumns, as_value, refuse_as_name
 from fries_nb.operators.conversion import are_atoms, are_plain, to_arrow
 from fries_nb.operators.instance import FAILURES, Instance, failure
 from fries_nb.operators.rows import ALONE, NOTHING, UNKNOWN, UNWRITTEN, Columns, Row, WholeRow, derived, detach
 from fries_nb.operators.state import key_reader
 from fries_nb.operators.timed_calls import timed_call
-from fries_nb.operators.values import EmittedColumns, as_value, refuse_as_name
 
 MOST_ROWS = 4096
 """Maximum number of Python rows kept for one tuple before they are packed, which takes a tenth of their memory."""
@@ -115,7 +115,7 @@ class Output(list[Row]):
 
     Attributes:
         captured: rows that arrived as columns, each part with the number of row objects before it.
-        is_known: whether columns have begun to settle in it (see ``values``).
+        is_known: whether columns have begun to settle in it (see ``column_types``).
         emitted: the columns that were written to earlier rows, and are null in later ones that lack them.
     """
 

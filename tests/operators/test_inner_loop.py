@@ -17,11 +17,11 @@ from row_functions import Keyed, adds, scores
 
 from fries_nb.errors import OperatorError
 from fries_nb.operators import executors, inner_loop, kinds, rows
+from fries_nb.operators.column_types import SettledColumns
 from fries_nb.operators.executors import InterruptFlag, executor_of
 from fries_nb.operators.inner_loop import InnerLoop, ReturnedResult
 from fries_nb.operators.rows import UNKNOWN, Columns, LaidRow, Reads, Row
 from fries_nb.operators.steps import Captured
-from fries_nb.operators.values import SettledColumns
 
 QUOTAS = (1, 9, 20, 64)
 FRAMES = (12, 40, 40)

@@ -118,36 +118,33 @@ class Partitioning(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A node of the graph.
-
-    Attributes:
-        edgewise_one_to_one: whether it may emit on several out-edges for one input tuple, but at most one tuple on
-            each (a Replicate); planning counts it as one-to-many.
-        unique_per_transaction: whether it emits at most one tuple for each data transaction (a self-join on the
-            source tuple's identity); a fact about this operator in this dataflow, which the planner trusts.
-        function: what it executes: the user's callable or object, or the description of a source or a sink;
-            ``None`` in a graph read from JSON, or if the kind needs none.
-        branches: number of outputs that it routes between; more than 1 only for a split, and for a loop's head that
-            tells rows that come back from those that enter (see ``dataflow.iteration``).
-        on_error: the error policy: ``fail``, ``pause``, or the description of a sink for dead letters.
-        begins_transactions: whether every row of its first output begins a new transaction (a window without early
-            rows); planning cuts these edges.
-    """
+    """A node of the graph."""
 
     name: str  # unique in the graph
     emits: Emits = Emits.ONE_TO_ONE  # one-to-one, or one-to-many; for the head of a loop, that of the loop as a whole
+    # whether it may emit on several out-edges for one input tuple, but at most one tuple on each (a Replicate);
+    # planning counts it as one-to-many
     edgewise_one_to_one: bool = False
+    # whether it emits at most one tuple for each data transaction (a self-join on the source tuple's identity); a fact
+    # about this operator in this dataflow, which the planner trusts
     unique_per_transaction: bool = False
     blocking: bool = False  # whether it needs all of its input before it emits (an aggregate, a sort)
     workers: int = 1  # number of parallel instances, at least 1
     kind: Kind = Kind.MAP  # how the runtime executes it
+    # what it executes: the user's callable or object, or the description of a source or a sink; ``None`` in a graph
+    # read from JSON, or if the kind needs none
     function: Any = field(default=None, compare=False, repr=False)
     key: tuple[str, ...] = ()  # names of the columns of its key, empty for none
+    # number of outputs that it routes between; more than 1 only for a split, and for a loop's head that tells rows that
+    # come back from those that enter (see ``dataflow.iteration``)
     branches: int = 1
+    # the error policy: ``fail``, ``pause``, or the description of a sink for dead letters
     on_error: Any = field(default="fail", compare=False)
     chain: bool = True  # whether it may share a worker with its neighbours
     time: EventTime | None = None  # the event time of a source, if its rows have one
     within: StreamScope = ROOT  # the loops around it
+    # whether every row of its first output begins a new transaction (a window without early rows); planning cuts these
+    # edges
     begins_transactions: bool = False
 
     @property

@@ -114,14 +114,11 @@ Rows = Kept | Computed
 
 @dataclass(frozen=True)
 class Region:
-    """A part of a dataflow that runs as a unit.
-
-    Attributes:
-        inputs: the sources at which it was cut, each with the rows that it replays.
-    """
+    """A part of a dataflow that runs as a unit."""
 
     graph: Graph  # operators of the dataflow, and the sinks and sources at which the dataflow was cut
     kept: frozenset[str] = frozenset()  # the sinks at which it was cut
+    # the sources at which it was cut, each with the rows that it replays
     inputs: Mapping[str, Rows] = field(default_factory=dict)
 
     @property

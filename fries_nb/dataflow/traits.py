@@ -102,21 +102,17 @@ class ColumnsOut(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTraits:
-    """The traits of all operators of a kind.
-
-    Attributes:
-        returns: what the user's function returns for a row; significant if ``holds`` is ``FUNCTION``.
-        keeps_state: whether the operator itself keeps state by key. (A user function may keep state if there is a
-            key.)
-    """
+    """The traits of all operators of a kind."""
 
     execution: Execution  # how a worker processes a batch
     holds: Holds  # the type of ``Operator.function``
+    # what the user's function returns for a row; significant if ``holds`` is ``FUNCTION``
     returns: Returns = Returns.ROWS
     emits: Emits = Emits.ONE_TO_ONE  # ``ONE_TO_MANY`` if one row may become many, whatever the function or table
     columns: ColumnsOut = ColumnsOut.OWN  # the relation of the output columns to the input columns
     batched: bool = False  # whether the user's function may be vectorised
     chained: bool = False  # whether it can share a worker with its neighbours
+    # whether the operator itself keeps state by key. (A user function may keep state if there is a key.)
     keeps_state: bool = False
     routes: bool = False  # whether it sends each row to one of several branches, which are separate streams (``SP[1]``)
     copies: bool = False  # whether it sends each row along all of its out-edges

@@ -136,13 +136,6 @@ def constraint_of(
 
     Where the builder has put a Replicate between two adjacent operators, the sequence passes it.
 
-    Args:
-        graph: the dataflow.
-        sequence: adjacent operators by name, or edges (see ``edge``).
-        latency_ms: the limit in milliseconds.
-        window_s: the window in seconds.
-        on_violation: ``tell``, ``propose`` or ``apply``.
-
     Raises:
         DataflowError: the sequence is empty or no path, names an unknown operator, a blocking one or one in a loop, or
             is only a source or sink; the limit or the window is not a finite number above zero; ``on_violation`` is
@@ -180,9 +173,6 @@ def check_agreement(constraints: Iterable[LatencyConstraint]) -> tuple[LatencyCo
     one window, with one policy, or it would be unclear which is meant. All others agree, since limits are upper ones
     and a lower latency keeps them all: a part of a sequence may have a larger limit than the whole, which then has no
     effect, and limits of parts may add up to more or less than that of the whole.
-
-    Args:
-        constraints: the constraints, in order of declaration.
 
     Raises:
         DataflowError: two of them contradict; names both.

@@ -232,15 +232,7 @@ def lighter(change: Mapping[str, Any]) -> Lighter:
 
 
 def check_lighter(graph: Graph, constraint: LatencyConstraint, given: object) -> Lighter:
-    """Check the lighter functions of a constraint.
-
-    Args:
-        graph: the dataflow.
-        constraint: the constraint.
-        given: its lighter functions; ``None`` without any.
-
-    Returns:
-        The lighter functions; ``NONE_LIGHTER`` by the policy ``tell``.
+    """The lighter functions of a constraint, checked; ``NONE_LIGHTER`` by the policy ``tell``.
 
     Raises:
         DataflowError: they are missing, or have no effect by the constraint's policy; they are no ``fn.lighter(...)``;
@@ -272,9 +264,6 @@ def check_lighter(graph: Graph, constraint: LatencyConstraint, given: object) ->
 
 def check_exclusive(lighters: Mapping[LatencyConstraint, Lighter]) -> None:
     """Refuse two constraints that have lighter functions for the same operator.
-
-    Args:
-        lighters: constraint to its lighter functions.
 
     Raises:
         DataflowError: two of them change the same operator; names it and both sequences.

@@ -42,7 +42,14 @@ from fries_nb.changes.queue_entries import (
 )
 from fries_nb.changes.rollbacks import Rollbacks, functions_of
 from fries_nb.controller.event_log import Timeline
-from fries_nb.controller.events import ChangeCancelled, GuardEnded, GuardFired, Outcome
+from fries_nb.controller.events import (
+    ChangeCancelled,
+    ChangeRequested,
+    GuardEnded,
+    GuardFired,
+    Outcome,
+    ShapeChange,
+)
 from fries_nb.controller.states import REGION_MOVES, ChangeProgress, RegionPhase
 from fries_nb.controller.transactions import change_requested
 from fries_nb.dataflow.arguments import Limit
@@ -71,6 +78,7 @@ class ChangeQueue:
         clock: a monotonic clock in seconds.
 
     Attributes:
+        graph: the whole dataflow, as it is now.
         lock: held while any attribute is read or changed.
     """
 
@@ -85,7 +93,7 @@ class ChangeQueue:
         last_number: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._graph = graph
+        self.graph = graph
         self.lock = threading.RLock()
         self._shell = shell
         self._regions = regions
@@ -99,6 +107,7 @@ class ChangeQueue:
         ran = {name: operator.function for name, operator in graph.by_name.items()} | self._resumed_with
         versions = FunctionVersions(graph, ran, versions_of(before), time.time())
         self._known = RequestRegistry(graph, listener, clock, versions)
+        self._ran = ran
         self._rollbacks = Rollbacks(self._known.requests, self._region_of, self._phases, ran)
         self._waiting: list[list[Request]] = [[] for _ in regions]
         self._in_flight: list[dict[str, Request]] = [{} for _ in regions]
@@ -154,6 +163,7 @@ class ChangeQueue:
         payloads = self._shell.ship(updates)
         with self.lock:
             self._shell.refuse_if_over(_NEEDS)
+            self._refuse_beside_shape()
             origin.check()
             plans = self._planned(updates, scheduler, pruning)
             mends = self._mends(updates)
@@ -187,6 +197,7 @@ class ChangeQueue:
                 self._shell.refuse_if_over(_NEEDS)
                 if self._undoing(change)[:2] != (last, ground):
                     continue
+                self._refuse_beside_shape()
                 origin.check()
                 plans = self._planned(updates, scheduler, True)
                 back = self._new(plans, updates, began_s, requested_s, "", origin, last.id)
@@ -196,6 +207,56 @@ class ChangeQueue:
                 else:
                     self._enter(Request(back.id, updates, payloads, plans, (back.id,), last, ground, force=True))
                 return back
+
+    @locked
+    def reshape(
+        self, shape: ShapeChange, plan: Plan, updates: Mapping[str, Update], payloads: Mapping[str, bytes]
+    ) -> Change:
+        """Request a change of the shape, of a dataflow that is one region; no other change may be open.
+
+        Args:
+            shape: the dataflow after the change, with what hosts need for its operators.
+            plan: the plan, on the dataflow of now.
+            updates: the functions that change beside.
+            payloads: the same, pickled.
+
+        Raises:
+            PlanError: another change is open.
+            RunError: the run has ended.
+        """
+        began_s, requested_s = self._clock(), time.time()
+        self._shell.refuse_if_over(_NEEDS)
+        if open_ones := [request.id for request in self._known.requests if not request.ended]:
+            words = "a change of the shape begins alone; expected its end (settled()) before"
+            raise PlanError(f"change {', '.join(open_ones)} is under way, and {words}")
+        change = self._new({0: plan}, updates, began_s, requested_s, "", BY_USER)
+        request = Request(change.id, updates, dict(payloads), {0: plan}, (change.id,), rehearse=False, shape=shape)
+        self._enter(request)
+        return change
+
+    @locked
+    def has_changed(self, operator: str) -> bool:
+        """Whether a change has replaced the function of an operator, in this run or before it was resumed."""
+        return operator in self._resumed_with or any(operator in one.updates for one in self._known.requests)
+
+    def _refuse_beside_shape(self) -> None:
+        """Raise a PlanError while the shape is being changed, since plans are made on the dataflow of now."""
+        shapes = [request.id for request in self._known.requests if not request.ended and request.shape is not None]
+        if shapes:
+            under_way = f"change {shapes[0]} of the shape is under way"
+            raise PlanError(f"{under_way}; expected its end (settled()) before another one")
+
+    def _go_on(self, request: Request) -> None:
+        """Go on with the dataflow that a request has made."""
+        assert request.shape is not None, "it changes the shape"
+        before = self.graph
+        self.graph = request.shape.after
+        self._regions = (Region(self.graph),)
+        self._region_of.clear()
+        self._region_of.update(dict.fromkeys(self.graph, 0))
+        self._ran.update({name: one.function for name, one in self.graph.by_name.items() if name not in before})
+        self._known.go_on(self.graph)
+        self._known.versions.go_on(self.graph, request.id, time.time())
 
     @locked
     def cancel(self, change: str) -> None:
@@ -239,6 +300,8 @@ class ChangeQueue:
         if request is not None:  # the controller of a resumed run may end changes of the earlier run
             if outcome.needs_force:
                 self._withhold(request, outcome.error)
+            if request.shape is not None and outcome.outcome == "done":
+                self._go_on(request)
             self._known.end(region, request, outcome)
             self._forget()
             self._advance(region)
@@ -374,7 +437,7 @@ class ChangeQueue:
         """The replays of changes that have ended; the trace is read once."""
         records = self._shell.records()
         return [
-            ChangeReplay.of(self._graph, one.plan, one.result(0), operations_around(records, one.id)) for one in changes
+            ChangeReplay.of(self.graph, one.plan, one.result(0), operations_around(records, one.id)) for one in changes
         ]
 
     @locked
@@ -437,6 +500,9 @@ class ChangeQueue:
         request.begun_s[region] = self._clock()
         self._in_flight[region][request.id] = request
         plan = request.plans[region]
+        if request.shape is not None:
+            self._shell.carry_out(region, ChangeRequested(request.id, plan, request.payloads, shape=request.shape))
+            return
         payloads = {name: request.payloads[name] for name in plan.targets}
         undoes = request.undoes.id if request.undoes is not None else ""
         how = (plan, request.updates, payloads, request.guard, request.rehearse, undoes)

@@ -125,6 +125,13 @@ class FunctionVersions:
             if operator.traits.is_changeable
         }
 
+    def go_on(self, graph: Graph, change: str, at_s: float) -> None:
+        """Go on with the dataflow after a change of its shape, whose added operators run from a time on."""
+        changeable = [name for name, operator in graph.by_name.items() if operator.traits.is_changeable]
+        fresh = {name: function_text(graph.operator(name).function) for name in changeable if name not in self._stacks}
+        added = {name: [RunningFunction(name, text, change, at_s)] for name, text in fresh.items()}
+        self._stacks = {name: added.get(name) or self._stacks[name] for name in changeable}
+
     def install(self, change: str, functions: Mapping[str, Any], at_s: float) -> None:
         """Record that a change is done."""
         for name, function in functions.items():

@@ -18,7 +18,15 @@ from typing import Protocol
 from fries_nb.changes.change import Change
 from fries_nb.changes.function_versions import FunctionVersions, Shelf
 from fries_nb.controller.event_log import Timeline
-from fries_nb.controller.events import ChangeCancelled, ChangeRequested, GuardEnded, GuardFired, Outcome, WorkerOutcome
+from fries_nb.controller.events import (
+    ChangeCancelled,
+    ChangeRequested,
+    GuardEnded,
+    GuardFired,
+    Outcome,
+    ShapeChange,
+    WorkerOutcome,
+)
 from fries_nb.controller.guards import Guards
 from fries_nb.controller.states import ChangeProgress
 from fries_nb.controller.transactions import guard_of, names
@@ -121,6 +129,7 @@ class Request:
         force: whether it is made although its rehearsal gives reason to doubt it; a merged request is forced if all of
             its parts are.
         timeout_s: seconds within which loops that it touches must have emptied; ``None`` for no limit.
+        shape: what it makes of the dataflow, if it changes the shape.
         as_fix: whether it was begun as the fix of an operator that is still paused.
         begun_s: region index to the time at which it was begun, in seconds of the run's clock.
         outcomes: region index to the outcome.
@@ -142,6 +151,7 @@ class Request:
     rehearse: bool = True
     timeout_s: float | None = None
     force: bool = False
+    shape: ShapeChange | None = None
     as_fix: bool = False
     begun_s: dict[int, float] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
@@ -216,6 +226,10 @@ class RequestRegistry:
         self._entered_s: dict[str, float] = {}
         self._flows_s: dict[int, float] = {}
         self._shelf = Shelf()
+
+    def go_on(self, graph: Graph) -> None:
+        """Go on with the dataflow after a change of its shape."""
+        self._graph = graph
 
     def add(self, change: Change) -> Change:
         """Add a request; returns it."""
@@ -297,7 +311,8 @@ class RequestRegistry:
         """Record which functions run since the last worker of the request's targets in this region has switched."""
         change = self.changes[request.id]
         outcome = self._timed(request, region, self._entered_s[change.id])
-        functions = {name: request.updates[name].function for name in request.plans[region].targets}
+        targets = request.plans[region].targets & request.updates.keys()
+        functions = {name: request.updates[name].function for name in targets}
         self.versions.install(change.id, functions, change.ended_s(outcome, time.time()))
 
     def guard_fired(self, region: int, event: GuardFired) -> None:

@@ -55,7 +55,7 @@ class Rollbacks:
             return None
         undone_in = self._undone_in()
         for name in oldest.updates:
-            if oldest.undoes is None and _in_effect(oldest, self._region_of[name], undone_in):
+            if oldest.undoes is None and _in_effect(oldest, self._region_of.get(name, 0), undone_in):
                 self._fold(name, oldest)
         return oldest
 
@@ -73,7 +73,9 @@ class Rollbacks:
         """
         found = dict[str, Callable[[], Any]]()
         for name, ran in self._ran.items():
-            region = self._region_of.get(name, 0)
+            if name not in self._region_of:
+                continue  # a change of the shape has removed it
+            region = self._region_of[name]
             ended = [request for request in self._requests if request.is_done(region)]
             undone = [request.undoes for request in ended]  # a rollback that is under way has undone nothing yet
             made = (request for request in ended if request.undoes is None and request not in undone)
@@ -101,6 +103,7 @@ class Rollbacks:
                         f"got a rollback of change {request.id}, {_fired(request)}; expected a change that "
                         "is not being rolled back; wait for its end (settled())"
                     )
+                _refuse_shape(request)
                 return request
         gone = next((one.id for one in reversed(self._requests) if any(map(one.rolled_back, one.plans))), "")
         already = f"; change {gone} was rolled back by its guard already" if gone else ""
@@ -112,11 +115,12 @@ class Rollbacks:
         request = self._find(change)
         if request is None:
             raise PlanError(f"change {change} is not in effect and cannot be rolled back")
+        _refuse_shape(request)
         if request.undoes is not None:
             raise PlanError(
                 f"change {change} is a rollback itself, of change {request.undoes.id}; request its functions again"
             )
-        held = [name for name in request.updates if _in_effect(request, self._region_of[name], undone_in)]
+        held = [name for name in request.updates if _in_effect(request, self._region_of.get(name, 0), undone_in)]
         if not held:
             raise PlanError(f"change {change} is not in effect and cannot be rolled back: {self._why_not(request)}")
         for one in self._requests[self._requests.index(request) + 1 :]:
@@ -323,6 +327,13 @@ def _unpickled(payload: bytes) -> Any:
 
 def _with_windows(windows: WindowFunction | None, function: Callable[[], Any]) -> Any:
     return function() if windows is None else replace(windows, function=function())
+
+
+def _refuse_shape(request: Request) -> None:
+    """Raise a PlanError for a change of the shape, of which there is no change back in this version."""
+    if request.shape is not None:
+        words = "which is not rolled back in this version; expected run.apply() of the earlier dataflow"
+        raise PlanError(f"change {request.id} has changed the shape, {words}")
 
 
 def _fired(request: Request) -> str:

@@ -143,7 +143,9 @@ class Controller:
         self.metrics = self._life.reports
         self.coordinators = self._life.coordinators
         # The last one, since it ends or restarts the run by way of the others.
-        self.coordinators.append(FailureRules(self._life, Agreement(graph, chaining, self._life.recovery.columns)))
+        agreement = Agreement(graph, chaining, self._life.recovery.columns)
+        self._life.reshaping.followers.append(agreement.go_on)
+        self.coordinators.append(FailureRules(self._life, agreement))
         self._changes = self._life.changes
         self._workers = self._life.workers
         self._lane = self._life.lane

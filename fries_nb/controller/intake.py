@@ -89,7 +89,8 @@ class Intake:
         worker = report.worker
         if report.processed:
             self._active.add(worker.operator)
-        if self._workers.graph.operator(worker.operator).traits.is_source:
+        operator = self._workers.graph.by_name.get(worker.operator)  # none if a change of the shape has removed it
+        if operator is not None and operator.traits.is_source:
             self._reports[worker] += 1
             self._read[worker] = report.processed
             self._base.setdefault(worker, report.processed if self._restored else 0)

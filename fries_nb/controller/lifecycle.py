@@ -93,7 +93,8 @@ class Lifecycle:
         topology = Topology.dealt(graph, hosts, chaining)
         moves = self.bin_moves, self.split_moves
         self.joining = Joining(topology, workers, self.membership, self.rewiring, *moves, self._rewire)
-        self.reshaping = Reshaping(workers, self.membership, lane, self.rewiring, self.joining, self.guards.know)
+        self.reshaping = Reshaping(workers, self.membership, lane, self.rewiring, self.joining)
+        self.reshaping.followers.append(self.guards.know)
         self.changes.reshaping = self.reshaping
         self.loops = LoopAttempts(workers, lane, self._commit_comes_first)
         self.coordinators = self._in_order()

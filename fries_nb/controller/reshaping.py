@@ -41,9 +41,9 @@ class Reshaping(Coordinator):
         workers, membership, lane: the workers, the hosts, and the markers in flight.
         rewiring: carries out changes of the topology.
         joining: has the topology, and takes the steps of its changes.
-        know: called with the graph of the dataflow when a change of its shape is decided.
 
     Attributes:
+        followers: called with the graph of the dataflow when a change of its shape is decided.
         phase: see the table.
         failure: why workers of added operators could not be made, with the traceback; ``None`` if none has failed.
         epoch: the epoch in which workers switch.
@@ -52,9 +52,8 @@ class Reshaping(Coordinator):
     takes = (TopologyChanged, TopologyRefused, Chained)
 
     def __init__(
-        self, workers: Workers, membership: Membership, lane: MarkerCoordinator, rewiring: Rewiring, joining: Joining,
-        know: Callable[[Graph], None],
-    ) -> None:  # fmt: skip
+        self, workers: Workers, membership: Membership, lane: MarkerCoordinator, rewiring: Rewiring, joining: Joining
+    ) -> None:
         self.phase = ReshapingPhase.IDLE
         self.failure: tuple[str, str] | None = None
         self.epoch = 0
@@ -63,7 +62,7 @@ class Reshaping(Coordinator):
         self._lane = lane
         self._rewiring = rewiring
         self._joining = joining
-        self._know = know
+        self.followers: list[Callable[[Graph], None]] = []
         self._before: Graph | None = None
         self._after: Graph | None = None
         self._shape: ShapeChange | None = None
@@ -153,7 +152,8 @@ class Reshaping(Coordinator):
         """The change is decided: from now on a restart begins with the dataflow after it."""
         assert self._after is not None, "it is wired"
         self._move(ReshapingPhase.SWITCHING)
-        self._know(self._after)
+        for follow in self.followers:
+            follow(self._after)
         return [ShapeDecided(self.epoch)]
 
     def withdraw(self) -> None:

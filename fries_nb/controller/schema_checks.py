@@ -57,10 +57,15 @@ class Agreement:
     """
 
     def __init__(self, graph: Graph, chaining: bool, agreed: dict[str, bytes]) -> None:
-        self._graph = graph
-        self._chain_of = {name: chain for chain in chains(graph, chaining) for name in chain}
+        self._chaining = chaining
         self._agreed = agreed
         self._known: dict[str, pa.Schema] = {}
+        self.go_on(graph)
+
+    def go_on(self, graph: Graph) -> None:
+        """Go on with the dataflow after a change of its shape."""
+        self._graph = graph
+        self._chain_of = {name: chain for chain in chains(graph, self._chaining) for name in chain}
 
     def written(self, sink: str, columns: bytes) -> str | None:
         """Merge the columns that a worker of a sink has written.

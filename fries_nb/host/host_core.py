@@ -130,6 +130,17 @@ class HostCore:
             else:
                 loop.add(worker)
 
+    def retire(self) -> None:
+        """Forget the workers that the topology does not have any more, which have ended; called by the control thread.
+
+        Their mailboxes stay, for the last credit.
+        """
+        gone = [name for name in self.hosted if name not in self.topology.placement]
+        for name in gone:
+            worker = self.hosted.pop(name)
+            loop, _ = self.loop_of[name]
+            loop.drop(worker)
+
     def connect(self) -> None:
         """All workers of all hosts have adopted the topology: credit that was held back may be granted."""
         for loop, worker in dict.fromkeys(self.loop_of.values()):

@@ -127,6 +127,8 @@ class HostTopology:
         self._progress.settle()
         if self._core.topology.after is not None:
             self._core.connect()
+        else:
+            self._core.retire()
 
     def part(self, hosts: Iterable[int]) -> None:
         """Close the links to these hosts, and await the last counts of those that have taken part."""

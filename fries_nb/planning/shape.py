@@ -37,9 +37,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fries_nb.dataflow.graph import Edge, Graph, ends_of, union_of
-from fries_nb.errors import PlanError
+from fries_nb.errors import PlanError, unknown
 from fries_nb.planning.covering import Covering, components, covered, prune, reached
+from fries_nb.planning.difference import Difference
 from fries_nb.planning.schedulers import Plan, Send, Stage, StageAction
+from fries_nb.protocol.progress_locations import is_tracked
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,46 @@ class ShapePlan:
     plan: Plan
     reasons: Mapping[str, str]
     union: Graph
+
+
+def refuse_unsupported(found: Difference, drop: Collection[str] = (), gone: Collection[str] = ()) -> None:
+    """Check that a running dataflow can become another one in this version.
+
+    Args:
+        found: how they differ.
+        drop: the removed operators whose state may be lost.
+        gone: the names of operators that were removed before, and whose functions had been changed.
+
+    Raises:
+        PlanError: it cannot, for the first reason that is found.
+    """
+    before, after = found.before, found.after
+    whole = {"an aggregate or a sort": any(one.blocking for one in (*before.operators, *after.operators)),
+             "times or a loop": is_tracked(before) or is_tracked(after)}  # fmt: skip
+    for what, has in whole.items():
+        if has:
+            raise PlanError(f"a dataflow with {what} keeps its shape while it runs, in this version")
+    for operator in found.changed:
+        kept = [aspect for aspect in operator.aspects if aspect != "function" or operator.name not in found.functions]
+        if kept:
+            words = "expected another name for an operator that is another one"
+            raise PlanError(f"{operator.name}: {kept[0]} does not change while a dataflow runs; {words}")
+    for (source, to), words in found.edges_changed.items():
+        raise PlanError(f"the edge {source} -> {to} does not change while a dataflow runs ({words})")
+    for name in after:
+        inputs = {edge.source for edge in after.in_edges(name)}
+        joins = name in before and after.operator(name).traits.two_sided
+        if joins and inputs != {edge.source for edge in before.in_edges(name)}:
+            raise PlanError(f"{name} joins the same inputs as long as it runs; expected a new name for another join")
+        if name not in before and name in gone:
+            words = "was removed from this run after its function had changed; expected another name for a new one"
+            raise PlanError(f"an operator {name} {words}")
+    if lost := [name for name in found.removed if name in found.states and name not in drop]:
+        which = "; ".join(f"{name}: {found.states[name]}" for name in lost)
+        raise PlanError(f"{which}; expected drop={[*drop, *lost]!r}, if that is meant")
+    for name in drop:
+        if name not in found.removed:
+            raise PlanError(f"drop={list(drop)!r}: {unknown('removed operator', str(name), found.removed)}")
 
 
 def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), order: bool = True) -> ShapePlan:

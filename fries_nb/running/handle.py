@@ -17,13 +17,14 @@ from fries_nb.dataflow.arguments import Tuples, checked_limit, checked_timeout
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.endpoints import check_readable
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.graph import Graph, check_runnable
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import Lighter, as_updates, check_lighter
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
 from fries_nb.host.region_spec import Options
 from fries_nb.long_calls import progress_of
 from fries_nb.planning.difference import Difference
+from fries_nb.planning.shape import refuse_unsupported, shape_plan
 from fries_nb.protocol.topology import chains
 from fries_nb.running.region_runner import RegionRunner
 from fries_nb.running.rescales import Rescale
@@ -36,11 +37,7 @@ from fries_nb.telemetry.telemetry import Telemetry
 
 
 class Run(RunMonitor):
-    """A running dataflow; made by ``Dataflow.run`` and ``Dataflow.resume``.
-
-    Attributes:
-        graph: the dataflow, as declared and expanded.
-    """
+    """A running dataflow; made by ``Dataflow.run`` and ``Dataflow.resume``."""
 
     def __init__(
         self,
@@ -53,7 +50,6 @@ class Run(RunMonitor):
         lighters: Mapping[LatencyConstraint, Lighter] | None = None,
         drop: Collection[str] = (),
     ) -> None:
-        self.graph = graph
         self._options = options
         self._began_s = time.time()
         cut = regions(graph)
@@ -173,35 +169,59 @@ class Run(RunMonitor):
 
     def apply(
         self, flow: DataflowBuilder, scheduler: str = "fries", *, guard: float | Tuples | None = None,
-        force: bool = False,
+        force: bool = False, drop: Sequence[str] = (), order: bool = True,
     ) -> Change:  # fmt: skip
-        """Make the run what a dataflow declares: change all functions that differ, in one transaction; returns at once.
+        """Make the run what a dataflow declares, in one transaction while it runs; returns at once.
 
-        This version changes functions and tables only. A difference of the shape is refused, by name.
+        Functions, operators, edges, sources and sinks may differ. Each source tuple is processed wholly by the earlier
+        or wholly by the new dataflow. Operators are matched by name; those of both keep their states, new ones begin
+        empty, new sources begin when all others have switched, and a removed sink keeps what was committed.
+
+        In this version the shape does not change with times, loops, aggregates or sorts, with latency constraints or
+        under an audit, and a change of the shape is neither rehearsed, nor guarded, nor rolled back: apply the earlier
+        dataflow again. A change of functions only is ``reconfigure``.
 
         Args:
             flow: see ``diff``.
-            scheduler: see ``reconfigure``.
+            scheduler: see ``reconfigure``; a change of the shape is always scheduled by ``fries``.
             guard: see ``reconfigure``.
             force: see ``reconfigure``.
+            drop: the operators that ``flow`` lacks and whose state may be lost.
+            order: whether rows of a key keep their order where old and new ways meet; without, fewer operators wait.
 
         Returns:
             The handle of the change.
 
         Raises:
-            PlanError: there is no difference, or one of more than functions; see also ``reconfigure``.
+            PlanError: there is no difference, or one that this version does not apply; another change is open while the
+                shape changes; see also ``reconfigure``.
             DataflowError: see ``diff`` and ``reconfigure``.
+            SourceError: an added source cannot be read.
+            SinkError: an added sink cannot be written.
             RunError: the run has ended.
         """
         found = self.diff(flow)
         if not found:
             raise PlanError(f"{flow.name!r} declares what runs already; expected a difference to apply")
-        if found.has_new_shape:
-            raise PlanError(
-                f"{found.summary}; functions and tables change while a dataflow runs, and operators, edges and other "
-                "settings do not yet; expected the same ones"
-            )
-        return self.reconfigure(found.functions, scheduler, guard=guard, force=force)
+        if not found.has_new_shape:
+            return self.reconfigure(found.functions, scheduler, guard=guard, force=force)
+        self._refuse_options(scheduler, guard)
+        refuse_unsupported(found, drop, [name for name in self._runner.removed if self._runner.queue.has_changed(name)])
+        check_runnable(found.after)
+        updates = as_updates(found.functions) if found.functions else {}
+        planned = shape_plan(self.graph, found.after, list(updates), order)
+        return self._runner.reshape(found.after, planned.plan, updates)
+
+    def _refuse_options(self, scheduler: str, guard: float | Tuples | None) -> None:
+        """Raise a PlanError for what a change of the shape does not go with in this version."""
+        if scheduler != "fries":
+            raise PlanError(f"scheduler={scheduler!r} changes functions only; the shape is changed by 'fries'")
+        if guard is not None:
+            raise PlanError("a change of the shape is under no guard in this version; expected guard=None")
+        if self._options.audit:
+            raise PlanError("an audit is of one shape in this version; expected a run without audit=True")
+        if self.constraints():
+            raise PlanError("a dataflow with latency constraints keeps its shape while it runs, in this version")
 
     def rollback(self, change: Change | str | None = None, scheduler: str = "fries") -> Change:
         """Undo a change that is in effect or under way, by a change back; returns at once.
@@ -431,7 +451,8 @@ class Run(RunMonitor):
             DataflowError: no such sink, several and none named, or your own, which only you can read.
             SinkError: a committed file is missing; or the sink is a Delta table that others have rewritten.
         """
-        sinks = [name for name, operator in self.graph.by_name.items() if operator.traits.is_sink]
+        operators = {**self._runner.removed, **self.graph.by_name}
+        sinks = [name for name, operator in operators.items() if operator.traits.is_sink]
         if sink is None and len(sinks) == 1:
             sink = sinks[0]
         if sink is None:
@@ -461,7 +482,7 @@ class Run(RunMonitor):
         return self._rows(operator)
 
     def _rows(self, of: str) -> Any:
-        given = self.graph.operator(of)
+        given = self._runner.removed.get(of) or self.graph.operator(of)
         check_readable(of, given.function if given.traits.is_sink else given.on_error)
         if self.state == "failed":
             warn_of(self.graph.name, self.error, self.uncommitted, depth=2)

@@ -23,14 +23,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from fries_nb.changes.change import Change
 from fries_nb.changes.change_queue import ChangeQueue
 from fries_nb.changes.queue_entries import QueueShell
 from fries_nb.controller import events
 from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.states import ChangeProgress, RunState
 from fries_nb.dataflow.constraints import LatencyConstraint
-from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.regions import Kept, Region
+from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.dataflow.regions import Kept, Region, regions
 from fries_nb.dataflow.updates import Lighter, Update, check_updates
 from fries_nb.driver.driver import Closed, ConstraintsChanged, HostsRestarted, Told, Used
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
@@ -80,6 +81,8 @@ class RegionRunner(QueueShell):
         uncommitted: the source tuples missing from the output, if the run was stopped or failed.
         error: why the run failed; empty otherwise.
         details: the traceback of the failure from the user's first frame on.
+        graph: the dataflow, as it is now.
+        removed: the operators that changes of the shape have removed.
         flowing: set when the first workers process tuples, or the run has ended.
         ended: set when all resources of the run are released.
         options, rates: the options of the run; source to its rate in tuples per second, where one was set.
@@ -95,7 +98,8 @@ class RegionRunner(QueueShell):
         self.commits = HeldCommits(graph.name)
         self.flowing = threading.Event()
         self.ended = threading.Event()
-        self._graph = graph
+        self.graph = graph
+        self.removed: dict[str, Operator] = {}
         self._regions = regions
         self._places = places
         self.options = options
@@ -149,7 +153,7 @@ class RegionRunner(QueueShell):
 
     def start(self, spark: Any) -> None:
         """Launch the first region."""
-        queries = [operator for operator in self._graph.operators if operator.blocking]
+        queries = [operator for operator in self.graph.operators if operator.blocking]
         if not queries:
             self._launch(0, spark)
             return
@@ -169,7 +173,7 @@ class RegionRunner(QueueShell):
         """Check that the run accepts requests."""
         if self._state:
             reason = f": {self.error}" if self.error else ""
-            raise RunError(f"run {self._graph.name!r} has {self._state}{reason}; {why}")
+            raise RunError(f"run {self.graph.name!r} has {self._state}{reason}; {why}")
 
     def ship(self, updates: Mapping[str, Update]) -> dict[str, bytes]:
         """Validate and pickle the updates of a change, by operator.
@@ -180,13 +184,37 @@ class RegionRunner(QueueShell):
             SourceError: a join's new table cannot be read or computed.
         """
         self.refuse_if_over("a change needs a running dataflow")
-        check_updates(self._graph, updates)
-        return {name: self.launched[0].payload(self._graph.operator(name), one) for name, one in updates.items()}
+        check_updates(self.graph, updates)
+        return {name: self.launched[0].payload(self.graph.operator(name), one) for name, one in updates.items()}
 
     def plan(self, targets: Iterable[str], scheduler: str, pruning: bool) -> Plan:
         """Plan a change without requesting it, with a prediction if tuples flow; see ``Run.plan``."""
         measured = self.telemetry.snapshot().operators if self.state in FLOWING else None
         return self.queue.plan(targets, scheduler, pruning, measured)
+
+    def reshape(self, after: Graph, plan: Plan, updates: Mapping[str, Update]) -> Change:
+        """Request a change of the shape, with functions that change beside; see ``Run.apply``.
+
+        Raises:
+            PlanError: another change is open.
+            RunError: the run has ended, or its tuples do not flow yet.
+            DataflowError: something cannot be pickled.
+            SourceError: an added source cannot be read.
+            SinkError: an added sink cannot be written.
+        """
+        payloads = self.ship(updates)
+        if not self.launched or self.state not in FLOWING:
+            raise RunError(f"run {self.graph.name!r} is {self.state}; expected a dataflow whose tuples flow")
+        shape = self.launched[0].shape_change(self.graph, after)
+        return self.queue.reshape(shape, plan, updates, payloads)
+
+    def _become(self, graph: Graph) -> None:
+        """Go on with the dataflow after a change of its shape."""
+        with self._lock:
+            self.removed |= {name: one for name, one in self.graph.by_name.items() if name not in graph}
+            self.graph, self._regions = graph, regions(graph)
+            self.rescales.go_on(self._regions)
+            self.telemetry.go_on(graph)
 
     def set_rate(self, source: str, rate: float) -> None:
         """Set the rate of a source in tuples per second, now or when its region starts."""
@@ -231,10 +259,10 @@ class RegionRunner(QueueShell):
         try:
             reason = self._checkpoint_requests.wait(request, timeout)
         except TimeoutError:
-            words = f"the checkpoint of {self._graph.name!r} is still under way after {timeout:g} s"
+            words = f"the checkpoint of {self.graph.name!r} is still under way after {timeout:g} s"
             raise TimeoutError(words) from None
         if reason:
-            raise RunError(f"no checkpoint of {self._graph.name!r} was taken: {reason}")
+            raise RunError(f"no checkpoint of {self.graph.name!r} was taken: {reason}")
         return launched.place.path
 
     def wait_flowing(self, timeout: float | None) -> bool:
@@ -242,7 +270,7 @@ class RegionRunner(QueueShell):
         in_time = self.flowing.wait(timeout)
         if self._state in ("failed", "stopped"):
             verb, reason = _VERBS[self._state], f": {self.error}" if self.error else ""
-            raise RunError(f"run {self._graph.name!r} has {verb}{reason}; no tuple is processed any more")
+            raise RunError(f"run {self.graph.name!r} has {verb}{reason}; no tuple is processed any more")
         return in_time
 
     def output(self, sink: str) -> Any:
@@ -340,6 +368,8 @@ class RegionRunner(QueueShell):
                     self.rescales.advice.observe()
             case events.Outcome():
                 self.queue.resolved(number, event)
+                if self.queue.graph is not self.graph:
+                    self._become(self.queue.graph)
             case events.GuardFired():
                 self.queue.guard_fired(number, event)
             case events.GuardEnded():
@@ -425,7 +455,7 @@ class RegionRunner(QueueShell):
         self.telemetry.kept(number, event)
         if event.reason and not event.requests and self.recovers and not self.resumable:
             self.without_checkpoints = event.reason
-            _log.warning("%r goes on without checkpoints to go back to: %s", self._graph.name, event.reason)
+            _log.warning("%r goes on without checkpoints to go back to: %s", self.graph.name, event.reason)
         self._checkpoint_requests.answer(event.requests, event.reason)
 
     def _uncommitted(self, launched: Launched) -> UncommittedCheck | None:

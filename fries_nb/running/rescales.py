@@ -130,6 +130,11 @@ class Rescales:
         self._lock = threading.Lock()
         self._is_closed = False
 
+    def go_on(self, regions: tuple[Region, ...]) -> None:
+        """Go on with the dataflow after a change of its shape."""
+        self._regions = regions
+        self.advice = HostAdvice(regions[-1].graph, self)
+
     def request(self, hosts: int, at_once: int | None) -> Rescale:
         """Request another number of hosts; see ``Run.rescale`` for the arguments and errors."""
         if not isinstance(hosts, int) or isinstance(hosts, bool) or hosts < 1:

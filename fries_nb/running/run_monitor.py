@@ -112,17 +112,17 @@ def _constraint_rows(state: ConstraintState) -> list[dict[str, Any]]:
 
 
 class RunMonitor:
-    """What can be observed of a run; see ``fries_nb.running.handle.Run``.
-
-    Attributes:
-        graph: the dataflow, as declared and expanded.
-    """
+    """What can be observed of a run; see ``fries_nb.running.handle.Run``."""
 
     _began_s: float
-    graph: Graph
     _options: Options
     _telemetry: Telemetry
     _runner: RegionRunner
+
+    @property
+    def graph(self) -> Graph:
+        """The dataflow, as it runs now."""
+        return self._runner.graph
 
     @property
     def state(self) -> str:

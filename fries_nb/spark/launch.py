@@ -6,9 +6,10 @@ import contextlib
 import pickle
 import uuid
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 from pyspark.sql import SparkSession
 
 from fries_nb.connectors.kafka_sink import KafkaSink
@@ -19,7 +20,7 @@ from fries_nb.connectors.sink import RuntimeSink
 from fries_nb.connectors.source import Split
 from fries_nb.connectors.worker_reader import SourcePlan
 from fries_nb.controller.controller import Controller
-from fries_nb.controller.events import HostLost, HostsUnfit
+from fries_nb.controller.events import HostLost, HostsUnfit, ShapeChange
 from fries_nb.controller.known_changes import with_deferred
 from fries_nb.dataflow.endpoints import CatalogTable, DeltaTable, Memory, OwnSink, ParquetFiles
 from fries_nb.dataflow.graph import Graph, Operator
@@ -29,7 +30,7 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.driver.committer import complete
 from fries_nb.driver.driver import Driver, Told
 from fries_nb.errors import CheckpointError, DataflowError, SinkError, exception_text
-from fries_nb.host.region_spec import Options, RegionSpec, without_functions
+from fries_nb.host.region_spec import Additions, Options, RegionSpec, without_functions
 from fries_nb.operators.state import Name, gone, imported
 from fries_nb.protocol.trace import SourceRow, place_of
 from fries_nb.spark import interrupt
@@ -40,6 +41,7 @@ from fries_nb.spark.stage import HostStage, JobFailure
 from fries_nb.spark.staging import make_scratch, plan_source, remove_scratch, stage_table, stage_update
 from fries_nb.storage.checkpoint_store import SINKS, CheckpointStore
 from fries_nb.storage.durable import NO_KEY, absolute, encoded, join, resolved
+from fries_nb.storage.flow_shape import flow_of
 from fries_nb.storage.snapshot_files import SnapshotStore
 from fries_nb.transport.control import ControlServer
 from fries_nb.transport.envelopes import LARGEST
@@ -55,6 +57,7 @@ class Launched:
         driver: the driver thread.
         sinks: sink operator to the directory of its output, except for the user's own sinks.
         scratch: directory or URI of the run's temporary files.
+        root: the directory in which the rows of sinks without a target of their own are kept.
         place: the checkpoint store, within ``scratch`` if the run has no checkpoint directory.
         run: the run's id.
     """
@@ -63,6 +66,7 @@ class Launched:
     driver: Driver
     sinks: dict[str, str]
     scratch: str
+    root: str
     place: CheckpointStore
     run: str
 
@@ -99,6 +103,29 @@ class Launched:
                 "let it load its model from a file in open()"
             )
         return payload
+
+
+    def shape_change(self, before: Graph, after: Graph) -> ShapeChange:
+        """What makes the dataflow another one: the functions, sources and sinks of added operators, which are claimed.
+
+        Raises:
+            SourceError: an added source cannot be read.
+            SinkError: an added sink cannot be written.
+            DataflowError: a function cannot be pickled, or two sinks write to one place.
+        """
+        added = tuple(operator for operator in after.operators if operator.name not in before)
+        graph, spark = Graph(after.name, added, ()), self.session.spark
+        functions = pickled_functions(graph) | _tables(graph, self.session, self.place)
+        sources = _sources(graph, self.session, self.place)
+        taken = {resolved(path) for path in self.sinks.values()}
+        sinks = _sinks(graph, spark, self.root, self.run, taken)
+        for name, sink in sinks.items():
+            self.place.keep_target(name, pickled(name, sink, "sink"))
+        self.sinks.update({name: sink.path for name, sink in sinks.items() if isinstance(sink, ParquetSink)})
+        additions = Additions(functions, sources, sinks)
+        packed = pickled("the added operators", additions, "functions and places")
+        fingerprint = msgspec.msgpack.encode(flow_of(after, self.run))
+        return ShapeChange(after, replace(additions, packed=packed), fingerprint)
 
 
 def launch(
@@ -160,7 +187,8 @@ def launch(
         driver = _start(graph, region, session, server, tell, place, checkpoint != "")
         undo.pop_all()
         paths = {name: sink.path for name, sink in sinks.items() if isinstance(sink, ParquetSink)}
-        return Launched(session, driver, paths, scratch, place, place.flow.run)
+        root = path if checkpoint else scratch
+        return Launched(session, driver, paths, scratch, root, place, place.flow.run)
 
 
 def _listen(session: Session, keys: RunKeys, options: Options) -> tuple[ControlServer, str]:
@@ -264,10 +292,12 @@ def _needed(place: CheckpointStore, path: str) -> bytes:
     return pickled("the checkpoint", found, "classes of state") if found else b""
 
 
-def _sinks(graph: Graph, spark: SparkSession, root: str, run: str) -> dict[str, RuntimeSink]:
-    """Sink, or operator with dead letters, to its claimed target."""
+def _sinks(
+    graph: Graph, spark: SparkSession, root: str, run: str, taken: Collection[str] = ()
+) -> dict[str, RuntimeSink]:
+    """Sink, or operator with dead letters, to its claimed target; none of these directories is one any more."""
     sinks: dict[str, RuntimeSink] = {}
-    taken: set[str] = set()
+    taken = set(taken)
     for name, operator in graph.by_name.items():
         given = _target(operator)
         if isinstance(given, str):

@@ -60,6 +60,7 @@ from fries_nb.storage.flow_shape import (
     concerning,
     conflict,
     flow_of,
+    followed_by,
     known,
     next_flow,
     refused,
@@ -181,8 +182,8 @@ def contents(at: Location) -> Contents | None:
     return Contents(
         number,
         attempt.flow,
-        (*attempt.records, *_numbered(at, COMPLETE, number)),
-        (*attempt.decisions, *_numbered(at, DECISIONS, number)),
+        tuple(dict.fromkeys((*attempt.records, *_numbered(at, COMPLETE, number)))),
+        tuple(dict.fromkeys((*attempt.decisions, *_numbered(at, DECISIONS, number)))),
         attempt.sources | {name: f"{SOURCES}/{file}" for name, file in _own(at, SOURCES, number)},
         attempt.targets | {name: f"{TARGETS}/{file}" for name, file in _own(at, TARGETS, number)},
     )
@@ -446,6 +447,10 @@ class CheckpointStore:
         name = entry(DECISIONS, f"{self._last_decision:06d}", self.incarnation, "msgpack")
         self._write(name, msgspec.msgpack.encode(journaled))
         self._decisions[name] = decided.change
+        if decided.shape:  # the decision may be forgotten before the attempt ends, and its dataflow may not
+            later = msgspec.msgpack.decode(decided.shape, type=FlowFingerprint)
+            self.flow = followed_by(self.flow, later, self._last_decision)
+            self._begin()
 
     def keep(self, record: Checkpoint) -> None:
         """Store the record that completes a checkpoint, durably."""

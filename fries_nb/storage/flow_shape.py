@@ -279,6 +279,8 @@ def known(flow: FlowFingerprint, checkpoint: Checkpoint | None) -> FlowFingerpri
     return replace(
         flow,
         operators={name: text for name, text in flow.operators.items() if name not in gone},
+        workers={name: count for name, count in flow.workers.items() if name not in gone},
+        since={name: number for name, number in flow.since.items() if name not in gone},
         removed=tuple(name for name in flow.removed if name in held),
     )
 
@@ -286,18 +288,23 @@ def known(flow: FlowFingerprint, checkpoint: Checkpoint | None) -> FlowFingerpri
 def next_flow(
     flow: FlowFingerprint, graph: Graph, checkpoint: Checkpoint | None, decisions: int
 ) -> FlowFingerprint:  # fmt: skip
-    """The fingerprint of the dataflow that goes on, after so many decisions."""
-    # It has the removed operators of which the checkpoint holds a state. So as long as there is no newer checkpoint
-    # they may come back with it, and another attempt of the same dataflow has to name them again.
-    next_, shape = flow_of(graph, flow.run), shape_of(flow, graph)
-    held = {} if checkpoint is None else checkpoint.workers
-    removed = tuple(name for name in shape.removed if name in held)
-    since = flow.since | dict.fromkeys(shape.added, decisions)
+    """The fingerprint of the dataflow that goes on from a checkpoint, after so many decisions."""
+    return known(followed_by(flow, flow_of(graph, flow.run), decisions), checkpoint)
+
+
+def followed_by(flow: FlowFingerprint, later: FlowFingerprint, decisions: int) -> FlowFingerprint:
+    """The fingerprint of a dataflow that follows another one, after so many decisions.
+
+    It has the removed operators, of which a checkpoint may hold a state. So as long as there is no newer checkpoint
+    they may come back with it, and another attempt of the same dataflow has to name them again.
+    """
+    removed = tuple(name for name in flow.operators if name not in later.operators)
+    since = flow.since | {name: decisions for name in later.operators if name not in flow.operators}
     return replace(
-        next_,
-        operators=next_.operators | {name: flow.operators[name] for name in removed},
-        workers=next_.workers | {name: flow.workers[name] for name in removed},
-        since={name: since[name] for name in (*next_.operators, *removed) if since.get(name)},
+        later,
+        operators=later.operators | {name: flow.operators[name] for name in removed},
+        workers=later.workers | {name: flow.workers[name] for name in removed},
+        since={name: since[name] for name in (*later.operators, *removed) if since.get(name)},
         removed=removed,
     )
 
@@ -317,7 +324,7 @@ def concerning(
     kept: dict[str, CommittedChange] = {}
     for change in decided:
         names = {name for name in change.targets if name in operators and change.number > since.get(name, -1)}
-        if names or change.undoes in kept:
+        if names or change.undoes in kept or change.shape:
             payloads = {name: payload for name, payload in change.payloads.items() if name in names}
             superseded = tuple(name for name in change.superseded if name in names)
             kept[change.change] = replace(change, payloads=payloads, superseded=superseded)

@@ -201,6 +201,11 @@ class Metrics:
         self._total = DDSketch()
         self._recent: deque[tuple[float, DDSketch]] = deque()
 
+    def go_on(self, operators: Iterable[str]) -> None:
+        """Collect reports on these operators from now on."""
+        self._operators = tuple(operators)
+        self.depart(worker for worker in list(self._last) if worker.operator not in self._operators)
+
     def add(self, report: Report, now_s: float) -> None:
         """Add a report that arrived at this time, in seconds of a monotonic clock."""
         if report.worker in self._gone:

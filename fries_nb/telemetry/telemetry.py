@@ -99,6 +99,14 @@ class Telemetry:
         self._frontiers: Frontiers | None = None  # of these; computed when someone asks
 
     @locked
+    def go_on(self, graph: Graph) -> None:
+        """Go on with the dataflow after a change of its shape; what was measured of removed operators is forgotten."""
+        self._graph = graph
+        self._metrics.go_on(graph.by_name)
+        workers = {operator.name: operator.workers for operator in graph.operators}
+        self.running_chains = RunningChains((), workers)
+
+    @locked
     def outstanding(self, region: int, counts: CountChanges) -> None:
         """Record the outstanding pointstamps of a region."""
         self._outstanding, self._frontiers = (region, counts), None

@@ -18,8 +18,8 @@ from fries_nb.planning.counter_example import counter_example
 from fries_nb.planning.schedulers import schedule
 from fries_nb.protocol.topology import Topology
 from fries_nb.report import markup
+from fries_nb.report.audit_section import CycleNode, cycle_svg, example_met_svg
 from fries_nb.report.constraint_bars import constraint_svg
-from fries_nb.report.cycle_picture import CycleNode, cycle_svg, example_met_svg
 from fries_nb.report.dag import dag_svg
 from fries_nb.report.host_rows import hosts_svg
 from fries_nb.report.markup import FONT, escaped, number, themed

@@ -18,7 +18,7 @@ from fries_nb.running.handle import Run
 from fries_nb.running.results import DataflowPlan
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.durable import secret
-from fries_nb.storage.other_shape import check_drop
+from fries_nb.storage.flow_shape import check_drop
 from fries_nb.transport.sockets import SILENCE_S
 
 __all__ = ["Dataflow", "Run"]

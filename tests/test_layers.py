@@ -62,7 +62,7 @@ OUTSIDE_WORLD = {
 NOTEBOOK_ONLY = {"IPython", "ipywidgets", "bokeh", "anywidget", "traitlets", "ipykernel"}
 SPARK_ONLY = {"pyspark", "py4j"}
 # A benchmark, or an experiment, needs its rival as the rival's own users would write it, and that is plain PySpark.
-RIVALS = ("fries_nb.experiments.bench.rivals", "fries_nb.experiments.rivals")
+RIVALS = ("fries_nb.experiments.rivals",)
 BAD_WORDS = {"manager", "handler", "context", "helper", "helpers", "util", "utils"}
 
 
@@ -256,16 +256,12 @@ SHORT = {
     "fries_nb.commands": "a file for each command",
     "fries_nb.dataflow.hidden_columns": "names that all rooms share, whatever they do with batches",
     "fries_nb.words": "one form of durations for all rooms, from constraints to notebooks",
-    "fries_nb.experiments.bench.rivals.arrow_loop": "a program of its own, as short as its users write it",
-    "fries_nb.experiments.bench.rivals.kafka_loop": "a program of its own, as short as its users write it",
-    "fries_nb.experiments.bench.rivals.streaming_windows": "a program of its own, as short as its users write it",
-    "fries_nb.experiments.bench.rivals.keyed_job": "a program of its own, which older versions run by its file",
+    "fries_nb.experiments.rivals.keyed_job": "a program of its own, which older versions run by its file",
     "fries_nb.locks": "a decorator that several classes of the room share",
     "fries_nb.spark.barrier_task": "the process of a host, which knows nothing of its protocol",
     "fries_nb.spark.daemon": "a program of its own, which Spark starts by its name",
     "fries_nb.spark.interrupt": "the handler of a signal, which belongs to the process and not to a run",
     "fries_nb.protocol.progress_locations": "dataflow and progress meet here: neither knows the other",
-    "fries_nb.simulation.clock": "a public class, which tests use without a cluster too",
     "fries_nb.transitions": "the check of a move, which machines of several rooms share",
     "fries_nb.workloads.w1": "a file for each workflow of the paper",
     "fries_nb.workloads.w2": "a file for each workflow of the paper",
@@ -329,7 +325,7 @@ def test_tests_are_short_enough_to_be_read():
         ("fries_nb.host.host_core", "import threading"),
         ("fries_nb.driver.driver_core", "import time"),
         ("fries_nb.planning.covering", "from time import monotonic"),
-        ("fries_nb.constraints.windows", "from time import monotonic"),
+        ("fries_nb.constraints.sequences", "from time import monotonic"),
         ("fries_nb.constraints.monitor", "from fries_nb.worker.outbox import Outbox"),
         ("fries_nb.dataflow.graph", "from fries_nb.progress import tokens"),
         ("fries_nb.dataflow.graph", "import fries_nb"),
@@ -355,7 +351,6 @@ def test_a_forbidden_import_is_seen(module, line):
     ("module", "line"),
     [
         ("fries_nb.spark.session", "from pyspark.sql import SparkSession"),
-        ("fries_nb.experiments.bench.rivals.hop", "from pyspark.sql import SparkSession"),
         ("fries_nb.experiments.rivals.hop", "from pyspark.sql import SparkSession"),
         ("fries_nb.run", "from fries_nb.spark.launch import launch\nfrom fries_nb.audit.judge import judge"),
         ("fries_nb.workloads.fraud", "import fries_nb as fn\nfrom fries_nb.workloads.payments import payments_path"),

@@ -67,14 +67,10 @@ class StatedCounts(StrEnum):
 
 
 class Completeness:
-    """Record counts of a trace so far.
-
-    Attributes:
-        flows: the descriptions of what ran.
-    """
+    """Record counts of a trace so far."""
 
     def __init__(self) -> None:
-        self.flows: list[TraceFlow] = []
+        self.flows: list[TraceFlow] = []  # the descriptions of what ran
         self._found: defaultdict[Worker, Counts] = defaultdict(Counts)
         self._said: dict[Worker, Wrote] = {}
         self._vouched: dict[Worker, Counts] = {}
@@ -96,11 +92,11 @@ class Completeness:
             self._said.setdefault(worker, record)
 
     def _check(self, worker: Worker, record: Wrote) -> None:
-        said, found = Counts(record.ran, record.updated, record.emitted), self._found[worker]
+        stated, found = Counts(record.ran, record.updated, record.emitted), self._found[worker]
         if worker not in self._base:
             resumed = any(flow.resumed and record.operator in flow.workers for flow in self.flows)
-            self._base[worker] = said if resumed and found == Counts() else Counts()
-        expected = Counts(*(one - base for one, base in zip(said, self._base[worker], strict=True)))
+            self._base[worker] = stated if resumed and found == Counts() else Counts()
+        expected = Counts(*(one - base for one, base in zip(stated, self._base[worker], strict=True)))
         if found != expected:
             raise TraceError(
                 f"the trace is incomplete: {_name(worker)} wrote {sum(expected):,} records up to a point at which it "
@@ -153,19 +149,13 @@ Id = str | int
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """A worker that recorded a switch and continued with another function.
-
-    Attributes:
-        update: the change that it recorded last; empty if there is none.
-        ran: the change whose function it really ran; empty for the initial function.
-        tuples: number of tuples that it ran with that function.
-    """
+    """A worker that recorded a switch and continued with another function."""
 
     operator: str
     worker: int
-    update: Id
-    ran: Id
-    tuples: int
+    update: Id  # the change that it recorded last; empty if there is none
+    ran: Id  # the change whose function it really ran; empty for the initial function
+    tuples: int  # number of tuples that it ran with that function
 
 
 class Executed:

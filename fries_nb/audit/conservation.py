@@ -68,25 +68,16 @@ _FIRST, _LAST = -(1 << 63), (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Astray:
-    """A transaction of which tuples were lost or duplicated between two operators, or in a loop.
+    """A transaction of which tuples were lost or duplicated between two operators, or in a loop."""
 
-    Attributes:
-        transaction: the source tuple.
-        sender: the operators above ``receiver``; empty if a source read a tuple twice, and for a loop.
-        receiver: the operator that took a wrong number of tuples; empty for a loop.
-        sent: number of its tuples that were emitted for ``receiver``, or that entered the loop.
-        received: number of its tuples that ``receiver`` took, or that left the loop.
-        loop: the loop, declared ``one_to_one``, that fewer or more of its tuples left than entered.
-        key: the key, as text, of which ``receiver``, a dedup or a self-join, emitted more or fewer tuples
-            (``received``) than those it took make (``sent``).
-    """
-
-    transaction: Id
-    sender: str
-    receiver: str
-    sent: int
-    received: int
-    loop: str = ""
+    transaction: Id  # the source tuple
+    sender: str  # the operators above ``receiver``; empty if a source read a tuple twice, and for a loop
+    receiver: str  # the operator that took a wrong number of tuples; empty for a loop
+    sent: int  # number of its tuples that were emitted for ``receiver``, or that entered the loop
+    received: int  # number of its tuples that ``receiver`` took, or that left the loop
+    loop: str = ""  # the loop, declared ``one_to_one``, that fewer or more of its tuples left than entered
+    # the key, as text, of which ``receiver``, a dedup or a self-join, emitted more or fewer tuples (``received``) than
+    # those it took make (``sent``)
     key: str = ""
 
     @property
@@ -175,7 +166,7 @@ def _found(
 ) -> Iterator[Astray]:
     """Count the tuples that these operators took, and that entered and left these loops, by transaction."""
     links = [link for name in wrong for link in into.get(name, ())]
-    links += [link for one in loops for link in (*one.entries, *one.exits)]
+    links += [link for loop in loops for link in (*loop.entries, *loop.exits)]
     tuples = _Tuples({*wrong, *(link.source for link in links)}, records)
     for name in wrong:
         taken = tuples.taken[name]
@@ -258,16 +249,13 @@ class Version(NamedTuple):
 
 
 class Sightings:
-    """The versions seen in a trace so far.
-
-    Attributes:
-        updates: operator to the updates recorded by any of its workers.
-        orders: (earlier, later) to an operator of which one worker applied these updates in that order; they conflict,
-            since both replace the same function.
-    """
+    """The versions seen in a trace so far."""
 
     def __init__(self) -> None:
+        # operator to the updates recorded by any of its workers
         self.updates: defaultdict[str, set[Id]] = defaultdict(set)
+        # (earlier, later) to an operator of which one worker applied these updates in that order; they conflict, since
+        # both replace the same function
         self.orders: dict[tuple[Id, Id], str] = {}
         self._groups = _Groups()
         self._group_of: dict[Id, int] = {}

@@ -131,17 +131,11 @@ class Mixed:
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """An operator that processed a tuple of a transaction, at a worker of a certain version.
-
-    Attributes:
-        operator: the operator.
-        before: the updates of the operator that this worker had not applied yet.
-        after: the updates that it had applied.
-    """
+    """An operator that processed a tuple of a transaction, at a worker of a certain version."""
 
     operator: str
-    before: tuple[str, ...]
-    after: tuple[str, ...]
+    before: tuple[str, ...]  # the updates of the operator that this worker had not applied yet
+    after: tuple[str, ...]  # the updates that it had applied
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +177,9 @@ class Verdict:
 
 
 def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = ()) -> Verdict:
-    """Judge a trace by its precedence graph (Fries, section 4.2).
-
-    A worker without a record of an update that other workers of its operator have is taken to apply it after all of its
-    records: it had ended, or the trace was taken before (see ``fries_nb.audit.conservation``).
-    """
+    """Judge a trace by its precedence graph (Fries, section 4.2)."""
+    # A worker without a record of an update that other workers of its operator have is taken to apply it after all of
+    # its records: it had ended, or the trace was taken before (see ``fries_nb.audit.conservation``).
     again = records if iter(records) is not records else list(records)
     sightings, completeness, balance, executed = Sightings(), Completeness(), Balance(), Executed()
     matching = Matching()
@@ -217,8 +209,8 @@ def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = 
         transactions=transactions,
         updates=len(set().union(*updates.values())),
         stale=stale,
-        lost=tuple(one for one in astray if one.received < one.sent),
-        doubled=tuple(one for one in astray if one.received > one.sent),
+        lost=tuple(sighting for sighting in astray if sighting.received < sighting.sent),
+        doubled=tuple(sighting for sighting in astray if sighting.received > sighting.sent),
         claim=claim,
         cycle_met=tuple(tuple(_met(example[node], updates) if isinstance(node, Alike) else ()) for node in cycle),
     )

@@ -14,7 +14,7 @@ from fries_nb.controller.states import ChangeProgress
 from fries_nb.dataflow.updates import Update, returning
 from fries_nb.errors import PlanError
 from fries_nb.planning.schedulers import Plan
-from fries_nb.telemetry.recorded import Recorded
+from fries_nb.telemetry.metrics import Recorded
 
 FunctionPairs = Mapping[str, tuple[Any, Any]]
 """Operator to the function that it ran before a change, and its new one."""

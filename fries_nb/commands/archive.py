@@ -31,11 +31,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Create the archive in a temporary file and move it into place, since Java crashes on a partial archive.
-
-    Returns:
-        Exit code 0.
-    """
+    """Create the archive in a temporary file and move it into place, since Java crashes on a partial archive."""
     path = archive_path()
     aside = path.with_suffix(f".{os.getpid()}")
     try:
@@ -46,8 +42,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         made = subprocess.run([sys.executable, "-m", __name__, str(aside)], stderr=subprocess.PIPE, text=True)
         if made.returncode or not aside.stat().st_size:
-            said = made.stderr.strip().splitlines() or ["expected a HotSpot Java, 17 or later"]
-            raise SessionError(f"Java wrote no archive: {said[-1]}")
+            printed = made.stderr.strip().splitlines() or ["expected a HotSpot Java, 17 or later"]
+            raise SessionError(f"Java wrote no archive: {printed[-1]}")
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)

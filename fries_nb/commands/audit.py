@@ -39,11 +39,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the verdict.
-
-    Returns:
-        Exit code 0 if the trace is serializable, 1 if not.
-    """
+    """Print the verdict; returns exit code 0 if the trace is serializable, 1 if not."""
     verdict = judge(read_trace(args.trace))
     print(json.dumps(_plain(verdict)) if args.json else in_words(verdict))
     return 0 if verdict.serializable else 1
@@ -65,9 +61,9 @@ def in_words(verdict: Verdict) -> str:
     """
     counts = f"({_counted(verdict.transactions, 'transaction')}, {_counted(verdict.updates, 'update')})"
     lines = [f"{'' if verdict.serializable else 'not '}serializable {counts}"]
-    lines += _shown([_mixed_in_words(one) for one in verdict.mixed])
-    lines += _shown([stale_in_words(one) for one in verdict.stale])
-    lines += _shown([astray_in_words(one) for one in (*verdict.lost, *verdict.doubled)])
+    lines += _shown([_mixed_in_words(mixed) for mixed in verdict.mixed])
+    lines += _shown([stale_in_words(stale) for stale in verdict.stale])
+    lines += _shown([astray_in_words(astray) for astray in (*verdict.lost, *verdict.doubled)])
     if verdict.cycle:
         steps = zip(verdict.cycle, verdict.cycle_at, strict=True)
         lines.append("cycle: " + "".join(f"{name} -[{at}]-> " for name, at in steps) + verdict.cycle[0])

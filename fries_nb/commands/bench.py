@@ -28,11 +28,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the benchmarks one after the other.
-
-    Returns:
-        Exit code 0 if every target was met, 1 if not.
-    """
+    """Run the benchmarks one after the other; returns exit code 0 if every target was met, 1 if not."""
     kept = True
     for name in BENCHMARKS if args.name == "all" else [args.name]:
         report = BENCHMARKS[name](args.scale, args.runs)

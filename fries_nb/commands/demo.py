@@ -65,11 +65,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the comparison.
-
-    Returns:
-        Exit code 0 if every change was done and only naive mixed versions, else 1.
-    """
+    """Run the comparison; returns exit code 0 if every change was done and only naive mixed versions, else 1."""
     writable(args.report)
     say = _to_stderr if args.json else print
     say("fraud: payments -> FC -> FM -> MC -> scored; the change: FM looks at 10 payments instead of 5, MC follows")

@@ -29,11 +29,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the difference.
-
-    Returns:
-        Exit code 0 if there is none, and else 1.
-    """
+    """Print the difference; returns exit code 0 if there is none, and else 1."""
     difference = Difference.of(read_flow(args.old), read_flow(args.new))
     print(json.dumps(as_dict(difference)) if args.json else repr(difference))
     return int(bool(difference))

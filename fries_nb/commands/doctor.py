@@ -47,21 +47,13 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check has found.
+    """What a check has found."""
 
-    Attributes:
-        name: what was looked for.
-        found: what there is; empty if it does not serve.
-        problem: why it does not.
-        advice: what to do about it.
-        limits: what is impossible without it; empty if no run is possible.
-    """
-
-    name: str
-    found: str
-    problem: str = ""
-    advice: str = ""
-    limits: str = ""
+    name: str  # what was looked for
+    found: str  # what there is; empty if it does not serve
+    problem: str = ""  # why it does not
+    advice: str = ""  # what to do about it
+    limits: str = ""  # what is impossible without it; empty if no run is possible
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -78,11 +70,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a line for each check.
-
-    Returns:
-        Exit code 1 if something that each run needs is missing, else 0.
-    """
+    """Print a line for each check; returns exit code 1 if something that each run needs is missing, else 0."""
     findings = examined(os.environ, args.hosts)
     missing = any(state_of(finding) == "missing" for finding in findings)
     if args.json:
@@ -220,7 +208,7 @@ def _browser(environment: Mapping[str, str]) -> Finding:
 
 def _requirements(extra: str) -> list[Requirement]:
     """What an extra needs, or with an empty one what all of fries_nb needs."""
-    stated = [Requirement(one) for one in importlib.metadata.requires("fries_nb") or ()]
+    stated = [Requirement(text) for text in importlib.metadata.requires("fries_nb") or ()]
     return [one for one in stated if (one.marker.evaluate({"extra": extra}) if one.marker else not extra)]
 
 

@@ -36,13 +36,9 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the experiment and print its result.
-
-    Returns:
-        Exit code 0.
-    """
+    """Run the experiment and print its result."""
     if args.name == LIST:
-        titles = {name: one.title for name, one in EXPERIMENTS.items()}
+        titles = {name: shown.title for name, shown in EXPERIMENTS.items()}
         print(json.dumps(titles) if args.json else "\n".join(f"{name:<9} {title}" for name, title in titles.items()))
         return 0
     path = _writable(args.output) if args.output else None

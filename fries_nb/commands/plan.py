@@ -48,11 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the plan.
-
-    Returns:
-        Exit code 0.
-    """
+    """Print the plan."""
     with _collecting_nothing():
         graph = read_flow(args.flow)
         plan = as_dict(graph, cover(graph, args.reconfigure, pruning=not args.no_pruning))

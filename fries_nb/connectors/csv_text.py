@@ -47,38 +47,23 @@ MOST_BYTES = 1 << 28
 
 
 class Record(NamedTuple):
-    """A record in a text.
+    """A record in a text."""
 
-    Attributes:
-        start: where it begins.
-        end: where the next one begins.
-        cells: number of its cells.
-        reason: why it is none; empty for one that is.
-    """
-
-    start: int
-    end: int
-    cells: int
-    reason: str = ""
+    start: int  # where it begins
+    end: int  # where the next one begins
+    cells: int  # number of its cells
+    reason: str = ""  # why it is none; empty for one that is
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How records of CSV are written.
+    """How records of CSV are written."""
 
-    Attributes:
-        delimiter: between two cells.
-        quote: around a cell that has a delimiter or the end of a line in it; ``None`` for no quotes.
-        is_doubled: whether a quote within quotes is written twice.
-        escape: in front of a character that is meant as such; ``None`` for none.
-        skips_blank: whether blank lines are no records.
-    """
-
-    delimiter: bytes = b","
-    quote: bytes | None = b'"'
-    is_doubled: bool = True
-    escape: bytes | None = None
-    skips_blank: bool = True
+    delimiter: bytes = b","  # between two cells
+    quote: bytes | None = b'"'  # around a cell that has a delimiter or the end of a line in it; ``None`` for no quotes
+    is_doubled: bool = True  # whether a quote within quotes is written twice
+    escape: bytes | None = None  # in front of a character that is meant as such; ``None`` for none
+    skips_blank: bool = True  # whether blank lines are no records
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Dialect:
@@ -272,15 +257,12 @@ Chunk = tuple[int, bytes]
 
 
 class CsvText:
-    """How files of CSV are parsed.
-
-    Args:
-        options: options of ``pyarrow.csv`` by name.
-    """
+    """How files of CSV are parsed."""
 
     is_json = False
 
     def __init__(self, options: Mapping[str, Any], encoding: str = "utf-8") -> None:
+        # options of ``pyarrow.csv`` by name
         self._options = BOOLEANS | dict(options)
         self._encoding = encoding
         self._dialect = Dialect.of(options)
@@ -494,7 +476,7 @@ class CsvText:
 
     def _is_doubtful(self, data: bytes, names: list[str], columns: FileColumns) -> bool:
         """Whether pyarrow takes a cell that is no number as written, or has more digits than its type keeps."""
-        numbers = {one.name: one.type for one in columns.schema if one.name in names and _is_number(one.type)}
+        numbers = {field.name: field.type for field in columns.schema if field.name in names and _is_number(field.type)}
         if not numbers or not self._may_be_doubtful(data, set(numbers.values())):
             return False
         found = self._strings(data, names, include_columns=list(numbers))

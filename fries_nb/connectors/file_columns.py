@@ -90,16 +90,11 @@ class FileColumns:
     A file may lack columns, which are null in its rows. If the columns are given, others are not read and values are
     converted if none is lost. Otherwise a type widens to one that holds its values and those before; another column, or
     a type of another family, is refused.
-
-    Attributes:
-        schema: names and types, as of the rows so far.
-        origin: where they are from, for the messages of errors.
-        is_given: whether the user has given them.
     """
 
-    schema: pa.Schema
-    origin: str
-    is_given: bool = False
+    schema: pa.Schema  # names and types, as of the rows so far
+    origin: str  # where they are from, for the messages of errors
+    is_given: bool = False  # whether the user has given them
 
     def fit(self, batch: pa.RecordBatch, file: str, partition: Mapping[str, str] = {}) -> pa.RecordBatch:
         """Rows of a file with these columns."""
@@ -136,7 +131,7 @@ class FileColumns:
             )
         check_names(batch.schema.names, file)
         if not self.is_given:
-            self.widen({one.name: one.type for one in batch.schema}, file)
+            self.widen({field.name: field.type for field in batch.schema}, file)
         columns = [self._column(batch, field, file) for field in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -242,7 +237,7 @@ def joined(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
 
 
 def _joined_structs(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
-    types = {one.name: one.type for one in known}
+    types = {field.name: field.type for field in known}
     for one in new:
         whole = joined(types[one.name], one.type) if one.name in types else plain(one.type)
         if whole is None:

@@ -41,15 +41,10 @@ MAGIC = b"PAR1"
 
 
 class FilePiece(NamedTuple):
-    """Consecutive records of a file.
+    """Consecutive records of a file."""
 
-    Attributes:
-        batch: those that are rows.
-        bad: index in the piece to what is no row.
-    """
-
-    batch: pa.RecordBatch
-    bad: Mapping[int, BadRow] = {}
+    batch: pa.RecordBatch  # those that are rows
+    bad: Mapping[int, BadRow] = {}  # index in the piece to what is no row
 
     @property
     def records(self) -> int:
@@ -76,13 +71,9 @@ class FilePiece(NamedTuple):
 
 
 class FileFormat(Protocol):
-    """How the files of one format are read.
+    """How the files of one format are read."""
 
-    Attributes:
-        tells_its_end: whether a file that is still being written can be told from a complete one.
-    """
-
-    tells_its_end: bool
+    tells_its_end: bool  # whether a file that is still being written can be told from a complete one
 
     def content(self, filesystem: fs.FileSystem, path: str, size: int) -> bytes:
         """A fingerprint of the content; empty for a file that is not complete yet. Raises an OSError."""
@@ -207,13 +198,10 @@ class TextFormat:
 
 
 class CsvFormat(TextFormat):
-    """CSV.
-
-    Args:
-        options: options of ``pyarrow.csv`` by name, see ``file_endpoints.CSV_OPTIONS``.
-    """
+    """CSV."""
 
     def __init__(self, options: Mapping[str, Any] | None = None, encoding: str = "utf-8") -> None:
+        # ``options``: options of ``pyarrow.csv`` by name, see ``stream_endpoints.CSV_OPTIONS``
         super().__init__(CsvText(options or {}, encoding))
 
 

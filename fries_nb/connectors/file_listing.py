@@ -45,7 +45,7 @@ from fries_nb.connectors.file_formats import FileFormat
 from fries_nb.connectors.inferred_types import partition_type
 from fries_nb.connectors.text_blocks import UnreadableError
 from fries_nb.errors import SourceError
-from fries_nb.storage.locations import locate
+from fries_nb.storage.durable import locate
 
 KEPT_GONE = 10_000
 """Number of files that are no longer in the directory and that a split remembers."""
@@ -60,17 +60,11 @@ def hashed(text: str | bytes) -> int:
 
 
 class KnownFiles:
-    """The files that a split has read, in the order of reading.
-
-    Args:
-        packed: those of an earlier reader of the split.
-
-    Attributes:
-        packed: all of them as bytes; never changed, only replaced.
-    """
+    """The files that a split has read, in the order of reading."""
 
     def __init__(self, packed: bytes = b"") -> None:
-        self.packed = packed
+        # those of an earlier reader of the split
+        self.packed = packed  # all of them as bytes; never changed, only replaced
         self._entries = {name: (size, identity) for name, size, identity in _ENTRY.iter_unpack(packed)}
 
     def __len__(self) -> int:
@@ -116,21 +110,13 @@ _log = logging.getLogger("fries_nb")
 
 
 class Entry(NamedTuple):
-    """A file of the directory.
+    """A file of the directory."""
 
-    Attributes:
-        name: path relative to the directory.
-        path: path in the file system.
-        size: number of bytes.
-        mtime_ns: time of the last modification in nanoseconds since the Unix epoch.
-        key: hash of its name.
-    """
-
-    name: str
-    path: str
-    size: int
-    mtime_ns: int
-    key: int
+    name: str  # path relative to the directory
+    path: str  # path in the file system
+    size: int  # number of bytes
+    mtime_ns: int  # time of the last modification in nanoseconds since the Unix epoch
+    key: int  # hash of its name
 
     @property
     def partition(self) -> dict[str, str]:
@@ -147,15 +133,10 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class DirectoryContents:
-    """What was in the directory at one time.
+    """What was in the directory at one time."""
 
-    Attributes:
-        entries: the files, in the order in which they are to be read.
-        final: whether no file comes any more, since the marker of the end was there before.
-    """
-
-    entries: tuple[Entry, ...] = ()
-    final: bool = False
+    entries: tuple[Entry, ...] = ()  # the files, in the order in which they are to be read
+    final: bool = False  # whether no file comes any more, since the marker of the end was there before
     dealt: dict[int, tuple[tuple[Entry, ...], ...]] = field(default_factory=dict)
 
     @cached_property
@@ -174,21 +155,17 @@ class DirectoryContents:
 
 
 class FileListing:
-    """A directory, as the readers of one host look at it. Pickled without what it has seen.
-
-    Args:
-        place: the directory, or a glob below one; a path or URI.
-        order: ``name``, or ``time`` for that of the last modification.
-        until: name of the file in the directory that says that no other comes any more; ``None`` for none.
-        quiet_s: seconds for which a file of text must not have changed before it counts as complete.
-    """
+    """A directory, as the readers of one host look at it. Pickled without what it has seen."""
 
     def __init__(
         self, source: str, place: str, format: FileFormat, order: str, until: str | None, quiet_s: float
     ) -> None:
         self.format = format
-        self.place = place
+        self.place = place  # the directory, or a glob below one; a path or URI
+        # ``quiet_s``: seconds for which a file of text must not have changed before it counts as complete
         self._given = (source, place, format, order, until, quiet_s)
+        # ``until``: name of the file in the directory that says that no other comes any more; ``None`` for none
+        # ``order``: ``name``, or ``time`` for that of the last modification
         self._source, self._order, self._until, self._quiet_ns = source, order, until, int(quiet_s * 1e9)
         self._root, self._pattern = _divided(place)
         self._lock = threading.RLock()
@@ -232,8 +209,8 @@ class FileListing:
                 began = time.perf_counter_ns()
                 self._look, self._looked_ns = self._listed(), now_ns
                 there = set(self._look.entries)
-                self._since = {one: since for one, since in self._since.items() if one in there}
-                self._incomplete = {one: why for one, why in self._incomplete.items() if one in there}
+                self._since = {name: since for name, since in self._since.items() if name in there}
+                self._incomplete = {name: why for name, why in self._incomplete.items() if name in there}
                 self._due_ns = now_ns + max(LOOK_NS, 20 * (time.perf_counter_ns() - began))
             return self._look
 
@@ -268,11 +245,9 @@ class FileListing:
         return isinstance(self.filesystem, fs.LocalFileSystem)
 
     def content(self, entry: Entry) -> bytes:
-        """A fingerprint of a file's content; empty as long as it is not complete, or if it has gone.
-
-        A file counts as quiet by the times of listings: one that has not changed in the last listing may have changed
-        since.
-        """
+        """A fingerprint of a file's content; empty as long as it is not complete, or if it has gone."""
+        # A file counts as quiet by the times of listings: one that has not changed in the last listing may have changed
+        # since.
         with self._lock:
             if entry in self._incomplete and self._incomplete[entry][0] is self._look:
                 return b""
@@ -319,11 +294,8 @@ class FileListing:
             return name is not None and name != entry.key and name not in look.present
 
     def columns(self, now_ns: int) -> FileColumns | None:
-        """The columns of all files: those of the complete ones when they were first asked for.
-
-        Returns:
-            The columns; ``None`` if there is no such file yet, or none with a column.
-        """
+        """The columns of all files; ``None`` if there is no complete file yet, or none with a column."""
+        # They are those of the complete ones when they were first asked for.
         with self._lock:
             if self._columns is None:
                 entries, used = self.look(now_ns).entries, list[str]()

@@ -35,21 +35,13 @@ from fries_nb.errors import SourceError
 
 
 class OpenFile(msgspec.Struct, frozen=True, array_like=True):
-    """The file that a split is reading, as a position has it.
+    """The file that a split is reading, as a position has it."""
 
-    Attributes:
-        name: its path relative to the directory.
-        size: number of bytes.
-        mtime_ns: time of the last modification in nanoseconds since the Unix epoch.
-        content: fingerprint of its content.
-        row: number of rows of it that were read; lines that are no rows count.
-    """
-
-    name: str
-    size: int
-    mtime_ns: int
-    content: bytes
-    row: int = 0
+    name: str  # its path relative to the directory
+    size: int  # number of bytes
+    mtime_ns: int  # time of the last modification in nanoseconds since the Unix epoch
+    content: bytes  # fingerprint of its content
+    row: int = 0  # number of rows of it that were read; lines that are no rows count
 
     @property
     def key(self) -> int:
@@ -63,20 +55,7 @@ class OpenFile(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FilesSource(RuntimeSource):
-    """The rows of the files of a directory.
-
-    Args:
-        place: the directory, or a glob below one; a path or URI.
-        format: ``parquet``, ``csv`` or ``json``.
-        schema: the columns; ``None`` for those of the files that are there first.
-        order: ``name`` or ``time``.
-        until: name of the file that says that no other comes any more; ``None`` for an endless source.
-        quiet_s: seconds for which a file of text must not have changed before it counts as complete.
-        most_splits: maximum number of splits; ``None`` for as many as are wanted.
-        csv: options of CSV by name; ``None`` for none.
-        encoding: encoding of text; ``None`` for UTF-8.
-        bad_rows: what becomes of a line that is no row: ``fail``, ``skip`` or ``letters``.
-    """
+    """The rows of the files of a directory."""
 
     def __init__(
         self,
@@ -92,10 +71,17 @@ class FilesSource(RuntimeSource):
         encoding: str | None = None,
         bad_rows: str = "fail",
     ) -> None:
-        self._place = place
-        self._schema = schema
+        self._place = place  # the directory, or a glob below one; a path or URI
+        self._schema = schema  # the columns; ``None`` for those of the files that are there first
+        # ``most_splits``: maximum number of splits; ``None`` for as many as are wanted
         self._most = most_splits
-        self._bad_rows = bad_rows
+        self._bad_rows = bad_rows  # what becomes of a line that is no row: ``fail``, ``skip`` or ``letters``
+        # ``encoding``: encoding of text; ``None`` for UTF-8
+        # ``csv``: options of CSV by name; ``None`` for none
+        # ``quiet_s``: seconds for which a file of text must not have changed before it counts as complete
+        # ``until``: name of the file that says that no other comes any more; ``None`` for an endless source
+        # ``order``: ``name`` or ``time``
+        # ``format``: ``parquet``, ``csv`` or ``json``
         self._listing = FileListing(source, place, format_of(format, csv, encoding), order, until, quiet_s)
 
     def __repr__(self) -> str:
@@ -121,30 +107,21 @@ class FilesSource(RuntimeSource):
 
 
 class FilesReader(RuntimeReader):
-    """Reads the files of one split.
-
-    Args:
-        columns: the columns of all files; ``None`` for those of the files that are complete when one is read here.
-        position: position of the first row to read.
-        bad_rows: what becomes of a line that is no row: ``fail``, ``skip`` or ``letters``.
-
-    Attributes:
-        position: position of the next row; see ``SplitReader``.
-        skipped: what was left out; see ``RuntimeReader``.
-        undecoded: what was left out and is to become a dead letter; see ``take_undecoded``.
-    """
+    """Reads the files of one split."""
 
     def __init__(
         self, listing: FileListing, number: int, count: int, columns: FileColumns | None, position: Position,
         bad_rows: str = "fail",
     ) -> None:  # fmt: skip
         packed, current, skipped, known = (b"", None, 0, None) if position.at is None else position.at
-        self.position: Position | None = position
-        self.skipped = Skipped(skipped)
-        self.undecoded: list[Undecoded] = []
+        # position of the first row to read
+        self.position: Position | None = position  # position of the next row; see ``SplitReader``
+        self.skipped = Skipped(skipped)  # what was left out; see ``RuntimeReader``
+        self.undecoded: list[Undecoded] = []  # what was left out and is to become a dead letter; see ``take_undecoded``
         self._listing = listing
         self._number, self._count = number, count
-        self._bad_rows = bad_rows
+        self._bad_rows = bad_rows  # what becomes of a line that is no row: ``fail``, ``skip`` or ``letters``
+        # the columns of all files; ``None`` for those of the files that are complete when one is read here
         self._columns = columns if known is None else _unpacked(known)
         self._packed_columns: tuple[pa.Schema | None, Any] = (None if columns is None else columns.schema, None)
         if known is not None and self._columns is not None:
@@ -207,7 +184,7 @@ class FilesReader(RuntimeReader):
         """The file and the row in it, or what is waited for, or how many files were read."""
         if self._current is not None:
             return f"{self._current.name}, row {self._current.row:,}"
-        waiting = [(one.name, self._listing.why_incomplete(one)) for one in self._ahead if one.size]
+        waiting = [(entry.name, self._listing.why_incomplete(entry)) for entry in self._ahead if entry.size]
         waiting = [(name, why) for name, why in waiting if why]
         if waiting:
             more = f" and {len(waiting) - 1:,} more" if len(waiting) > 1 else ""
@@ -215,13 +192,11 @@ class FilesReader(RuntimeReader):
         return f"split {self._number} waits: {len(self._known):,} files read" if len(self._known) else ""
 
     def behind(self, now_ns: int) -> tuple[int | None, int | None]:
-        """The time since the first file that is there and was not begun was last changed.
-
-        The number of rows is not known, unless there is no file to read.
-        """
+        """The time since the first file that is there and was not begun was last changed."""
+        # The number of rows is not known, unless there is no file to read.
         if self._current is None and not self._ahead:
             return 0, 0
-        waited = max((now_ns - one.mtime_ns for one in self._ahead), default=0)
+        waited = max((now_ns - entry.mtime_ns for entry in self._ahead), default=0)
         return None, max(0, waited)
 
     def take_undecoded(self) -> list[Undecoded]:
@@ -357,7 +332,7 @@ class FilesReader(RuntimeReader):
         current = self._current
         if current is None:
             return None
-        same = [one for one in look.entries if one.size == current.size]
+        same = [entry for entry in look.entries if entry.size == current.size]
         for entry in sorted(same, key=lambda one: (one.name != current.name, one.mtime_ns != current.mtime_ns)):
             try:
                 if self._listing.format.content(self._listing.filesystem, entry.path, entry.size) == current.content:
@@ -368,7 +343,7 @@ class FilesReader(RuntimeReader):
             self._listing.forget([current.identity])
             self._current = None
             return None
-        now = next((f"has {one.size:,} bytes" for one in look.entries if one.name == current.name), "has gone")
+        now = next((f"has {entry.size:,} bytes" for entry in look.entries if entry.name == current.name), "has gone")
         raise SourceError(
             f"{current.name} of {self._listing.place}, a file of {current.size:,} bytes of which {current.row:,} rows "
             f"were read, {now}; expected files to stay as they are until they are read: put it back and resume"

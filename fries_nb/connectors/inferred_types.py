@@ -56,21 +56,16 @@ class NoTypeError(Exception):
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of some values.
+    """What is known of some values."""
 
-    Attributes:
-        kinds: the keys of ``FAMILIES`` that occur; ``empty`` for cells of CSV without a value.
-        flags: what is more than usual: ``wide``, an integer that is not exact as a float; ``long``, one of more than 64
-            bits; ``endless``, one of more than 38 digits; ``inexact``, a fraction with more digits than a float has;
-            ``nanos``, a time with more than microseconds; ``far``, one that nanoseconds do not hold.
-        fields: name to what is known of the field, of objects.
-        item: what is known of the values in lists.
-    """
-
+    # the keys of ``FAMILIES`` that occur; ``empty`` for cells of CSV without a value
     kinds: frozenset[str] = frozenset()
+    # what is more than usual: ``wide``, an integer that is not exact as a float; ``long``, one of more than 64 bits;
+    # ``endless``, one of more than 38 digits; ``inexact``, a fraction with more digits than a float has; ``nanos``, a
+    # time with more than microseconds; ``far``, one that nanoseconds do not hold
     flags: frozenset[str] = frozenset()
-    fields: Mapping[str, Facts] = field(default_factory=dict)
-    item: Facts | None = None
+    fields: Mapping[str, Facts] = field(default_factory=dict)  # name to what is known of the field, of objects
+    item: Facts | None = None  # what is known of the values in lists
 
     def __or__(self, other: Facts) -> Facts:
         """What is known of the values of both."""
@@ -81,7 +76,7 @@ class Facts:
         fields = dict(self.fields)
         for name, more in other.fields.items():
             fields[name] = fields[name] | more if name in fields else more
-        items = [one for one in (self.item, other.item) if one is not None]
+        items = [facts for facts in (self.item, other.item) if facts is not None]
         item = reduce(or_, items) if items else None
         return Facts(self.kinds | other.kinds, self.flags | other.flags, fields, item)
 
@@ -92,19 +87,12 @@ EMPTY = Facts(frozenset({"empty"}))
 
 @dataclass(frozen=True)
 class CellFormat:
-    """How cells of CSV are written; of empty ones, and other nulls, nothing is known.
+    """How cells of CSV are written; of empty ones, and other nulls, nothing is known."""
 
-    Attributes:
-        decimal_point: between a number and its fraction.
-        booleans: the cells that are true or false.
-        time_formats: formats of times, as ``strptime`` has them.
-        iso_times: whether times may be as in ISO 8601.
-    """
-
-    decimal_point: str = "."
-    booleans: tuple[str, ...] = ("true", "True", "TRUE", "false", "False", "FALSE")
-    time_formats: tuple[str, ...] = ()
-    iso_times: bool = True
+    decimal_point: str = "."  # between a number and its fraction
+    booleans: tuple[str, ...] = ("true", "True", "TRUE", "false", "False", "FALSE")  # the cells that are true or false
+    time_formats: tuple[str, ...] = ()  # formats of times, as ``strptime`` has them
+    iso_times: bool = True  # whether times may be as in ISO 8601
 
 
 PLAIN = CellFormat()
@@ -207,7 +195,7 @@ def _facts_of_fractions(values: pa.Array) -> Facts:
         whole = pc.match_substring_regex(values, r"^-?\d{16}")
         again = pc.equal(values.cast(pa.float64()).cast(pa.string()), values)
         doubtful = pc.and_(pc.greater(digits, 15), pc.or_(whole, pc.invert(again)))
-        if any(not is_exact(Decimal(one)) for one in values.filter(doubtful).to_pylist()):
+        if any(not is_exact(Decimal(text)) for text in values.filter(doubtful).to_pylist()):
             flags = frozenset({"inexact"})
     return Facts(frozenset({"float"}), flags)
 
@@ -289,8 +277,8 @@ def facts_of_values(values: Sequence[Any]) -> Facts:
     if strings:
         found |= facts_of_strings(pa.array(strings))
     if objects:
-        names = dict.fromkeys(name for one in objects for name in one)
-        fields = {name: facts_of_values([one.get(name) for one in objects]) for name in names}
+        names = dict.fromkeys(name for object_ in objects for name in object_)
+        fields = {name: facts_of_values([object_.get(name) for object_ in objects]) for name in names}
         found |= Facts(frozenset({"object"}), fields=fields)
     if items:
         found |= Facts(frozenset({"array"}), item=facts_of_values([inner for item in items for inner in item]))
@@ -389,7 +377,7 @@ def widened(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
 
 
 def _widened_struct(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
-    types = {one.name: one.type for one in known}
+    types = {field.name: field.type for field in known}
     for one in new:
         wider = widened(types[one.name], one.type) if one.name in types else one.type
         if wider is None:

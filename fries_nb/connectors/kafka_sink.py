@@ -27,15 +27,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from fries_nb.connectors.kafka_client import REACH_S, KafkaCluster, is_end, package, reason
+from fries_nb.connectors.kafka_source import REACH_S, KafkaCluster, is_end, package, reason
 from fries_nb.connectors.parquet_sink import PartWriter
 from fries_nb.connectors.sink import RuntimeSink, WrittenColumns, of_user
 from fries_nb.dataflow.columns import HeldBy, NotHeldError, converted_batch, held_columns
 from fries_nb.errors import SinkError, SourceError, exception_text
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage import manifest
-from fries_nb.storage.durable import see_durable
-from fries_nb.storage.locations import locate
+from fries_nb.storage.durable import locate, see_durable
 from fries_nb.storage.part_files import PartName, pending
 
 COMMITS = "fries-commits"
@@ -55,17 +54,11 @@ Messages = Callable[[], Iterator[tuple[bytes | None, bytes]]]
 
 
 class CommitRecord(msgspec.Struct, frozen=True):
-    """The last commit of a run to a topic.
+    """The last commit of a run to a topic."""
 
-    Attributes:
-        number: number of the commit.
-        incarnation: the newest incarnation of its parts.
-        serials: writer to the serial of its last part that was committed, of this incarnation.
-    """
-
-    number: int = 0
-    incarnation: int = 0
-    serials: dict[str, int] = {}
+    number: int = 0  # number of the commit
+    incarnation: int = 0  # the newest incarnation of its parts
+    serials: dict[str, int] = {}  # writer to the serial of its last part that was committed, of this incarnation
 
     def holds(self, part: PartName) -> bool:
         """Whether a part was committed; parts of earlier incarnations count as committed."""
@@ -86,12 +79,6 @@ class CommitRecord(msgspec.Struct, frozen=True):
 class TransactionalTopic:
     """A topic to which one run commits.
 
-    Args:
-        name: name of the run and its sink, in the id of transactions and as the key of records.
-
-    Attributes:
-        record: the last commit.
-
     Raises:
         SinkError: no broker answers, there is no such topic, or the records cannot be read.
     """
@@ -99,7 +86,7 @@ class TransactionalTopic:
     def __init__(self, cluster: KafkaCluster, topic: str, name: str) -> None:
         self._topic = topic
         self._said = f"topic {topic!r} of {cluster.servers}"
-        self._name = name
+        self._name = name  # name of the run and its sink, in the id of transactions and as the key of records
         cluster.partitions(topic, SinkError)
         self._producer = cluster.producer(
             transactional_id=f"fries-{name}", transaction_timeout_ms=TRANSACTION_MS, partitioner="murmur2_random",
@@ -108,7 +95,7 @@ class TransactionalTopic:
         try:
             _make_commits(cluster)
             self._producer.init_transactions(WAIT_S)
-            self.record = _last_record(cluster, name)
+            self.record = _last_record(cluster, name)  # the last commit
         except (package().KafkaException, SourceError) as error:
             raise SinkError(f"cannot use {self._said} as a sink: {reason(error)}") from error
 
@@ -232,7 +219,7 @@ def _bounds(cluster: KafkaCluster) -> tuple[int, int]:
         admin.list_offsets({partition: spec}, isolation_level=every, request_timeout=WAIT_S)[partition]
         for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
     ]
-    first, end = (one.result().offset for one in asked)
+    first, end = (answer.result().offset for answer in asked)
     return first, end
 
 
@@ -242,13 +229,7 @@ MESSAGE = pa.schema({"key": pa.binary(), "value": pa.binary()})
 
 
 class KafkaSink(RuntimeSink):
-    """The messages of a topic; see ``Sink``.
-
-    Args:
-        path: the directory in which messages wait, local or a URI that the driver and all hosts reach.
-        key: the column with the keys of messages; ``None`` for no keys.
-        encode: from a row to its message; ``None`` for JSON.
-    """
+    """The messages of a topic; see ``Sink``."""
 
     def __init__(
         self,
@@ -262,7 +243,9 @@ class KafkaSink(RuntimeSink):
         self._name = name
         self._cluster = cluster
         self._topic = topic
-        self._path = path
+        self._path = path  # the directory in which messages wait, local or a URI that the driver and all hosts reach
+        # ``encode``: from a row to its message; ``None`` for JSON
+        # ``key``: the column with the keys of messages; ``None`` for no keys
         self._encoder = MessageEncoder(name, key, encode)
         self._run = ""  # until it is claimed
         self._target: TransactionalTopic | None = None
@@ -356,18 +339,12 @@ class KafkaSink(RuntimeSink):
 
 
 class MessageEncoder:
-    """Encodes rows.
-
-    Args:
-        name: name of the sink, for the message of an error.
-        key: the column with the keys; ``None`` for no keys.
-        encode: from a row to its message; ``None`` for JSON.
-    """
+    """Encodes rows."""
 
     def __init__(self, name: str, key: str | None, encode: Encode | None) -> None:
-        self._name = name
-        self._key = key
-        self._encode = encode
+        self._name = name  # name of the sink, for the message of an error
+        self._key = key  # the column with the keys; ``None`` for no keys
+        self._encode = encode  # from a row to its message; ``None`` for JSON
 
     def encoded(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The messages of rows."""

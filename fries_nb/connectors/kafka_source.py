@@ -1,8 +1,9 @@
-"""A Kafka topic as a source: partitions are splits, offsets positions. Needs the extra ``kafka``.
+"""A Kafka topic as a source, and the clients of a cluster. Needs the extra ``kafka``.
 
-A worker reads all of its partitions with one consumer, to which they are assigned at the offsets of their positions; no
-consumer group is used. A split whose turn it is takes what the consumer has fetched for its partitions. Offsets have
-gaps, of transactions and of compaction, so a position has the number of rows before it and the next offsets.
+Partitions are splits, offsets positions. A worker reads all of its partitions with one consumer, to which they are
+assigned at the offsets of their positions; no consumer group is used. A split whose turn it is takes what the consumer
+has fetched for its partitions. Offsets have gaps, of transactions and of compaction, so a position has the number of
+rows before it and the next offsets.
 
 Partitions that are added to the topic while it is read are dealt to the splits in turn, and read from their first
 message on; the offsets in them follow the others in a position. The client counts partitions every ten seconds.
@@ -34,7 +35,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,15 +43,112 @@ import msgspec
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
-from fries_nb.connectors.kafka_client import REACH_S, KafkaCluster, is_end, package, reason
 from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Split, Undecoded
 from fries_nb.dataflow.hidden_columns import HIDDEN
-from fries_nb.errors import ColumnError, SourceError, exception_text
+from fries_nb.errors import ColumnError, FriesError, SourceError, exception_text, unknown
 from fries_nb.operators.conversion import NOT_ARROW, to_arrow
 from fries_nb.storage.part_files import unified
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Consumer, Message, Producer
+
+
+REACH_S = 8.0
+"""Time in seconds in which a broker must answer before anything is started."""
+_QUIET = {"log_level": 0}  # librdkafka would write to stderr, for each attempt to connect
+_READS = {
+    "enable.auto.commit": False, "enable.auto.offset.store": False, "isolation.level": "read_committed",
+    "auto.offset.reset": "error", "enable.partition.eof": True, "allow.auto.create.topics": False,
+}  # fmt: skip
+
+
+COUNTS = {"statistics.interval.ms": 10_000, "topic.metadata.refresh.interval.ms": 30_000}
+"""How often the client counts the partitions of a topic, and asks the brokers for them."""
+
+
+@dataclass(frozen=True)
+class KafkaCluster:
+    """A cluster."""
+
+    servers: str  # addresses of brokers
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)  # further settings of librdkafka
+
+    def consumer(
+        self, group: str, failures: list[str] | None = None, counted: Callable[[str], None] | None = None
+    ) -> Consumer:
+        """A consumer to which partitions are assigned by hand."""
+        counts = {} if counted is None else {**COUNTS, "stats_cb": counted}
+        return package().Consumer({**counts, **self._settings(failures), **_READS, "group.id": group})
+
+    def producer(self, **settings: Any) -> Producer:
+        """A producer."""
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        return package().Producer({**self._settings(), **given})
+
+    def admin(self) -> Any:
+        """A client that creates topics."""
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient(self._settings())
+
+    def partitions(self, topic: str, kind: type[FriesError] = SourceError) -> list[int]:
+        """The partitions of a topic."""
+        failures: list[str] = []
+        consumer = self.consumer("fries-topics", failures)
+        try:
+            topics = consumer.list_topics(timeout=REACH_S).topics
+        except package().KafkaException as error:
+            consumer.poll(0)  # reports the failures
+            reasons = "; ".join(dict.fromkeys(failures[-3:])) or reason(error)
+            raise kind(
+                f"no broker of {self.servers!r} answers: {reasons}; expected the addresses of Kafka brokers, host:port"
+            ) from error
+        finally:
+            consumer.close()
+        if topic not in topics:
+            known = [name for name in topics if not name.startswith("__")]
+            there = unknown("topic", topic, known) if known else f"no topic {topic!r}, nor any other"
+            raise kind(f"{self.servers} has {there}")
+        return sorted(topics[topic].partitions)
+
+    def _settings(self, failures: list[str] | None = None) -> dict[str, Any]:
+        def failed(error: Any) -> None:
+            if failures is not None:
+                failures.append(error.str())
+
+        return {**_QUIET, **self.config, "bootstrap.servers": self.servers, "error_cb": failed}
+
+
+def package() -> Any:
+    """The package confluent_kafka."""
+    try:
+        import confluent_kafka
+    except ImportError as error:
+        raise SourceError("kafka(...) needs the package confluent-kafka: pip install 'fries_nb[kafka]'") from error
+    return confluent_kafka
+
+
+def reason(error: BaseException) -> str:
+    """What a KafkaException says, in one line."""
+    said = error.args[0] if error.args else error
+    return str(said.str() if hasattr(said, "str") else said).splitlines()[0]
+
+
+def is_end(message: Message) -> bool:
+    """Whether it is no message, but says that all messages of its partition were read."""
+    # Connections that are lost are made again by the client, and are no errors here.
+    error = message.error()
+    if error is None:
+        return False
+    if error.name() == "_PARTITION_EOF":
+        return True
+    where = f"partition {message.partition()} of topic {message.topic()!r}"
+    if error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
+        raise SourceError(
+            f"{where} no longer holds the next message: {error.str()}; the topic keeps messages for a shorter time "
+            "than the source was behind"
+        )
+    raise SourceError(f"{where} cannot be read: {error.str()}")
 
 
 Decode = Callable[[bytes], Mapping[str, Any]]
@@ -67,27 +165,16 @@ class UndecodedError(Exception):
 
 
 class MessageDecoder:
-    """Decodes messages.
-
-    Args:
-        decode: from a message to its row; ``None`` for JSON.
-        schema: the columns of all rows; ``None`` to infer them.
-
-    Attributes:
-        columns: the columns so far; with ``schema`` these.
-    """
+    """Decodes messages."""
 
     def __init__(self, decode: Decode | None = None, schema: pa.Schema | None = None) -> None:
-        self.columns = pa.schema([]) if schema is None else schema
-        self._decode = decode
+        # ``schema``: the columns of all rows; ``None`` to infer them
+        self.columns = pa.schema([]) if schema is None else schema  # the columns so far; with ``schema`` these
+        self._decode = decode  # from a message to its row; ``None`` for JSON
         self._is_fixed = schema is not None
 
     def batch(self, values: Sequence[bytes | None]) -> tuple[pa.RecordBatch, Failures]:
-        """Decode messages.
-
-        Returns:
-            The rows, and why the other messages are none.
-        """
+        """Decode messages; returns the rows, and why the other messages are none."""
         failures: Failures = {}
         batches = self._halved(values, 0, failures)
         if len(batches) == 1:
@@ -125,10 +212,8 @@ class MessageDecoder:
         return self._with_columns(rows)
 
     def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch | None:
-        """The rows of JSON objects with known columns, by Arrow; ``None`` if they are something else.
-
-        Each begins an object, so there are as many rows as messages only if each has one.
-        """
+        """The rows of JSON objects with known columns, by Arrow; ``None`` if they are something else."""
+        # Each begins an object, so there are as many rows as messages only if each has one.
         text = b"\n".join(values)
         if any(value[:1] != b"{" or len(value) < _SHORT for value in values):
             return None
@@ -182,11 +267,12 @@ class MessageDecoder:
 
     def _misfit(self, rows: Sequence[Mapping[str, Any]]) -> str:
         """Why an object has not the columns of the schema."""
-        for field in self.columns:
+        for column in self.columns:
             for row in rows:
-                alone = MessageDecoder(None, pa.schema([field]))
-                if field.name in row and alone._parsed([msgspec.json.encode({field.name: row[field.name]})]) is None:
-                    return f"its {field.name!r} is {row[field.name]!r}; expected {field.type}"
+                alone = MessageDecoder(None, pa.schema([column]))
+                name = column.name
+                if name in row and alone._parsed([msgspec.json.encode({name: row[name]})]) is None:
+                    return f"its {name!r} is {row[name]!r}; expected {column.type}"
         return f"it does not fit the schema {self.columns}"
 
 
@@ -201,13 +287,10 @@ class PartitionCount:
     >>> count('{"topics": {"t": {"partitions": {"-1": {}, "0": {}, "1": {}}}}}')
     >>> count.known
     2
-
-    Attributes:
-        known: the number; it does not decrease.
     """
 
     def __init__(self, topic: str) -> None:
-        self.known = 0
+        self.known = 0  # the number; it does not decrease
         self._topic = topic
 
     def __call__(self, statistics: str) -> None:
@@ -279,27 +362,16 @@ LETTER_BYTES = 2_000
 
 @dataclass(frozen=True)
 class KafkaTopic:
-    """What is read, and how.
-
-    Attributes:
-        cluster: the cluster.
-        name: name of the topic.
-        start: ``earliest``, ``latest``, or milliseconds since the Unix epoch.
-        ends: whether the source ends with the last message that the topic holds at the plan.
-        schema: the columns of messages; ``None`` to infer them.
-        decode: from a message to its row; ``None`` for JSON.
-        metadata: whether rows get the columns ``METADATA``.
-        letters: whether messages that are no rows become dead letters, instead of an error.
-    """
+    """What is read, and how."""
 
     cluster: KafkaCluster
-    name: str
-    start: str | int = "earliest"
-    ends: bool = False
-    schema: pa.Schema | None = None
-    decode: Decode | None = None
-    metadata: bool = False
-    letters: bool = False
+    name: str  # name of the topic
+    start: str | int = "earliest"  # ``earliest``, ``latest``, or milliseconds since the Unix epoch
+    ends: bool = False  # whether the source ends with the last message that the topic holds at the plan
+    schema: pa.Schema | None = None  # the columns of messages; ``None`` to infer them
+    decode: Decode | None = None  # from a message to its row; ``None`` for JSON
+    metadata: bool = False  # whether rows get the columns ``METADATA``
+    letters: bool = False  # whether messages that are no rows become dead letters, instead of an error
 
 
 class KafkaSource(RuntimeSource):
@@ -360,16 +432,7 @@ class PartitionSpan(NamedTuple):
 
 
 class KafkaReader(RuntimeReader):
-    """Reads the partitions of one split; see ``SplitReader``.
-
-    Args:
-        position: position of the first row to read.
-        added: the numbers of partitions of the split that may be added to the topic.
-
-    Attributes:
-        position: position of the next row.
-        undecoded: the messages that were no rows; taken by the caller.
-    """
+    """Reads the partitions of one split; see ``SplitReader``."""
 
     def __init__(
         self,
@@ -380,18 +443,20 @@ class KafkaReader(RuntimeReader):
         decoder: MessageDecoder,
         added: Iterator[int],
     ) -> None:
-        self.undecoded: list[Undecoded] = []
+        self.undecoded: list[Undecoded] = []  # the messages that were no rows; taken by the caller
         self._topic = topic
         self._fetched = fetched
         self._decoder = decoder
         offsets = [part.first for part in parts] if position.at is None else position.at
         known = itertools.islice(added, len(offsets) - len(parts))
         parts = [*parts, *(PartitionSpan(number, 0, 0) for number in known)]
+        # ``added``: the numbers of partitions of the split that may be added to the topic
         self._added, self._next = added, next(added)
         self._parts = dict(enumerate(parts))
         self._offsets = list(offsets)
         self._turn = 0
-        self.position = Position(position.row, list(offsets))
+        # position of the first row to read
+        self.position = Position(position.row, list(offsets))  # position of the next row
         for index, part in enumerate(parts):
             fetched.begin(part.partition, offsets[index])
             self._end_if_read(index)
@@ -509,7 +574,7 @@ def _parts(consumer: Consumer, topic: KafkaTopic, partitions: Sequence[int]) -> 
     if isinstance(topic.start, int):
         asked = [make(topic.name, partition, topic.start) for partition in partitions]
         found = consumer.offsets_for_times(asked, timeout=REACH_S)
-        offsets = {one.partition: one.offset for one in found}
+        offsets = {found_offset.partition: found_offset.offset for found_offset in found}
     parts = []
     for partition, (low, high) in zip(partitions, bounds, strict=True):
         if isinstance(topic.start, int):

@@ -44,15 +44,11 @@ def _told(what: str, kind: type[SourceError | SinkError]) -> Iterator[None]:
 
 
 class OwnSourceCopy(RuntimeSource):
-    """A source of the user's: a copy for the driver, and one for each worker; see ``Source``.
-
-    Args:
-        payload: the source, pickled.
-    """
+    """A source of the user's: a copy for the driver, and one for each worker; see ``Source``."""
 
     def __init__(self, name: str, payload: bytes) -> None:
         self._name = name
-        self._payload = payload
+        self._payload = payload  # the source, pickled
 
     def __reduce__(self) -> tuple[type[OwnSourceCopy], tuple[str, bytes]]:
         return OwnSourceCopy, (self._name, self._payload)
@@ -74,7 +70,7 @@ class OwnSourceCopy(RuntimeSource):
         what = f"{self!r}: splits() of {type(self._source).__name__}"
         with _told(what, SourceError):
             splits = self._source.splits(count)
-        if not isinstance(splits, Sequence) or not splits or not all(isinstance(one, Split) for one in splits):
+        if not isinstance(splits, Sequence) or not splits or not all(isinstance(split, Split) for split in splits):
             raise SourceError(f"{what} gave {splits!r}; expected a list of fn.Split, at least one")
         for split in splits:
             _check_packs(what, "content", split.content)
@@ -171,16 +167,11 @@ def _check_packs(what: str, part: str, value: Any) -> None:
 
 
 class OwnSinkCopy(RuntimeSink):
-    """A sink of the user's; see ``Sink``.
-
-    Args:
-        name: name of the sink, or of the operator with dead letters.
-        payload: the sink, pickled; claimed, if hosts get it.
-    """
+    """A sink of the user's; see ``Sink``."""
 
     def __init__(self, name: str, payload: bytes) -> None:
-        self._name = name
-        self._payload = payload
+        self._name = name  # name of the sink, or of the operator with dead letters
+        self._payload = payload  # the sink, pickled; claimed, if hosts get it
 
     def __reduce__(self) -> tuple[type[OwnSinkCopy], tuple[str, bytes]]:
         return OwnSinkCopy, (self._name, self._payload)
@@ -233,15 +224,11 @@ class OwnSinkCopy(RuntimeSink):
 
 
 class OwnWriter:
-    """A writer of a sink of the user's; see ``SinkWriter``.
-
-    Args:
-        what: its method, for the message of an error.
-    """
+    """A writer of a sink of the user's; see ``SinkWriter``."""
 
     def __init__(self, what: str, writer: RowWriter) -> None:
         self._columns = WrittenColumns()
-        self._what = what
+        self._what = what  # its method, for the message of an error
         self._writer = writer
 
     @property

@@ -56,7 +56,7 @@ from fries_nb.errors import SinkError
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage import delta, manifest
 from fries_nb.storage.delta import TableColumns
-from fries_nb.storage.locations import join, locate, name_at
+from fries_nb.storage.durable import join, locate, name_at
 from fries_nb.storage.part_files import PartName, fingerprint, fitted, pending, unified
 
 GROUP_ROWS = 32_768
@@ -74,13 +74,10 @@ class RowBuffer:
     """Rows of one schema that wait in memory.
 
     Small batches are merged early, since writing thousands of them at a commit would delay tuples.
-
-    Attributes:
-        count: number of rows.
     """
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = 0  # number of rows
         self._merged: list[pa.RecordBatch] = []
         self._recent: list[pa.RecordBatch] = []
 
@@ -105,18 +102,6 @@ class PartWriter:
     A schema may change from batch to batch within the bounds of ``schemas.unified``. If the current part cannot hold
     the wider schema, a new part is begun.
 
-    Args:
-        path: the target directory, local or a URI; the same for all workers.
-        incarnation: incarnation of the run; part of the file names.
-        run: name of the run; part of the file names.
-        epoch: epoch of the topology in which the worker was added; part of the file names.
-        keep_hidden: whether the columns named in ``hidden_columns.HIDDEN`` are written as well.
-        fit: converts each batch to the types of the target's columns, or raises a ``SinkError``.
-        serials: numbers of the parts, if the worker has several writers; ``None`` for 1, 2, 3, ...
-
-    Attributes:
-        columns: all columns written so far, which are those of the current part.
-
     Raises:
         SinkError: from every method: rows have no column, a column changed its type, or the file system failed.
     """
@@ -132,20 +117,22 @@ class PartWriter:
         fit: Callable[[pa.RecordBatch], pa.RecordBatch] = as_it_comes,
         serials: Iterator[int] | None = None,
     ) -> None:
-        self._path = path
+        self._path = path  # the target directory, local or a URI; the same for all workers
         self._worker = worker
-        self._incarnation = incarnation
-        self._run = run
-        self._epoch = epoch
-        self._fit = fit
+        self._incarnation = incarnation  # incarnation of the run; part of the file names
+        self._run = run  # name of the run; part of the file names
+        self._epoch = epoch  # epoch of the topology in which the worker was added; part of the file names
+        self._fit = fit  # converts each batch to the types of the target's columns, or raises a ``SinkError``
+        # ``keep_hidden``: whether the columns named in ``hidden_columns.HIDDEN`` are written as well
         self._hidden = () if keep_hidden else HIDDEN
         self._filesystem, self._directory = locate(pending(path))
         self._seen: pa.Schema | None = None  # schema of the last batch
         self._held = self._seen
-        self.columns = pa.schema([])
+        self.columns = pa.schema([])  # all columns written so far, which are those of the current part
         self._rows = RowBuffer()
         self._writer: pq.ParquetWriter | None = None
         self._name = ""
+        # numbers of the parts, if the worker has several writers; ``None`` for 1, 2, 3, ...
         self._serials = serials or count(1)
         self._closed: list[str] = []
 
@@ -245,10 +232,6 @@ class PartitionedWriter:
 
     A row without a partition column, or with null in it, is in the partition of null. Rows are divided when there are
     many, or at a commit, since batches may have a row or two of each partition.
-
-    Args:
-        table: description of the table, for the messages of errors.
-        fit: converts each batch to the types of the table's columns, or raises a ``SinkError``.
     """
 
     def __init__(
@@ -258,9 +241,9 @@ class PartitionedWriter:
         fit: Callable[[pa.RecordBatch], pa.RecordBatch],
         open_part: Callable[[], PartWriter],
     ) -> None:
-        self._table = table
+        self._table = table  # description of the table, for the messages of errors
         self._by = by
-        self._fit = fit
+        self._fit = fit  # converts each batch to the types of the table's columns, or raises a ``SinkError``
         self._open_part = open_part
         self._columns = WrittenColumns()
         self._rows = RowBuffer()
@@ -343,17 +326,11 @@ def divided(batch: pa.RecordBatch, by: Sequence[str]) -> Iterator[tuple[tuple[An
 
 
 class ParquetSink(RuntimeSink):
-    """Part files in a directory; a part becomes visible when it is committed.
-
-    Args:
-        path: the directory, local or a URI that the driver and all hosts reach.
-
-    Attributes:
-        path: the directory.
-    """
+    """Part files in a directory; a part becomes visible when it is committed."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        # the directory, local or a URI that the driver and all hosts reach
+        self.path = path  # the directory
         self._run = ""  # until it is claimed
         self._columns: pa.Schema | None = None  # columns of committed and prepared parts; read on first use
 
@@ -389,15 +366,12 @@ class ParquetSink(RuntimeSink):
 
 
 class DeltaSink(ParquetSink):
-    """A Delta Lake table; each commit is one transaction of its log. Needs the extra ``delta``.
-
-    Args:
-        path: the directory of the table, which may not exist yet.
-        partition_by: the columns by which it is partitioned.
-    """
+    """A Delta Lake table; each commit is one transaction of its log. Needs the extra ``delta``."""
 
     def __init__(self, path: str, partition_by: Sequence[str] = ()) -> None:
+        # ``path``: the directory of the table, which may not exist yet
         super().__init__(path)
+        # ``partition_by``: the columns by which it is partitioned
         self._by = tuple(partition_by)
         self._table = pa.schema([])
 
@@ -463,17 +437,13 @@ class CatalogEntry(Protocol):
 
 
 class TableSink(ParquetSink):
-    """Appends to a table of Parquet files.
-
-    Args:
-        entry: its entry in the catalogue; used on the driver only.
-    """
+    """Appends to a table of Parquet files."""
 
     def __init__(self, name: str, path: str, columns: pa.Schema, entry: CatalogEntry) -> None:
         super().__init__(path)
         self._name = name
         self._table = columns
-        self._entry: CatalogEntry | None = entry
+        self._entry: CatalogEntry | None = entry  # its entry in the catalogue; used on the driver only
 
     def __getstate__(self) -> dict[str, Any]:
         """For a host, which has no session."""

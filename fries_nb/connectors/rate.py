@@ -23,16 +23,11 @@ from fries_nb.operators.conversion import NOT_ARROW, to_arrow
 
 
 class RateSource(RuntimeSource):
-    """Rows with ascending values from 0; split s of n has the values s, s + n, ...
-
-    Args:
-        count: number of rows; ``None`` for an unbounded source.
-        row: returns further columns for a value; a column is null in rows that lack it.
-    """
+    """Rows with ascending values from 0; split s of n has the values s, s + n, ..."""
 
     def __init__(self, count: int | None = None, row: Callable[[int], Mapping[str, Any]] | None = None) -> None:
-        self._count = count
-        self._row = row
+        self._count = count  # number of rows; ``None`` for an unbounded source
+        self._row = row  # returns further columns for a value; a column is null in rows that lack it
         self._types: dict[str, pa.DataType] = {}
 
     def splits(self, count: int) -> list[Split]:
@@ -80,22 +75,15 @@ def _made(row: Callable[[int], Mapping[str, Any]], value: int) -> Mapping[str, A
 
 
 class RateReader(RuntimeReader):
-    """Generates the values of one split: row r is ``first + r * step``.
-
-    Args:
-        first: value of row 0.
-        rows: number of rows of the split; ``None`` for an unbounded split.
-        position: position of the first row to read.
-
-    Attributes:
-        position: position of the next row; see ``SplitReader``.
-    """
+    """Generates the values of one split: row r is ``first + r * step``."""
 
     def __init__(self, first: int, step: int, rows: int | None, position: Position) -> None:
-        self._first = first
+        self._first = first  # value of row 0
         self._step = step
+        # number of rows of the split; ``None`` for an unbounded split
         self._rows: float = math.inf if rows is None else rows
-        self.position = position if position.row < self._rows else None
+        # position of the first row to read
+        self.position = position if position.row < self._rows else None  # position of the next row; see ``SplitReader``
 
     def read(self, limit: int, now_ns: int) -> pa.RecordBatch:
         """The next values; see ``SplitReader``."""

@@ -69,21 +69,14 @@ class _Part(NamedTuple):
 
 @dataclass(slots=True)
 class _Rest:
-    """What is left of one split.
+    """What is left of one split."""
 
-    Attributes:
-        parts: all its rows, in order.
-        at: index of the current part.
-        minima: for each row of the current part the least time from it on; empty until it is decoded.
-        exact: index of a later part to its least time, if it was decoded.
-        later: the least of ``exact``.
-    """
-
-    parts: list[_Part]
-    at: int
+    parts: list[_Part]  # all its rows, in order
+    at: int  # index of the current part
+    # for each row of the current part the least time from it on; empty until it is decoded
     minima: Ticks = field(default_factory=lambda: np.empty(0, np.int64))
-    exact: dict[int, int] = field(default_factory=dict)
-    later: int = LATEST
+    exact: dict[int, int] = field(default_factory=dict)  # index of a later part to its least time, if it was decoded
+    later: int = LATEST  # the least of ``exact``
 
     def least(self, row: int) -> int:
         """The least time from a row of the current part on, as far as row groups were decoded."""
@@ -100,12 +93,6 @@ class _Rest:
 class ReplayForesight:
     """The times of the rows that one worker has not read yet; see ``Foresight``.
 
-    Args:
-        splits: number, spans and number of the next row of each of its splits.
-
-    Attributes:
-        type: the type of the times, known once some were decoded.
-
     Raises:
         SourceError: as ``Foresight.least``.
     """
@@ -113,9 +100,10 @@ class ReplayForesight:
     def __init__(
         self, splits: Iterable[tuple[int, Sequence[Span], int]], column: TimeColumn, shared: SharedRowGroups
     ) -> None:
-        self.type: pa.DataType | None = None
+        self.type: pa.DataType | None = None  # the type of the times, known once some were decoded
         self._column = column
         self._shared = shared
+        # number, spans and number of the next row of each of its splits
         self._splits: dict[int, _Rest] = {}
         self._in_group: defaultdict[_Group, list[tuple[_Rest, int]]] = defaultdict(list)
         self._decoded: set[_Group] = set()
@@ -174,18 +162,12 @@ class ReplayForesight:
 
 
 class ReplayOutline:
-    """Lower bounds of the times of the rows that one worker has not read yet: those of row groups, from the plan.
+    """Lower bounds of the times of the rows that one worker has not read yet: those of row groups, from the plan."""
 
-    Args:
-        splits: number, spans with their least times and number of the next row of each of its splits.
-
-    Attributes:
-        type: ``None``, since no time was decoded.
-    """
-
-    type: pa.DataType | None = None
+    type: pa.DataType | None = None  # ``None``, since no time was decoded
 
     def __init__(self, splits: Iterable[tuple[int, Sequence[Span], int]]) -> None:
+        # number, spans with their least times and number of the next row of each of its splits
         self._splits: dict[int, tuple[list[int], list[int]]] = {}
         for number, spans, _ in splits:
             ends = list(itertools.accumulate(span.rows for span in spans))
@@ -219,16 +201,11 @@ def _parts(spans: Iterable[Span]) -> Iterator[_Part]:
 
 
 class ReplaySource(RuntimeSource):
-    """The rows of a Parquet file, or of all Parquet files of one schema in a directory and its subdirectories.
-
-    Args:
-        path: a local path, or a URI that all hosts can read; not needed to open splits.
-        may_be_empty: whether there may be no files.
-    """
+    """The rows of a Parquet file, or of all Parquet files of one schema in a directory and its subdirectories."""
 
     def __init__(self, path: str = "", may_be_empty: bool = False) -> None:
-        self._path = path
-        self._may_be_empty = may_be_empty
+        self._path = path  # a local path, or a URI that all hosts can read; not needed to open splits
+        self._may_be_empty = may_be_empty  # whether there may be no files
         self._shared = SharedRowGroups()
         self._groups: DecodedRows | None = None
 
@@ -274,19 +251,13 @@ class ReplaySource(RuntimeSource):
 
 
 class ReplayReader(RuntimeReader):
-    """Reads spans of Parquet files, in order.
-
-    Args:
-        position: position of the first row to read; earlier row groups are not decoded.
-
-    Attributes:
-        position: position of the next row; see ``SplitReader``.
-    """
+    """Reads spans of Parquet files, in order."""
 
     def __init__(self, spans: Sequence[Span], position: Position, groups: DecodedRows) -> None:
         self._ahead = list(behind(spans, position.row))
         self._groups = groups
-        self.position = position if self._ahead else None
+        # position of the first row to read; earlier row groups are not decoded
+        self.position = position if self._ahead else None  # position of the next row; see ``SplitReader``
 
     def read(self, limit: int, now_ns: int) -> pa.RecordBatch:
         """Read the next rows, as many as are decoded together; see ``SplitReader``."""

@@ -36,7 +36,7 @@ from fries_nb.dataflow.windowing import NS_PER_S
 from fries_nb.errors import SourceError
 from fries_nb.progress.times import EARLIEST, LATEST
 from fries_nb.storage.delta import refuse_delta
-from fries_nb.storage.locations import is_local, locate
+from fries_nb.storage.durable import is_local, locate
 
 BATCH_ROWS = 16_384
 """Number of rows that are decoded at a time; a slice of them shares their memory."""
@@ -173,33 +173,19 @@ BLOCKS_PER_SPLIT = 512
 
 
 class Span(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Consecutive rows of one row group.
+    """Consecutive rows of one row group."""
 
-    Attributes:
-        file: path or URI of the file.
-        row_group: index of the row group.
-        start: index of the first row within the row group.
-        rows: number of rows.
-        content: the file's fingerprint, or empty.
-        least: the least time of the row group's rows; ``None`` if it is not known.
-        cut: whether the row group was cut into blocks, so that several workers decode it.
-    """
-
-    file: str
-    row_group: int
-    start: int
-    rows: int
-    content: str = ""
-    least: int | None = None
-    cut: bool = False
+    file: str  # path or URI of the file
+    row_group: int  # index of the row group
+    start: int  # index of the first row within the row group
+    rows: int  # number of rows
+    content: str = ""  # the file's fingerprint, or empty
+    least: int | None = None  # the least time of the row group's rows; ``None`` if it is not known
+    cut: bool = False  # whether the row group was cut into blocks, so that several workers decode it
 
 
 def plan_replay(path: str, parts: int, may_be_empty: bool = False) -> list[tuple[Span, ...]]:
-    """Divide the rows of a Parquet file or directory into contiguous parts of equal length.
-
-    Returns:
-        The spans of each part, in order.
-    """
+    """The spans of contiguous parts of equal length, in order, of a Parquet file or directory."""
     groups = list(_row_groups(path, may_be_empty))
     total = sum(group.rows for group in groups)
     cuts = [total * part // parts for part in range(parts + 1)]
@@ -212,11 +198,7 @@ def timed_row_groups(path: str, column: TimeColumn, may_be_empty: bool = False) 
 
 
 def deal(groups: Iterable[Span], parts: int, block: int) -> list[list[Span]]:
-    """Divide rows into blocks of consecutive ones, and deal these to the parts in turn.
-
-    Returns:
-        The spans of each part, in order.
-    """
+    """The spans of each part, in order, if blocks of consecutive rows are dealt to the parts in turn."""
     dealt: list[list[Span]] = [[] for _ in range(parts)]
     begin = 0
     for group in groups:
@@ -299,11 +281,9 @@ def _row_groups(path: str, may_be_empty: bool, column: TimeColumn | None = None)
 
 
 def _least_time(group: pq.RowGroupMetaData, schema: pa.Schema, column: str) -> int | None:
-    """The least time by the statistics; ``None`` if there are none, or the times have to be looked at.
-
-    As those of unsigned integers and INT96, whose statistics have another order, or no times and ones out of range,
-    which are refused.
-    """
+    """The least time by the statistics; ``None`` if there are none, or the times have to be looked at."""
+    # As those of unsigned integers and INT96, whose statistics have another order, or no times and ones out of range,
+    # which are refused.
     chunks = [group.column(index) for index in range(group.num_columns)]
     statistics = [chunk.statistics for chunk in chunks if chunk.path_in_schema == column and chunk.is_stats_set]
     unit = _unit(schema.field(column).type)
@@ -444,13 +424,10 @@ class DecodedRows:
     """Decoded rows as one source worker reads them.
 
     What it shares with other workers of its host is decoded once for all, as long as it keeps up with them.
-
-    Args:
-        shared: what the workers of the host decode together.
     """
 
     def __init__(self, shared: SharedRowGroups) -> None:
-        self._shared = shared
+        self._shared = shared  # what the workers of the host decode together
         self._own = RowGroupReader()
         self._recent: tuple[str, int, int, pa.RecordBatch] | None = None
 

@@ -169,7 +169,8 @@ class Sink(SinkCommits, Protocol):
     seconds without checkpoints, each closes its part, and the driver makes all of these parts output at once
     (``prepare`` and ``commit``). Each row is output exactly once if ``commit`` with the same number and parts has no
     effect the second time, which a transaction that also records the number achieves. The module has an example of 20
-    lines, ``fries_nb.workloads.sqlite_sink`` one for a table of SQLite; ``fries_nb.testing.check_sink`` checks yours.
+    lines, ``fries_nb.workloads.connector_examples`` one for a table of SQLite; ``fries_nb.testing.check_sink`` checks
+    yours.
 
     What ``open`` returns is a writer: ``write(batch)`` takes rows, a ``pyarrow.RecordBatch``; ``close_part()`` stores
     those since the last call durably, and returns the names of the parts that hold them, none if there were none. No
@@ -213,25 +214,14 @@ class RuntimeSink(SinkCommits, Protocol):
     def open(self, worker: WorkerId, incarnation: int, epoch: int = 1) -> SinkWriter:
         """Open a writer, on the host of a worker.
 
-        Args:
-            worker: the sink's worker: its ``operator`` and ``index``, as text ``out[0]``.
-            incarnation: incarnation of the run; hosts of older ones may still be writing. A commit refuses parts of
-                an older incarnation than one that has committed.
-            epoch: epoch of the topology in which the worker was added; an earlier worker may have had its index.
-
-        Raises:
-            SinkError: the sink cannot be written.
+        Hosts of older incarnations may still be writing: a commit refuses parts of an older one than has committed.
+        ``epoch`` is that of the topology in which the worker was added; an earlier worker may have had its index.
         """
 
     def discard(self, incarnation: int, spared: Collection[str]) -> None:
         """Delete the parts that were never committed, after the end of a run. The default implementation keeps them.
 
-        Args:
-            incarnation: incarnation that has ended; parts of later ones are kept.
-            spared: names of further parts to keep, since a record may list them.
-
-        Raises:
-            SinkError: they cannot be deleted.
+        Kept are those of later incarnations, and ``spared`` ones, since a record may list them.
         """
 
 
@@ -242,22 +232,14 @@ def of_user(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class WrittenColumns:
-    """The columns of all batches that a writer has written.
-
-    Attributes:
-        schema: the columns; the same object as long as there are no new ones.
-    """
+    """The columns of all batches that a writer has written."""
 
     def __init__(self) -> None:
-        self.schema = pa.schema([])
+        self.schema = pa.schema([])  # the columns; the same object as long as there are no new ones
         self._seen: pa.Schema | None = None
 
     def note(self, schema: pa.Schema) -> None:
-        """Note the columns of a batch.
-
-        Raises:
-            ColumnError: a column has changed its type.
-        """
+        """Note the columns of a batch; a ``ColumnError`` if one has changed its type."""
         if schema is not self._seen and schema != self._seen:
             self._seen = schema
             wider = unified(self.schema, schema)
@@ -268,9 +250,6 @@ class OpenSinks:
     """The open writers of one worker: its sink, or the dead letters of its operators.
 
     After a failure nothing more is written or closed, so that no commit omits the rows that were not written.
-
-    Args:
-        writers: operator worker to its writer.
     """
 
     def __init__(self, writers: Mapping[WorkerId, SinkWriter]) -> None:
@@ -279,14 +258,7 @@ class OpenSinks:
         self._has_failed = False
 
     def carry_out(self, instruction: Write | ClosePart) -> Iterator[TellController | SinkWidened | SinkFailed]:
-        """Carry out an instruction of the worker: write rows, or close a part.
-
-        Args:
-            instruction: the instruction.
-
-        Yields:
-            Answers for the controller, and events for the worker.
-        """
+        """Write rows, or close a part; yields answers for the controller, and events for the worker."""
         if self._has_failed:
             return
         try:

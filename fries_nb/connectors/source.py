@@ -72,22 +72,13 @@ Ticks = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class TimeColumn:
-    """The column with the times of a source's rows.
+    """The column with the times of a source's rows."""
 
-    Attributes:
-        source: name of the source.
-        name: name of the column.
-    """
-
-    source: str
-    name: str
+    source: str  # name of the source
+    name: str  # name of the column
 
     def type_in(self, schema: pa.Schema) -> pa.DataType:
-        """The type of the times of rows with these columns.
-
-        Raises:
-            SourceError: there is no such column, or it has neither integers nor timestamps nor dates.
-        """
+        """The type of the times of rows with these columns."""
         if self.name not in schema.names:
             known = unknown("column", self.name, schema.names).partition("; ")[2]
             raise SourceError(f"{self._said}, but no such column; {known}")
@@ -103,15 +94,7 @@ class TimeColumn:
         raise SourceError(f"{self._said}, a column of {kind}; expected timestamps, dates or integers")
 
     def times(self, batch: pa.RecordBatch, row: Callable[[int], str]) -> pa.Array:
-        """The times of some rows.
-
-        Args:
-            batch: the rows.
-            row: describes a row, by its index in the batch, for the message of an error.
-
-        Raises:
-            SourceError: a time is null or out of range, or the column is missing or of another type.
-        """
+        """The times of some rows; ``row`` describes one, by its index in the batch, for the message of an error."""
         kind = self.type_in(batch.schema)
         column = batch.column(self.name)
         if column.null_count:
@@ -234,25 +217,19 @@ class Undecoded(NamedTuple):
     """What a source has read and could not make a row of.
 
     Attributes:
-        error: where it is, and why it is no row.
         row: what its dead letter has in the place of a row: it, or its beginning, as text, and where it is.
     """
 
-    error: str
+    error: str  # where it is, and why it is no row
     row: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """What was left out.
+    """What was left out."""
 
-    Attributes:
-        count: number of lines, or files, that are no rows.
-        last: the last of them, and why it is none.
-    """
-
-    count: int = 0
-    last: str = ""
+    count: int = 0  # number of lines, or files, that are no rows
+    last: str = ""  # the last of them, and why it is none
 
     def __add__(self, other: Skipped) -> Skipped:
         """What both have left out."""
@@ -263,15 +240,10 @@ NOTHING_SKIPPED = Skipped()
 
 
 class RuntimeReader(ABC):
-    """A ``SplitReader`` as the runtime uses it: what not every one knows or holds has a default.
+    """A ``SplitReader`` as the runtime uses it: what not every one knows or holds has a default."""
 
-    Attributes:
-        position: see ``SplitReader``.
-        skipped: what it has left out, since it is no row.
-    """
-
-    position: Position | None
-    skipped: Skipped = NOTHING_SKIPPED
+    position: Position | None  # see ``SplitReader``
+    skipped: Skipped = NOTHING_SKIPPED  # what it has left out, since it is no row
 
     @property
     def place(self) -> str | None:
@@ -285,12 +257,8 @@ class RuntimeReader(ABC):
     def behind(self, now_ns: int) -> tuple[int | None, int | None] | None:
         """How far it is behind what it knows to be there; called a few times a second, so it must not block.
 
-        Args:
-            now_ns: the current time in nanoseconds since the Unix epoch.
-
-        Returns:
-            The number of rows that are there and were not read, and the nanoseconds for which the oldest of them has
-            been there, each ``None`` if it is not known; ``None`` in place of both if what is there never is known.
+        The number of rows that are there and were not read, and the nanoseconds for which the oldest of them has been
+        there, each ``None`` if it is not known; ``None`` in place of both if what is there never is known.
         """
         return None
 
@@ -310,7 +278,7 @@ class Source(Protocol):
 
     ``splits`` says which parts can be read independently, at most; ``open`` begins to read one of them at a position.
     The run takes a copy (the source is pickled), and each worker opens splits on a copy of its own. The module has an
-    example of 20 lines, ``fries_nb.workloads.live_feed`` one of a live feed.
+    example of 20 lines, ``fries_nb.workloads.connector_examples`` one of a live feed.
 
     What ``open`` returns is a reader: ``read(limit, now_ns)`` returns the next rows, at most ``limit``, as a
     ``pyarrow.RecordBatch``, or ``None`` if there are none at present, and never waits: it is asked again every 10 ms.
@@ -369,15 +337,7 @@ class Foresight(Protocol):
         """The type of the times; ``None`` if no split has rows."""
 
     def least(self, split: int, row: int) -> int:
-        """The least time of the rows of a split from ``row`` on.
-
-        Args:
-            split: number of the split.
-            row: number of a row of the split; not less than in the last call for it.
-
-        Raises:
-            SourceError: the times cannot be read, or one is null or out of range.
-        """
+        """The least time of the rows of a split from ``row`` on, which is not less than in the last call for it."""
 
 
 class RuntimeSource(Source):
@@ -388,70 +348,29 @@ class RuntimeSource(Source):
         """See ``Source``."""
 
     def with_due_times(self, batch: pa.RecordBatch, due: DueTimes) -> pa.RecordBatch:
-        """Add columns that depend on the due times; by default there are none.
-
-        Args:
-            batch: rows of one or several splits.
-            due: due time of each row, in nanoseconds since the Unix epoch.
-
-        Returns:
-            The same rows with further columns.
-        """
+        """Add columns that depend on the rows' due times, in nanoseconds since the Unix epoch; by default none."""
         return batch
 
     def row_at(self, split: Split, number: int) -> Mapping[str, Any]:
-        """Read one row again by its number, without those before it, to show it.
-
-        Args:
-            split: the split that the row is in.
-            number: its number in the split.
-
-        Returns:
-            Column to value; empty for a source that cannot, as by default.
-
-        Raises:
-            SourceError: it cannot be read any more.
-        """
+        """One row by its number in a split, read again to show it; empty for a source that cannot, as by default."""
         return {}
 
     def splits_in_blocks(self, count: int, column: TimeColumn) -> Sequence[Split]:
         """Divide the source as ``splits`` does, but into blocks that are dealt to the splits in turn, if it foresees.
 
         So all workers read about the same part of the source at a time, and no window of time stays open for long.
-
-        Args:
-            count: maximum number of splits, and the number wanted.
-            column: the column with the times.
-
-        Raises:
-            SourceError: the source cannot be read, or has no such times.
         """
         return self.splits(count)
 
     def foresee(self, splits: Sequence[tuple[Split, int]], column: TimeColumn) -> Foresight | None:
-        """The times of the rows that one worker has not read yet, which a data set knows.
+        """The times of the rows that one worker has not read yet, which a data set knows; ``None`` by default.
 
-        Args:
-            splits: the splits that the worker has not read to their end, each with the number of its next row.
-            column: the column with the times.
-
-        Returns:
-            They; ``None`` if the source does not know them before they are read, as by default.
-
-        Raises:
-            SourceError: the times cannot be read, or one is null or out of range.
+        The splits are those that the worker has not read to their end, each with the number of its next row.
         """
         return None
 
     def outline(self, splits: Sequence[tuple[Split, int]]) -> Foresight | None:
-        """Lower bounds of these times without reading anything, for dataflows in which no operator needs exact ones.
-
-        Args:
-            splits: as for ``foresee``.
-
-        Returns:
-            They; ``None`` if the source's plan has none, as by default.
-        """
+        """Lower bounds of these times, if the source's plan has them; for dataflows that need no exact ones."""
         return None
 
 
@@ -475,10 +394,6 @@ def in_turn(splits: Sequence[Split], workers: int) -> tuple[Split, ...]:
     >>> pieces = [Split(number, first=10 * number, step=1) for number in range(6)]
     >>> [split.number for split in in_turn(pieces, workers=2)]
     [0, 3, 1, 4, 2, 5]
-
-    Args:
-        splits: all splits of the source, by number.
-        workers: number of workers that the source starts with.
     """
     if not splits or splits[0].step != 1:
         return tuple(splits)
@@ -487,15 +402,10 @@ def in_turn(splits: Sequence[Split], workers: int) -> tuple[Split, ...]:
 
 
 def splits_of(splits: Sequence[Split], worker: int, workers: int) -> Sequence[Split]:
-    """The splits that are assigned to one worker of a source.
+    """The splits, of all in the order of ``in_turn``, of one worker; none for those beyond ``workers``.
 
     >>> [split.number for split in splits_of([Split(number) for number in range(7)], worker=1, workers=3)]
     [1, 4]
-
-    Args:
-        splits: all splits of the source, in the order of ``in_turn``.
-        worker: index of the worker.
-        workers: number of workers to which they are dealt; those beyond have none.
     """
     return splits[worker::workers] if worker < workers else ()
 

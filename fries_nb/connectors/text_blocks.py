@@ -29,29 +29,19 @@ _MARKS = {
 
 
 class BadRow(NamedTuple):
-    r"""A line that is no row, or the rest of a file that cannot be read.
+    r"""A line that is no row, or the rest of a file that cannot be read."""
 
-    Attributes:
-        line: number of the line in its file, from 1; 0 if it is not known.
-        text: the line, of which bytes that are no text are shown as ``\xf6``.
-        reason: why it is none.
-    """
-
-    line: int
-    text: str
-    reason: str
+    line: int  # number of the line in its file, from 1; 0 if it is not known
+    text: str  # the line, of which bytes that are no text are shown as ``\xf6``
+    reason: str  # why it is none
 
 
 class UnreadableError(Exception):
-    """A file cannot be read from a line on.
-
-    Args:
-        line: number of the line, from 1; 0 if it is not known.
-    """
+    """A file cannot be read from a line on."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line:,}: {reason}" if line else reason)
-        self.line = line
+        self.line = line  # number of the line, from 1; 0 if it is not known
         self.reason = reason
 
 

@@ -62,7 +62,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from fries_nb.connectors.rate_schedule import RateSchedule, checked
+from fries_nb.connectors.row_times import RateSchedule, RowTimes, SourceTime, checked
 from fries_nb.connectors.source import (
     NOTHING_SKIPPED,
     SPLITS_PER_SOURCE,
@@ -77,11 +77,10 @@ from fries_nb.connectors.source import (
     split_count,
     splits_of,
 )
-from fries_nb.connectors.time_bounds import RowTimes, SourceTime
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError, exception_text
-from fries_nb.operators.failures import FAILURES
+from fries_nb.operators.instance import FAILURES
 from fries_nb.protocol.checkpoints import Reading
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.trace import ROW_BITS, SourceRow
@@ -98,7 +97,7 @@ def observed(
     known = [found for _, reader in readers if (found := reader.behind(now_ns)) is not None]
     rows, waited_ns = _total([rows for rows, _ in known]), _most([since for _, since in known])
     due, overdue_ns = schedule.overdue(now_ns) if schedule is not None else (0, 0)
-    has_more = any(one != 0 for one, _ in known)
+    has_more = any(rows != 0 for rows, _ in known)
     if not known or (has_more and due > (rows or 0)):
         rows, waited_ns = due, overdue_ns
     places = filter(None, (_place(split, reader) for split, reader in readers))
@@ -113,12 +112,12 @@ def _place(split: Split, reader: RuntimeReader) -> str:
 
 
 def _total(found: Iterable[int | None]) -> int | None:
-    counts = [one for one in found if one is not None]
+    counts = [count for count in found if count is not None]
     return sum(counts) if counts else None
 
 
 def _most(found: Iterable[int | None]) -> int | None:
-    return max((one for one in found if one is not None), default=None)
+    return max((since for since in found if since is not None), default=None)
 
 
 class Piece(NamedTuple):
@@ -190,23 +189,22 @@ class OpenSplit:
 
 
 def shares(splits: Sequence[OpenSplit], limit: int) -> list[tuple[OpenSplit, int]]:
-    """The splits to read next, with numbers of rows.
-
-    Splits whose rows alternate are read together. Without an order all are listed in turn, and read until one has rows.
-    """
+    """The splits to read next, with numbers of rows."""
+    # Splits whose rows alternate are read together. Without an order all are listed in turn, and read until one has
+    # rows.
     order = sorted(splits, key=lambda one: one.place) if len(splits) > 1 else splits
     step = order[0].split.step
     if not step or len(order) == 1:
-        return [(one, limit) for one in order]
+        return [(opened, limit) for opened in order]
     if order[0].split.block > 1:
         return [(order[0], min(limit, order[0].left_in_block))]
     bound = order[0].place + step
-    together = [one for one in order if one.place < bound]
+    together = [opened for opened in order if opened.place < bound]
     if len(together) < len(order):
         rounds = -((together[-1].place - order[len(together)].place) // step)
         limit = min(limit, rounds * len(together))
     each, more = divmod(limit, len(together))
-    return [(one, each + (place < more)) for place, one in enumerate(together) if each or place < more]
+    return [(opened, each + (place < more)) for place, opened in enumerate(together) if each or place < more]
 
 
 POLL_NS = 10_000_000
@@ -220,23 +218,16 @@ NOTHING_SEEN: Mapping[int, int] = {}
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """A source, its splits and its rate, as shipped to its workers.
+    """A source, its splits and its rate, as shipped to its workers."""
 
-    Attributes:
-        source: opens the splits.
-        splits: all splits, in the order in which they are assigned to workers.
-        rate: rows per second of all workers together; ``None`` for no limit.
-        time: where the rows have their times, if they have some.
-    """
-
-    source: RuntimeSource
-    splits: tuple[Split, ...]
-    rate: float | None
-    time: EventTime | None = None
+    source: RuntimeSource  # opens the splits
+    splits: tuple[Split, ...]  # all splits, in the order in which they are assigned to workers
+    rate: float | None  # rows per second of all workers together; ``None`` for no limit
+    time: EventTime | None = None  # where the rows have their times, if they have some
 
     def row(self, name: str, split: int, number: int) -> SourceRow | None:
         """A row by its number in a split, read again if the source can; ``None`` if there is no such split."""
-        found = next((one for one in self.splits if one.number == split), None)
+        found = next((opened for opened in self.splits if opened.number == split), None)
         if found is None:
             return None
         try:
@@ -279,17 +270,6 @@ def open_reader(
 class WorkerReader:
     """Reads the splits of one worker of a source.
 
-    Args:
-        rate: rows per second of the source, of which the worker has the share of its splits; infinity for no limit.
-        number: added to a split's number in the identities of its rows; ``None`` for no identities.
-        positions: split number to the position to continue from; ``None`` for a split that has ended.
-        time: where the rows have their times, if they have some.
-        every: all splits of the source, of which it may get others.
-
-    Attributes:
-        moved: the splits whose positions the last call has changed, with these: those of the batch, and those of which
-            it has read nothing but what is no row.
-
     Raises:
         SourceError: the rate is negative or NaN, a split cannot be opened, or times cannot be read.
     """
@@ -306,19 +286,26 @@ class WorkerReader:
     ) -> None:
         mine = list(splits)
         self._source = source
+        # ``every``: all splits of the source, of which it may get others
         self._splits = {split.number: split for split in (*mine, *every)}
         self._mine = {split.number for split in mine}
+        # the splits whose positions the last call has changed, with these: those of the batch, and those of which it
+        # has read nothing but what is no row
         self.moved: dict[int, Position | None] = {}
+        # ``rate``: rows per second of the source, of which the worker has the share of its splits; infinity for no
+        # limit
         self._total = checked(rate)
         self._schedule: RateSchedule | None = None
-        self._number = number
+        self._number = number  # added to a split's number in the identities of its rows; ``None`` for no identities
         self._turns = 0
         self._undecoded: list[Undecoded] = []
         self._skipped = NOTHING_SKIPPED
         self._open: list[OpenSplit] = []
+        # ``positions``: split number to the position to continue from; ``None`` for a split that has ended
         for split in mine:
             self._begin(split, positions.get(split.number, Position()))
-        unread = [(one.split, one.position.row) for one in self._open]
+        unread = [(opened.split, opened.position.row) for opened in self._open]
+        # ``time``: where the rows have their times, if they have some
         self._times = None if time is None else RowTimes(source, unread, time)
 
     def _begin(self, split: Split, position: Position | None) -> None:
@@ -342,11 +329,9 @@ class WorkerReader:
 
     @property
     def bounds(self) -> dict[int, int]:
-        """Each split that has not ended, with a time that none of its rows not read yet is earlier than.
-
-        Exact for a source that knows its rows. For others see ``time_bounds``: there a row may come late. Empty without
-        ``time``. A dict is never changed, only replaced by the next read.
-        """
+        """Each split that has not ended, with a time that none of its rows not read yet is earlier than."""
+        # Exact for a source that knows its rows. For others see ``row_times``: there a row may come late. Empty without
+        # ``time``. A dict is never changed, only replaced by the next read.
         return {} if self._times is None else self._times.bounds
 
     @property
@@ -366,10 +351,8 @@ class WorkerReader:
 
     @property
     def ahead_ticks(self) -> int | None:
-        """``EventTime.ahead`` in the unit of the times; ``None`` for no limit, or as long as the unit is not known.
-
-        A source that knows its rows knows it from the beginning, any other with its first row.
-        """
+        """``EventTime.ahead`` in the unit of the times; ``None`` for no limit, or as long as the unit is not known."""
+        # A source that knows its rows knows it from the beginning, any other with its first row.
         return None if self._times is None else self._times.ahead_ticks
 
     def read(self, now_ns: int, limit: int) -> Answer:
@@ -400,14 +383,12 @@ class WorkerReader:
         return None, None if self.exhausted else self._schedule.next_due(now_ns)
 
     def reading(self, now_ns: int) -> Reading | None:
-        """How far it has read, at a time in nanoseconds since the Unix epoch.
-
-        ``None`` if it has read everything, and has left out nothing.
-        """
-        skipped = sum((one.reader.skipped for one in self._open), self._skipped)
+        """How far it has read, at a time in nanoseconds since the Unix epoch."""
+        # ``None`` if it has read everything, and has left out nothing.
+        skipped = sum((opened.reader.skipped for opened in self._open), self._skipped)
         if not self._open:
             return Reading(skipped=skipped.count, last_skipped=skipped.last, ended=True) if skipped.count else None
-        return observed([(one.split, one.reader) for one in self._open], self._schedule, now_ns, skipped)
+        return observed([(opened.split, opened.reader) for opened in self._open], self._schedule, now_ns, skipped)
 
     def take_undecoded(self) -> list[Undecoded]:
         """What was read since the last call and is no row."""

@@ -78,19 +78,17 @@ class ConstraintMonitor:
     """Judges the runtime constraints of one allocation.
 
     A new topology needs a new monitor.
-
-    Args:
-        interval_s: interval of measurements in seconds.
-        adapts: whether buffers and chains are adapted; otherwise a violation is exhausted from the beginning.
     """
 
     def __init__(
         self, topology: Topology, allocation: Allocation, interval_s: float = INTERVAL_S, adapts: bool = True
     ) -> None:
         self._allocation = allocation
+        # whether buffers and chains are adapted; otherwise a violation is exhausted from the beginning
         self._adapts = adapts
         self._constraint = allocation.constraint
         self._window_ns = round(allocation.constraint.window_s * 1e9)
+        # ``interval_s``: interval of measurements in seconds
         self._measured = MeasuredAllocation(topology, allocation, round(interval_s * 1e9))
         self._rules = ChainRules(topology)
         self._asked_chains: dict[ChainOperators, int] = {}
@@ -104,11 +102,7 @@ class ConstraintMonitor:
         self._measured.receive(measurements)
 
     def judge(self, now_ns: int) -> tuple[Reaction, ...]:
-        """Judge the measurements of the last window, and react.
-
-        Returns:
-            Instructions to change buffers and chains, and last the verdict.
-        """
+        """Judge the last window: instructions to change buffers and chains, and last the verdict."""
         self._measured.evict(now_ns)
         oldest = now_ns - self._window_ns
         self._futile_chains |= {chain for chain, asked in self._asked_chains.items() if asked <= oldest}
@@ -156,7 +150,7 @@ class ConstraintMonitor:
         joinable = [self._rules.are_joinable(*pair) for pair in pairwise(path)]
         placed = list(zip(measured.tasks, worst.positions, strict=True))
         processor = [float(task.processor.values[position]) for task, position in placed]
-        found = longest_series(path, joinable, [measured.chain_of(one) for one in path], processor)
+        found = longest_series(path, joinable, [measured.chain_of(worker) for worker in path], processor)
         if found is not None and found not in self._asked_chains:
             self._asked_chains[found] = now_ns
             yield found

@@ -112,24 +112,18 @@ class LatencyParts:
     """The mean latency of an element of a sequence by cause, in milliseconds.
 
     Attributes:
-        element: the operator's name, or the edge as in ``FC -> FM``.
-        task_ms: time in the operator; 0 for an edge.
-        buffer_ms: time in output buffers; 0 for an operator.
-        transport_ms: transport, and waiting in the receiver's queue; 0 for an operator.
-        worst_ms: latency of the element on the slowest sequence of workers.
         smallest_bytes, largest_bytes: sizes of the smallest and the largest output buffer of an edge; 0 for an
             operator, and for an edge inside chains.
-        chain: the chains to which it belongs, as text; empty without any.
     """
 
-    element: str
-    task_ms: float
-    buffer_ms: float
-    transport_ms: float
-    worst_ms: float
+    element: str  # the operator's name, or the edge as in ``FC -> FM``
+    task_ms: float  # time in the operator; 0 for an edge
+    buffer_ms: float  # time in output buffers; 0 for an operator
+    transport_ms: float  # transport, and waiting in the receiver's queue; 0 for an operator
+    worst_ms: float  # latency of the element on the slowest sequence of workers
     smallest_bytes: int = 0
     largest_bytes: int = 0
-    chain: str = ""
+    chain: str = ""  # the chains to which it belongs, as text; empty without any
 
     @property
     def mean_ms(self) -> float:
@@ -139,74 +133,45 @@ class LatencyParts:
 
 @dataclass(frozen=True, slots=True)
 class ConstraintPoint:
-    """A judgement of a constraint, for plots.
+    """A judgement of a constraint, for plots."""
 
-    Attributes:
-        at_s: time of the judgement, in seconds since the Unix epoch.
-        sequence: the sequence as text.
-        limit_ms: the limit in milliseconds.
-        status: ``met``, ``violated`` or ``not yet judged``.
-        mean_ms: mean latency of a row over the window, in milliseconds; ``None`` if unknown.
-        worst_ms: mean latency of the slowest sequence of workers, infinite if it is stalled; ``None`` if unknown.
-    """
-
-    at_s: float
-    sequence: str
-    limit_ms: float
-    status: ConstraintStatus
-    mean_ms: float | None
+    at_s: float  # time of the judgement, in seconds since the Unix epoch
+    sequence: str  # the sequence as text
+    limit_ms: float  # the limit in milliseconds
+    status: ConstraintStatus  # ``met``, ``violated`` or ``not yet judged``
+    mean_ms: float | None  # mean latency of a row over the window, in milliseconds; ``None`` if unknown
+    # mean latency of the slowest sequence of workers, infinite if it is stalled; ``None`` if unknown
     worst_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class BufferSize:
-    """The sizes of an edge's output buffers from a time on, for plots.
+    """The sizes of an edge's output buffers from a time on, for plots."""
 
-    Attributes:
-        at_s: time at which they were reported, in seconds since the Unix epoch.
-        sequence: the sequence as text.
-        edge: the edge as in ``FC -> FM``.
-        smallest_bytes: size of the smallest buffer; 0 if all workers of the edge are chained.
-        largest_bytes: size of the largest buffer; 0 if all workers of the edge are chained.
-    """
-
-    at_s: float
-    sequence: str
-    edge: str
-    smallest_bytes: int
-    largest_bytes: int
+    at_s: float  # time at which they were reported, in seconds since the Unix epoch
+    sequence: str  # the sequence as text
+    edge: str  # the edge as in ``FC -> FM``
+    smallest_bytes: int  # size of the smallest buffer; 0 if all workers of the edge are chained
+    largest_bytes: int  # size of the largest buffer; 0 if all workers of the edge are chained
 
 
 @dataclass(frozen=True)
 class ConstraintState:
-    """Whether a latency constraint is met, and the measurements.
-
-    Attributes:
-        constraint: the constraint.
-        status: ``met``, ``violated`` or ``not yet judged``.
-        reason: why, in one sentence.
-        mean_ms: mean latency of a row over the window, in milliseconds; ``None`` if unknown.
-        worst_ms: mean latency of the slowest sequence of workers; ``None`` if unknown.
-        worst: the workers of that sequence.
-        elements: the latency of each operator and edge.
-        exhausted: whether it is violated and neither buffers nor chains can lower the latency.
-        violated_windows: number of whole windows for which it has been violated without interruption.
-        remedy: what its policy has done: whether lighter functions run or are proposed, or why it makes no further
-            change; empty while the original functions run.
-        chains: the chains in which operators of the sequence run now.
-    """
+    """Whether a latency constraint is met, and the measurements."""
 
     constraint: LatencyConstraint
-    status: ConstraintStatus
-    reason: str
-    mean_ms: float | None = None
-    worst_ms: float | None = None
-    worst: tuple[WorkerId, ...] = ()
-    elements: tuple[ElementLatency, ...] = ()
-    exhausted: bool = False
-    violated_windows: int = 0
+    status: ConstraintStatus  # ``met``, ``violated`` or ``not yet judged``
+    reason: str  # why, in one sentence
+    mean_ms: float | None = None  # mean latency of a row over the window, in milliseconds; ``None`` if unknown
+    worst_ms: float | None = None  # mean latency of the slowest sequence of workers; ``None`` if unknown
+    worst: tuple[WorkerId, ...] = ()  # the workers of that sequence
+    elements: tuple[ElementLatency, ...] = ()  # the latency of each operator and edge
+    exhausted: bool = False  # whether it is violated and neither buffers nor chains can lower the latency
+    violated_windows: int = 0  # number of whole windows for which it has been violated without interruption
+    # what its policy has done: whether lighter functions run or are proposed, or why it makes no further change; empty
+    # while the original functions run
     remedy: str = ""
-    chains: tuple[ChainedOperators, ...] = ()
+    chains: tuple[ChainedOperators, ...] = ()  # the chains in which operators of the sequence run now
 
     @property
     def parts(self) -> tuple[LatencyParts, ...]:
@@ -256,26 +221,25 @@ def combined_verdict(verdicts: Sequence[ConstraintVerdict]) -> ConstraintVerdict
     It is violated if a host finds it so, and met if those hosts that can judge find it so; the reason names those that
     cannot, whose workers may just get no rows.
 
-    Returns:
-        The verdict: worst sequence and reason of the host on which it is worst, means weighted by rows.
+    Returns the verdict: worst sequence and reason of the host on which it is worst, means weighted by rows.
     """
-    newest = max(one.time_ns for one in verdicts)
+    newest = max(verdict.time_ns for verdict in verdicts)
     judged = [verdict for verdict in verdicts if verdict.status is not ConstraintStatus.NOT_YET_JUDGED]
     if not judged:
         return replace(verdicts[0], time_ns=newest)
-    violated = [one for one in judged if one.status is ConstraintStatus.VIOLATED]
+    violated = [verdict for verdict in judged if verdict.status is ConstraintStatus.VIOLATED]
     worst = max(violated or judged, key=lambda one: -1.0 if one.worst_ms is None else one.worst_ms)
-    measured = [one for one in judged if one.mean_ms is not None]
+    measured = [verdict for verdict in judged if verdict.mean_ms is not None]
     return replace(
         worst,
         time_ns=newest,
-        reason="; ".join([worst.reason, *(_unjudged(one) for one in verdicts if one not in judged)]),
+        reason="; ".join([worst.reason, *(_unjudged(verdict) for verdict in verdicts if verdict not in judged)]),
         mean_ms=_mean(measured, lambda one: one.mean_ms or 0.0) if measured else None,
-        elements=tuple(_element(measured, place, one) for place, one in enumerate(worst.elements)),
-        rows=sum(one.rows for one in measured),
-        tasks_ms=max(one.tasks_ms for one in judged),
-        violated_windows=max(one.violated_windows for one in judged),
-        exhausted=bool(violated) and all(one.exhausted for one in violated),
+        elements=tuple(_element(measured, place, element) for place, element in enumerate(worst.elements)),
+        rows=sum(sample.rows for sample in measured),
+        tasks_ms=max(verdict.tasks_ms for verdict in judged),
+        violated_windows=max(verdict.violated_windows for verdict in judged),
+        exhausted=bool(violated) and all(verdict.exhausted for verdict in violated),
     )
 
 
@@ -284,20 +248,20 @@ def _unjudged(verdict: ConstraintVerdict) -> str:
 
 
 def _element(measured: Sequence[ConstraintVerdict], place: int, worst: ElementLatency) -> ElementLatency:
-    sizes = [one.elements[place] for one in measured if one.elements[place].largest_bytes]
+    sizes = [sample.elements[place] for sample in measured if sample.elements[place].largest_bytes]
     return replace(
         worst,
         mean_ms=_mean(measured, lambda one: one.elements[place].mean_ms),
         buffer_ms=_mean(measured, lambda one: one.elements[place].buffer_ms),
         row_ms=_mean(measured, lambda one: one.elements[place].row_ms),
         smallest_bytes=min((size.smallest_bytes for size in sizes), default=0),
-        largest_bytes=max((one.largest_bytes for one in sizes), default=0),
+        largest_bytes=max((size.largest_bytes for size in sizes), default=0),
     )
 
 
 def _mean(measured: Sequence[ConstraintVerdict], value: Callable[[ConstraintVerdict], float]) -> float:
     """The mean weighted by rows; if no host has counted any, all count alike."""
-    rows = [one.rows for one in measured]
+    rows = [sample.rows for sample in measured]
     weights = rows if any(rows) else [1.0] * len(measured)
     pairs = zip(measured, weights, strict=True)
     return sum(value(one) * weight for one, weight in pairs if weight) / sum(weights)

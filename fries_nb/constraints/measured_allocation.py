@@ -43,8 +43,16 @@ import numpy as np
 import numpy.typing as npt
 
 from fries_nb.constraints.reactions import Sizes
-from fries_nb.constraints.sequences import STALLED_MS, Flags, SequenceLayers, with_stalls
-from fries_nb.constraints.windows import Floats, Positions, RunningMeans, WindowedSums
+from fries_nb.constraints.sequences import (
+    STALLED_MS,
+    Flags,
+    Floats,
+    Positions,
+    RunningMeans,
+    SequenceLayers,
+    WindowedSums,
+    with_stalls,
+)
 from fries_nb.planning.constraint_setup import Allocation
 from fries_nb.protocol.messages import (
     BufferMeasured,
@@ -64,28 +72,20 @@ LONG_AGO = -(1 << 62)
 
 
 class TaskLayer:
-    """The tasks of one operator.
-
-    Args:
-        window_ns: window of the constraint in nanoseconds.
-
-    Attributes:
-        latency: latencies of the tasks.
-        processor: shares of a core that they used.
-        row: times for each row that they took in.
-    """
+    """The tasks of one operator."""
 
     def __init__(self, size: int, window_ns: int) -> None:
-        self.latency = RunningMeans(size, window_ns)
-        self.processor = RunningMeans(size, window_ns)
-        self.row = RunningMeans(size, window_ns)
+        # ``window_ns``: window of the constraint in nanoseconds
+        self.latency = RunningMeans(size, window_ns)  # latencies of the tasks
+        self.processor = RunningMeans(size, window_ns)  # shares of a core that they used
+        self.row = RunningMeans(size, window_ns)  # times for each row that they took in
 
     def add(self, time_ns: int, positions: Sequence[int], measured: Sequence[TaskMeasured]) -> None:
         """Add measurements of an interval."""
         self.latency.add(time_ns, positions, [one.latency_ms for one in measured], [one.samples for one in measured])
         # Every interval counts alike, whatever the number of rows: the processor is shared out over time.
-        self.processor.add(time_ns, positions, [one.processor for one in measured], [1] * len(measured))
-        self.row.add(time_ns, positions, [one.row_ms for one in measured], [one.rows for one in measured])
+        self.processor.add(time_ns, positions, [sample.processor for sample in measured], [1] * len(measured))
+        self.row.add(time_ns, positions, [sample.row_ms for sample in measured], [sample.rows for sample in measured])
 
     def evict(self, now_ns: int) -> None:
         """Remove what the window has passed."""
@@ -97,28 +97,23 @@ class TaskLayer:
 class ChannelLayer:
     """The channels of one edge.
 
-    Args:
-        shape: number of channels of a one-to-one edge, else numbers of senders and receivers.
-        window_ns: window of the constraint in nanoseconds.
-        interval_ns: interval of measurements in nanoseconds.
-        crossing: whether each channel leads to another host, so that the error of clocks counts.
-
     Attributes:
         buffers: waiting times in output buffers, of the present size only; weights are rows.
-        rows: rows that left the buffers within the window, whatever the size.
         sizes, versions: the size of each buffer and its version, as last reported; versions are -1 before.
     """
 
     def __init__(self, shape: tuple[int, ...], window_ns: int, interval_ns: int, crossing: Flags) -> None:
         size = int(np.prod(shape))
-        self.shape = shape
+        self.shape = shape  # number of channels of a one-to-one edge, else numbers of senders and receivers
+        # ``window_ns``: window of the constraint in nanoseconds
         self.buffers = RunningMeans(size, window_ns)
-        self.rows = WindowedSums(size, window_ns)
+        self.rows = WindowedSums(size, window_ns)  # rows that left the buffers within the window, whatever the size
         self.sizes: Sizes = np.zeros(size, dtype=np.int64)
         self.versions: npt.NDArray[np.int64] = np.full(size, -1, dtype=np.int64)
         self._latency = RunningMeans(size, window_ns)
+        # ``interval_ns``: interval of measurements in nanoseconds
         self._window, self._interval = window_ns, interval_ns
-        self._crossing = crossing
+        self._crossing = crossing  # whether each channel leads to another host, so that the error of clocks counts
         self._clock_errors: list[tuple[int, float]] = []
         self._queue_ms: Floats = np.zeros(size)
         self._queued_at: Times = np.full(size, LONG_AGO, dtype=np.int64)
@@ -194,7 +189,7 @@ class ChannelLayer:
         """Remove what the window has passed."""
         for kept in (self.buffers, self.rows, self._latency):
             kept.evict(now_ns)
-        self._clock_errors = [one for one in self._clock_errors if one[0] > now_ns - self._window]
+        self._clock_errors = [error for error in self._clock_errors if error[0] > now_ns - self._window]
 
 
 Batch = tuple[list[int], list[Any]]
@@ -202,16 +197,7 @@ Batch = tuple[list[int], list[Any]]
 
 
 class MeasuredAllocation:
-    """The measurements of an allocation's tasks and channels over the window.
-
-    Args:
-        interval_ns: interval of measurements in nanoseconds.
-
-    Attributes:
-        tasks: for each operator of the path, its tasks.
-        channels: for each edge of the path, its channels.
-        first_ns: time of the first measurement; ``None`` before.
-    """
+    """The measurements of an allocation's tasks and channels over the window."""
 
     def __init__(self, topology: Topology, allocation: Allocation, interval_ns: int) -> None:
         self._topology, self._allocation = topology, allocation
@@ -225,12 +211,13 @@ class MeasuredAllocation:
             np.array([topology.host_of(WorkerId(name, index)) for index in layer])
             for name, layer in zip(path, layers, strict=True)
         ]
-        self.tasks = [TaskLayer(len(layer), window_ns) for layer in layers]
-        self.channels: list[ChannelLayer] = []
+        self.tasks = [TaskLayer(len(layer), window_ns) for layer in layers]  # for each operator of the path, its tasks
+        self.channels: list[ChannelLayer] = []  # for each edge of the path, its channels
+        # ``interval_ns``: interval of measurements in nanoseconds
         for (senders, receivers), is_one_to_one in zip(pairwise(hosts), allocation.one_to_one, strict=True):
             crossing = senders != receivers if is_one_to_one else senders[:, None] != receivers[None, :]
             self.channels.append(ChannelLayer(crossing.shape, window_ns, interval_ns, crossing.ravel()))
-        self.first_ns: int | None = None
+        self.first_ns: int | None = None  # time of the first measurement; ``None`` before
 
     def receive(self, bundle: Measurements) -> None:
         """Add the measurements that belong to the allocation; others are ignored."""

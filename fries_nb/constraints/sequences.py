@@ -1,4 +1,22 @@
-"""The worst and the mean latency of all sequences through layers of tasks and channels, without listing any sequence.
+"""The latencies of sequences: running means of their elements, and the worst and the mean of all of them.
+
+Each sample counts with its weight, the number of rows that it stands for, until the window has passed it. Samples of an
+element that have become invalid, since the size of its buffer has changed, are forgotten at once. Sums are kept in
+whole units (microseconds times rows), so that adding and removing samples for days leaves no rounding error.
+
+>>> means = RunningMeans(size=2, window_ns=10)
+>>> means.add(1, [0], [10.0], [3])
+>>> means.add(5, [0, 1], [50.0, 7.0], [1, 1])
+>>> means.values.tolist()
+[20.0, 7.0]
+>>> means.evict(now_ns=12)
+>>> means.values.tolist()
+[50.0, 7.0]
+>>> means.forget([0], before_ns=6)
+>>> means.values.tolist()
+[nan, 7.0]
+
+The worst and the mean latency of all sequences through layers of tasks and channels, without listing any sequence.
 
 A layer of tasks is an array with a latency for each worker. Between two layers lies an array of channel latencies: one
 for each worker if worker i sends to worker i only, else a matrix of senders and receivers. The worst sequence is found
@@ -27,7 +45,104 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fries_nb.constraints.windows import Floats
+Floats = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.intp]
+
+UNITS = 1_000.0
+"""Units of a sum of milliseconds: microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    time_ns: int
+    positions: Positions
+    amounts: Floats
+
+
+class WindowedSums:
+    """The sum of amounts of each of ``size`` elements over a window."""
+
+    def __init__(self, size: int, window_ns: int) -> None:
+        self.values: Floats = np.zeros(size)
+        # ``window_ns``: length of the window in nanoseconds
+        self._window = window_ns
+        self._entries: list[_Entry] = []
+        self._valid_from: npt.NDArray[np.int64] = np.zeros(size, dtype=np.int64)
+
+    def add(self, time_ns: int, positions: npt.ArrayLike, amounts: npt.ArrayLike) -> None:
+        """Add amounts, except those of a time before which the element's amounts were forgotten."""
+        entry = _Entry(time_ns, np.asarray(positions, dtype=np.intp), np.asarray(amounts, dtype=np.float64))
+        self._entries.append(entry)
+        self._apply(entry, 1.0)
+
+    def forget(self, positions: npt.ArrayLike, before_ns: int) -> None:
+        """Remove the amounts of these elements that are of an earlier time, and ignore those that arrive later."""
+        chosen = np.zeros(self.values.size, dtype=np.bool_)
+        chosen[np.asarray(positions, dtype=np.intp)] = True
+        self._valid_from[chosen] = np.maximum(self._valid_from[chosen], before_ns)
+        self.values[chosen] = 0.0
+        for entry in self._entries:
+            if entry.time_ns >= before_ns:
+                again = chosen[entry.positions]
+                self._apply(_Entry(entry.time_ns, entry.positions[again], entry.amounts[again]), 1.0)
+
+    def evict(self, now_ns: int) -> None:
+        """Remove the amounts that are not younger than a window."""
+        kept = []
+        for entry in self._entries:
+            if entry.time_ns > now_ns - self._window:
+                kept.append(entry)
+            else:
+                self._apply(entry, -1.0)
+        self._entries = kept
+
+    def _apply(self, entry: _Entry, sign: float) -> None:
+        valid = entry.time_ns >= self._valid_from[entry.positions]
+        np.add.at(self.values, entry.positions[valid], sign * entry.amounts[valid])
+
+
+class RunningMeans:
+    """The weighted mean of the samples of each of ``size`` elements over a window."""
+
+    def __init__(self, size: int, window_ns: int) -> None:
+        # ``window_ns``: length of the window in nanoseconds
+        self._totals = WindowedSums(size, window_ns)
+        self._weights = WindowedSums(size, window_ns)
+
+    @property
+    def values(self) -> Floats:
+        """The mean of each element; NaN without a sample."""
+        known = self._weights.values > 0
+        means = np.full(known.size, np.nan)
+        np.divide(self._totals.values, self._weights.values * UNITS, out=means, where=known)
+        return means
+
+    def mean(self) -> float:
+        """The mean over all samples of all elements; 0 without a sample."""
+        weights = float(self._weights.values.sum())
+        return float(self._totals.values.sum()) / (weights * UNITS) if weights > 0 else 0.0
+
+    @property
+    def weights(self) -> Floats:
+        """The sum of the weights of each element's samples."""
+        return self._weights.values
+
+    def add(self, time_ns: int, positions: npt.ArrayLike, values: npt.ArrayLike, weights: npt.ArrayLike) -> None:
+        """Add samples, except those of a time before which the element's samples were forgotten."""
+        weighing = np.asarray(weights, dtype=np.float64)
+        self._totals.add(time_ns, positions, np.rint(np.asarray(values, dtype=np.float64) * UNITS * weighing))
+        self._weights.add(time_ns, positions, weighing)
+
+    def forget(self, positions: npt.ArrayLike, before_ns: int) -> None:
+        """Remove the samples of these elements that are of an earlier time, and ignore those that arrive later."""
+        self._totals.forget(positions, before_ns)
+        self._weights.forget(positions, before_ns)
+
+    def evict(self, now_ns: int) -> None:
+        """Remove the samples that are not younger than a window."""
+        self._totals.evict(now_ns)
+        self._weights.evict(now_ns)
+
 
 Flags = npt.NDArray[np.bool_]
 
@@ -37,53 +152,34 @@ STALLED_MS = 1e12
 
 @dataclass(frozen=True, slots=True)
 class SequenceLayers:
-    """A value for each element of all sequences.
+    """A value for each element of all sequences."""
 
-    Attributes:
-        tasks: for each operator of the path, the values of its workers.
-        edges: for each edge of the path, the values of its channels; one-dimensional if it is one to one.
-    """
-
-    tasks: tuple[Floats, ...]
+    tasks: tuple[Floats, ...]  # for each operator of the path, the values of its workers
+    # for each edge of the path, the values of its channels; one-dimensional if it is one to one
     edges: tuple[Floats, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WorstSequence:
-    """The sequence with the largest latency.
+    """The sequence with the largest latency."""
 
-    Attributes:
-        latency_ms: its latency.
-        positions: position of its worker in each layer.
-    """
-
-    latency_ms: float
-    positions: tuple[int, ...]
+    latency_ms: float  # its latency
+    positions: tuple[int, ...]  # position of its worker in each layer
 
 
 @dataclass(frozen=True, slots=True)
 class MeanLatency:
-    """The mean over all rows, each on its own sequence.
+    """The mean over all rows, each on its own sequence."""
 
-    Attributes:
-        latency_ms: the mean latency of a sequence; infinite if rows were sent on a stalled channel.
-        tasks: mean latency of a task in each layer.
-        edges: mean latency of a channel in each layer.
-        rows: number of rows at the anchor.
-    """
-
-    latency_ms: float
-    tasks: tuple[float, ...]
-    edges: tuple[float, ...]
-    rows: float
+    latency_ms: float  # the mean latency of a sequence; infinite if rows were sent on a stalled channel
+    tasks: tuple[float, ...]  # mean latency of a task in each layer
+    edges: tuple[float, ...]  # mean latency of a channel in each layer
+    rows: float  # number of rows at the anchor
 
 
 def worst_sequence(layers: SequenceLayers) -> WorstSequence | None:
-    """The sequence with the largest latency; of several, the first in lexical order from the end.
-
-    Returns:
-        The sequence; ``None`` if each has an element without a value.
-    """
+    """The sequence with the largest latency; ``None`` if each has an element without a value."""
+    # Of several, it is the first in lexical order from the end.
     known = _with_unreachable(layers)
     ahead = _forward(known)
     place = int(np.argmax(ahead[-1]))
@@ -116,15 +212,10 @@ def latency_through(layers: SequenceLayers) -> SequenceLayers:
 
 
 def mean_latency(layers: SequenceLayers, rows: SequenceLayers, anchor: int) -> MeanLatency | None:
-    """The mean latency of a row that passes these sequences.
-
-    A row takes each of the channels of a worker with the share of rows that this channel carries, both ways from the
-    anchor. Elements on no sequence that can be judged are left out. Where rows of all channels of a worker are unknown
-    or zero, they count alike.
-
-    Returns:
-        The mean; ``None`` if no sequence can be judged.
-    """
+    """The mean latency of a row that passes these sequences; ``None`` if no sequence can be judged."""
+    # A row takes each of the channels of a worker with the share of rows that this channel carries, both ways from the
+    # anchor. Elements on no sequence that can be judged are left out. Where rows of all channels of a worker are
+    # unknown or zero, they count alike.
     through = latency_through(layers)
     judged = np.isfinite(through.tasks[anchor])
     if not judged.any():
@@ -151,8 +242,7 @@ def with_stalls(layers: SequenceLayers, queued: tuple[Flags, ...]) -> SequenceLa
     Behind and in front of a stalled worker no row moves, so its neighbours have no samples either. What is known of
     such a sequence is a lower bound of its latency, and enough to find it violated.
 
-    Returns:
-        The layers; the same if there is no queue.
+    Returns the layers; the same if there is no queue.
     """
     if not any(edge.any() for edge in queued):
         return layers

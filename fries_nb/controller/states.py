@@ -3,7 +3,7 @@
 ``TABLES`` lists all of them. The moves are made by ``lifecycle`` (the run), ``membership`` (hosts, and the topology),
 ``transactions`` (changes), ``commits`` (commits and checkpoints), ``loop_attempts`` (loops), ``joining`` (numbers of
 hosts), ``moves`` (bins of keyed operators, and splits of sources), ``changes.change_queue`` (regions) and
-``constraints.remedy`` (remedies of latency constraints).
+``constraints.reactions`` (remedies of latency constraints).
 
 >>> from fries_nb.transitions import moved
 >>> moved(CHANGE_MOVES, ChangeState.REQUESTED, ChangeState.PREPARING, "change 'u1'").value
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from fries_nb.constraints.remedy import REMEDY_MOVES
+from fries_nb.constraints.reactions import REMEDY_MOVES
 from fries_nb.transitions import Moves
 
 

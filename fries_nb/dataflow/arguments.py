@@ -107,13 +107,9 @@ YEAR_S = 366 * 86_400
 
 @dataclass(frozen=True)
 class Tuples:
-    """A duration measured in tuples.
+    """A duration measured in tuples."""
 
-    Attributes:
-        count: tuples processed by each target operator.
-    """
-
-    count: int
+    count: int  # tuples processed by each target operator
 
 
 Limit = float | Tuples

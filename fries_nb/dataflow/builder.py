@@ -78,9 +78,6 @@ class _Constrained:
 class DataflowBuilder:
     """A dataflow under construction.
 
-    Args:
-        name: identifies the dataflow.
-
     Raises:
         DataflowError: the name is not a non-empty string.
     """
@@ -88,7 +85,7 @@ class DataflowBuilder:
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name:
             raise DataflowError(f"a dataflow's name is a non-empty string; got {name!r}")
-        self.name = name
+        self.name = name  # identifies the dataflow
         self._declared: dict[str, _Declared] = {}
         self._streams: dict[str, Stream] = {}
         self._constrained: tuple[_Constrained, ...] = ()
@@ -169,7 +166,7 @@ class DataflowBuilder:
         """
         if on_error not in ("fail", "pause"):
             raise DataflowError(f"on_error={on_error!r} for a whole run; expected 'fail' or 'pause'")
-        consumed = (stream for one in self._declared.values() for stream in (*one.inputs, *one.feedback))
+        consumed = (stream for operator in self._declared.values() for stream in (*operator.inputs, *operator.feedback))
         uses = Counter((stream.operator, stream.branch) for stream in consumed)
         copied = {
             output for output, count in uses.items()
@@ -441,4 +438,4 @@ def _with_carried_times(graph: Graph) -> Graph:
     }
     if not spared:
         return graph
-    return Graph(graph.name, tuple(spared.get(one.name, one) for one in graph.operators), graph.edges)
+    return Graph(graph.name, tuple(spared.get(operator.name, operator) for operator in graph.operators), graph.edges)

@@ -65,21 +65,14 @@ class HeldBy(Enum):
 
 
 class NotHeldError(Exception):
-    """A column, or a value of it, is not held.
-
-    Attributes:
-        column: name of the column; empty if a type alone was looked up.
-        words: what is not held, and why.
-        remedy: what to do with it, as the end of a sentence.
-        reason: why a value does not fit the type in which it would be held, if its own type is held.
-    """
+    """A column, or a value of it, is not held."""
 
     def __init__(self, words: str, remedy: str, column: str = "", reason: str = "") -> None:
         super().__init__(f"{words}{reason and f', and a value does not fit: {reason}'}; {remedy}")
-        self.reason = reason
-        self.column = column
-        self.words = words
-        self.remedy = remedy
+        self.reason = reason  # why a value does not fit the type in which it would be held, if its own type is held
+        self.column = column  # name of the column; empty if a type alone was looked up
+        self.words = words  # what is not held, and why
+        self.remedy = remedy  # what to do with it, as the end of a sentence
 
 
 def _same(kind: pa.DataType, by: HeldBy) -> pa.DataType:
@@ -157,17 +150,11 @@ _SIGNED = {
 
 @dataclass(frozen=True)
 class Family:
-    """One line of the table.
+    """One line of the table."""
 
-    Attributes:
-        includes: whether a type belongs to it.
-        choice: the type in which it is held.
-        remedy: what to do with a column that is refused, as the end of a sentence.
-    """
-
-    includes: Callable[[pa.DataType], bool]
-    choice: Choice
-    remedy: str = "convert it"
+    includes: Callable[[pa.DataType], bool]  # whether a type belongs to it
+    choice: Choice  # the type in which it is held
+    remedy: str = "convert it"  # what to do with a column that is refused, as the end of a sentence
 
 
 TABLE = (
@@ -278,17 +265,11 @@ def converted_batch(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 
 
 class ValueFamily(NamedTuple):
-    """Values of one kind: a column has values of one family, and those of two are never united.
+    """Values of one kind: a column has values of one family, and those of two are never united."""
 
-    Attributes:
-        name: what its values are, in the plural.
-        holds: whether a column type is one of the family.
-        python: the types of its values in a row.
-    """
-
-    name: str
-    holds: Callable[[pa.DataType], bool]
-    python: tuple[type, ...] = ()
+    name: str  # what its values are, in the plural
+    holds: Callable[[pa.DataType], bool]  # whether a column type is one of the family
+    python: tuple[type, ...] = ()  # the types of its values in a row
 
 
 def _any_of(*predicates: Callable[[pa.DataType], Any]) -> Callable[[pa.DataType], bool]:
@@ -351,17 +332,15 @@ def two_apart(families: Iterable[str]) -> tuple[str, str] | None:
     (None, ('times with a zone', 'times without a zone'))
     """
     names = sorted(families)
-    pairs = ((one, other) for at, one in enumerate(names) for other in names[at + 1 :])
+    pairs = ((name, other) for at, name in enumerate(names) for other in names[at + 1 :])
     return next((pair for pair in pairs if set(pair) not in _UNITE), None)
 
 
 def united(one: pa.Schema, other: pa.Schema) -> pa.Schema:
-    """The narrowest schema that holds rows of both: the columns of the first in their order, then the others.
-
-    Numbers widen, integers to floats too, and a column of nulls takes any type. Text does not become bytes, nor
-    decimals floats, since values that were written already would be read differently. Times with a zone are instants:
-    those of two zones are united in UTC. Times without one are not united with them.
-    """
+    """The narrowest schema that holds rows of both: the columns of the first in their order, then the others."""
+    # Numbers widen, integers to floats too, and a column of nulls takes any type. Text does not become bytes, nor
+    # decimals floats, since values that were written already would be read differently. Times with a zone are instants:
+    # those of two zones are united in UTC. Times without one are not united with them.
     shared = [name for name in one.names if name in set(other.names)]
     for name in shared:
         before, after = one.field(name).type, other.field(name).type
@@ -435,11 +414,9 @@ def alike(names: Iterable[str]) -> tuple[str, str] | None:
 
 
 def clash(taken: pa.Schema, new: pa.Schema, fixed: bool = False) -> tuple[str, pa.DataType, pa.DataType] | None:
-    """The first incompatible column: its name, its type so far, and the new one; ``None`` if all are compatible.
-
-    Columns may be added and removed and, unless ``fixed``, widen (integers to floats); one of only nulls takes any
-    type.
-    """
+    """The first incompatible column: its name, its type so far, and the new one; ``None`` if all are compatible."""
+    # Columns may be added and removed and, unless ``fixed``, widen (integers to floats); one of only nulls takes any
+    # type.
     for field in new:
         if field.name not in taken.names:
             continue

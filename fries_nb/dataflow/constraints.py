@@ -52,15 +52,10 @@ class OnViolation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EdgeElement:
-    """An edge as an element of a sequence.
+    """An edge as an element of a sequence."""
 
-    Attributes:
-        source: the sending operator.
-        to: the receiving operator.
-    """
-
-    source: str
-    to: str
+    source: str  # the sending operator
+    to: str  # the receiving operator
 
     def __str__(self) -> str:
         return f"{self.source} -> {self.to}"
@@ -91,23 +86,14 @@ def edge(source: str, to: str) -> EdgeElement:
 
 @dataclass(frozen=True, slots=True)
 class LatencyConstraint:
-    """An upper limit on the mean latency of each runtime sequence of a path, over any window.
+    """An upper limit on the mean latency of each runtime sequence of a path, over any window."""
 
-    Attributes:
-        path: operator names, including the outer ends of edges with which the sequence begins or ends.
-        latency_ms: the limit in milliseconds.
-        window_s: the window in seconds.
-        on_violation: what happens when neither buffers nor chains can keep it.
-        begins_with_edge: whether the first element is an edge, so that the first operator does not count.
-        ends_with_edge: whether the last element is an edge, so that the last operator does not count.
-    """
-
-    path: tuple[str, ...]
-    latency_ms: float
-    window_s: float = WINDOW_S
-    on_violation: OnViolation = OnViolation.TELL
-    begins_with_edge: bool = False
-    ends_with_edge: bool = False
+    path: tuple[str, ...]  # operator names, including the outer ends of edges with which the sequence begins or ends
+    latency_ms: float  # the limit in milliseconds
+    window_s: float = WINDOW_S  # the window in seconds
+    on_violation: OnViolation = OnViolation.TELL  # what happens when neither buffers nor chains can keep it
+    begins_with_edge: bool = False  # whether the first element is an edge, so that the first operator does not count
+    ends_with_edge: bool = False  # whether the last element is an edge, so that the last operator does not count
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -150,16 +136,6 @@ def constraint_of(
 
     Where the builder has put a Replicate between two adjacent operators, the sequence passes it.
 
-    Args:
-        graph: the dataflow.
-        sequence: adjacent operators by name, or edges (see ``edge``).
-        latency_ms: the limit in milliseconds.
-        window_s: the window in seconds.
-        on_violation: ``tell``, ``propose`` or ``apply``.
-
-    Returns:
-        The constraint.
-
     Raises:
         DataflowError: the sequence is empty or no path, names an unknown operator, a blocking one or one in a loop, or
             is only a source or sink; the limit or the window is not a finite number above zero; ``on_violation`` is
@@ -191,18 +167,12 @@ def constraint_of(
 
 
 def check_agreement(constraints: Iterable[LatencyConstraint]) -> tuple[LatencyConstraint, ...]:
-    """Refuse constraints that contradict each other.
+    """The constraints, of equal ones only the first; refuses those that contradict each other.
 
     Two constraints contradict if they are on the same sequence and differ in anything: one sequence has one limit, over
     one window, with one policy, or it would be unclear which is meant. All others agree, since limits are upper ones
     and a lower latency keeps them all: a part of a sequence may have a larger limit than the whole, which then has no
     effect, and limits of parts may add up to more or less than that of the whole.
-
-    Args:
-        constraints: the constraints, in order of declaration.
-
-    Returns:
-        The constraints; of equal ones only the first.
 
     Raises:
         DataflowError: two of them contradict; names both.

@@ -305,15 +305,10 @@ SHOWN = 80
 
 @dataclass(frozen=True)
 class CatalogTable:
-    """A table of Spark's catalogue; made by ``table``.
+    """A table of Spark's catalogue; made by ``table``."""
 
-    Attributes:
-        name: its name, with catalogue and database if it has them.
-        rate: for a source, rows per second; ``None`` for as fast as the dataflow takes them.
-    """
-
-    name: str
-    rate: float | None = None
+    name: str  # its name, with catalogue and database if it has them
+    rate: float | None = None  # for a source, rows per second; ``None`` for as fast as the dataflow takes them
 
     def __str__(self) -> str:
         return f"the table {self.name}{at_rate(self.rate)}"
@@ -321,15 +316,10 @@ class CatalogTable:
 
 @dataclass(frozen=True)
 class Query:
-    """A query in Spark SQL; made by ``sql``.
+    """A query in Spark SQL; made by ``sql``."""
 
-    Attributes:
-        text: the query.
-        rate: rows per second; ``None`` for as fast as the dataflow takes them.
-    """
-
-    text: str
-    rate: float | None = None
+    text: str  # the query
+    rate: float | None = None  # rows per second; ``None`` for as fast as the dataflow takes them
 
     def __str__(self) -> str:
         text = " ".join(self.text.split())
@@ -386,12 +376,12 @@ class Replay:
     """The rows of a data set, in order; made by ``replay``.
 
     Attributes:
-        data: a Parquet path, an Arrow table or a Spark DataFrame.
         rate: rows per second over all workers of the source; ``None`` for as fast as the dataflow takes them.
-        may_be_empty: whether it may have no rows: a DataFrame or table may, a path without rows is taken for a mistake.
+        may_be_empty: whether it may have no rows: a DataFrame or table may, a path without rows is taken for a
+            mistake.
     """
 
-    data: Any
+    data: Any  # a Parquet path, an Arrow table or a Spark DataFrame
     rate: float | None = None
     may_be_empty: bool = False
 
@@ -409,13 +399,11 @@ class Rate:
 
     Attributes:
         rate: rows per second over all workers of the source; ``None`` for as fast as the dataflow takes them.
-        count: number of rows after which the source ends; ``None`` for an endless source.
-        row: function from ``value`` to further columns.
     """
 
     rate: float | None
-    count: int | None = None
-    row: Callable[[int], Mapping[str, Any]] | None = None
+    count: int | None = None  # number of rows after which the source ends; ``None`` for an endless source
+    row: Callable[[int], Mapping[str, Any]] | None = None  # function from ``value`` to further columns
 
     def __str__(self) -> str:
         return f"{'generated' if self.count is None else f'{self.count:,} generated'} rows{at_rate(self.rate)}"
@@ -428,26 +416,17 @@ class Memory:
 
 @dataclass(frozen=True)
 class ParquetFiles:
-    """Parquet files in a directory, each visible once it is committed.
+    """Parquet files in a directory, each visible once it is committed."""
 
-    Attributes:
-        path: the directory or its URI.
-    """
-
-    path: str
+    path: str  # the directory or its URI
 
 
 @dataclass(frozen=True)
 class DeltaTable:
-    """A Delta Lake table; each commit is one transaction of its log.
+    """A Delta Lake table; each commit is one transaction of its log."""
 
-    Attributes:
-        path: the table's directory or URI.
-        partition_by: the columns by which it is partitioned.
-    """
-
-    path: str
-    partition_by: tuple[str, ...] = ()
+    path: str  # the table's directory or URI
+    partition_by: tuple[str, ...] = ()  # the columns by which it is partitioned
 
 
 DataSet = Replay | CatalogTable | Query

@@ -118,45 +118,33 @@ class Partitioning(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A node of the graph.
+    """A node of the graph."""
 
-    Attributes:
-        name: unique in the graph.
-        emits: one-to-one, or one-to-many; for the head of a loop, that of the loop as a whole.
-        edgewise_one_to_one: whether it may emit on several out-edges for one input tuple, but at most one tuple on each
-            (a Replicate); planning counts it as one-to-many.
-        unique_per_transaction: whether it emits at most one tuple for each data transaction (a self-join on the source
-            tuple's identity); a fact about this operator in this dataflow, which the planner trusts.
-        blocking: whether it needs all of its input before it emits (an aggregate, a sort).
-        workers: number of parallel instances, at least 1.
-        kind: how the runtime executes it.
-        function: what it executes: the user's callable or object, or the description of a source or a sink; ``None`` in
-            a graph read from JSON, or if the kind needs none.
-        key: names of the columns of its key, empty for none.
-        branches: number of outputs that it routes between; more than 1 only for a split, and for a loop's head that
-            tells rows that come back from those that enter (see ``dataflow.iteration``).
-        on_error: the error policy: ``fail``, ``pause``, or the description of a sink for dead letters.
-        chain: whether it may share a worker with its neighbours.
-        time: the event time of a source, if its rows have one.
-        within: the loops around it.
-        begins_transactions: whether every row of its first output begins a new transaction (a window without early
-            rows); planning cuts these edges.
-    """
-
-    name: str
-    emits: Emits = Emits.ONE_TO_ONE
+    name: str  # unique in the graph
+    emits: Emits = Emits.ONE_TO_ONE  # one-to-one, or one-to-many; for the head of a loop, that of the loop as a whole
+    # whether it may emit on several out-edges for one input tuple, but at most one tuple on each (a Replicate);
+    # planning counts it as one-to-many
     edgewise_one_to_one: bool = False
+    # whether it emits at most one tuple for each data transaction (a self-join on the source tuple's identity); a fact
+    # about this operator in this dataflow, which the planner trusts
     unique_per_transaction: bool = False
-    blocking: bool = False
-    workers: int = 1
-    kind: Kind = Kind.MAP
+    blocking: bool = False  # whether it needs all of its input before it emits (an aggregate, a sort)
+    workers: int = 1  # number of parallel instances, at least 1
+    kind: Kind = Kind.MAP  # how the runtime executes it
+    # what it executes: the user's callable or object, or the description of a source or a sink; ``None`` in a graph
+    # read from JSON, or if the kind needs none
     function: Any = field(default=None, compare=False, repr=False)
-    key: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()  # names of the columns of its key, empty for none
+    # number of outputs that it routes between; more than 1 only for a split, and for a loop's head that tells rows that
+    # come back from those that enter (see ``dataflow.iteration``)
     branches: int = 1
+    # the error policy: ``fail``, ``pause``, or the description of a sink for dead letters
     on_error: Any = field(default="fail", compare=False)
-    chain: bool = True
-    time: EventTime | None = None
-    within: StreamScope = ROOT
+    chain: bool = True  # whether it may share a worker with its neighbours
+    time: EventTime | None = None  # the event time of a source, if its rows have one
+    within: StreamScope = ROOT  # the loops around it
+    # whether every row of its first output begins a new transaction (a window without early rows); planning cuts these
+    # edges
     begins_transactions: bool = False
 
     @property
@@ -340,7 +328,7 @@ def check_runnable(graph: Graph) -> None:
     traits = [operator.traits for operator in graph.operators]
     for end, found, call in (
         ("source", any(trait.is_source for trait in traits), "flow.source(name, replay(...))"),
-        ("sink", any(one.is_sink for one in traits), "stream.sink(name, memory())"),
+        ("sink", any(trait.is_sink for trait in traits), "stream.sink(name, memory())"),
     ):
         if not found:
             raise DataflowError(f"dataflow {graph.name!r} has no {end}; expected at least one, from {call}")
@@ -373,7 +361,7 @@ def _check_consumed(graph: Graph, operator: Operator) -> None:
 
 def check_loops(operators: Mapping[str, Operator], edges: Collection[Edge]) -> None:
     """Refuse a graph whose loops are not closed in themselves."""
-    inside = [one for one in operators.values() if one.within.level or one.traits.heads_loop]
+    inside = [operator for operator in operators.values() if operator.within.level or operator.traits.heads_loop]
     if not inside and not any(edge.feedback for edge in edges):
         return
     for operator in inside:
@@ -397,7 +385,7 @@ def _check_operator(operator: Operator, operators: Mapping[str, Operator]) -> No
         within = within.unnest()
     if within.level:
         loop = within.loops[-1]
-        heads = [one.name for one in operators.values() if one.traits.heads_loop]
+        heads = [operator.name for operator in operators.values() if operator.traits.heads_loop]
         if loop not in heads:
             raise DataflowError(f"operator {operator.name!r}: {unknown('loop', loop, heads)}")
         if operators[loop].within != within:

@@ -180,11 +180,6 @@ def _check_returned(name: str, head: Stream, role: str, stream: Stream) -> None:
 def check_consumed_inside(operator: Operator, inputs: tuple[Stream, ...], scope: StreamScope) -> None:
     """Refuse an operator that may not be where it is declared, or that consumes streams of another scope.
 
-    Args:
-        operator: the operator.
-        inputs: the streams that it would consume.
-        scope: the scope in which it is declared: that of the loop whose body is being called.
-
     Raises:
         DataflowError: two inputs have different scopes, or one has another scope than the operator; a source, sink or
             blocking operator is in a loop, or one that pauses on errors.

@@ -28,15 +28,10 @@ from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
 
 @dataclass(frozen=True)
 class Contraction:
-    """A graph with each outermost loop as one operator.
+    """A graph with each outermost loop as one operator."""
 
-    Attributes:
-        graph: the contracted graph, without cycles.
-        members: loop to all operators inside of it, in order of declaration.
-    """
-
-    graph: Graph
-    members: Mapping[str, tuple[str, ...]]
+    graph: Graph  # the contracted graph, without cycles
+    members: Mapping[str, tuple[str, ...]]  # loop to all operators inside of it, in order of declaration
     _nodes: Mapping[str, str]
 
     def node(self, operator: str) -> str:
@@ -80,10 +75,8 @@ def _copies_outside(graph: Graph, nodes: Mapping[str, str], name: str) -> bool:
 
 
 def _as_operator(operator: Operator, is_copying: bool) -> Operator:
-    """A loop's head in place of the loop; any other operator as it is.
-
-    A loop that gives one row for each has copied it if several operators outside get it, as a Replicate would.
-    """
+    """A loop's head in place of the loop; any other operator as it is."""
+    # A loop that gives one row for each has copied it if several operators outside get it, as a Replicate would.
     if not operator.traits.heads_loop:
         return operator
     if is_copying and operator.emits is Emits.ONE_TO_ONE:

@@ -127,11 +127,9 @@ def is_timed(operator: Operator) -> bool:
 
 
 def emits_of(kind: Kind, function: object) -> Emits:
-    """How many tuples an operator of this kind with this function may emit for one tuple.
-
-    A generator function is one-to-many in a map as well. Otherwise the kind determines it, and the worker reports an
-    operator that violates it.
-    """
+    """How many tuples an operator of this kind with this function may emit for one tuple."""
+    # A generator function is one-to-many in a map as well. Otherwise the kind determines it, and the worker reports an
+    # operator that violates it.
     traits = TRAITS[kind]
     is_many = traits.runs_user_code and traits.returns is Returns.ROW and is_generator(function)
     return Emits.ONE_TO_MANY if is_many else traits.emits

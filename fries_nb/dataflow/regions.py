@@ -114,16 +114,11 @@ Rows = Kept | Computed
 
 @dataclass(frozen=True)
 class Region:
-    """A part of a dataflow that runs as a unit.
+    """A part of a dataflow that runs as a unit."""
 
-    Attributes:
-        graph: operators of the dataflow, and the sinks and sources at which the dataflow was cut.
-        kept: the sinks at which it was cut.
-        inputs: the sources at which it was cut, each with the rows that it replays.
-    """
-
-    graph: Graph
-    kept: frozenset[str] = frozenset()
+    graph: Graph  # operators of the dataflow, and the sinks and sources at which the dataflow was cut
+    kept: frozenset[str] = frozenset()  # the sinks at which it was cut
+    # the sources at which it was cut, each with the rows that it replays
     inputs: Mapping[str, Rows] = field(default_factory=dict)
 
     @property
@@ -133,10 +128,8 @@ class Region:
 
 
 def regions(graph: Graph) -> tuple[Region, ...]:
-    """The regions in an order in which they can run: each after those that keep its inputs.
-
-    A dataflow without blocking operators is one region.
-    """
+    """The regions in an order in which they can run: each after those that keep its inputs."""
+    # A dataflow without blocking operators is one region.
     if not any(operator.blocking for operator in graph.operators):
         return (Region(graph),)
     levels = _levels(graph)
@@ -155,10 +148,8 @@ def pipelined(graph: Graph) -> Graph:
 
 
 def _levels(graph: Graph) -> dict[str, int]:
-    """Operator to the number of regions that run before it; a blocking one has the level of its last input.
-
-    A loop is in one region as a whole.
-    """
+    """Operator to the number of regions that run before it; a blocking one has the level of its last input."""
+    # A loop is in one region as a whole.
     contraction = contracted(graph)
     levels = _levels_without_loops(contraction.graph)
     return {name: levels[contraction.node(name)] for name in graph}
@@ -183,7 +174,7 @@ def _is_cut(graph: Graph, levels: Mapping[str, int], edge: Edge) -> bool:
 
 
 def _region(graph: Graph, place: Mapping[str, int], number: int) -> Region:
-    operators = [one for one in graph.operators if not one.blocking and place[one.name] == number]
+    operators = [operator for operator in graph.operators if not operator.blocking and place[operator.name] == number]
     inside = {operator.name for operator in operators}
     edges: list[Edge] = []
     kept: dict[str, Operator] = {}

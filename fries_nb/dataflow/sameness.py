@@ -56,8 +56,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 def unlike(before: Any, after: Any) -> str | None:
     """The first difference between two functions, objects or tables, in words.
 
-    Returns:
-        Where they differ and how, as ``window: 5 -> 10``; ``None`` if they are the same.
+    Returns where they differ and how, as ``window: 5 -> 10``; ``None`` if they are the same.
     """
     try:
         return _Comparison().unlike(before, after)

@@ -52,28 +52,19 @@ class GrowingFiles:
     """The rows of the files of a directory; made by ``files``.
 
     Attributes:
-        path: the directory or its URI, or a glob below one.
-        format: ``parquet``, ``csv`` or ``json``.
         rate: rows per second over all workers of the source; ``None`` for as fast as the dataflow takes them.
-        schema: the columns; ``None`` for those of the files that are there first.
-        order: ``name`` or ``time``.
-        until: name of the file that says that no other comes any more.
-        quiet_s: seconds for which a file of text must not have changed before it counts as complete.
-        csv: options of ``pyarrow.csv``, by name.
-        encoding: encoding of text; ``None`` for UTF-8.
-        bad_rows: ``fail``, ``skip``, or the sink that receives lines that are no rows.
     """
 
-    path: str
-    format: str
+    path: str  # the directory or its URI, or a glob below one
+    format: str  # ``parquet``, ``csv`` or ``json``
     rate: float | None = None
-    schema: pa.Schema | None = None
-    order: str = "name"
-    until: str | None = None
-    quiet_s: float = 1.0
-    csv: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    encoding: str | None = None
-    bad_rows: Any = "fail"
+    schema: pa.Schema | None = None  # the columns; ``None`` for those of the files that are there first
+    order: str = "name"  # ``name`` or ``time``
+    until: str | None = None  # name of the file that says that no other comes any more
+    quiet_s: float = 1.0  # seconds for which a file of text must not have changed before it counts as complete
+    csv: Mapping[str, Any] = field(default_factory=dict, hash=False)  # options of ``pyarrow.csv``, by name
+    encoding: str | None = None  # encoding of text; ``None`` for UTF-8
+    bad_rows: Any = "fail"  # ``fail``, ``skip``, or the sink that receives lines that are no rows
 
     @property
     def on_error(self) -> Any:
@@ -239,29 +230,23 @@ class Kafka:
     """A Kafka topic; made by ``kafka``.
 
     Attributes:
-        servers: addresses of brokers, ``host:port``, separated by commas.
-        topic: name of the topic.
         start: where a new run begins to read: ``earliest``, ``latest``, or milliseconds since the Unix epoch.
         until: ``latest`` to end at what the topic holds when the run starts; ``None`` for an endless source.
-        schema: the columns of the messages; ``None`` to infer them.
         decode: from the bytes of a message to a row; ``None`` for JSON.
         metadata: whether rows get columns with the key, the partition, the offset and the time of their message.
-        on_error: ``fail``, or the sink that receives messages that do not decode.
-        key: the column with the key of a row's message; ``None`` for no key.
-        encode: from a row to the bytes of its message; ``None`` for JSON.
         config: further settings of librdkafka.
     """
 
-    servers: str
-    topic: str
+    servers: str  # addresses of brokers, ``host:port``, separated by commas
+    topic: str  # name of the topic
     start: str | int = "earliest"
     until: str | None = None
-    schema: pa.Schema | None = None
+    schema: pa.Schema | None = None  # the columns of the messages; ``None`` to infer them
     decode: Callable[[bytes], Mapping[str, Any]] | None = None
     metadata: bool = False
-    on_error: Any = "fail"
-    key: str | None = None
-    encode: Callable[[dict[str, Any]], bytes] | None = None
+    on_error: Any = "fail"  # ``fail``, or the sink that receives messages that do not decode
+    key: str | None = None  # the column with the key of a row's message; ``None`` for no key
+    encode: Callable[[dict[str, Any]], bytes] | None = None  # from a row to the bytes of its message; ``None`` for JSON
     config: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)  # may hold a password
 
     def __str__(self) -> str:

@@ -146,7 +146,7 @@ def check_times(
             rows may be late and the window has no ``late=``.
     """
     timed = [source for source in sources if source.time is not None]
-    untimed = [one for one in sources if one.time is None]
+    untimed = [source for source in sources if source.time is None]
     name = operator.name
     if is_timed(operator) and untimed:
         first = untimed[0]
@@ -160,7 +160,7 @@ def check_times(
             f"{operator.kind} {name!r} gets rows with a time from {timed[0].name!r} and rows without one from "
             f"{untimed[0].name!r}; expected time= at both sources, or at neither"
         )
-    late = [one for one in direct if one.time is not None and one.time.late]
+    late = [source for source in direct if source.time is not None and source.time.late]
     expected = "late=<sink>, such as late=fn.memory()"
     if scope.level:
         expected = f"a window in front of {scope.described} to take them, since rows leave a loop by its output only"

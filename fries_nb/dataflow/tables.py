@@ -37,20 +37,16 @@ _FAMILIES = {
 
 
 class Index:
-    """The rows of a table by key. The rows do not include the key's columns, which the tuple has.
-
-    Attributes:
-        schema: schema of the rows.
-        repeated: keys that occur more than once.
-    """
+    """The rows of a table by key. The rows do not include the key's columns, which the tuple has."""
 
     def __init__(self, table: pa.Table, key: Sequence[str]) -> None:
         given = [table.column(name).to_pylist() for name in key]
         keys = given[0] if len(key) == 1 else list(zip(*given, strict=True))
+        # ``repeated``: keys that occur more than once
         self._positions, self.repeated = _positions(list(map(canonical_key, keys)))
         self._families = [_family(next((value for value in values if value is not None), None)) for values in given]
         rest = table.drop_columns(list(key))
-        self.schema: pa.Schema = rest.schema
+        self.schema: pa.Schema = rest.schema  # schema of the rows
         self._columns = [(name, rest.column(name).to_pylist()) for name in rest.schema.names]
 
     def find(self, key: Any) -> list[dict[str, Any]]:
@@ -105,13 +101,6 @@ def _family_of_type(type_: type) -> str:
 class JoinTable:
     """The function of a join: its table, and how it is looked up.
 
-    Args:
-        data: a Spark DataFrame, an Arrow table, the path of a Parquet file or directory, or a table or query of Spark's
-            catalogue.
-        how: ``inner`` drops a tuple without a partner, ``left`` keeps it with nulls.
-        one_to_many: whether a key may have several rows, each of which makes a tuple.
-        suffix: appended to the name of a column that the stream has as well.
-
     Raises:
         DataflowError: data, columns or ``how`` are invalid; names a column that the table lacks.
     """
@@ -130,11 +119,13 @@ class JoinTable:
         if not isinstance(one_to_many, bool):
             raise DataflowError(f"join {operator!r} has one_to_many={one_to_many!r}; expected True or False")
         self.operator = operator
+        # a Spark DataFrame, an Arrow table, the path of a Parquet file or directory, or a table or query of Spark's
+        # catalogue
         self.data = os.fspath(data) if isinstance(data, os.PathLike) else data
         self.on = dict(on)
-        self.how = how
-        self.one_to_many = one_to_many
-        self.suffix = suffix
+        self.how = how  # ``inner`` drops a tuple without a partner, ``left`` keeps it with nulls
+        self.one_to_many = one_to_many  # whether a key may have several rows, each of which makes a tuple
+        self.suffix = suffix  # appended to the name of a column that the stream has as well
         self._index: Index | None = None
         if (known := column_names(self.data)) is not None:
             self.check_columns(known)

@@ -102,37 +102,23 @@ class ColumnsOut(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTraits:
-    """The traits of all operators of a kind.
+    """The traits of all operators of a kind."""
 
-    Attributes:
-        execution: how a worker processes a batch.
-        holds: the type of ``Operator.function``.
-        returns: what the user's function returns for a row; significant if ``holds`` is ``FUNCTION``.
-        emits: ``ONE_TO_MANY`` if one row may become many, whatever the function or table.
-        columns: the relation of the output columns to the input columns.
-        batched: whether the user's function may be vectorised.
-        chained: whether it can share a worker with its neighbours.
-        keeps_state: whether the operator itself keeps state by key. (A user function may keep state if there is a key.)
-        routes: whether it sends each row to one of several branches, which are separate streams (``SP[1]``).
-        copies: whether it sends each row along all of its out-edges.
-        two_sided: whether it distinguishes rows of its first input, the left side, from those of the others.
-        timed: whether its state is by the time of rows, and it emits when a time can no longer arrive.
-        heads_loop: whether it is the head of a loop, which rows enter and come back to.
-    """
-
-    execution: Execution
-    holds: Holds
+    execution: Execution  # how a worker processes a batch
+    holds: Holds  # the type of ``Operator.function``
+    # what the user's function returns for a row; significant if ``holds`` is ``FUNCTION``
     returns: Returns = Returns.ROWS
-    emits: Emits = Emits.ONE_TO_ONE
-    columns: ColumnsOut = ColumnsOut.OWN
-    batched: bool = False
-    chained: bool = False
+    emits: Emits = Emits.ONE_TO_ONE  # ``ONE_TO_MANY`` if one row may become many, whatever the function or table
+    columns: ColumnsOut = ColumnsOut.OWN  # the relation of the output columns to the input columns
+    batched: bool = False  # whether the user's function may be vectorised
+    chained: bool = False  # whether it can share a worker with its neighbours
+    # whether the operator itself keeps state by key. (A user function may keep state if there is a key.)
     keeps_state: bool = False
-    routes: bool = False
-    copies: bool = False
-    two_sided: bool = False
-    heads_loop: bool = False
-    timed: bool = False
+    routes: bool = False  # whether it sends each row to one of several branches, which are separate streams (``SP[1]``)
+    copies: bool = False  # whether it sends each row along all of its out-edges
+    two_sided: bool = False  # whether it distinguishes rows of its first input, the left side, from those of the others
+    heads_loop: bool = False  # whether it is the head of a loop, which rows enter and come back to
+    timed: bool = False  # whether its state is by the time of rows, and it emits when a time can no longer arrive
 
     @property
     def is_source(self) -> bool:

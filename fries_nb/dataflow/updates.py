@@ -190,13 +190,9 @@ def _unit(shape: Shape) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Lighter:
-    """A change to lighter functions, made by ``lighter``.
+    """A change to lighter functions, made by ``lighter``."""
 
-    Attributes:
-        updates: operator to its update.
-    """
-
-    updates: Mapping[str, Update]
+    updates: Mapping[str, Update]  # operator to its update
 
     def __repr__(self) -> str:
         return f"Lighter({self.operators})"
@@ -236,15 +232,7 @@ def lighter(change: Mapping[str, Any]) -> Lighter:
 
 
 def check_lighter(graph: Graph, constraint: LatencyConstraint, given: object) -> Lighter:
-    """Check the lighter functions of a constraint.
-
-    Args:
-        graph: the dataflow.
-        constraint: the constraint.
-        given: its lighter functions; ``None`` without any.
-
-    Returns:
-        The lighter functions; ``NONE_LIGHTER`` by the policy ``tell``.
+    """The lighter functions of a constraint, checked; ``NONE_LIGHTER`` by the policy ``tell``.
 
     Raises:
         DataflowError: they are missing, or have no effect by the constraint's policy; they are no ``fn.lighter(...)``;
@@ -276,9 +264,6 @@ def check_lighter(graph: Graph, constraint: LatencyConstraint, given: object) ->
 
 def check_exclusive(lighters: Mapping[LatencyConstraint, Lighter]) -> None:
     """Refuse two constraints that have lighter functions for the same operator.
-
-    Args:
-        lighters: constraint to its lighter functions.
 
     Raises:
         DataflowError: two of them change the same operator; names it and both sequences.

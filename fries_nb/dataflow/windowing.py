@@ -41,15 +41,14 @@ class EventTime:
     """The event time of a source.
 
     Attributes:
-        column: the column with the time of each row: timestamps, dates or integers.
-        ahead: how far the source may read ahead of the sinks; ``None`` for no limit.
         late: how much earlier than the latest row so far a row may be; ``None`` if the source knows its future (a
             replay).
-        carried: whether rows carry their times, since an operator below reads them; frames carry bounds in any case.
+        carried: whether rows carry their times, since an operator below reads them; frames carry bounds in any
+            case.
     """
 
-    column: str
-    ahead: float | None = None
+    column: str  # the column with the time of each row: timestamps, dates or integers
+    ahead: float | None = None  # how far the source may read ahead of the sinks; ``None`` for no limit
     late: float | None = None
     carried: bool = True
 
@@ -94,15 +93,10 @@ def ticks(duration: float, is_timestamp: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Windowing:
-    """How time is divided into windows; made by ``tumbling`` or ``sliding``.
+    """How time is divided into windows; made by ``tumbling`` or ``sliding``."""
 
-    Attributes:
-        size: length of a window, in seconds for timestamps, otherwise in the unit of the integers.
-        every: distance between the starts of two windows.
-    """
-
-    size: float
-    every: float
+    size: float  # length of a window, in seconds for timestamps, otherwise in the unit of the integers
+    every: float  # distance between the starts of two windows
 
     def bounds(self, is_timestamp: bool) -> tuple[int, int]:
         """``size`` and ``every`` in the unit of times, each at least 1."""
@@ -149,19 +143,12 @@ def ends_of(t: int, size: int, every: int) -> range:
 
 @dataclass(frozen=True)
 class WindowFunction:
-    """A function and its windows, as one value: what a window or reduce runs, so that a change replaces both at once.
+    """What a window or reduce runs: a function and its windows, as one value, so that a change replaces both."""
 
-    Attributes:
-        function: the user's object, with ``process`` and ``close``.
-        windowing: the windows; ``None`` in a change that keeps those of the function before.
-        lateness: how long after its end a window takes further rows, and is corrected once.
-        early: whether ``process`` returns rows, which leave before the window is closed.
-    """
-
-    function: Any
-    windowing: Windowing | None
-    lateness: float = 0
-    early: bool = False
+    function: Any  # the user's object, with ``process`` and ``close``
+    windowing: Windowing | None  # the windows; ``None`` in a change that keeps those of the function before
+    lateness: float = 0  # how long after its end a window takes further rows, and is corrected once
+    early: bool = False  # whether ``process`` returns rows, which leave before the window is closed
 
     @property
     def process(self) -> Any:

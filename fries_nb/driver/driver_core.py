@@ -36,6 +36,7 @@ from fries_nb.protocol.checkpoints import Checkpoint
 from fries_nb.protocol.messages import Abort, Answer, Commit, Control, Done, Fcm, Prepare, WorkerId
 from fries_nb.transport.control import Gone, Heard
 from fries_nb.transport.envelopes import (
+    CHUNK,
     Configured,
     Constrain,
     ControllerMessage,
@@ -43,6 +44,7 @@ from fries_nb.transport.envelopes import (
     Hello,
     Judged,
     Leave,
+    PayloadSender,
     Pointstamps,
     Printed,
     Probe,
@@ -54,7 +56,6 @@ from fries_nb.transport.envelopes import (
     ToWorker,
     Welcome,
 )  # fmt: skip
-from fries_nb.transport.payloads import CHUNK, PayloadSender
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 
 from fries_nb.errors import FriesError, close_match
 from fries_nb.experiments.delays import figure15, figure16, figure17, table4, table5, table6, table7
-from fries_nb.experiments.figure13 import figure13
-from fries_nb.experiments.figure14 import figure14
 from fries_nb.experiments.measuring import ExperimentScale, Result, scale_of
-from fries_nb.experiments.nephele2 import nephele2
-from fries_nb.experiments.nephele7 import nephele7
+from fries_nb.experiments.nephele import nephele2, nephele7
 from fries_nb.experiments.rescaling import rescaling
+from fries_nb.experiments.w1_figures import figure13, figure14
 from fries_nb.long_calls import progress_of
 
 __all__ = ["EXPERIMENTS", "Experiment", "Result", "ExperimentScale", "experiment"]
@@ -61,9 +59,6 @@ def experiment(name: str, scale: str = "minute") -> Result:
     Args:
         name: a key of ``EXPERIMENTS``.
         scale: ``test``, ``minute``, ``paper``, or a number above 0 up to 1, the paper's size.
-
-    Returns:
-        Its result.
 
     Raises:
         FriesError: unknown name or scale; or the experiment failed.

@@ -83,24 +83,16 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one experiment.
+    """The result of one experiment."""
 
-    Attributes:
-        name: name of the experiment; ``title`` is that of the paper.
-        scale: the size relative to the paper's.
-        parameters: workers, rates, durations, budget and other parameters.
-        rows: rows of the table, or one row for each curve of the figure, with the paper's values beside ours.
-        curves: the points of a figure over time, if it is one.
-        marks: requests and ends of changes, for a figure over time.
-    """
-
-    name: str
+    name: str  # name of the experiment; ``title`` is that of the paper
     title: str
-    scale: float
-    parameters: Row
+    scale: float  # the size relative to the paper's
+    parameters: Row  # workers, rates, durations, budget and other parameters
+    # rows of the table, or one row for each curve of the figure, with the paper's values beside ours
     rows: tuple[Row, ...]
-    curves: tuple[Row, ...] = ()
-    marks: tuple[Row, ...] = ()
+    curves: tuple[Row, ...] = ()  # the points of a figure over time, if it is one
+    marks: tuple[Row, ...] = ()  # requests and ends of changes, for a figure over time
 
     def as_json(self) -> dict[str, Any]:
         """The result as JSON values."""
@@ -146,15 +138,10 @@ def pause(seconds: float) -> None:
 
 @dataclass(frozen=True)
 class Clock:
-    """The clock on which an experiment waits; a virtual one lets tests run without waiting.
+    """The clock on which an experiment waits; a virtual one lets tests run without waiting."""
 
-    Attributes:
-        now: the time in seconds; only differences have a meaning.
-        wait: waits for this many seconds; returns at once if there are none.
-    """
-
-    now: Callable[[], float]
-    wait: Callable[[float], None]
+    now: Callable[[], float]  # the time in seconds; only differences have a meaning
+    wait: Callable[[float], None]  # waits for this many seconds; returns at once if there are none
 
 
 MONOTONIC = Clock(time.monotonic, pause)
@@ -312,8 +299,8 @@ def delays(run: Run, change: Change, repeats: int, ready: Callable[[], None]) ->
     fries, epoch = found["fries"], found["epoch"]
     return Delays(
         tuple(change.delay_ms for change in fries),
-        tuple(one.delay_ms for one in epoch),
+        tuple(change.delay_ms for change in epoch),
         fries[0].components,
-        median(one.old_tuples for one in fries),
-        median(one.old_tuples for one in epoch),
+        median(change.old_tuples for change in fries),
+        median(change.old_tuples for change in epoch),
     )

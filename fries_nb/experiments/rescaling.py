@@ -51,19 +51,12 @@ Column = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Migration:
-    """One run.
+    """One run."""
 
-    Attributes:
-        due_s: when each row was due, in seconds from the beginning of the steady span.
-        latency_ms: milliseconds from then until its account was booked.
-        spans: name to (beginning, end) in seconds; see the module.
-        wrong: number of rows that were lost, doubled, or met another state.
-    """
-
-    due_s: Column
-    latency_ms: Column
-    spans: Mapping[str, tuple[float, float]]
-    wrong: int
+    due_s: Column  # when each row was due, in seconds from the beginning of the steady span
+    latency_ms: Column  # milliseconds from then until its account was booked
+    spans: Mapping[str, tuple[float, float]]  # name to (beginning, end) in seconds; see the module
+    wrong: int  # number of rows that were lost, doubled, or met another state
 
     def within(self, span: str) -> Column:
         """The latencies of the rows that were due in a span, in milliseconds."""

@@ -51,6 +51,7 @@ from fries_nb.transport.envelopes import (
     HostsLeft,
     Judged,
     Leave,
+    PayloadReceiver,
     Pointstamps,
     Records,
     Refused,
@@ -63,7 +64,6 @@ from fries_nb.transport.envelopes import (
     pack,
 )  # fmt: skip
 from fries_nb.transport.links import HostLinks
-from fries_nb.transport.payloads import PayloadReceiver
 from fries_nb.transport.sockets import make_room
 from fries_nb.transport.wire import LatencyNotice, Notice
 from fries_nb.worker.events import (

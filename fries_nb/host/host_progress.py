@@ -19,9 +19,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import LinkError
 from fries_nb.host.environment import Environment
-from fries_nb.progress.change_batch import CountChange, CountChanges
 from fries_nb.progress.exchange import HostProgress, ProgressFrame, ProgressState
-from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.progress.progress_graph import CountChange, CountChanges, ProgressGraph
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.progress_locations import listeners
 from fries_nb.protocol.topology import Topology

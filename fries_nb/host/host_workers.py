@@ -36,8 +36,7 @@ from fries_nb.host.environment import Environment
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.host.region_spec import RegionSpec
 from fries_nb.operators.dry_run import open_function
-from fries_nb.operators.failures import FAILURES, failure
-from fries_nb.operators.instance import Instance
+from fries_nb.operators.instance import FAILURES, Instance, failure
 from fries_nb.operators.state import Definitions, Recipe, gathered
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.protocol.checkpoints import CommittedChange, Configuration, Restoration, Snapshot

@@ -20,8 +20,8 @@ from fries_nb.connectors.worker_reader import Positions
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError, exception_text
 from fries_nb.host.environment import Environment, Steps
-from fries_nb.operators.failures import dead_letter
-from fries_nb.progress.change_batch import CountChanges
+from fries_nb.operators.instance import dead_letter
+from fries_nb.progress.progress_graph import CountChanges
 from fries_nb.protocol.checkpoints import Reading
 from fries_nb.protocol.messages import AdoptSplits, Data, Drain, Failed, SetRate, SplitsRead
 from fries_nb.worker.events import (

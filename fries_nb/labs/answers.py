@@ -49,15 +49,10 @@ _WIDTH = 900.0
 
 @dataclass(frozen=True, repr=False)
 class Picture:
-    """A picture with its text, as a cell shows it.
-
-    Attributes:
-        text: the text.
-        svg: the picture; may be empty.
-    """
+    """A picture with its text, as a cell shows it."""
 
     text: str
-    svg: str = ""
+    svg: str = ""  # the picture; may be empty
 
     def __repr__(self) -> str:
         return self.text
@@ -79,17 +74,13 @@ class AnsweredSet:
     """An answer that names operators of a dataflow, to be drawn on it.
 
     Attributes:
-        graph: the dataflow.
-        targets: the operators that change.
-        given: the operators of the answer.
-        right: those of the right one.
         parts: components, those of the answer if it names any; edges inside of one are emphasized.
     """
 
     graph: Graph
-    targets: Collection[str]
-    given: Collection[str]
-    right: Collection[str]
+    targets: Collection[str]  # the operators that change
+    given: Collection[str]  # the operators of the answer
+    right: Collection[str]  # those of the right one
     parts: Collection[Collection[str]] = ()
 
     def answered(self) -> Picture:
@@ -131,11 +122,9 @@ def wrong(question: Hashable, hint: str, why: str, drawn: AnsweredSet | None = N
     not right yet: which rows have arrived, and which have left? (the next wrong answer is explained)
     60 rows wait, not 30
 
-    Args:
-        question: what tells the question from all others.
-        hint: what to look at again, which does not give the answer away.
-        why: what is wrong with the answer.
-        drawn: the answer, drawn with the hint as it is, with the explanation judged.
+    ``question``: what tells the question from all others. ``hint``: what to look at again, which does not give the
+    answer away. ``why``: what is wrong with the answer. ``drawn``: the answer, drawn with the hint as it is, with the
+    explanation judged.
 
     Returns:
         The error, to be raised.
@@ -149,9 +138,7 @@ def wrong(question: Hashable, hint: str, why: str, drawn: AnsweredSet | None = N
 def needs(defined: Mapping[str, Any], **where: str) -> None:
     """Refuse to go on before these names are defined.
 
-    Args:
-        defined: the names of the notebook, ``globals()``.
-        where: name to the part of the lab that defines it.
+    ``defined``: the names of the notebook, ``globals()``. ``where``: name to the part of the lab that defines it.
 
     Raises:
         LabError: one is not defined; says which cells to run first.
@@ -164,9 +151,7 @@ def needs(defined: Mapping[str, Any], **where: str) -> None:
 def answered(answer: Any, form: str) -> None:
     """Refuse an answer that was left open.
 
-    Args:
-        answer: the answer.
-        form: how one is written.
+    ``form``: how one is written.
 
     Raises:
         LabError: there is none.
@@ -178,10 +163,7 @@ def answered(answer: Any, form: str) -> None:
 def names_in(answer: Any, known: Iterable[str], what: str = "operator") -> set[str]:
     """The names of an answer, whether it is a set, a list, or a text with commas.
 
-    Args:
-        answer: the answer.
-        known: all names.
-        what: what they name.
+    ``known``: all names. ``what``: what they name.
 
     Raises:
         LabError: there is no answer, or it has another form or an unknown name.
@@ -207,9 +189,7 @@ def number_in(answer: Any, what: str) -> float:
     Traceback (most recent call last):
     fries_nb.errors.LabError: got '12' for the latency in ms; expected a number
 
-    Args:
-        answer: the answer.
-        what: what it counts, with its unit.
+    ``what``: what it counts, with its unit.
 
     Raises:
         LabError: there is no answer, or it is no number.
@@ -226,10 +206,6 @@ def result_of(function: Any, *arguments: Any) -> Any:
     >>> result_of(lambda: None)
     Traceback (most recent call last):
     fries_nb.errors.LabError: <lambda> returns nothing yet; write its body, and return the result
-
-    Args:
-        function: the function.
-        arguments: what it is called with.
 
     Returns:
         Its result.
@@ -390,11 +366,7 @@ def _mistake(question: Quantity, given: float) -> str:
 def check_quantities(**answers: Any) -> Passed:
     """Check numbers that are asked for.
 
-    Args:
-        answers: name of the question to the answer.
-
-    Returns:
-        The numbers.
+    ``answers``: name of the question to the answer.
 
     Raises:
         LabError: one is missing or wrong; gives a hint, then says the likely mistake.
@@ -413,8 +385,7 @@ def check_quantities(**answers: Any) -> Passed:
 def chosen(**answers: Any) -> None:
     """Refuse to go on before something was chosen; what is chosen is not judged.
 
-    Args:
-        answers: name of the question to the answer.
+    ``answers``: name of the question to the answer.
 
     Raises:
         LabError: nothing was chosen, or something that there is not.
@@ -430,11 +401,7 @@ def chosen(**answers: Any) -> None:
 def check_choices(**answers: Any) -> Passed:
     """Check choices.
 
-    Args:
-        answers: name of the question to the answer.
-
-    Returns:
-        Why they are right.
+    ``answers``: name of the question to the answer.
 
     Raises:
         LabError: one is missing or wrong; gives a hint, then says why.

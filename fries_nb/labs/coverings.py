@@ -55,11 +55,9 @@ def sketch(
 ) -> Graph:
     """A graph that can be planned, though not run, from the paths through it.
 
-    Args:
-        paths: such as ``"A -> B -> D"``; an operator or edge may be on several.
-        one_to_many: operators that make any number of tuples of one.
-        replicate: operators that send one copy along each of their edges.
-        unique: operators that let at most one tuple of each transaction pass.
+    ``paths``: such as ``"A -> B -> D"``; an operator or edge may be on several. ``one_to_many``: operators that make
+    any number of tuples of one. ``replicate``: operators that send one copy along each of their edges. ``unique``:
+    operators that let at most one tuple of each transaction pass.
 
     Returns:
         The graph, with operators in the order in which the paths name them.
@@ -101,10 +99,6 @@ def _kind(name: str, special: Mapping[Kind, Collection[str]], fed: Collection[st
 def drawn(graph: Graph, targets: Iterable[str] = ()) -> Picture:
     """A picture of a graph with the operators that a change replaces.
 
-    Args:
-        graph: the graph.
-        targets: the operators that change.
-
     Returns:
         The picture.
     """
@@ -119,20 +113,14 @@ def covering_svg(graph: Graph, covering: Covering) -> str:
         states |= dict.fromkeys(part.targets, "target")
         for head in part.heads:
             states[head] = f"{states[head]} head"
-    return dag_svg(graph, states | {one.operator: "pruned" for one in covering.pruning if one.pruned})
+    return dag_svg(graph, states | {decision.operator: "pruned" for decision in covering.pruning if decision.pruned})
 
 
 def check_components(graph: Graph, targets: Iterable[str], answer: Any, pruning: bool = True) -> Passed:
     """Check the components of a change.
 
-    Args:
-        graph: the dataflow.
-        targets: the operators that change.
-        answer: the operators of each component, in any order.
-        pruning: whether one-to-many operators that need no synchronisation are left out.
-
-    Returns:
-        The components, with a picture.
+    ``answer``: the operators of each component, in any order. ``pruning``: whether one-to-many operators that need no
+    synchronisation are left out.
 
     Raises:
         LabError: first how many operators are missing or superfluous; then names one, and why, or two that are joined
@@ -199,13 +187,7 @@ def check_heads(graph: Graph, targets: Iterable[str], answer: Any) -> Passed:
     Traceback (most recent call last):
     fries_nb.errors.LabError: A takes no part in the change, so it gets no message; heads are operators of a component
 
-    Args:
-        graph: the dataflow.
-        targets: the operators that change.
-        answer: the heads of all components, in any order.
-
-    Returns:
-        The heads.
+    ``answer``: the heads of all components, in any order.
 
     Raises:
         LabError: names the first operator that is missing or superfluous, and why.
@@ -226,7 +208,7 @@ def _why_not_heads(covering: Covering, heads: set[str], given: set[str]) -> str:
         for name in sorted(part.heads - given):
             return f"{name} is missing: no edge of its component enters it, so no marker can reach it"
         for name in sorted(given & part.operators - part.heads):
-            source = next(one for one, to in part.edges if to == name)
+            source = next(start for start, to in part.edges if to == name)
             return f"{name} is not a head: the marker reaches it from {source}, inside the component"
     outside = min(given - heads)
     return f"{outside} takes no part in the change, so it gets no message; heads are operators of a component"
@@ -241,12 +223,6 @@ def check_algorithm(function: Callable[[nx.DiGraph[str], set[str]], Any] | None)
     >>> check_algorithm(lambda graph, members: members)
     Traceback (most recent call last):
     fries_nb.errors.LabError: for the edges AB, BC and the operators A and C it gives A and C; expected A, B and C
-
-    Args:
-        function: the function.
-
-    Returns:
-        On how many graphs it was right.
 
     Raises:
         LabError: shows a graph on which it is wrong, a small one if there is.
@@ -275,13 +251,7 @@ def check_algorithm(function: Callable[[nx.DiGraph[str], set[str]], Any] | None)
 def check_own(graph: Graph | None, targets: Any, answer: Any) -> Passed:
     """Check the components of a change in a graph of one's own, which has to show something.
 
-    Args:
-        graph: the dataflow.
-        targets: the operators that change.
-        answer: the operators of each component.
-
-    Returns:
-        The components, with a picture.
+    ``answer``: the operators of each component.
 
     Raises:
         LabError: the graph or the change is too plain, or see ``check_components``.
@@ -306,13 +276,7 @@ def check_own(graph: Graph | None, targets: Any, answer: Any) -> Passed:
 def check_naive_safe(graph: Graph, changes: Mapping[str, Collection[str]], answer: Any) -> Passed:
     """Check for which changes one message to each target, without markers, is consistent.
 
-    Args:
-        graph: the dataflow.
-        changes: name of a change to its targets.
-        answer: the names of those for which it is.
-
-    Returns:
-        Their names.
+    ``changes``: name of a change to its targets. ``answer``: the names of those for which it is.
 
     Raises:
         LabError: one is missing, or is not safe; says why.
@@ -324,7 +288,7 @@ def check_naive_safe(graph: Graph, changes: Mapping[str, Collection[str]], answe
         wide = next((part for part in covering.components if len(part.operators) > 1), None)
         if name in given and wide is not None:
             one, other = wide.edges[0]
-            kept = [one.operator for one in covering.pruning if not one.pruned]
+            kept = [decision.operator for decision in covering.pruning if not decision.pruned]
             why = f"{kept[0]} may send two tuples of a transaction there" if kept else "targets lie on both sides of it"
             why = f"{name} is not safe: a tuple may be between {one} and {other} at that moment, and {why}"
             raise wrong(question, hint, why)
@@ -357,7 +321,7 @@ def _parts(graph: Graph, answer: Any) -> list[set[str]]:
 def _why_inside(graph: Graph, covering: Covering, name: str) -> str:
     if name in covering.targets:
         return f"{name} is missing: it changes itself, and every operator that changes belongs to the sub-DAG"
-    kept = {one.operator for one in covering.pruning if not one.pruned}
+    kept = {decision.operator for decision in covering.pruning if not decision.pruned}
     if name in kept:
         return (
             f"{name} is missing: it is one-to-many and above {listed(covering.targets)}, so two tuples of one "
@@ -365,8 +329,8 @@ def _why_inside(graph: Graph, covering: Covering, name: str) -> str:
         )
     members = covering.targets | kept
     digraph = graph.digraph
-    above = next(one for one in graph.order if one in members & nx.ancestors(digraph, name))
-    below = next(one for one in graph.order if one in members & nx.descendants(digraph, name))
+    above = next(operator for operator in graph.order if operator in members & nx.ancestors(digraph, name))
+    below = next(operator for operator in graph.order if operator in members & nx.descendants(digraph, name))
     path = nx.shortest_path(digraph, above, name) + nx.shortest_path(digraph, name, below)[1:]
     return (
         f"{name} is missing: it lies on the path {' -> '.join(path)} between two operators that take part, so a tuple "
@@ -375,7 +339,7 @@ def _why_inside(graph: Graph, covering: Covering, name: str) -> str:
 
 
 def _why_outside(graph: Graph, covering: Covering, name: str) -> str:
-    pruned = next((one for one in covering.pruning if one.operator == name and one.pruned), None)
+    pruned = next((decision for decision in covering.pruning if decision.operator == name and decision.pruned), None)
     if pruned is not None:
         return f"{name} is one too many: {pruned.reason.partition(': ')[2]}"
     inside = set().union(*(part.operators for part in covering.components))
@@ -405,13 +369,7 @@ RuleFunction = Callable[["nx.DiGraph[str]", str, set[str], set[str]], bool | Non
 def check_pruning(graph: Graph, targets: Iterable[str], answer: Any) -> Passed:
     """Check what becomes of the one-to-many operators above the targets of a change.
 
-    Args:
-        graph: the dataflow.
-        targets: the operators that change.
-        answer: operator to ``"edgewise"`` or ``"uniqueness"``, the rule that prunes it, or to ``"kept"``.
-
-    Returns:
-        The reasons, with a picture.
+    ``answer``: operator to ``"edgewise"`` or ``"uniqueness"``, the rule that prunes it, or to ``"kept"``.
 
     Raises:
         LabError: an operator is missing, superfluous, or decided otherwise; says why, with a picture of the answer.
@@ -429,7 +387,7 @@ def check_pruning(graph: Graph, targets: Iterable[str], answer: Any) -> Passed:
         right = {one.operator for one in covering.pruning if answer.get(one.operator, _word(one)) == _word(one)}
         drawn = AnsweredSet(graph, covering.targets, set(answer), right)
         raise wrong(("pruning", graph.edges, covering.targets), _PRUNING_HINT, why, drawn)
-    return Passed("; ".join(one.reason for one in covering.pruning) + ".", covering_svg(graph, covering))
+    return Passed("; ".join(decision.reason for decision in covering.pruning) + ".", covering_svg(graph, covering))
 
 
 def _word(decision: PruningDecision) -> str:
@@ -439,7 +397,7 @@ def _word(decision: PruningDecision) -> str:
 
 def _why_not_decided(covering: Covering, answer: Mapping[str, Any]) -> str:
     """Which operator is decided wrongly, without need or not at all, and why; empty if none is."""
-    decided = {one.operator: one for one in covering.pruning}
+    decided = {decision.operator: decision for decision in covering.pruning}
     for name in answer:
         if name not in decided:
             return f"{name} needs no decision: it is not one-to-many, or not above an operator that changes"
@@ -459,12 +417,9 @@ def printed_rule_prunes(graph: Graph, operator: str, target: str) -> bool:
     >>> printed_rule_prunes(two, "RE", "X"), [one.pruned for one in prune(two, {"X"})]
     (True, [False])
 
-    Args:
-        graph: the dataflow.
-        operator: a one-to-many operator above the target.
-        target: the operator that changes.
+    ``operator``: a one-to-many operator above the target.
     """
-    unique = {one.name for one in graph.operators if one.unique_per_transaction}
+    unique = {operator.name for operator in graph.operators if operator.unique_per_transaction}
     bare = graph.digraph.subgraph(set(graph) - unique | {operator, target})
     return not nx.has_path(bare, operator, target)
 
@@ -472,12 +427,7 @@ def printed_rule_prunes(graph: Graph, operator: str, target: str) -> bool:
 def check_counterexample(flow: DataflowBuilder | None, target: str | None) -> Passed:
     """Check a dataflow on which the printed rule prunes too much, and show by a run what happens then.
 
-    Args:
-        flow: a dataflow of one source, whose target is a map of a ``VersionStamp``.
-        target: the operator that changes.
-
-    Returns:
-        Which transaction met which versions.
+    ``flow``: a dataflow of one source, whose target is a map of a ``VersionStamp``.
 
     Raises:
         LabError: says why the dataflow does not refute the rule.
@@ -511,11 +461,7 @@ def check_counterexample(flow: DataflowBuilder | None, target: str | None) -> Pa
 def check_rule(function: RuleFunction | None) -> Passed:
     """Check a function that decides by the corrected second rule, on drawn graphs.
 
-    Args:
-        function: a function of the graph, an operator, the targets and the unique operators.
-
-    Returns:
-        On how many graphs it was right.
+    ``function``: a function of the graph, an operator, the targets and the unique operators.
 
     Raises:
         LabError: shows a graph on which it is wrong.

@@ -45,12 +45,7 @@ Schedule = Sequence[Ran | Updated]
 
 @dataclass(frozen=True)
 class VersionStamp:
-    """A function that writes its version into each row, in a column with the operator's name.
-
-    Attributes:
-        operator: the operator.
-        version: the version.
-    """
+    """A function that writes its version into each row, in a column with the operator's name."""
 
     operator: str
     version: str
@@ -65,17 +60,14 @@ class Interleaving:
     """One run in memory; its seed determines the order of all events.
 
     Attributes:
-        seed: the seed.
         schedules: operator that changes to what it did, in order: names of transactions (``t1`` is the first row of
             the source), and ``u`` for the change.
-        rows: the rows of the sink.
-        verdict: the audit's verdict, with the same names.
     """
 
     seed: int
     schedules: Mapping[str, tuple[str, ...]]
-    rows: tuple[dict[str, Any], ...]
-    verdict: Verdict
+    rows: tuple[dict[str, Any], ...]  # the rows of the sink
+    verdict: Verdict  # the audit's verdict, with the same names
 
     @property
     def mixed(self) -> bool:
@@ -86,11 +78,8 @@ class Interleaving:
 def interleaved(flow: DataflowBuilder, targets: Iterable[str], scheduler: str, seed: int) -> Interleaving:
     """Run a dataflow of one source in memory, and change it while rows are on their way.
 
-    Args:
-        flow: the dataflow.
-        targets: the operators that change, from ``VersionStamp(name, "old")`` to ``VersionStamp(name, "new")``.
-        scheduler: the scheduler of the change.
-        seed: determines the interleaving.
+    ``flow``: the dataflow. ``targets``: the operators that change, from ``VersionStamp(name, "old")`` to
+    ``VersionStamp(name, "new")``. ``scheduler``: the scheduler of the change.
 
     Returns:
         What happened.
@@ -120,9 +109,6 @@ def arrows(schedule: Schedule) -> dict[Arrow, str]:
     >>> arrows([Ran("t", "FM"), Updated("u", "FM"), Updated("u", "MC"), Ran("t", "MC")])
     {('t', 'u'): 'FM', ('u', 't'): 'MC'}
 
-    Args:
-        schedule: operations, in order.
-
     Returns:
         The arrows between transactions and changes, and between changes, with an operator at which they conflict.
     """
@@ -138,12 +124,7 @@ def arrows(schedule: Schedule) -> dict[Arrow, str]:
 def check_serializable(schedules: Mapping[str, Schedule], answer: Any) -> Passed:
     """Check which of some schedules are serializable.
 
-    Args:
-        schedules: name to schedule.
-        answer: the names of those that are.
-
-    Returns:
-        The names.
+    ``schedules``: name to schedule. ``answer``: the names of those that are.
 
     Raises:
         LabError: one is missing, or not serializable; says by which arrows.
@@ -166,12 +147,7 @@ def check_serializable(schedules: Mapping[str, Schedule], answer: Any) -> Passed
 def check_arrows(schedule: Schedule, answer: Any) -> Passed:
     """Check the arrows of a precedence graph.
 
-    Args:
-        schedule: the operations, in order.
-        answer: pairs of names, the first of which must precede the second.
-
-    Returns:
-        The arrows.
+    ``answer``: pairs of names, the first of which must precede the second.
 
     Raises:
         LabError: one is missing, or has no conflict behind it.
@@ -198,11 +174,7 @@ def _why_not_arrows(found: Mapping[Arrow, str], given: set[Arrow]) -> str:
 def check_broken(run: Any) -> Passed:
     """Check that a run mixes the configurations.
 
-    Args:
-        run: the run, from ``interleaved``.
-
-    Returns:
-        Which transaction met which versions.
+    ``run``: the run, from ``interleaved``.
 
     Raises:
         LabError: it does not.
@@ -224,12 +196,7 @@ def check_broken(run: Any) -> Passed:
 def check_cycle(run: Interleaving, answer: Any) -> Passed:
     """Check a cycle in the precedence graph of a run.
 
-    Args:
-        run: a run that mixes the configurations.
-        answer: its arrows, as pairs of names.
-
-    Returns:
-        The cycle, with a picture.
+    ``run``: a run that mixes the configurations. ``answer``: its arrows, as pairs of names.
 
     Raises:
         LabError: an arrow does not hold, or they form no cycle.
@@ -252,12 +219,8 @@ def check_cycle(run: Interleaving, answer: Any) -> Passed:
 def check_counts(right: Mapping[str, int], answer: Any) -> Passed:
     """Check in how many runs each scheduler mixed configurations.
 
-    Args:
-        right: scheduler to the number of runs, counted.
-        answer: the same, as predicted: exact for those that never do, above 0 for the others.
-
-    Returns:
-        What was counted.
+    ``right``: scheduler to the number of runs, counted. ``answer``: the same, as predicted: exact for those that never
+    do, above 0 for the others.
 
     Raises:
         LabError: a scheduler is missing, or predicted wrongly.
@@ -285,9 +248,6 @@ def arrows_in(answer: Any) -> set[Arrow]:
     >>> sorted(arrows_in([("t1", "u"), "u -> t1"]))
     [('t1', 'u'), ('u', 't1')]
 
-    Args:
-        answer: the answer.
-
     Returns:
         The pairs.
 
@@ -310,8 +270,7 @@ def arrows_in(answer: Any) -> set[Arrow]:
 def cycle_svg(found: Mapping[Arrow, str]) -> str:
     """A precedence graph as a picture.
 
-    Args:
-        found: arrow to the operator of its conflict.
+    ``found``: arrow to the operator of its conflict.
 
     Returns:
         An ``<svg>`` element.

@@ -42,21 +42,13 @@ STAGES = {
 
 @dataclass(frozen=True)
 class PathMeasured:
-    """What was measured along a path.
+    """What was measured along a path."""
 
-    Attributes:
-        latency_ms: the mean latency.
-        buffers_ms: the part of it that rows spend in output buffers.
-        handovers_ms: the part of it between workers that could be chained.
-        busy: rows that come, as a share of those that the busiest operator can process; above 1 its queue grows.
-        busy_lighter: the same with the lighter model.
-    """
-
-    latency_ms: float
-    buffers_ms: float
-    handovers_ms: float
-    busy: float
-    busy_lighter: float
+    latency_ms: float  # the mean latency
+    buffers_ms: float  # the part of it that rows spend in output buffers
+    handovers_ms: float  # the part of it between workers that could be chained
+    busy: float  # rows that come, as a share of those that the busiest operator can process; above 1 its queue grows
+    busy_lighter: float  # the same with the lighter model
 
     def __str__(self) -> str:
         return (
@@ -81,11 +73,7 @@ def remedy(case: PathMeasured) -> str:
 def check_policy(function: Callable[[PathMeasured], Any] | None) -> Passed:
     """Check a function that chooses the first remedy that suffices.
 
-    Args:
-        function: a function of what was measured to a key of ``WHY``.
-
-    Returns:
-        On how many cases it was right.
+    ``function``: a function of what was measured to a key of ``WHY``.
 
     Raises:
         LabError: shows a case in which it is wrong, and why.
@@ -111,12 +99,7 @@ def check_policy(function: Callable[[PathMeasured], Any] | None) -> Passed:
 def check_chains(graph: Graph, answer: Any) -> Passed:
     """Check which operators can share a worker.
 
-    Args:
-        graph: the dataflow.
-        answer: the chains, each with the names of its operators; those of one operator may be left out.
-
-    Returns:
-        The chains.
+    ``answer``: the chains, each with the names of its operators; those of one operator may be left out.
 
     Raises:
         LabError: two operators are wrongly together or apart; says why.
@@ -155,11 +138,7 @@ def _why_not_chains(graph: Graph, right: list[set[str]], given: list[set[str]]) 
 def check_stages(answer: Any) -> Passed:
     """Check for which stages of a rising load the limit is exceeded.
 
-    Args:
-        answer: stage to a truth value.
-
-    Returns:
-        The reasons.
+    ``answer``: stage to a truth value.
 
     Raises:
         LabError: one is missing or wrong; says why.

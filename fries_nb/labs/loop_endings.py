@@ -49,16 +49,14 @@ class AttemptSeen:
 
     Attributes:
         input_ended: for each worker of the head, whether no row could enter any more when it passed the marker on.
-        came_back: for each worker of the head, how many rows it took from the body between passing the marker on and
-            its return.
-        busy: for each worker of the body, whether it held rows when it passed the marker on.
-        quiet: how many steps of any kind have passed since a row last came back anywhere.
+        came_back: for each worker of the head, how many rows it took from the body between passing the marker on
+            and its return.
     """
 
     input_ended: tuple[bool, ...]
     came_back: tuple[int, ...]
-    busy: tuple[bool, ...]
-    quiet: int
+    busy: tuple[bool, ...]  # for each worker of the body, whether it held rows when it passed the marker on
+    quiet: int  # how many steps of any kind have passed since a row last came back anywhere
 
 
 Rule = Callable[[AttemptSeen], bool]
@@ -163,9 +161,7 @@ class PlayedLoop:
 def play(rule: Rule, seed: int) -> LoopEnding:
     """Play a loop until the rule ends it.
 
-    Args:
-        rule: whether the loop may end, by what an attempt has seen.
-        seed: determines the order of events.
+    ``rule``: whether the loop may end, by what an attempt has seen.
 
     Returns:
         How it ended.
@@ -188,12 +184,7 @@ def play(rule: Rule, seed: int) -> LoopEnding:
 def check_broken_rule(rule: Rule, seed: Any) -> Passed:
     """Check that a rule ends a loop too early.
 
-    Args:
-        rule: the rule.
-        seed: a seed with which it does.
-
-    Returns:
-        Where rows were left.
+    ``seed``: a seed with which it does.
 
     Raises:
         LabError: it does not with this seed.
@@ -213,11 +204,7 @@ def check_broken_rule(rule: Rule, seed: Any) -> Passed:
 def check_overlooked(answer: Any) -> Passed:
     """Check what the four wrong rules of the lab overlook.
 
-    Args:
-        answer: the rule's name to one of ``OVERLOOKED``.
-
-    Returns:
-        What to make of it.
+    ``answer``: the rule's name to one of ``OVERLOOKED``.
 
     Raises:
         LabError: one is missing or wrong.
@@ -238,12 +225,6 @@ def check_overlooked(answer: Any) -> Passed:
 
 def check_ending(rule: Rule | None) -> Passed:
     """Check that a rule ends every loop, and none too early.
-
-    Args:
-        rule: the rule.
-
-    Returns:
-        On how many loops it was tried.
 
     Raises:
         LabError: it ends one too early, or never.
@@ -269,12 +250,8 @@ _HALVING_STEPS = 4_000
 def check_halving(flow: DataflowBuilder | None, longest: Any) -> Passed:
     """Check a dataflow that halves numbers in a loop until they are below 1, by running it in memory.
 
-    Args:
-        flow: the dataflow; the loop has to let each row out, with its columns ``value`` and ``rounds``.
-        longest: how many rounds the row that stays longest goes.
-
-    Returns:
-        What came out.
+    ``flow``: the dataflow; the loop has to let each row out, with its columns ``value`` and ``rounds``. ``longest``:
+    how many rounds the row that stays longest goes.
 
     Raises:
         LabError: there is no loop, it does not end, or rows are missing or wrong.

@@ -29,8 +29,7 @@ from typing import Any
 from fries_nb.errors import LabError
 from fries_nb.labs.answers import AnsweredSet, Passed, answered, listed, names_in, wrong
 from fries_nb.labs.coverings import sketch
-from fries_nb.progress.change_batch import CountChange, GraphLocation
-from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
+from fries_nb.progress.progress_graph import CountChange, FlowEdge, GraphLocation, ProgressGraph
 from fries_nb.progress.tracker import Tracker
 
 __all__ = ["ProgressBoard", "check_closed", "check_frontiers", "check_holders"]
@@ -46,7 +45,6 @@ class ProgressBoard:
         watched: the operator whose frontier is to be followed.
 
     Attributes:
-        watched: that operator.
         texts: what happened, by step.
         frontiers: the frontier of the watched operator after each step; ``None`` if nothing can arrive any more.
         reasons: what holds it there, by step.
@@ -126,12 +124,7 @@ class ProgressBoard:
 def check_frontiers(board: ProgressBoard, answer: Any) -> Passed:
     """Check the frontiers after each step.
 
-    Args:
-        board: what happened.
-        answer: the frontiers, from step 0 on; ``None`` where nothing can arrive any more.
-
-    Returns:
-        The frontiers.
+    ``answer``: the frontiers, from step 0 on; ``None`` where nothing can arrive any more.
 
     Raises:
         LabError: one is wrong; says what holds the frontier.
@@ -148,13 +141,8 @@ def check_frontiers(board: ProgressBoard, answer: Any) -> Passed:
 def check_closed(board: ProgressBoard, windows: Sequence[tuple[int, int]], answer: Any) -> Passed:
     """Check after which step each window can be closed.
 
-    Args:
-        board: what happened.
-        windows: the windows, as begin and end; the end is no longer part of it.
-        answer: for each window, the first step after which no row of it can arrive.
-
-    Returns:
-        The steps.
+    ``windows``: the windows, as begin and end; the end is no longer part of it. ``answer``: for each window, the first
+    step after which no row of it can arrive.
 
     Raises:
         LabError: one is wrong; says what could still arrive, or since when nothing could.
@@ -181,12 +169,7 @@ def check_closed(board: ProgressBoard, windows: Sequence[tuple[int, int]], answe
 def check_holders(board: ProgressBoard, answer: Any) -> Passed:
     """Check which operators hold the frontier back at the end.
 
-    Args:
-        board: what happened.
-        answer: names of operators.
-
-    Returns:
-        The names, and by what they hold it.
+    ``answer``: names of operators.
 
     Raises:
         LabError: one is missing or superfluous.

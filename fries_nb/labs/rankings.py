@@ -39,15 +39,10 @@ FORM = 'a list from the quickest on, such as ["naive", {"fries", "epoch"}], with
 
 @dataclass(frozen=True)
 class QueueLoad:
-    """What waits in front of operators with one worker each, and what they take.
+    """What waits in front of operators with one worker each, and what they take."""
 
-    Attributes:
-        queued: operator to the number of rows in front of it.
-        cost_ms: operator to its time for a row, in ms.
-    """
-
-    queued: Mapping[str, int]
-    cost_ms: Mapping[str, float]
+    queued: Mapping[str, int]  # operator to the number of rows in front of it
+    cost_ms: Mapping[str, float]  # operator to its time for a row, in ms
 
 
 def messages(graph: Graph, targets: Collection[str], scheduler: str) -> set[str]:
@@ -73,13 +68,7 @@ def delay_ms(graph: Graph, targets: Collection[str], scheduler: str, load: Queue
 def check_messages(graph: Graph, targets: Collection[str], answer: Any) -> Passed:
     """Check which operators get a message.
 
-    Args:
-        graph: the dataflow, a chain.
-        targets: the operators that change.
-        answer: scheduler to a set of names.
-
-    Returns:
-        Them.
+    ``graph``: the dataflow, a chain. ``answer``: scheduler to a set of names.
 
     Raises:
         LabError: an operator is missing or superfluous; says why.
@@ -105,14 +94,8 @@ def check_messages(graph: Graph, targets: Collection[str], answer: Any) -> Passe
 def check_ranking(graph: Graph, targets: Collection[str], load: QueueLoad, answer: Any) -> Passed:
     """Check the order of the schedulers under a load.
 
-    Args:
-        graph: the dataflow, a chain.
-        targets: the operators that change.
-        load: the load.
-        answer: the schedulers from the quickest to the slowest, with a set of those that take alike.
-
-    Returns:
-        The ranking.
+    ``graph``: the dataflow, a chain. ``answer``: the schedulers from the quickest to the slowest, with a set of those
+    that take alike.
 
     Raises:
         LabError: names two in the wrong order, and the queue that decides.
@@ -141,11 +124,7 @@ def check_ranking(graph: Graph, targets: Collection[str], load: QueueLoad, answe
 def check_delays(measured: Mapping[str, Mapping[str, float]] | None) -> Passed:
     """Show measured delays as a table; any outcome is an answer, as machines differ.
 
-    Args:
-        measured: load to scheduler to its delay in ms.
-
-    Returns:
-        The table.
+    ``measured``: load to scheduler to its delay in ms.
 
     Raises:
         LabError: nothing was measured.
@@ -182,9 +161,7 @@ REMEDIES = {
 def latencies_in_turn(arrivals: Sequence[float], cost: float) -> list[float]:
     """The latencies of rows that one worker processes one after the other.
 
-    Args:
-        arrivals: when each row arrives, in order.
-        cost: how long the worker takes for a row, in the same unit.
+    ``arrivals``: when each row arrives, in order. ``cost``: how long the worker takes for a row, in the same unit.
 
     Returns:
         For each row the time from its arrival to its end.
@@ -198,12 +175,6 @@ def latencies_in_turn(arrivals: Sequence[float], cost: float) -> list[float]:
 
 def check_latencies(function: Callable[[list[float], float], Any] | None) -> Passed:
     """Check a function from arrivals and a cost to latencies.
-
-    Args:
-        function: the function.
-
-    Returns:
-        On how many series it was right.
 
     Raises:
         LabError: shows arrivals for which it is wrong.
@@ -230,12 +201,7 @@ def check_latencies(function: Callable[[list[float], float], Any] | None) -> Pas
 def check_measured(measured: Sequence[float] | None, predicted: Any) -> Passed:
     """Compare a prediction with what was measured; any outcome is an answer, as machines differ.
 
-    Args:
-        measured: latencies of all rows in ms, in order.
-        predicted: that of the last row, in ms.
-
-    Returns:
-        Both, and how to read the difference.
+    ``measured``: latencies of all rows in ms, in order. ``predicted``: that of the last row, in ms.
 
     Raises:
         LabError: one is missing.
@@ -266,13 +232,8 @@ def check_bottleneck(costs_ms: Mapping[str, float], rate: float, answer: Any) ->
     Traceback (most recent call last):
     fries_nb.errors.LabError: C gets no more than the 250 rows a second that B lets through, and can process 500
 
-    Args:
-        costs_ms: operator to its cost of a row in ms, in the order of the rows, one worker each.
-        rate: rows a second at the source.
-        answer: name of the operator.
-
-    Returns:
-        The operator.
+    ``costs_ms``: operator to its cost of a row in ms, in the order of the rows, one worker each. ``rate``: rows a
+    second at the source. ``answer``: name of the operator.
 
     Raises:
         LabError: it is another one; says why.
@@ -299,11 +260,7 @@ def check_bottleneck(costs_ms: Mapping[str, float], rate: float, answer: Any) ->
 def check_remedies(answer: Any) -> Passed:
     """Check which remedies of ``REMEDIES`` help.
 
-    Args:
-        answer: the names of those that help.
-
-    Returns:
-        The reasons.
+    ``answer``: the names of those that help.
 
     Raises:
         LabError: one is missing, or does not help; says why.

@@ -63,19 +63,12 @@ _BEFORE = {
 
 @dataclass(frozen=True)
 class KilledRun:
-    """What came of a run whose host was killed during a change of FM and MC.
+    """What came of a run whose host was killed during a change of FM and MC."""
 
-    Attributes:
-        outcome: of the change.
-        rows: the rows of the sink.
-        restarts: how often the hosts were started again.
-        committed: how many rows had been committed before the change was requested.
-    """
-
-    outcome: str
-    rows: tuple[Row, ...]
-    restarts: int
-    committed: int
+    outcome: str  # of the change
+    rows: tuple[Row, ...]  # the rows of the sink
+    restarts: int  # how often the hosts were started again
+    committed: int  # how many rows had been committed before the change was requested
 
     @property
     def versions(self) -> dict[tuple[str, str], int]:
@@ -89,10 +82,6 @@ class KilledRun:
 
 def killed(moment: Moment | str, seed: int) -> KilledRun:
     """Run a dataflow in memory, with checkpoints, and kill a host at a moment of a change.
-
-    Args:
-        moment: the moment.
-        seed: determines the order of events.
 
     Returns:
         What came of it.
@@ -122,12 +111,7 @@ def killed(moment: Moment | str, seed: int) -> KilledRun:
 def check_outcomes(answer: Any, seed: int = 1) -> Passed:
     """Check what becomes of a change if a host is killed, and kill one at each moment.
 
-    Args:
-        answer: moment to ``"done"`` or ``"aborted"``.
-        seed: of the runs.
-
-    Returns:
-        What came of each.
+    ``answer``: moment to ``"done"`` or ``"aborted"``.
 
     Raises:
         LabError: one is missing or wrong; says why.
@@ -159,11 +143,7 @@ def check_order(answer: Any) -> Passed:
     Traceback (most recent call last):
     fries_nb.errors.LabError: a comes before b: a change replaces functions of operators that are there with their state
 
-    Args:
-        answer: the letters of ``STEPS``, in order.
-
-    Returns:
-        The steps.
+    ``answer``: the letters of ``STEPS``, in order.
 
     Raises:
         LabError: a letter is missing, or two are in the wrong order.
@@ -193,11 +173,7 @@ def good_rows(count: int) -> list[Row]:
 def check_verifier(function: Callable[[list[Row], int], Any] | None) -> Passed:
     """Check a function that finds out whether rows are what a run without failure would have given.
 
-    Args:
-        function: a function of the rows, in any order, and their expected number, to a truth value.
-
-    Returns:
-        What it was tried on.
+    ``function``: a function of the rows, in any order, and their expected number, to a truth value.
 
     Raises:
         LabError: it accepts rows with a defect, or refuses good ones.

@@ -59,9 +59,7 @@ def _cleared(cell: dict[str, Any]) -> dict[str, Any]:
 def write_versions(labs: Path, to: Path) -> list[Path]:
     """Write the students' version of each lab, unless it is there already.
 
-    Args:
-        labs: the directory with the labs.
-        to: the directory for the versions; it is created.
+    ``labs``: the directory with the labs. ``to``: the directory for the versions; it is created.
 
     Returns:
         The versions that were written.

@@ -18,10 +18,9 @@ from fries_nb.changes.change import Change
 from fries_nb.changes.change_replay import ChangeReplay, ReplayStep
 from fries_nb.errors import FriesError
 from fries_nb.notebook import summaries
-from fries_nb.notebook.panels import DagPanel, TableView, clock_time
-from fries_nb.notebook.run_moment import RunMoment
+from fries_nb.notebook.panels import DagPanel, RunMoment, TableView, clock_time
 from fries_nb.notebook.statuses import in_the_way, progress_text
-from fries_nb.notebook.widgets import DagView, answer_in_subshell, said
+from fries_nb.notebook.widgets import DagView, answer_in_subshell, words_html
 from fries_nb.report.change_rows import function_parts, time_parts
 from fries_nb.run import Run
 from fries_nb.words import milliseconds
@@ -124,7 +123,7 @@ class ReplayBar(ipywidgets.VBox):
             self.play.playing = False  # else the page would go on from a step to which the reader has gone back
         self._last = number
         step = self._steps[number]
-        self.words.value = said(f"{number + 1} of {len(self._steps)}: {step.words}")
+        self.words.value = words_html(f"{number + 1} of {len(self._steps)}: {step.words}")
         self._view.show_states(step.states, step.travelled, step.edges)
 
 
@@ -185,7 +184,7 @@ class ChangePanel(ipywidgets.VBox):
             return
         self.revert.disabled, self.revert.tooltip = bool(refused), refused or "Change its operators back"
         self.cancel.disabled, self.replay.disabled = change.done or bool(fixed), outcome != "done"
-        self.details.value = said(f"{change.id}: {waits}") if waits else self._facts(change)
+        self.details.value = words_html(f"{change.id}: {waits}") if waits else self._facts(change)
         self.children = [self.table, self._buttons, self.result, self.details]
         self._shown = shown  # not before, since an update that failed is made again
 
@@ -197,7 +196,7 @@ class ChangePanel(ipywidgets.VBox):
     def _facts(self, change: Change) -> str:
         """Where the time of a change went, or why it had no effect; and the differences of its functions."""
         result = change.result(0)
-        head = time_parts(result) if result.outcome == "done" else said(result.error, failed=True)
+        head = time_parts(result) if result.outcome == "done" else words_html(result.error, failed=True)
         return f"{head}{function_parts(change, self._run.graph.order)}"
 
     def _button(self, words: str, tooltip: str, clicked: Callable[[Change], None]) -> ipywidgets.Button:
@@ -212,28 +211,28 @@ class ChangePanel(ipywidgets.VBox):
 
     def _reverted(self, change: Change) -> None:
         if fixed := self._fixed(change):  # a button that is disabled in the page is no protection
-            self.result.value = said(fixed, failed=True)
+            self.result.value = words_html(fixed, failed=True)
             return
         self.revert.disabled = True
-        self.result.value = said("under way ...")
+        self.result.value = words_html("under way ...")
         threading.Thread(target=self._revert, args=[change], name="fries-revert", daemon=True).start()
 
     def _revert(self, change: Change) -> None:
         try:
             result = self._run.rollback(change).result()
         except FriesError as error:
-            self.result.value = said(str(error), failed=True)
+            self.result.value = words_html(str(error), failed=True)
         else:
             failed = result.outcome != "done"
-            self.result.value = said(result.error if failed else repr(summaries.of_change(result)), failed)
+            self.result.value = words_html(result.error if failed else repr(summaries.of_change(result)), failed)
         self._shown = ()
 
     def _cancelled(self, change: Change) -> None:
         if fixed := self._fixed(change):
-            self.result.value = said(fixed, failed=True)
+            self.result.value = words_html(fixed, failed=True)
             return
         change.cancel()
-        self.result.value = said(f"change {change.id}: it is cancelled, unless it was decided already")
+        self.result.value = words_html(f"change {change.id}: it is cancelled, unless it was decided already")
 
     def _replayed(self, change: Change) -> None:
         self.bar.begin(change.replay())

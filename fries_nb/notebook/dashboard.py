@@ -27,15 +27,13 @@ import ipywidgets
 import traitlets
 
 from fries_nb.notebook.change_panel import ChangePanel
-from fries_nb.notebook.constraint_panel import ConstraintPanel, ProposalList
-from fries_nb.notebook.endings import Ending
 from fries_nb.notebook.form import ChangeForm, FunctionSource
-from fries_nb.notebook.host_panel import HostLoadTable, HostPanel, HostProposalRow
-from fries_nb.notebook.panels import DagPanel, OperatorPanel, PanelFrame, ProgressPanel, SavePanel
+from fries_nb.notebook.panels import DagPanel, OperatorPanel, PanelFrame, ProgressPanel, RunMoment, SavePanel
 from fries_nb.notebook.plots import LatencyPanel
-from fries_nb.notebook.run_moment import RunMoment
+from fries_nb.notebook.remedy_panels import ConstraintPanel, HostLoadTable, HostPanel, HostProposalRow, ProposalList
 from fries_nb.notebook.static_pictures import LIVE
 from fries_nb.notebook.statuses import status_line
+from fries_nb.notebook.waits import Ending
 from fries_nb.notebook.widgets import answer_in_subshell
 from fries_nb.run import Run
 
@@ -127,7 +125,7 @@ class RunView(ipywidgets.VBox):
     Its widgets are ``status``, ``stop``, ``dag``, ``latency``, ``form``, ``proposals``, ``host_proposal`` and, in tabs,
     ``operators``, ``changes``, ``hosts``, ``host_loads``, ``progress``, ``constraints`` and ``save``.
 
-    It does not show what operators print; the cell that started the run does (``cell_outputs.CellEcho``). ``renew``
+    It does not show what operators print; the cell that started the run does (``cells.CellEcho``). ``renew``
     updates the static picture; it is called in a thread when a change, a rescale or the run has ended, before the view
     shows that. ``period_s`` is called before each update.
     """
@@ -243,10 +241,8 @@ class RunView(ipywidgets.VBox):
         return moment.over
 
     def _due(self, measures: bool, over: bool) -> list[PanelFrame]:
-        """The frames to update: those that are shown and, after each reading of measurements, one tab in its turn.
-
-        So a tab fills even if the page could not tell that it is shown. All tabs have the end of the run.
-        """
+        """The frames to update: those that are shown and, after each reading of measurements, one tab in its turn."""
+        # So a tab fills even if the page could not tell that it is shown. All tabs have the end of the run.
         turn = next(self._turns) if measures else None
         hidden = [frame for place, frame in enumerate(self._tabs) if place != self.tabs.selected_index]
         return [

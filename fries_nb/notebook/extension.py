@@ -3,13 +3,22 @@
 Loading starts nothing and prints nothing; unloading affects neither runs nor the variables that hold them.
 
 Tab completion behind the magics: names of dataflows, runs, operators, schedulers and variables, and options.
+
+The display of a run as a cell's value: a static picture and, where there is a kernel, the live view.
+
+The two are separate outputs of the cell. A front end chooses among the MIME types of one bundle without regard to the
+kernel: from a bundle that contains a view it would show the view, and an error once the kernel is gone, instead of the
+picture. As separate outputs, a style rule hides the picture while the view is alive, and hides the error when it is
+not. A saved notebook keeps the picture, which is updated whenever a change or a rescale has ended, and when the run
+has. (As HTML the picture would lose its shapes and keep its text wherever a notebook is not trusted.)
 """
 
 from __future__ import annotations
 
+import base64
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, completion_matcher
 from IPython.core.error import UsageError
@@ -22,17 +31,21 @@ from fries_nb.dataflow.constraints import OnViolation
 from fries_nb.dataflow.updates import Lighter
 from fries_nb.errors import RunError
 from fries_nb.long_calls import show_with
-from fries_nb.notebook.differences import FriesDifferences
-from fries_nb.notebook.endings import Notes
+from fries_nb.notebook.cells import CellOutput
+from fries_nb.notebook.form import Offer, functions_for
 from fries_nb.notebook.known import Registry
-from fries_nb.notebook.magics import FriesDashboard, FriesMagics, FriesRescaling
+from fries_nb.notebook.magics import FriesDashboard, FriesDifferences, FriesMagics, FriesRescaling
 from fries_nb.notebook.options import options, shortened
 from fries_nb.notebook.questions import FriesComparing, FriesConstraints, FriesProgress, FriesQuestions
-from fries_nb.notebook.run_display import RunDisplay
+from fries_nb.notebook.static_pictures import ONE_OF_TWO, dag_png, run_svg
+from fries_nb.notebook.statuses import status_line
 from fries_nb.notebook.summaries import changeable, quoted
-from fries_nb.notebook.waits import shown_call
+from fries_nb.notebook.waits import Notes, shown_call
 from fries_nb.planning.schedulers import SCHEDULERS
 from fries_nb.run import Run
+
+if TYPE_CHECKING:
+    from fries_nb.notebook.dashboard import RunView
 
 
 def completion(known: Registry, magics: Mapping[str, Any]) -> Callable[[CompletionContext], SimpleMatcherResult]:
@@ -168,3 +181,52 @@ def unload(shell: InteractiveShell) -> None:
     if shell.Completer is not None:
         matchers = shell.Completer.custom_matchers
         matchers[:] = [matcher for matcher in matchers if matcher.__module__ != completion.__module__]
+
+
+class RunDisplay:
+    """Shows runs; a run that is shown several times has one live view, updated every ``period_s()`` seconds."""
+
+    def __init__(self, shell: InteractiveShell, period_s: Callable[[], float]) -> None:
+        self._shell = shell
+        self._period_s = period_s
+        self._views: dict[Run, RunView] = {}
+        self._outputs: dict[Run, list[CellOutput]] = {}
+
+    def show(self, run: Run, offer: Offer | None = None) -> None:
+        """Publish the picture and the live view in the cell that is being executed; needs a kernel.
+
+        With an offer (operator to label to function) the form offers these functions only, in a new view.
+
+        Raises:
+            FriesError: an operator cannot run a function that is offered for it.
+        """
+        view = self._view(run) if offer is None else self._new_view(run, offer)
+        output = CellOutput(self._shell)
+        self._outputs.setdefault(run, []).append(output)
+        self._shell.display_pub.publish({"text/html": ONE_OF_TWO})
+        output.create(self(run))
+        self._shell.display_pub.publish(view.mime_bundle())
+
+    def __call__(self, run: Run) -> dict[str, Any]:
+        """The static picture as a MIME bundle: text and SVG, and PNG where Graphviz is installed."""
+        text = f"{status_line(run, run.metrics())}\nNext: %fries_plan, %fries_reconfigure, %fries_status"
+        bundle = {"text/plain": text, "image/svg+xml": run_svg(run)}
+        if png := dag_png(run.graph):  # for front ends without SVG, such as export to PDF
+            bundle["image/png"] = base64.b64encode(png).decode()
+        return bundle
+
+    def _view(self, run: Run) -> RunView:
+        view = self._views.get(run)
+        if view is None or not view.is_open:
+            view = self._views[run] = self._new_view(run, None)
+        return view
+
+    def _new_view(self, run: Run, offer: Offer | None) -> RunView:
+        from fries_nb.notebook.dashboard import RunView
+
+        source = functions_for(run.graph, self._shell.user_ns, offer)
+        return RunView(run, source, self._renew, self._period_s)
+
+    def _renew(self, run: Run) -> None:
+        for output in self._outputs.get(run, ()):
+            output.replace(self(run))

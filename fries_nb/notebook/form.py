@@ -37,11 +37,11 @@ from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import FriesError, PlanError, exception_text
 from fries_nb.notebook import summaries
-from fries_nb.notebook.cell_outputs import DEFAULT_S
+from fries_nb.notebook.cells import DEFAULT_S
 from fries_nb.notebook.options import evaluate
 from fries_nb.notebook.statuses import in_the_way
 from fries_nb.notebook.summaries import changeable
-from fries_nb.notebook.widgets import answer_in_subshell, said
+from fries_nb.notebook.widgets import answer_in_subshell, words_html
 from fries_nb.planning.schedulers import SCHEDULERS, Plan
 from fries_nb.report.plan_section import in_words
 from fries_nb.run import Run
@@ -100,15 +100,10 @@ _FREE_TEXT_IS_OFF = "Functions are chosen from what the author of this page offe
 
 
 class FunctionSource(Protocol):
-    """A source of new functions for the form.
+    """A source of new functions for the form."""
 
-    Attributes:
-        hint: text shown while no operator is selected.
-        reads_only: whether the page is for looking only: it changes nothing, and does not end the run.
-    """
-
-    hint: str
-    reads_only: bool
+    hint: str  # text shown while no operator is selected
+    reads_only: bool  # whether the page is for looking only: it changes nothing, and does not end the run
 
     def has(self, operator: str) -> bool:
         """Whether this source has functions for the operator."""
@@ -226,8 +221,8 @@ def under_voila(environment: Mapping[str, str]) -> bool:
     >>> under_voila({"SERVER_SOFTWARE": "voila/0.5.13"}), under_voila({"VOILA_PREHEAT": "True"}), under_voila({})
     (True, True, False)
     """
-    told = environment.get("SERVER_SOFTWARE", "").startswith("voila")
-    return told or any(name.startswith("VOILA_") for name in environment)
+    is_voila = environment.get("SERVER_SOFTWARE", "").startswith("voila")
+    return is_voila or any(name.startswith("VOILA_") for name in environment)
 
 
 def _wanted(operator: Operator) -> str:
@@ -410,7 +405,7 @@ class ChangeForm(ipywidgets.VBox):
         self._says_plan = False
         words, indented, source = text.partition("\n    ") if failed else (text, "", "")
         mark = f'<pre style="margin: 0">{html.escape(indented[1:] + source)}</pre>' if source else ""
-        self.result.value = said(words, failed) + mark
+        self.result.value = words_html(words, failed) + mark
 
 
 def _words(error: BaseException) -> str:

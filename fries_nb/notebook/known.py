@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics
 
 from fries_nb.errors import RunError, unknown
 from fries_nb.notebook.options import shortened
@@ -19,15 +21,11 @@ from fries_nb.words import counted
 
 
 class Start:
-    """A run that is being started; the constructor begins at once. ``launch`` and ``ready`` are called in its thread.
-
-    Attributes:
-        error: why the start failed; ``None`` if it has not.
-    """
+    """A run that is being started, at once, in a thread of its own, which calls ``launch`` and ``ready``."""
 
     def __init__(self, flow: str, launch: Callable[[], Run], ready: Callable[[Run], None]) -> None:
         self.flow = flow
-        self.error: Exception | None = None
+        self.error: Exception | None = None  # why the start failed; ``None`` if it has not
         self._launch = launch
         self._ready = ready
         self._run: Run | None = None
@@ -217,3 +215,13 @@ class Registry:
     def _values(self) -> Iterator[Any]:
         """The values of the user's variables, without IPython's output history."""
         return (value for name, value in list(self._names.items()) if not name.startswith("_"))
+
+
+class RunMagics(Magics):
+    """Magics on the dataflows and runs of a notebook."""
+
+    shell: InteractiveShell
+
+    def __init__(self, shell: InteractiveShell, known: Registry) -> None:
+        super().__init__(shell)
+        self._known = known

@@ -6,6 +6,11 @@ without a stack. Errors are always raised, never printed, so that "Run All" stop
 ``%fries_dashboard``: shows the live view of a run in the cell that is being executed.
 
 ``%fries_rescale``: changes the number of hosts of a run while it runs, and shows its hosts.
+
+``%fries_diff`` and ``%fries_apply``: what tells a dataflow that was declared again from its run, and making it so.
+
+The cell is the truth: a ``%%fries_dataflow`` cell that is edited and run again declares the dataflow anew, shows how it
+differs from the run, and leaves the run as it is until the difference is applied.
 """
 
 from __future__ import annotations
@@ -14,23 +19,28 @@ import functools
 import threading
 from argparse import Namespace
 from collections.abc import Callable, Mapping
+from html import escape
 from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class, no_var_expand
+from IPython.core.magic import cell_magic, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
-from traitlets import Enum, Float, Int, TraitError, Unicode, validate
+from traitlets import Enum, Float, HasTraits, Int, TraitError, Unicode, validate
 
 from fries_nb.dataflow.graph import check_runnable
-from fries_nb.errors import ReconfigurationError, RunError, unknown
+from fries_nb.errors import PlanError, ReconfigurationError, RunError, unknown
 from fries_nb.notebook import summaries
-from fries_nb.notebook.cell_outputs import DEFAULT_S, CellEcho, GuardNotice
-from fries_nb.notebook.cells import assigned, declare, told_when_interrupted, undone_on_error
-from fries_nb.notebook.differences import declared_again
-from fries_nb.notebook.endings import Ending, Notes
-from fries_nb.notebook.host_panel import RescaleView, outcome_line, progress_line
-from fries_nb.notebook.known import OVER, Registry, Start
+from fries_nb.notebook.cells import (
+    DEFAULT_S,
+    CellEcho,
+    GuardNotice,
+    assigned,
+    declare,
+    told_when_interrupted,
+    undone_on_error,
+)
+from fries_nb.notebook.known import OVER, Registry, RunMagics, Start
 from fries_nb.notebook.options import (
     NO_PRUNING,
     OF,
@@ -42,10 +52,15 @@ from fries_nb.notebook.options import (
     shortened,
     split_line,
 )
+from fries_nb.notebook.remedy_panels import RescaleView, outcome_line, progress_line
 from fries_nb.notebook.statuses import of_hosts, why_failed
 from fries_nb.notebook.summaries import Summary, changeable, quoted
-from fries_nb.notebook.waits import GLANCE_S, ProgressOutput, change_summary, wait_for_start
+from fries_nb.notebook.waits import GLANCE_S, Ending, Notes, ProgressOutput, change_summary, wait_for_start
+from fries_nb.planning.difference import Difference
 from fries_nb.planning.schedulers import SCHEDULERS
+from fries_nb.planning.shape import refuse_unsupported
+from fries_nb.report.page import part
+from fries_nb.report.plan_section import difference_parts, difference_svg
 from fries_nb.run import Dataflow, Run
 from fries_nb.running.rescales import Rescale
 from fries_nb.spark import interrupt
@@ -56,13 +71,11 @@ OUTPUT = argument("-o", "--output", default="change", metavar="VARIABLE", help="
 
 
 @magics_class
-class FriesMagics(Magics):
+class FriesMagics(RunMagics):
     """``%%fries_dataflow``, ``%fries_run``, ``%fries_reconfigure``, ``%fries_rollback``, ``%fries_stop``.
 
     Defaults of their options are set with ``%config``, as in ``%config FriesMagics.hosts = 4``.
     """
-
-    shell: InteractiveShell
 
     hosts = Int(2, help="Spark tasks that share the workers: --hosts of %fries_run.").tag(config=True)
     workers = Int(2, help="Workers of an operator declared without a number: --workers.").tag(config=True)
@@ -79,8 +92,7 @@ class FriesMagics(Magics):
     )
 
     def __init__(self, shell: InteractiveShell, known: Registry, notes: Notes) -> None:
-        super().__init__(shell)
-        self._known = known
+        super().__init__(shell, known)
         self._notes = notes
 
     @validate("hosts", "workers", "lines", "refresh", "guard")
@@ -353,14 +365,11 @@ def _refuse_failed(run: Run, variable: str) -> None:
 
 
 @magics_class
-class FriesDashboard(Magics):
+class FriesDashboard(RunMagics):
     """``%fries_dashboard``, which shows a run with the functions that are offered for its operators, or any."""
 
-    shell: InteractiveShell
-
     def __init__(self, shell: InteractiveShell, known: Registry, show: Callable[[Run, Any], None]) -> None:
-        super().__init__(shell)
-        self._known = known
+        super().__init__(shell, known)
         self._show = show
 
     @no_var_expand
@@ -387,14 +396,11 @@ class FriesDashboard(Magics):
 
 
 @magics_class
-class FriesRescaling(Magics):
+class FriesRescaling(RunMagics):
     """``%fries_rescale``."""
 
-    shell: InteractiveShell
-
     def __init__(self, shell: InteractiveShell, known: Registry, period_s: Callable[[], float]) -> None:
-        super().__init__(shell)
-        self._known = known
+        super().__init__(shell, known)
         self._period_s = period_s
 
     @no_var_expand
@@ -465,3 +471,94 @@ def _seen(run: Run, rescale: Rescale, wait_s: float, variable: str) -> Summary:
     if result.outcome != "done":
         raise ReconfigurationError(f"{what} was {result.outcome}: {result.error}")
     return Summary(outcome_line(result, run.topology()), "%fries_rescale")
+
+
+FLOW = argument("--of", metavar="NAME", help="of the dataflow that runs and was declared again; the last one")
+
+
+def of_difference(difference: Difference) -> Summary:
+    """The summary of a difference, with the magic that applies it, if it can be applied."""
+    flow = difference.after.name
+    if not difference:
+        return Summary(f"{flow!r} runs as it is declared", "%fries_status")
+    words, lost = repr(difference), [name for name in difference.removed if name in difference.states]
+    then = " ".join([f"%fries_apply --of {quoted(flow)}", *(f"--drop {quoted(name)}" for name in lost)])
+    html = difference_parts(difference)
+    try:
+        refuse_unsupported(difference, lost)
+    except PlanError as refused:
+        if difference.has_new_shape:
+            then, words = f"%fries_run {quoted(flow)} --replace", f"{words}\n{refused}"
+            html += f"<p>{escape(str(refused))}</p>"
+    html += part("next_step", then)
+    return Summary(words, then, {"text/html": html, "image/svg+xml": difference_svg(difference)})
+
+
+def declared_again(run: Run, flow: object) -> Summary:
+    """What a cell shows that has declared a dataflow again while it runs."""
+    return of_difference(run.diff(flow))  # type: ignore[arg-type]  # refused there, in words
+
+
+@magics_class
+class FriesDifferences(RunMagics):
+    """``%fries_diff``, ``%fries_apply``."""
+
+    def __init__(self, shell: InteractiveShell, known: Registry, configured: HasTraits) -> None:
+        super().__init__(shell, known)
+        self._configured = configured
+
+    @line_magic
+    @magic_arguments()
+    @FLOW
+    def fries_diff(self, line: str) -> Summary:
+        """Show how a dataflow, as it was declared last, differs from its run; changes nothing.
+
+        Operators are matched by name, and functions are compared by what they do. Examples::
+
+            %fries_diff
+            %fries_diff --of fraud
+        """
+        args = arguments(self.fries_diff, line)
+        run = self._run(args.of)
+        return of_difference(run.diff(self._known.flow(args.of or run.graph.name)))
+
+    @line_magic
+    @magic_arguments()
+    @FLOW
+    @SCHEDULER
+    @argument("--guard", type=float, metavar="SECONDS", help="in which a failing change is rolled back (5); 0: never")
+    @argument("--force", action="store_true", help="even if it drops every recent tuple, or is 100 times slower")
+    @argument("--drop", metavar="OPERATOR", action="append", help="that was removed, and whose state may be lost")
+    @argument("--no-order", action="store_true", help="rows of a key may change places where old and new ways meet")
+    @WAIT
+    @OUTPUT
+    def fries_apply(self, line: str) -> Summary:
+        """Make the run what the dataflow declares, in one transaction: functions, operators, edges, sources and sinks.
+
+        A change of the shape is under no guard in this version. What cannot be applied is refused in a sentence, and
+        nothing is changed. Examples::
+
+            %fries_apply
+            %fries_apply --of fraud --drop Old
+            %fries_apply --of fraud --scheduler epoch --wait 60
+        """
+        args = arguments(self.fries_apply, line, self._configured)
+        run = self._run(args.of)
+        flow = self._known.flow(args.of or run.graph.name)
+        guard = None if run.diff(flow).has_new_shape and "guard" not in args.given else args.guard or None
+        drop, order = args.drop or (), not args.no_order
+        change = run.apply(flow, args.scheduler, guard=guard, force=args.force, drop=drop, order=order)
+        self.shell.user_ns[args.output] = change
+        GuardNotice(self.shell, change)
+        return change_summary(self.shell, run, change, args.wait, args.output)
+
+    def _run(self, name: str | None) -> Run:
+        """The run of the dataflow that was declared again.
+
+        Raises:
+            UsageError: it does not run.
+        """
+        run = self._known.run(name)
+        if run not in self._known.live():
+            raise UsageError(f"{run.graph.name!r} has {run.state}; a difference is that to a dataflow that runs")
+        return run

@@ -72,10 +72,8 @@ _PATHS = {"path": "the path of the file", "checkpoint": "--checkpoint"}
 
 
 def arguments(magic: Any, line: str, configured: HasTraits | None = None) -> Namespace:
-    """The arguments of a magic's line; numbers and ``output`` are checked, and names lose their quotes.
-
-    ``configured`` supplies what the line leaves out, from traits of the same name.
-    """
+    """The arguments of a magic's line; numbers and ``output`` are checked, and names lose their quotes."""
+    # ``configured`` supplies what the line leaves out, from traits of the same name.
     name = magic.__name__
     help_of = f"%{name}? shows its help"
     try:
@@ -187,11 +185,9 @@ class AssignmentLine:
 
 
 def split_line(line: str, options: Collection[str]) -> AssignmentLine:
-    """Cut a line into its options and its assignments.
-
-    Options with one dash (``-o``) are recognised only if they exist, since ``x -o`` is a subtraction; two dashes that
-    touch a word are always an option.
-    """
+    """Cut a line into its options and its assignments."""
+    # Options with one dash (``-o``) are recognised only if they exist, since ``x -o`` is a subtraction; two dashes that
+    # touch a word are always an option.
     starts = [*_starts(line, _tokens(line), options), _Start(len(line), len(line), None)]
     rest = [line[: starts[0].begins]]
     expressions: dict[str, str] = {}
@@ -236,8 +232,8 @@ def _value(operator: str, expression: str, names: dict[str, Any]) -> Any:
         hint = _meant_operator(error.name, names) if error.name else ""
         raise UsageError(f"{operator}={shortened(expression)}: {error}{hint}") from error
     except (Exception, SystemExit) as error:
-        said = shortened(" ".join(exception_text(error).split()))
-        raise UsageError(f"{operator}={shortened(expression)}: {said}") from error
+        reason = shortened(" ".join(exception_text(error).split()))
+        raise UsageError(f"{operator}={shortened(expression)}: {reason}") from error
 
 
 def _meant_operator(missing: str, names: dict[str, Any]) -> str:

@@ -1,4 +1,14 @@
-"""Panels of the live view: the frame of each, and those that are drawings.
+"""Panels of the live view: the state of a run that all of them see, the frame of each, and those that are drawings.
+
+Each part of a run's state is read once, when the first panel asks for it: panels of one update agree with each other,
+and a part that cannot be read is the trouble of those panels only that show it.
+
+>>> from types import SimpleNamespace
+>>> asked = []
+>>> run = SimpleNamespace(state="running", loops=lambda: asked.append("loops") or ())
+>>> moment = RunMoment(run)
+>>> moment.loops, moment.loops, asked, moment.over
+((), (), ['loops'], False)
 
 A panel that cannot be updated says so in its frame, and the others go on. Drawings are made in Python for several
 widths and shown by one script.
@@ -24,7 +34,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from io import BytesIO
 from pathlib import Path
 from time import localtime, strftime
@@ -34,11 +44,13 @@ import anywidget
 import ipywidgets
 import traitlets
 
+from fries_nb.changes.change import Change
 from fries_nb.changes.function_versions import RunningFunction
+from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.errors import exception_text
-from fries_nb.notebook.run_moment import RunMoment
+from fries_nb.notebook.known import OVER
 from fries_nb.notebook.static_pictures import Shown, dag_svg, last_change, latency_svg, run_svg, stacked
-from fries_nb.notebook.widgets import DagView, said
+from fries_nb.notebook.widgets import DagView, words_html
 from fries_nb.planning.schedulers import Plan
 from fries_nb.protocol.topology import ChainedOperators
 from fries_nb.report.host_rows import frontier_row, progress_svgs
@@ -47,7 +59,62 @@ from fries_nb.report.layout import shortened
 from fries_nb.report.plan_section import plan_svg
 from fries_nb.run import Run
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier
-from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
+from fries_nb.telemetry.metrics import HostLoad, MetricsSnapshot, OperatorMetrics
+
+_MEASURED = ("last", "flowing", "topology", "host_rates", "host_loads")
+"""Parts that hosts report, and that take long to read for hundreds of workers."""
+
+
+class RunMoment:
+    """A run at one moment; it takes over measurements of a moment before that are still new enough."""
+
+    def __init__(self, run: Run, before: RunMoment | None = None) -> None:
+        self.run = run  # the same, for parts that one panel shows
+        # whether the run has ended; read first, so that an update after the end shows the end
+        self.over = run.state in OVER
+        if before is not None:
+            vars(self).update({name: vars(before)[name] for name in _MEASURED if name in vars(before)})
+
+    @cached_property
+    def last(self) -> MetricsSnapshot:
+        """The measurements, the last ones of a run that has ended."""
+        return self.run.metrics()
+
+    @cached_property
+    def flowing(self) -> MetricsSnapshot:
+        """The measurements of what flows; of a run that has ended none."""
+        return MetricsSnapshot() if self.over else self.last
+
+    @cached_property
+    def changes(self) -> Sequence[Change]:
+        """All changes, in order of request."""
+        return self.run.changes
+
+    @cached_property
+    def loops(self) -> Sequence[LoopState]:
+        """The loops."""
+        return self.run.loops()
+
+    @cached_property
+    def frontiers(self) -> Sequence[OperatorFrontier]:
+        """The frontiers."""
+        return self.run.frontiers()
+
+    @cached_property
+    def host_loads(self) -> Mapping[int, HostLoad]:
+        """Host to what its process uses; empty once the run has ended."""
+        return {} if self.over else self.run.host_loads()
+
+    @cached_property
+    def topology(self) -> TopologyStatus:
+        """The hosts and their workers."""
+        return self.run.topology()
+
+    @cached_property
+    def host_rates(self) -> Mapping[int, float]:
+        """Host to tuples per second; empty once the run has ended."""
+        return {} if self.over else self.run.host_rates()
+
 
 WIDTHS = (360.0, 540.0, 760.0)
 """Widths of the drawings in pixels."""
@@ -60,9 +127,6 @@ class PanelFrame(ipywidgets.VBox):
 
     The error is logged with its traceback, once, until the panel can be updated again. ``update`` is called by one
     thread at a time; ``flex`` is the share of a row, as in CSS.
-
-    Attributes:
-        error: the error, as shown; empty without one.
     """
 
     def __init__(
@@ -71,7 +135,7 @@ class PanelFrame(ipywidgets.VBox):
     ) -> None:  # fmt: skip
         self.name = name
         self.while_hidden = while_hidden
-        self.error = ipywidgets.HTML()
+        self.error = ipywidgets.HTML()  # the error, as shown; empty without one
         self._panel = panel
         self._update = update
         self._one_at_a_time = threading.Lock()
@@ -91,7 +155,7 @@ class PanelFrame(ipywidgets.VBox):
                     self.error.value, self.children = "", [self._panel]
 
     def _fail(self, error: Exception) -> None:
-        text = said(f"{self.name} cannot be shown: {exception_text(error)}", failed=True)
+        text = words_html(f"{self.name} cannot be shown: {exception_text(error)}", failed=True)
         if text != self.error.value:
             # Not as an error: without a configured log that would be printed into the cell.
             _LOG.info("the panel %s of a live view cannot be updated", self.name, exc_info=error)

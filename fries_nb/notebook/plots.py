@@ -35,7 +35,7 @@ from bokeh.models.annotations import Legend, LegendItem
 from bokeh.plotting import figure
 
 from fries_nb.constraints.judgements import ConstraintPoint
-from fries_nb.notebook.run_moment import RunMoment
+from fries_nb.notebook.panels import RunMoment
 from fries_nb.notebook.widgets import as_json
 from fries_nb.report.latency import (
     MARK_COLOURS,
@@ -298,19 +298,19 @@ def _figures() -> LayoutDOM:
     sources = {name: ColumnDataSource(empty[name], name=name) for name in empty if name not in ("ticks", "across")}
     start, end = empty["across"]["at"]
     across = Range1d(start=start, end=end, name="across")
-    said = _figure(across, 17 * _LANES, y_range=Range1d(start=-0.4, end=_LANES - 0.4), toolbar_location=None, tools="")
-    said.update(min_border_top=0, min_border_bottom=0)  # or letters would be cut
-    said.axis.visible = False
-    said.grid.visible = False
+    words = _figure(across, 17 * _LANES, y_range=Range1d(start=-0.4, end=_LANES - 0.4), toolbar_location=None, tools="")
+    words.update(min_border_top=0, min_border_bottom=0)  # or letters would be cut
+    words.axis.visible = False
+    words.grid.visible = False
     leads: dict[str, Any] = {"line_color": "#8a939e", "line_width": 1}
-    said.segment("at", "foot", "at", "lane", source=sources["labels"], **leads)
-    said.text("at", "lane", "words", source=sources["labels"], text_font_size="11px", text_baseline="middle",
+    words.segment("at", "foot", "at", "lane", source=sources["labels"], **leads)
+    words.text("at", "lane", "words", source=sources["labels"], text_font_size="11px", text_baseline="middle",
               text_align="align", x_offset="offset")  # fmt: skip
     latency = _latency(sources, across)
     rate = _rate(sources["points"], across)
     for plot in (latency, rate):
         plot.vspan(x="at", source=sources["marks"], line_color="colour", line_dash="dash", line_width=1.8)
-    return column([said, latency, rate], sizing_mode="stretch_width", spacing=0)
+    return column([words, latency, rate], sizing_mode="stretch_width", spacing=0)
 
 
 def _latency(sources: Mapping[str, ColumnDataSource], across: Range1d) -> figure:
@@ -327,10 +327,10 @@ def _latency(sources: Mapping[str, ColumnDataSource], across: Range1d) -> figure
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0[.]0")
     plot.yaxis.ticker = FixedTicker(ticks=ticks, name="latency")  # Bokeh's own leaves one decade without any
     plot.xaxis.visible = False
-    said: dict[str, Any] = {"text_font_size": "11px", "background_fill_alpha": 0.75, "padding": 1}
-    plot.text("at", "limit", "words", source=sources["limits"], y_offset=-3, **said)
+    style: dict[str, Any] = {"text_font_size": "11px", "background_fill_alpha": 0.75, "padding": 1}
+    plot.text("at", "limit", "words", source=sources["limits"], y_offset=-3, **style)
     plot.text("at", "mean", "words", source=sources["names"], text_align="right", x_offset=-3,
-              text_baseline="top", y_offset=3, **said)  # fmt: skip
+              text_baseline="top", y_offset=3, **style)  # fmt: skip
     told = [("second", "@at{0.0}"), ("p50", "@p50{0,0.0} ms"), ("p99", "@p99{0,0.0} ms"), ("rate", "@rate{0,0}/s")]
     plot.add_tools(HoverTool(renderers=[p99], mode="vline", tooltips=told))
     plot.toolbar.logo = None

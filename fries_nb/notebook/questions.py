@@ -23,7 +23,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
+from IPython.core.magic import cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import HasTraits
 
@@ -34,8 +34,7 @@ from fries_nb.dataflow.constraints import WINDOW_S, EdgeElement, Element, OnViol
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.notebook import statuses, summaries
 from fries_nb.notebook.cells import assigned, told_when_interrupted
-from fries_nb.notebook.endings import Notes
-from fries_nb.notebook.known import Registry
+from fries_nb.notebook.known import Registry, RunMagics
 from fries_nb.notebook.options import (
     NO_PRUNING,
     OF,
@@ -50,20 +49,18 @@ from fries_nb.notebook.options import (
 )
 from fries_nb.notebook.statuses import of_constraint, of_constraints, of_frontiers, of_holders, of_loops
 from fries_nb.notebook.summaries import Summary, changeable, quoted
+from fries_nb.notebook.waits import Notes
 from fries_nb.planning.schedulers import schedule
 from fries_nb.report import Comparison
 from fries_nb.run import Dataflow, Run
 
 
 @magics_class
-class FriesQuestions(Magics):
+class FriesQuestions(RunMagics):
     """``%fries_plan``, ``%fries_status``, ``%fries_audit``, ``%fries_report``."""
 
-    shell: InteractiveShell
-
     def __init__(self, shell: InteractiveShell, known: Registry, notes: Notes, configured: HasTraits) -> None:
-        super().__init__(shell)
-        self._known = known
+        super().__init__(shell, known)
         self._notes = notes
         self._configured = configured
 
@@ -141,14 +138,8 @@ class FriesQuestions(Magics):
 
 
 @magics_class
-class FriesProgress(Magics):
+class FriesProgress(RunMagics):
     """``%fries_frontier`` and ``%fries_loops``."""
-
-    shell: InteractiveShell
-
-    def __init__(self, shell: InteractiveShell, known: Registry) -> None:
-        super().__init__(shell)
-        self._known = known
 
     @no_var_expand
     @line_magic
@@ -195,14 +186,8 @@ _EXAMPLE = "%fries_constrain FC FM --latency 300"
 
 
 @magics_class
-class FriesConstraints(Magics):
+class FriesConstraints(RunMagics):
     """``%fries_constrain``."""
-
-    shell: InteractiveShell
-
-    def __init__(self, shell: InteractiveShell, known: Registry) -> None:
-        super().__init__(shell)
-        self._known = known
 
     @no_var_expand
     @line_magic
@@ -301,14 +286,8 @@ _RATE = "SOURCE=RATE"
 
 
 @magics_class
-class FriesComparing(Magics):
+class FriesComparing(RunMagics):
     """``%%fries_compare``."""
-
-    shell: InteractiveShell
-
-    def __init__(self, shell: InteractiveShell, known: Registry) -> None:
-        super().__init__(shell)
-        self._known = known
 
     @cell_magic
     @magic_arguments()

@@ -30,7 +30,7 @@ from fries_nb.run import Run
 from fries_nb.running.results import RunVerdict
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder, time_text
 from fries_nb.telemetry.metrics import MetricsSnapshot
-from fries_nb.telemetry.source_states import lag
+from fries_nb.telemetry.run_states import lag
 from fries_nb.words import counted, milliseconds
 
 _COLUMNS = ("dataflow", "state", "tuples/s", "p50", "p99", "changes")

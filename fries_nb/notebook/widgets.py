@@ -136,10 +136,8 @@ class DagView(anywidget.AnyWidget):
     def show_states(
         self, states: Mapping[str, str], marked: Iterable[Ends] = (), travelling: Iterable[Ends] = ()
     ) -> None:
-        """Show operators in these states, keys of ``dag.STATES``, in place of a plan.
-
-        Markers have passed the edges ``marked``, and pass those of ``travelling`` now, seen as dots that move once.
-        """
+        """Show operators in these states, keys of ``dag.STATES``, in place of a plan."""
+        # Markers have passed the edges ``marked``, and pass those of ``travelling`` now, seen as dots that move once.
         self.show(Shown(dict(states), {}, frozenset(marked)), travelling)
 
     def show(self, shown: Shown, travelling: Iterable[Ends] = ()) -> None:
@@ -196,7 +194,7 @@ def _stepped(share: float) -> float:
     return round(share * 50) / 50
 
 
-def said(text: str, failed: bool = False) -> str:
+def words_html(text: str, failed: bool = False) -> str:
     """A message to the user as HTML, which is read aloud when it appears; line ends are kept."""
     colour = "color: var(--jp-error-color1, #b3261e); " if failed else ""
     style = f"{colour}margin: 4px 0; line-height: 1.5; white-space: pre-wrap"

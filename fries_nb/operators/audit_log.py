@@ -45,17 +45,13 @@ Step = Callable[[Row], None]
 
 
 class AuditLog:
-    """The records of one operator at one worker.
-
-    Attributes:
-        function: the change that installed the current function; empty for the initial one.
-        known: the changes whose updates the trace holds already; they are not logged again.
-        spent: whether the operator had ended before the run was resumed; all of its records are then in the trace.
-    """
+    """The records of one operator at one worker."""
 
     def __init__(self, worker: WorkerId) -> None:
-        self.function = ""
+        self.function = ""  # the change that installed the current function; empty for the initial one
+        # the changes whose updates the trace holds already; they are not logged again
         self.known: frozenset[str | int] = frozenset()
+        # whether the operator had ended before the run was resumed; all of its records are then in the trace
         self.spent = False
         self._worker = worker
         self._runs: defaultdict[str | None, list[int]] = defaultdict(list)

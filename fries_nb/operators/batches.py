@@ -1,8 +1,8 @@
 """Batched functions: their calls, and the executor of chains of them.
 
-The hidden columns are carried past the function, and its result is a value from then on (see ``values``). If a function
-fails on a slice, and its operator writes dead letters, it is called for each row of the slice separately: the results
-of successful calls are emitted, and the other rows become dead letters.
+The hidden columns are carried past the function, and its result is a value from then on (see ``column_types``). If a
+function fails on a slice, and its operator writes dead letters, it is called for each row of the slice separately: the
+results of successful calls are emitted, and the other rows become dead letters.
 
 Adaptive batch size: the number of tuples that a worker processes in about two milliseconds.
 
@@ -33,11 +33,10 @@ from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import log_batch
 from fries_nb.operators.conversion import NOT_ARROW, to_python
+from fries_nb.operators.dry_run import LIGHT, SAMPLES, Passed, Recent, one_row, passed, recent_rows
 from fries_nb.operators.error_policy import is_retried, is_watched, rewound
-from fries_nb.operators.failures import FAILURES, failure, set_aside
-from fries_nb.operators.instance import Instance
+from fries_nb.operators.instance import FAILURES, Instance, failure, set_aside
 from fries_nb.operators.kinds import CALLS, mapped
-from fries_nb.operators.recent import LIGHT, SAMPLES, Passed, Recent, one_row, passed, recent_rows
 from fries_nb.operators.steps import Results
 
 SLICE_NS = 2_000_000

@@ -61,16 +61,13 @@ are_atoms = ATOMS.issuperset
 
 
 class ColumnForm:
-    """The form of the values of one column: the type of what came, if it was there, and the zone of its times.
-
-    Args:
-        kind: the column's type; ``None`` if there was no such column.
-        zone: the name of the zone for times in columns without one.
-    """
+    """The form of the values of one column: the type of what came, if it was there, and the zone of its times."""
 
     __slots__ = ("_inner", "fields", "is_map", "kind", "tz", "zone")
 
     def __init__(self, kind: pa.DataType | None = None, zone: str = "UTC") -> None:
+        # ``zone``: the name of the zone for times in columns without one
+        # ``kind``: the column's type; ``None`` if there was no such column
         self.kind, self.zone = kind, zone
         has_zone = kind is not None and pa.types.is_timestamp(kind) and kind.tz is not None
         self.tz: tzinfo = pa.lib.string_to_tzinfo(kind.tz if has_zone else zone)  # type: ignore[union-attr]
@@ -193,7 +190,7 @@ def _list(value: Any, form: ColumnForm, depth: int) -> Any:
     found = list(value)
     if not are_plain(map(type, found)):
         inner = form.inner()
-        found = [canonical(one, inner, depth + 1) for one in found]
+        found = [canonical(item, inner, depth + 1) for item in found]
     kinds = set(map(type, found))
     if (len(kinds) > 1 or not are_plain(kinds)) and (pair := two_apart(families_of(found, kinds))):
         raise TypeError(f"a list cannot hold {pair[0]} beside {pair[1]}; convert its elements to one type")
@@ -292,10 +289,8 @@ def unchanged(value: Any, original: Any) -> bool:
 
 
 def to_python(column: pa.Array) -> list[Any]:
-    """A column as Python values; long columns of strings, or of numbers without nulls, take a fast path.
-
-    Maps are dicts, unless their keys are mutable.
-    """
+    """A column as Python values; long columns of strings, or of numbers without nulls, take a fast path."""
+    # Maps are dicts, unless their keys are mutable.
     kind = column.type
     if len(column) > FEW and (
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or (column.null_count == 0 and _is_number(kind))
@@ -316,12 +311,10 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def to_arrow(values: Sequence[Any], known: pa.DataType | None, zone: str = "UTC") -> pa.Array:
-    """Python values as a column: of the earlier type if that loses nothing, else of the type that they need.
-
-    Arrow would truncate 1.5 to 1 in a column of integers, and convert "ab" to ["a", "b"] in one of lists; this does
-    not. Nor does it convert True to 1.0 among floats, bytes to text, or a time without a zone to one with, which are
-    other families, wherever the batch is cut and at any depth.
-    """
+    """Python values as a column: of the earlier type if that loses nothing, else of the type that they need."""
+    # Arrow would truncate 1.5 to 1 in a column of integers, and convert "ab" to ["a", "b"] in one of lists; this does
+    # not. Nor does it convert True to 1.0 among floats, bytes to text, or a time without a zone to one with, which are
+    # other families, wherever the batch is cut and at any depth.
     kinds = set(map(type, values))
     exact = None if known is None else _EXACT.get(known.id)
     if exact is not None and _are_all(exact, kinds):

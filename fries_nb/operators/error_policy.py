@@ -29,14 +29,12 @@ from typing import Any
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import OperatorError, exception_text
-from fries_nb.operators.column_types import TypesMark
-from fries_nb.operators.failures import set_aside
-from fries_nb.operators.firing import shown_firing
-from fries_nb.operators.instance import Instance
+from fries_nb.operators.column_types import TypesMark, as_value
+from fries_nb.operators.instance import Instance, set_aside
 from fries_nb.operators.rows import UNWRITTEN, Row
 from fries_nb.operators.state import keeps_state, key_reader
 from fries_nb.operators.steps import MOST_ROWS, Apart, Output
-from fries_nb.operators.values import as_value
+from fries_nb.operators.timed_calls import shown_firing
 from fries_nb.protocol.messages import WorkerId
 
 Step = Callable[[Row], None]
@@ -179,10 +177,8 @@ def _no_state() -> None:
 
 
 def remembering(instance: Instance) -> Callable[[Row], Undo]:
-    """A function that copies the state of a row's key, and returns a function that restores it.
-
-    What the row does to tokens and agenda is undone as well, and first, since the state may refer to tokens.
-    """
+    """A function that copies the state of a row's key, and returns a function that restores it."""
+    # What the row does to tokens and agenda is undone as well, and first, since the state may refer to tokens.
     remembered, journals = _remembering_state(instance), instance.journals
     if not journals:
         return remembered

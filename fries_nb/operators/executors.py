@@ -20,14 +20,9 @@ from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.dataflow.traits import Emits, Execution
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.batches import BatchExecutor
-from fries_nb.operators.chain_compiler import compile_chain, has_due, joined_columns, joined_types
-from fries_nb.operators.column_types import culprit
+from fries_nb.operators.column_types import SettledColumns, culprit
 from fries_nb.operators.conversion import NOT_ARROW
-from fries_nb.operators.error_policy import is_guarded
-from fries_nb.operators.firing import FIRED, note_columns
-from fries_nb.operators.inner_loop import LEAST, InnerLoop, can_loop
-from fries_nb.operators.instance import Instance
-from fries_nb.operators.recent import (
+from fries_nb.operators.dry_run import (
     LIGHT,
     SAMPLES,
     Noted,
@@ -40,9 +35,13 @@ from fries_nb.operators.recent import (
     recent_rows,
     recorded,
 )
+from fries_nb.operators.error_policy import is_guarded
+from fries_nb.operators.inner_loop import LEAST, InnerLoop, can_loop
+from fries_nb.operators.instance import Instance
+from fries_nb.operators.kinds import compile_chain, has_due, joined_columns, joined_types
 from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.steps import ManyOutputs, Output, Results, Step, Types, assemble, check_names, weakly
-from fries_nb.operators.values import SettledColumns
+from fries_nb.operators.timed_calls import FIRED, note_columns
 
 
 class InterruptFlag:
@@ -290,7 +289,7 @@ class RowExecutor:
             raise self._culprit(output.rows(), error) from error
 
     def _learn(self, branch: int, types: Types) -> None:
-        """Record which columns have settled, by the types of an emitted batch (see ``values``)."""
+        """Record which columns have settled, by the types of an emitted batch (see ``column_types``)."""
         if self._columns is not None:
             names = " or ".join(instance.operator.name for instance in self._instances)
             self._settled.learn(branch, self._columns.written, types, names)
@@ -303,10 +302,8 @@ class RowExecutor:
             self._names = names
 
     def _culprit(self, rows: Sequence[Row], error: Exception) -> DeclarationError:
-        """The error for rows that cannot become columns; names the value and the operator.
-
-        Operators with an error policy have checked their rows, so the cause is one of the others.
-        """
+        """The error for rows that cannot become columns; names the value and the operator."""
+        # Operators with an error policy have checked their rows, so the cause is one of the others.
         others = [instance.operator.name for instance in self._instances if not is_guarded(instance.operator)]
         names = others or [self._instances[-1].operator.name]
         found = culprit(" or ".join(names), rows) or f"{names[-1]} produced rows that make no columns: {error}"
@@ -326,15 +323,11 @@ class RowExecutor:
 
 
 class PassExecutor:
-    """Passes batches on: sources, unions, replicates, heads of loops, sinks. A slice is the whole frame.
-
-    Args:
-        returned: the operators whose batches leave by the second output.
-    """
+    """Passes batches on: sources, unions, replicates, heads of loops, sinks. A slice is the whole frame."""
 
     def __init__(self, instance: Instance, returned: frozenset[str] = frozenset()) -> None:
         self._instance = instance
-        self._returned = returned
+        self._returned = returned  # the operators whose batches leave by the second output
         self._branch = 0
         self._batch: pa.RecordBatch | None = None
         self._results: Results = []

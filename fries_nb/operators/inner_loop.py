@@ -1,7 +1,7 @@
 """The inner loop: many tuples in one generated function, for chains of maps and filters of rows, and a split behind.
 
-An executor processes the first tuples by the *common path*, the steps of ``chain_compiler``. From one of them the inner
-loop learns what each operator writes, and generates a function for just that (see ``loop_source``): the columns that
+An executor processes the first tuples by the *common path*, the steps of ``kinds``. From one of them the inner
+loop learns what each operator writes, and generates a function for just that (see ``source_of``): the columns that
 the functions read are laid into one row, keys come straight from their column, and what is written is captured as
 columns when the last function has returned. Whatever is unexpected in a tuple ends the function; its step then
 continues on the common path with the result that the operator's function has returned, and the next tuple begins anew.
@@ -9,7 +9,7 @@ If that happens often, the loop is given up: the common path processes the rest 
 each time more of them. Then the loop learns anew.
 
 The common path remains the definition of what a chain does: the inner loop only begins when the columns written so far
-in the batch include all that it writes, and have settled (see ``values``).
+in the batch include all that it writes, and have settled (see ``column_types``).
 
 >>> from fries_nb.dataflow.graph import Operator
 >>> from fries_nb.protocol.messages import WorkerId
@@ -76,13 +76,11 @@ import pyarrow as pa
 
 from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state
 from fries_nb.dataflow.traits import Returns
-from fries_nb.operators.chain_compiler import compile_chain, resumed_steps
 from fries_nb.operators.conversion import PLAIN
+from fries_nb.operators.dry_run import Noted, noting
 from fries_nb.operators.error_policy import is_watched
-from fries_nb.operators.failures import FAILURES, failure
-from fries_nb.operators.instance import Instance
-from fries_nb.operators.kinds import CALLS
-from fries_nb.operators.recent import Noted, noting
+from fries_nb.operators.instance import FAILURES, Instance, failure
+from fries_nb.operators.kinds import CALLS, compile_chain, resumed_steps
 from fries_nb.operators.rows import (
     SETTLED,
     UNREAD,
@@ -106,34 +104,22 @@ _ABSENT: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class LoopStep:
-    """One operator of a loop.
+    """One operator of a loop."""
 
-    Attributes:
-        writes: the columns that it writes to every row, and no earlier operator does.
-        state: where the key of its state comes from: a ``list``, its ``row``, or empty if it keeps no state.
-        is_filter: whether its result decides if the row goes on.
-        branches: the number of branches of which its result is one; 0 if it is no split.
-    """
-
-    writes: tuple[str, ...] = ()
-    state: str = ""
-    is_filter: bool = False
-    branches: int = 0
+    writes: tuple[str, ...] = ()  # the columns that it writes to every row, and no earlier operator does
+    state: str = ""  # where the key of its state comes from: a ``list``, its ``row``, or empty if it keeps no state
+    is_filter: bool = False  # whether its result decides if the row goes on
+    branches: int = 0  # the number of branches of which its result is one; 0 if it is no split
 
 
 @dataclass(frozen=True, slots=True)
 class LoopShape:
-    """What a loop is generated for.
+    """What a loop is generated for."""
 
-    Attributes:
-        steps: the operators.
-        laid: the columns that are laid into the row.
-        by_name: whether all functions use the row by names only (see ``row_uses``). It is then an ``ItemRow``, in which
-            what is laid is replaced instead of taken out.
-    """
-
-    steps: tuple[LoopStep, ...]
-    laid: tuple[str, ...]
+    steps: tuple[LoopStep, ...]  # the operators
+    laid: tuple[str, ...]  # the columns that are laid into the row
+    # whether all functions use the row by names only (``rows.is_by_name``): it is an ``ItemRow``, in which what is laid
+    # is replaced instead of taken out
     by_name: bool = False
 
     @property
@@ -153,10 +139,8 @@ class LoopShape:
 
 
 def source_of(shape: LoopShape) -> str:
-    """The source of the loop: a function ``loop`` of the row, the tuples, and what takes indices and values.
-
-    With a split, these take them for each branch.
-    """
+    """The source of the loop: a function ``loop`` of the row, the tuples, and what takes indices and values."""
+    # With a split, these take them for each branch.
     keys = [f"key_{at}" for at, step in enumerate(shape.steps) if step.state == "list"]
     came = [f"came_{at}" for at in range(len(shape.laid))]
     puts = [f"put_{at}" for at in range(len(shape.writes))]
@@ -268,11 +252,7 @@ def _code_of(shape: LoopShape) -> Any:
 
 
 def loop_of(shape: LoopShape, names: dict[str, Any]) -> Callable[..., Stopped | None]:
-    """The loop of this shape.
-
-    Returns:
-        The function, which returns where it has stopped; ``None`` after the last tuple, or if it was interrupted.
-    """
+    """The loop of this shape; it returns where it has stopped, ``None`` after the last tuple or if interrupted."""
     scope = {**GLOBALS, **names}
     exec(_code_of(shape), scope)
     return scope.pop("loop")  # type: ignore[no-any-return]  # no cycle, so that replaced functions are released
@@ -319,30 +299,20 @@ def can_loop(instances: Sequence[Instance], outputs: Sequence[Output]) -> bool:
 
 
 class InnerLoop:
-    """The inner loop of one executor's chain, until the chain is rebuilt.
-
-    Args:
-        instances: the operators, in the chain's order; ``can_loop`` holds of them.
-        known: the branches in which columns have begun to settle; the first rows of the others take the common path.
-        common: the chain's first step on the common path.
-        interrupt: the flag of the executor, an object with the attribute ``raised``.
-
-    Attributes:
-        reached: index of the row in hand, after an error.
-    """
+    """The inner loop of one executor's chain, until the chain is rebuilt."""
 
     def __init__(
         self, instances: Sequence[Instance], outputs: Sequence[Output], known: Collection[int], common: Step,
         interrupt: Any,
     ) -> None:  # fmt: skip
-        self.reached = 0
-        self._instances = instances
+        self.reached = 0  # index of the row in hand, after an error
+        self._instances = instances  # the operators, in the chain's order; ``can_loop`` holds of them
         self._outputs = outputs
-        self._interrupt = interrupt
+        self._interrupt = interrupt  # the flag of the executor, an object with the attribute ``raised``
         self._returned = ReturnedResult()
         self._resumed: Sequence[Step] = resumed_steps(instances, outputs, self._returned)
         self._noted: Noted = {}
-        self._common = common
+        self._common = common  # the chain's first step on the common path
         self._recording = compile_chain(instances, outputs, str, noting(self._noted))
         self._writes: tuple[tuple[str, ...], ...] = ()
         self._written: frozenset[str] = frozenset()
@@ -351,6 +321,8 @@ class InnerLoop:
         self._converted: tuple[str, ...] = ()
         self._schema: pa.Schema | None = None
         self._listed: list[tuple[str, ...]] = []
+        # ``known``: the branches in which columns have begun to settle; the first rows of the others take the common
+        # path
         self._names = {"interrupt": interrupt, "known": known, **_names_of(instances)}
         self._by_name = all(is_by_name(_called(instance)) for instance in instances)
         self._shape = LoopShape((), ())

@@ -12,10 +12,23 @@ the state is moved to a layer that is transformed key by key.
 Traceback (most recent call last):
 ...
 fries_nb.errors.ProtocolError: FD[0] was told to switch to change 'u2', which it has not prepared
+
+Failures of users' functions on a tuple, as errors or as dead letters.
+
+An error contains the user's traceback, without the frames of this package. The tuple is shown as JSON, in the message
+of a paused worker and in a dead letter.
+
+>>> import datetime
+>>> row_as_json({"day": datetime.date(2026, 2, 1), "amounts": [1, float("nan")], "shop": "Zürich"})
+'{"day": "2026-02-01", "amounts": [1, "nan"], "shop": "Zürich"}'
 """
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -28,12 +41,12 @@ from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import initial_state
 from fries_nb.dataflow.operators import is_timed
 from fries_nb.dataflow.windowing import WindowFunction, following
-from fries_nb.errors import ProtocolError
+from fries_nb.errors import OperatorError, ProtocolError, exception_text
 from fries_nb.operators.audit_log import AuditLog, Mark
 from fries_nb.operators.column_types import ColumnTypes
 from fries_nb.operators.state import KeyedState, StateCopy, Transform, definitions_of, renewed
 from fries_nb.progress.agenda import Agenda
-from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
+from fries_nb.progress.progress_graph import ChangeBatch, CountChange, CountChanges, GraphLocation
 from fries_nb.progress.tokens import TokenBook, TokenKeepers
 from fries_nb.protocol.checkpoints import Position
 from fries_nb.protocol.messages import WorkerId
@@ -74,65 +87,44 @@ class Previous:
 
 
 class Instance:
-    """An operator's worker, without its channels.
-
-    Attributes:
-        processed: number of input tuples processed.
-        positions: for a source, split number to its read position; ``None`` for a split that has ended.
-        bounds: for a source, split number to the lower bound of the times of its unread rows.
-        applied: ids of the changes that it has switched to, in order.
-        transforms: change to its state transformation, of those that it has applied itself.
-        prepared: change id to the prepared configuration.
-        recreate: makes another instance of the current function, not opened; ``None`` if it cannot be made.
-        has_dead_letters: whether tuples on which the function fails become dead letters.
-        letters: dead letters not yet taken by the worker.
-        withheld: dead letters of the current tuple, if they must wait until the whole chain has processed it.
-        state: keyed state (with the single key ``None`` if the operator has no key).
-        written: the types of the columns that it has written.
-        guarded: the change under guard that it has switched to, or empty; failed tuples are then kept.
-        refused: indices of the rows of the current batch that became dead letters.
-        log: the audit log.
-        draw: limits the rows that a tuple becomes, in a trial; otherwise takes all.
-        agenda: the entries of a timed operator; ``None`` for others.
-        tokens: the tokens of a timed operator; ``None`` for others.
-        came: the schema of the last batch that came to a timed operator, which its firings follow.
-        rewindowed: whether windows of an earlier function may be open.
-        deferred: applies the decided changes that it was restored without; ``None`` if there are none.
-    """
+    """An operator's worker, without its channels."""
 
     def __init__(self, worker: WorkerId, operator: Operator, function: Any, audit: bool) -> None:
         self.worker = worker
         self.operator = operator
         self.function = function = following(operator.function, function)
-        self.recreate: Callable[[], Any] | None = None
+        self.recreate: Callable[[], Any] | None = None  # makes another instance, not opened, if one can be made
         own = weakref.ref(self)  # no cycle, so that the function is released together with the instance
+        # keyed state (with the single key ``None`` if the operator has no key)
         self.state = KeyedState(lambda: _initial_state(own()))
-        self.written = ColumnTypes(worker.operator)
-        self.refused: set[int] = set()
-        self.prepared: dict[str, Ready] = {}
-        self.processed = 0
+        self.written = ColumnTypes(worker.operator)  # the types of the columns that it has written
+        self.refused: set[int] = set()  # indices of the rows of the current batch that became dead letters
+        self.prepared: dict[str, Ready] = {}  # change id to the prepared configuration
+        self.processed = 0  # number of input tuples processed
+        # for a source, split number to its read position; ``None`` for a split that has ended
         self.positions: dict[int, Position | None] = {}
-        self.bounds: dict[int, int] = {}
-        self.applied: tuple[str, ...] = ()
-        self.has_dead_letters = False
-        self.letters: list[pa.RecordBatch] = []
+        self.bounds: dict[int, int] = {}  # for a source, split number to the least time of its unread rows
+        self.applied: tuple[str, ...] = ()  # ids of the changes that it has switched to, in order
+        self.has_dead_letters = False  # whether tuples on which the function fails become dead letters
+        self.letters: list[pa.RecordBatch] = []  # dead letters not yet taken by the worker
+        # dead letters of the current tuple, if they must wait until the whole chain has processed it
         self.withheld: list[pa.RecordBatch] | None = None
         self.audit = audit
-        self.guarded = ""
+        self.guarded = ""  # the change under guard that it has switched to, or empty; failed tuples are then kept
         self._previous: Previous | None = None
-        self.log = AuditLog(worker)
-        self.draw: Draw = iter
-        self.agenda: Agenda | None = None
-        self.tokens: TokenBook | None = None
-        self.came: pa.Schema | None = None
-        self.rewindowed = False
-        self.deferred: Callable[[], None] | None = None
+        self.log = AuditLog(worker)  # the audit log
+        self.draw: Draw = iter  # limits the rows that a tuple becomes, in a trial; otherwise takes all
+        self.agenda: Agenda | None = None  # the entries of a timed operator; ``None`` for others
+        self.tokens: TokenBook | None = None  # the tokens of a timed operator; ``None`` for others
+        self.came: pa.Schema | None = None  # the schema of a timed operator's last batch, which firings follow
+        self.rewindowed = False  # whether windows of an earlier function may be open
+        self.deferred: Callable[[], None] | None = None  # applies the decided changes that it was restored without
         if is_timed(operator if function is None else replace(operator, function=function)):
             self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)
             self.agenda = Agenda(operator.name, ChangeBatch(), bins_of_keys, TokenKeepers(self.tokens))
         self._prepared_at: dict[str, int] = {}
         self._missed: dict[str, Transform] = {}
-        self.transforms: dict[str, Transform] = {}
+        self.transforms: dict[str, Transform] = {}  # the state transformations that it has applied itself, by change
         self._tagged = ""
         self._installed: tuple[Any, str, str] = (function, "", "")
 
@@ -209,21 +201,17 @@ class Instance:
         self.applied = (*self.applied, change)
 
     def skip_change(self, change: str) -> None:
-        """Discard the function prepared for a change, whose marker arrived after the worker had ended.
-
-        If the run restarts from a checkpoint before the end, the worker is restored with this change and later ones. So
-        the state transformation is kept, for the trials of later changes.
-        """
+        """Discard the function prepared for a change, whose marker arrived after the worker had ended."""
+        # If the run restarts from a checkpoint before the end, the worker is restored with this change and later ones.
+        # So the state transformation is kept, for the trials of later changes.
         ready = self.prepared.get(change)
         self.forget(change)
         if ready is not None and ready.transform is not None:
             self._missed[change] = ready.transform
 
     def copies(self, count: int, before: str = "") -> tuple[StateCopy, ...]:
-        """Copies of the states of some keys for the trial of a change, in the form that the change will find.
-
-        They include the transformations of prepared changes, and of those that an ended worker has skipped.
-        """
+        """Copies of the states of some keys for the trial of a change, in the form that the change will find."""
+        # They include the transformations of prepared changes, and of those that an ended worker has skipped.
         prepared = [ready for change, ready in self.prepared.items() if change != before]
         coming = [ready.transform for ready in prepared if ready.transform is not None]
         missed = (*self._missed.values(), *coming)
@@ -345,3 +333,65 @@ def _initial_state(instance: Instance | None) -> Any:
     """The state of a key that the instance has not seen."""
     assert instance is not None, "its state outlives an instance"
     return initial_state(instance.worker.operator, instance.function)
+
+
+FAILURES = (Exception, SystemExit)
+"""Exceptions of a user's function that count as its failure on the tuple."""
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
+_OURS = tuple(os.path.join(_PACKAGE, room) + os.sep for room in ("worker", "operators", "dataflow"))
+LETTER = pa.schema(
+    {
+        "operator": pa.string(), "worker": pa.int64(), "error": pa.string(), "traceback": pa.string(),
+        "tuple": pa.string(),
+    }
+)  # fmt: skip
+"""The columns of a dead letter; ``tuple`` is JSON."""
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback from the user's frame on, as text; frames of this package are left out."""
+    if isinstance(error, OperatorError) and error.details:
+        return error.details
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
+    lines = ["Traceback (from your code):\n", *traceback.format_list(frames)] if frames else []
+    return "".join([*lines, *traceback.format_exception_only(error)])
+
+
+def failure(instance: Instance, error: BaseException) -> OperatorError:
+    """Wrap an exception of a user's function, with the traceback from the user's frame on."""
+    name = instance.worker.operator
+    reason = str(error) if isinstance(error, OperatorError) else exception_text(error)
+    return OperatorError(f"{name} failed on a tuple: {reason}", name, user_traceback(error))
+
+
+def row_as_json(values: dict[str, Any]) -> str:
+    """A row's values as one JSON object; values that JSON cannot represent are converted to text."""
+    return json.dumps(_sayable(values), ensure_ascii=False)
+
+
+def _sayable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _sayable(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_sayable(inner) for inner in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(value)
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+
+
+def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError, number: int) -> None:
+    """Write a dead letter for a row."""
+    others = error.operator not in ("", instance.operator.name)
+    if not instance.has_dead_letters or instance.guarded or others:
+        raise error
+    instance.refused.add(number)
+    instance.write_letter(dead_letter(instance.worker, str(error), error.details, row))
+
+
+def dead_letter(worker: WorkerId, error: str, details: str, row: dict[str, Any]) -> pa.RecordBatch:
+    """A dead letter."""
+    letter = {
+        "operator": [worker.operator], "worker": [worker.index], "error": [error], "traceback": [details],
+        "tuple": [row_as_json(row)],
+    }  # fmt: skip
+    return pa.RecordBatch.from_pydict(letter, schema=LETTER)

@@ -128,22 +128,15 @@ Layout = tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]
 
 
 class Reads:
-    """The columns that the functions of a chain have read so far, and the forms of those that they write.
-
-    Attributes:
-        names: the columns, in order of first access.
-        joined: the types of the columns that the chain's joins add.
-        forms: the form of each column that was asked for.
-        zone: the zone of the stream's event times, else UTC.
-    """
+    """The columns that the functions of a chain have read so far, and the forms of those that they write."""
 
     __slots__ = ("_layout", "_schema", "forms", "joined", "names", "zone")
 
     def __init__(self) -> None:
-        self.names: tuple[str, ...] = ()
-        self.joined: dict[str, pa.DataType] = {}
-        self.forms: dict[str, ColumnForm] = {}
-        self.zone = "UTC"
+        self.names: tuple[str, ...] = ()  # the columns, in order of first access
+        self.joined: dict[str, pa.DataType] = {}  # the types of the columns that the chain's joins add
+        self.forms: dict[str, ColumnForm] = {}  # the form of each column that was asked for
+        self.zone = "UTC"  # the zone of the stream's event times, else UTC
         self._schema: pa.Schema | None = None
         self._layout: Layout = (), (), frozenset()
 
@@ -179,20 +172,7 @@ class Reads:
 
 
 class Columns(dict[str, list[Any]]):
-    """The user's columns of one batch as Python lists, each converted on first access.
-
-    Attributes:
-        batch: the Arrow batch, hidden columns included.
-        names: the user's columns; ``hidden``: the others; ``nested``: those of lists and structs.
-        written: columns that were written in any row of the batch, in order of first writing (an ordered set: the
-            values have no meaning).
-        settled: columns that may be written without checking their values (see ``values``).
-        plain: whether rows are known to have only immutable values: ``UNWRITTEN`` everywhere, ``SETTLED`` at the end
-            of the chain, ``UNKNOWN`` nowhere.
-        form: the form of the values that are written to a column (see ``canonical``).
-        zone: the zone of times in new columns.
-        unlaid: columns that functions have read from laid rows that lack them (see ``laid_rows``).
-    """
+    """The user's columns of one batch as Python lists, each converted on first access."""
 
     __slots__ = (
         "_reads", "_times", "_transactions", "batch", "form",
@@ -200,15 +180,22 @@ class Columns(dict[str, list[Any]]):
     )  # fmt: skip
 
     def __init__(self, batch: pa.RecordBatch, reads: Reads) -> None:
-        self.batch = batch
+        self.batch = batch  # the Arrow batch, hidden columns included
+        # ``names``: the user's columns; ``hidden``: the others; ``nested``: those of lists and structs
         self.names, self.hidden, self.nested = reads.layout(batch.schema)
+        # columns that were written in any row of the batch, in order of first writing (an ordered set: the values have
+        # no meaning)
         self.written: dict[str, Any] = {}
+        # columns that may be written without checking their values (see ``column_types``)
         self.settled: frozenset[str] | None = frozenset()
+        # whether rows are known to have only immutable values: ``UNWRITTEN`` everywhere, ``SETTLED`` at the end of the
+        # chain, ``UNKNOWN`` nowhere
         self.plain = UNWRITTEN
+        # columns that functions have read from laid rows that lack them (see ``LaidRow``)
         self.unlaid: set[str] = set()
         self._reads = reads
-        self.form = reads.form
-        self.zone = reads.zone
+        self.form = reads.form  # the form of the values that are written to a column (see ``canonical``)
+        self.zone = reads.zone  # the zone of times in new columns
         self._transactions: list[int] = []
         self._times: list[int] = []
 
@@ -491,10 +478,8 @@ _NO_BATCH = Columns(pa.RecordBatch.from_pydict({}), Reads())
 
 
 def detach(row: Row) -> Row:
-    """Separate a row that a function has kept from its batch; returns the row that leaves in its place.
-
-    The kept row is an independent dict from then on: it has no effect on the output, and keeps no batch alive.
-    """
+    """Separate a row that a function has kept from its batch; returns the row that leaves in its place."""
+    # The kept row is an independent dict from then on: it has no effect on the output, and keeps no batch alive.
     leaving = row.copy()
     row._load()
     row.__class__ = WholeRow
@@ -570,7 +555,7 @@ class LaidRow(Row):
 
 
 class ItemRow(LaidRow):
-    """A laid row for functions of which ``row_uses.is_by_name`` is true, with the assignment of ``dict``."""
+    """A laid row for functions of which ``is_by_name`` is true, with the assignment of ``dict``."""
 
     __slots__ = ()
 

@@ -96,15 +96,10 @@ def gathered() -> Iterator[dict[Name, Any]]:
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """Makes instances of a function.
+    """Makes instances of a function."""
 
-    Attributes:
-        load: unpickles the function, each time a new one.
-        definitions: the definitions that came with it.
-    """
-
-    load: Callable[[], Any]
-    definitions: Definitions
+    load: Callable[[], Any]  # unpickles the function, each time a new one
+    definitions: Definitions  # the definitions that came with it
 
     def __call__(self) -> Any:
         """A new instance of the function, not opened; raises whatever unpickling raises."""
@@ -277,26 +272,21 @@ class KeyedState:
 
     Moves of bins and checkpoints rest on what is noted here of each key that comes and goes, so the dicts are never
     given away. ``None`` is not a state: such a key counts as never seen.
-
-    Attributes:
-        initial: makes the initial state of a key.
     """
 
     def __init__(self, initial: Callable[[], Any]) -> None:
         self._live: dict[Any, Any] = {}
-        self.initial = initial
+        self.initial = initial  # makes the initial state of a key
         self._layers: list[_Layer] = []
         self._unsorted: list[Any] | None = None
         self._sorted: dict[int, list[Any]] = {}
 
     @property
     def find(self) -> Callable[[Any], Any]:
-        """A function that returns a key's state if it needs neither transformation nor creation, otherwise ``None``.
-
-        It costs no more than a dict, and takes a key as it is, canonical or not (see ``dataflow.keys``). On ``None``,
-        or a TypeError since the key is not hashable, call ``touch`` or ``get``. It is valid until the configuration
-        changes, when a chain is compiled anew.
-        """
+        """A function that returns a key's state if it needs neither transformation nor creation, otherwise ``None``."""
+        # It costs no more than a dict, and takes a key as it is, canonical or not (see ``dataflow.keys``). On ``None``,
+        # or a TypeError since the key is not hashable, call ``touch`` or ``get``. It is valid until the configuration
+        # changes, when a chain is compiled anew.
         return self._live.get
 
     @property
@@ -305,10 +295,8 @@ class KeyedState:
         return MappingProxyType(self._live)
 
     def get(self, key: Any) -> Any:
-        """The state of ``key``, transformed if needed; ``None`` if it was never seen.
-
-        If a transformation raises, the old state is kept for a later attempt.
-        """
+        """The state of ``key``, transformed if needed; ``None`` if it was never seen."""
+        # If a transformation raises, the old state is kept for a later attempt.
         key = canonical_key(key)
         found = self._live.get(key)
         if found is None:
@@ -356,10 +344,8 @@ class KeyedState:
             self._live = {}
 
     def undo(self, transform: Transform | None, back: Transform | None) -> None:
-        """Return to the configuration before the last ``transform``, by applying ``back`` key by key.
-
-        Keys that were not accessed since have not been transformed, and keep their state.
-        """
+        """Return to the configuration before the last ``transform``, by applying ``back`` key by key."""
+        # Keys that were not accessed since have not been transformed, and keep their state.
         if transform is None:
             return
         spared = [layer for layer in self._layers if layer.missed[-1] is transform]

@@ -52,13 +52,12 @@ from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_sta
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError
 from fries_nb.operators.audit_log import dropped_of, made_of, matched_of, transaction_of
+from fries_nb.operators.column_types import EmittedColumns, as_value, refuse_as_name
 from fries_nb.operators.conversion import are_atoms, are_plain, to_arrow
-from fries_nb.operators.failures import FAILURES, failure
-from fries_nb.operators.instance import Instance
+from fries_nb.operators.instance import FAILURES, Instance, failure
 from fries_nb.operators.rows import ALONE, NOTHING, UNKNOWN, UNWRITTEN, Columns, Row, WholeRow, derived, detach
 from fries_nb.operators.state import key_reader
 from fries_nb.operators.timed_calls import timed_call
-from fries_nb.operators.values import EmittedColumns, as_value, refuse_as_name
 
 MOST_ROWS = 4096
 """Maximum number of Python rows kept for one tuple before they are packed, which takes a tenth of their memory."""
@@ -71,17 +70,11 @@ Results = list[tuple[int, pa.RecordBatch]]
 
 
 class Captured(msgspec.Struct, frozen=True):
-    """Rows of one batch, as columns of what was written to them.
+    """Rows of one batch, as columns of what was written to them."""
 
-    Attributes:
-        columns: the batch.
-        indices: the indices of the rows.
-        values: for each written column its values, one for each row.
-    """
-
-    columns: Columns
-    indices: Sequence[int]
-    values: dict[str, list[Any]]
+    columns: Columns  # the batch
+    indices: Sequence[int]  # the indices of the rows
+    values: dict[str, list[Any]]  # for each written column its values, one for each row
 
     def column(self, name: str) -> list[Any]:
         """The values of a column, as of rows: what was written, else what came in, else nulls."""
@@ -120,15 +113,9 @@ def weakly(method: Callable[_Asked, _Told]) -> Callable[_Asked, _Told]:
 class Output(list[Row]):
     """The rows that have not been packed into a batch.
 
-    Args:
-        assembled: makes a batch of rows, and learns the types of the columns.
-        learn: receives the types of each batch; raises an ``OperatorError`` if the batch must not be emitted.
-
     Attributes:
-        batches: the batches of earlier rows.
-        types: the types of the columns written so far.
         captured: rows that arrived as columns, each part with the number of row objects before it.
-        is_known: whether columns have begun to settle in it (see ``values``).
+        is_known: whether columns have begun to settle in it (see ``column_types``).
         emitted: the columns that were written to earlier rows, and are null in later ones that lack them.
     """
 
@@ -136,11 +123,12 @@ class Output(list[Row]):
 
     def __init__(self, assembled: Callable[[Output, Types], pa.RecordBatch], learn: Callable[[Types], None]):
         super().__init__()
-        self.batches: list[pa.RecordBatch] = []
-        self.types: Types = {}
+        self.batches: list[pa.RecordBatch] = []  # the batches of earlier rows
+        self.types: Types = {}  # the types of the columns written so far
         self.captured: list[tuple[int, Captured]] = []
         self.emitted: dict[str, None] = {}
-        self.assembled = assembled
+        self.assembled = assembled  # makes a batch of rows, and learns the types of the columns
+        # receives the types of each batch; raises an ``OperatorError`` if the batch must not be emitted
         self.learn = learn
 
     def pack(self) -> None:
@@ -310,10 +298,8 @@ def _origin(indices: Sequence[int], batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _all_values(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """The values of all columns; rows may have different columns.
-
-    The fast path is that all rows have the columns of the first one.
-    """
+    """The values of all columns; rows may have different columns."""
+    # The fast path is that all rows have the columns of the first one.
     try:
         found = {name: list(map(itemgetter(name), rows)) for name in rows[0]}
     except KeyError:
@@ -350,19 +336,12 @@ Sides = Callable[[], str]
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The continuation of a step.
+    """The continuation of a step."""
 
-    Attributes:
-        emits: functions that take the operator's output rows, one for each branch.
-        least: the ``Columns.plain`` at which rows are emitted unchanged; rows of other batches are made values first.
-        side: returns the input of the current row of a self-join, ``left`` or ``right``.
-        call: called instead of the operator's function; ``None`` for that function.
-    """
-
-    emits: Sequence[Emit]
-    least: int
-    side: Sides
-    call: Callable[[Row], Any] | None = None
+    emits: Sequence[Emit]  # functions that take the operator's output rows, one for each branch
+    least: int  # the ``Columns.plain`` at which rows are emitted unchanged; rows of other batches are made values first
+    side: Sides  # returns the input of the current row of a self-join, ``left`` or ``right``
+    call: Callable[[Row], Any] | None = None  # called instead of the operator's function; ``None`` for that function
 
     def valued(self, instance: Instance) -> Sequence[Emit]:
         """The continuation of an operator that does not itself make values of its rows."""
@@ -483,10 +462,8 @@ def _of_this_tuple(out: dict[str, Any], row: Row) -> Row:
 
 
 def own_row(out: Any, row: Row, operator: str) -> Row:
-    """A row that a function has made, as one that derives from ``row``.
-
-    It is copied, since a generator may yield one object repeatedly, changed in between.
-    """
+    """A row that a function has made, as one that derives from ``row``."""
+    # It is copied, since a generator may yield one object repeatedly, changed in between.
     if isinstance(out, dict):
         own = _of_this_tuple(out, row)
         return own.copy() if own is out else own
@@ -565,12 +542,10 @@ def split_step(instance: Instance, behind: Behind) -> Step:
 
 
 def self_join_step(instance: Instance, behind: Behind) -> Step:
-    """Pairs the two replicas of a tuple; the output has the left one's columns, then the right one's.
-
-    The key occurs once; if both have another column, the right one's gets the operator's suffix. Rows of one side with
-    equal keys wait in order of arrival and are paired first in, first out, so n rows on either side make n pairs. For
-    each key only rows of one side ever wait.
-    """
+    """Pairs the two replicas of a tuple; the output has the left one's columns, then the right one's."""
+    # The key occurs once; if both have another column, the right one's gets the operator's suffix. Rows of one side
+    # with equal keys wait in order of arrival and are paired first in, first out, so n rows on either side make n
+    # pairs. For each key only rows of one side ever wait.
     emit, side = behind.valued(instance)[0], behind.side
     key, suffix = instance.operator.key, instance.function
     state, read, dropped, matched = instance.state, key_reader(key), dropped_of(instance), matched_of(instance)

@@ -22,12 +22,11 @@ from fries_nb.dataflow.keys import canonical_key, initial_state
 from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, ends_of, ticks
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import made_of, transaction_of
-from fries_nb.operators.failures import FAILURES, failure
-from fries_nb.operators.firing import TimeValues, due_emitter, rows_of, time_values
-from fries_nb.operators.instance import Instance
+from fries_nb.operators.instance import FAILURES, Instance, failure
 from fries_nb.operators.rows import Columns, Row, detach
 from fries_nb.operators.state import Transform, key_reader, transformed
 from fries_nb.operators.steps import Behind, Step, own_row
+from fries_nb.operators.timed_calls import TimeValues, due_emitter, rows_of, time_values
 from fries_nb.progress.times import EARLIEST
 
 Span = tuple[int, ...]
@@ -36,17 +35,11 @@ Span = tuple[int, ...]
 
 @dataclass(slots=True)
 class OpenWindow:
-    """A window of a key that may still get rows.
+    """A window of a key that may still get rows."""
 
-    Attributes:
-        state: the user's state.
-        fired: whether its first result was made, so that it waits for late rows.
-        added: whether rows came since.
-    """
-
-    state: Any
-    fired: bool = False
-    added: bool = False
+    state: Any  # the user's state
+    fired: bool = False  # whether its first result was made, so that it waits for late rows
+    added: bool = False  # whether rows came since
 
 
 Windows = dict[Span, OpenWindow]

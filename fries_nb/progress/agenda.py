@@ -46,7 +46,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from fries_nb.errors import ProtocolError, TokenError
-from fries_nb.progress.change_batch import ChangeBatch, GraphLocation, moving
+from fries_nb.progress.progress_graph import ChangeBatch, GraphLocation, moving
 from fries_nb.progress.times import (
     EARLIEST,
     LATEST,
@@ -77,30 +77,19 @@ def _one_bin(keys: Sequence[Any]) -> Iterable[int]:
 
 
 class SavedAgenda(NamedTuple):
-    """An agenda in a checkpoint.
+    """An agenda in a checkpoint."""
 
-    Attributes:
-        entries: bin to the entries of its keys.
-        fired: how far entries had fired.
-    """
-
-    entries: dict[int, list[Entry]]
-    fired: Fired
+    entries: dict[int, list[Entry]]  # bin to the entries of its keys
+    fired: Fired  # how far entries had fired
 
 
 class Firing(NamedTuple):
-    """Keys whose entries are due, by time.
+    """Keys whose entries are due, by time."""
 
-    Attributes:
-        time: the least of their times; rows can be sent at it, or later. All have its version and rounds.
-        keys: the keys.
-        moments: the ``t`` of each, ascending.
-        reached: whether it is no entry that is due, but the frontier that has advanced, for a key that holds tokens.
-    """
-
-    time: Time
+    time: Time  # the least of their times; rows can be sent at it, or later. All have its version and rounds.
     keys: tuple[Any, ...]
-    moments: tuple[int, ...]
+    moments: tuple[int, ...]  # the ``t`` of each, ascending
+    # whether it is no entry that is due, but the frontier that has advanced, for a key that holds tokens
     reached: bool = False
 
     @property
@@ -110,34 +99,25 @@ class Firing(NamedTuple):
 
 
 class Agenda:
-    """The entries of one operator at one worker.
-
-    Args:
-        changes: where pointstamps are counted; see ``WorkerCounts``.
-        bins_of: the bins of keys, in which entries are saved.
-        keepers: the keys that hold tokens, if the operator's function is called for them.
-
-    Attributes:
-        stamp: the time of the frame, or of the firing, that the operator processes.
-        fired: how far entries have fired.
-        frontier: the frontier at the operator's input; ``None`` before the first.
-    """
+    """The entries of one operator at one worker."""
 
     def __init__(
         self, operator: str, changes: ChangeBatch, bins_of: BinsOf = _one_bin, keepers: TokenKeepers | None = None
     ) -> None:
         self.operator = operator
-        self.keepers = keepers
+        self.keepers = keepers  # the keys that hold tokens, if the operator's function is called for them
+        # ``bins_of``: the bins of keys, in which entries are saved
+        # ``changes``: where pointstamps are counted; see ``WorkerCounts``
         self.changes, self._bins_of = changes, bins_of
         self._fired_in: dict[int, Fired] = {}
-        self.stamp: Time = (0, EARLIEST)
-        self.fired: Fired = {}
+        self.stamp: Time = (0, EARLIEST)  # the time of the frame, or of the firing, that the operator processes
+        self.fired: Fired = {}  # how far entries have fired
         self._location = GraphLocation(operator)
         self._entries: dict[Time, dict[Any, None]] = {}
         self._versions: set[int] = set()
         self._taken: dict[Time, int] = {}
         self._heaps: dict[tuple[int, ...], list[tuple[int, Time]]] = {}
-        self.frontier: Antichain | None = None
+        self.frontier: Antichain | None = None  # the frontier at the operator's input; ``None`` before the first
         self._journal: list[Entry] = []
 
     def __len__(self) -> int:
@@ -322,11 +302,8 @@ class Agenda:
                 yield
 
     def release(self, bin: int, entries: Collection[Entry]) -> Fired:
-        """Give up the entries of a bin, which count as on their way until another worker has received them.
-
-        Returns:
-            How far those of this bin have fired.
-        """
+        """Give up the entries of a bin, which count as on their way until another worker has received them."""
+        # The result says how far those of this bin have fired.
         for time, key in entries:
             keys = self._entries[time]
             del keys[key]

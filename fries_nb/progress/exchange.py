@@ -10,7 +10,7 @@ frontier advance. It is examined again whenever the view changes.
 
 A message that its receiver takes away is safe, since the sender's step that counts it justifies it by a token that this
 sender holds. For a token itself that goes to another host it is not: others might hear of its end before they hear of
-what was sent with it. So it is counted as a message while it is on its way (see ``change_batch.moving``).
+what was sent with it. So it is counted as a message while it is on its way (see ``progress_graph.moving``).
 
 No host knows all first counts: each begins with those of its own workers, in its frame 1, and is *open* when frame 1 of
 every member has come. Until then it neither announces a frontier nor broadcasts what its workers have done since, for a
@@ -115,8 +115,15 @@ from types import MappingProxyType
 import msgspec
 
 from fries_nb.errors import ProtocolError
-from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation, Pointstamp
-from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
+from fries_nb.progress.progress_graph import (
+    ChangeBatch,
+    CountChange,
+    CountChanges,
+    FlowEdge,
+    GraphLocation,
+    Pointstamp,
+    ProgressGraph,
+)
 from fries_nb.progress.times import Antichain, Time, earlier, share_frame, start_time
 from fries_nb.progress.tracker import FrontierHolder, Tracker
 
@@ -180,33 +187,20 @@ __all__ = ["FlowEdge", "HostProgress", "ProgressFrame", "ProgressState", "Worker
 
 
 class ProgressFrame(msgspec.Struct, frozen=True, tag=True):
-    """The changes of one or more whole steps of one host.
+    """The changes of one or more whole steps of one host."""
 
-    Attributes:
-        sender: the host.
-        number: counts the host's frames from 1.
-        changes: the changes.
-        admits: new hosts to which this frame of the sender is the first one to go.
-        is_last: whether the sender leaves.
-    """
-
-    sender: int
-    number: int
+    sender: int  # the host
+    number: int  # counts the host's frames from 1
     changes: CountChanges
-    admits: tuple[int, ...] = ()
-    is_last: bool = False
+    admits: tuple[int, ...] = ()  # new hosts to which this frame of the sender is the first one to go
+    is_last: bool = False  # whether the sender leaves
 
 
 class ProgressState(msgspec.Struct, frozen=True, tag=True):
-    """A view as a value, with which a new host starts.
+    """A view as a value, with which a new host starts."""
 
-    Attributes:
-        counts: all counts that are not 0.
-        numbers: host to the number of its last frame that is included; the hosts are the members.
-    """
-
-    counts: CountChanges
-    numbers: dict[int, int]
+    counts: CountChanges  # all counts that are not 0
+    numbers: dict[int, int]  # host to the number of its last frame that is included; the hosts are the members
 
 
 def first_counts(graph: ProgressGraph, starters: Mapping[str, int]) -> CountChanges:
@@ -220,10 +214,6 @@ def first_counts(graph: ProgressGraph, starters: Mapping[str, int]) -> CountChan
 class HostProgress:
     """The progress of one host: what its workers have done, and what it knows of all others.
 
-    Args:
-        listeners: operators whose frontiers are needed; the same at all hosts, for a host keeps to itself what advances
-            none of them.
-
     Raises:
         ProtocolError: see ``Tracker``.
     """
@@ -231,6 +221,8 @@ class HostProgress:
     def __init__(self, host: int, graph: ProgressGraph, listeners: Iterable[str], members: Iterable[int]) -> None:
         self.host = host
         self._graph = graph
+        # ``listeners``: operators whose frontiers are needed; the same at all hosts, for a host keeps to itself what
+        # advances none of them
         self._tracker = Tracker(graph, listeners)
         self._numbers = dict.fromkeys(members, 0)
         self._missing = set(self._numbers)
@@ -280,10 +272,8 @@ class HostProgress:
     # ---- the workers of this host
 
     def record(self, changes: Iterable[CountChange]) -> ProgressFrame | None:
-        """Add a whole step of one worker; returns the frame to broadcast now, if any.
-
-        The steps of one worker must come in its order; of two workers, in any.
-        """
+        """Add a whole step of one worker; returns the frame to broadcast now, if any."""
+        # The steps of one worker must come in its order; of two workers, in any.
         return self._released(self._waiting.extend(changes))
 
     def leave(self) -> ProgressFrame:
@@ -452,14 +442,10 @@ class HostProgress:
 
 
 class WorkerCounts:
-    """The counts of one worker.
-
-    Attributes:
-        changes: what has changed since the last ``hand_over``; tokens and agendas of the worker's operators change it
-            as well.
-    """
+    """The counts of one worker."""
 
     def __init__(self, graph: ProgressGraph) -> None:
+        # what has changed since the last ``hand_over``; tokens and agendas of the worker's operators change it as well
         self.changes = ChangeBatch()
         self._graph = graph
         self._buffers: dict[Hashable, tuple[GraphLocation, Time]] = {}
@@ -470,10 +456,8 @@ class WorkerCounts:
         return buffer is None or share_frame(buffer[1], self._graph.summary(edge).apply(time))
 
     def append(self, channel: Hashable, edge: GraphLocation, time: Time) -> None:
-        """Count rows that are appended to the buffer of a channel.
-
-        The worker must have an input frame in hand, or a token, of this time or an earlier one.
-        """
+        """Count rows that are appended to the buffer of a channel."""
+        # The worker must have an input frame in hand, or a token, of this time or an earlier one.
         arrival = self._graph.summary(edge).apply(time)
         buffer = self._buffers.get(channel)
         if buffer is None:

@@ -171,15 +171,10 @@ def postponed(
 
 
 class PathSummary(NamedTuple):
-    """The effect of a path on times.
+    """The effect of a path on times."""
 
-    Attributes:
-        add: what is added to each component that is kept; the others are dropped.
-        suffix: the components that are appended.
-    """
-
-    add: tuple[int, ...]
-    suffix: tuple[int, ...] = ()
+    add: tuple[int, ...]  # what is added to each component that is kept; the others are dropped
+    suffix: tuple[int, ...] = ()  # the components that are appended
 
     @property
     def keep(self) -> int:
@@ -310,14 +305,10 @@ class _Moments:
 
 
 class CountedAntichain:
-    """The frontier of a multiset of times.
-
-    Attributes:
-        frontier: the minimal times.
-    """
+    """The frontier of a multiset of times."""
 
     def __init__(self) -> None:
-        self.frontier = Antichain()
+        self.frontier = Antichain()  # the minimal times
         self._moments: dict[tuple[int, ...], _Moments] = {}
         self._least: dict[tuple[int, ...], Time] = {}
 

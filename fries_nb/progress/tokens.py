@@ -38,14 +38,11 @@ A tuple that fails undoes what it did to tokens. A handle that is lost, here by 
 >>> book.take_lost(), [(change.time, change.delta) for change in counts.hand_over()]
 ([Lost(operator='W', time=6)], [((0, 6), -1)])
 
-The handle is a name for an entry of the book, so a copy of it, in a copied or pickled state, is the same token.
-
-Handles of tokens, as users' functions have them. A handle is a name for an entry of its operator's ``TokenBook``.
-
-So a copy of it, in a copied or pickled state, is the same token, and a handle that is lost leaves an entry behind.
+A handle, as users' functions have it, is a name for an entry of its operator's ``TokenBook``. So a copy of it, in a
+copied or pickled state, is the same token, and a handle that is lost leaves an entry behind.
 
 >>> import copy, pickle
->>> from fries_nb.progress.change_batch import ChangeBatch
+>>> from fries_nb.progress.progress_graph import ChangeBatch
 >>> from fries_nb.progress.tokens import TokenBook
 >>> book = TokenBook("W", ChangeBatch())
 >>> with book.bound():
@@ -59,7 +56,7 @@ They have times as users see them, by the units of the book.
 
 The keys of an operator that hold tokens, whose function is called whenever the frontier has advanced.
 
->>> from fries_nb.progress.change_batch import ChangeBatch
+>>> from fries_nb.progress.progress_graph import ChangeBatch
 >>> book = TokenBook("W", ChangeBatch())
 >>> keepers = TokenKeepers(book)
 >>> mark = book.mark()
@@ -90,8 +87,15 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from fries_nb.errors import ProtocolError, TokenError
-from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation, moving
-from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
+from fries_nb.progress.progress_graph import (
+    ChangeBatch,
+    CountChange,
+    CountChanges,
+    FlowEdge,
+    GraphLocation,
+    ProgressGraph,
+    moving,
+)
 from fries_nb.progress.times import Time, moment, postponed, rounds
 
 __all__ = ["FlowEdge", "Lost", "ProgressGraph", "SavedTokens", "Token", "TokenBook", "token_counts"]
@@ -109,34 +113,22 @@ class Lost(NamedTuple):
 
 
 class SavedTokens(msgspec.Struct, frozen=True):
-    """The tokens of one bin, in a checkpoint or on the way to another worker.
+    """The tokens of one bin, in a checkpoint or on the way to another worker."""
 
-    Attributes:
-        times: number of the token to its time.
-        next: the number of the bin's next token.
-    """
-
-    times: dict[int, Time]
-    next: int
+    times: dict[int, Time]  # number of the token to its time
+    next: int  # the number of the bin's next token
 
 
 class TokenBook:
-    """The tokens of one operator at one worker, in bins like its state.
-
-    Args:
-        changes: where tokens are counted; see ``WorkerCounts``.
-        trial: whether functions run on copies of states, as in a dry run, so that tokens in them are copies as well.
-            Give it ``changes`` of its own, which nothing reads.
-
-    Attributes:
-        times: the live tokens.
-        units: how users see times; ``None`` for numbers.
-    """
+    """The tokens of one operator at one worker, in bins like its state."""
 
     def __init__(self, operator: str, changes: ChangeBatch, trial: bool = False) -> None:
         self.operator = operator
-        self.times: dict[TokenId, Time] = {}
-        self.units: TimeUnits | None = None
+        self.times: dict[TokenId, Time] = {}  # the live tokens
+        self.units: TimeUnits | None = None  # how users see times; ``None`` for numbers
+        # ``trial``: whether functions run on copies of states, as in a dry run, so that tokens in them are copies as
+        # well. Give it ``changes`` of its own, which nothing reads.
+        # ``changes``: where tokens are counted; see ``WorkerCounts``
         self._changes, self._trial = changes, trial
         self._location = GraphLocation(operator)
         self._handles: WeakValueDictionary[TokenId, Token] = WeakValueDictionary()
@@ -289,10 +281,8 @@ class TokenBook:
         return {bin: SavedTokens(times, self._next[bin]) for bin, times in bins.items()}
 
     def load(self, bins: Mapping[int, SavedTokens]) -> None:
-        """Take over bins, whose tokens are counted already.
-
-        Then unpickle their states, in the same slice: a token that no state refers to counts as lost.
-        """
+        """Take over bins, whose tokens are counted already."""
+        # Then unpickle their states, in the same slice: a token that no state refers to counts as lost.
         for bin, saved in bins.items():
             if bin in self._next:
                 raise ProtocolError(f"the tokens of bin {bin} of {self.operator} came to a worker that has that bin")
@@ -302,10 +292,8 @@ class TokenBook:
             self._lost.extend(loaded)
 
     def release(self, bins: Iterable[int]) -> dict[int, SavedTokens]:
-        """Give bins up to another worker; until it has received them, their tokens count as on their way.
-
-        First pickle their states, which refer to the tokens.
-        """
+        """Give bins up to another worker; until it has received them, their tokens count as on their way."""
+        # First pickle their states, which refer to the tokens.
         saved = self.saved()
         released = {bin: saved[bin] for bin in bins if bin in saved}
         for bin, tokens in released.items():

@@ -34,27 +34,28 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fries_nb.errors import ProtocolError
-from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation, moving
-from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
+from fries_nb.progress.progress_graph import (
+    ChangeBatch,
+    CountChange,
+    CountChanges,
+    FlowEdge,
+    GraphLocation,
+    ProgressGraph,
+    moving,
+)
 from fries_nb.progress.times import Antichain, CountedAntichain, PathSummary, Time, apart_from_moment, identity
 
 __all__ = ["FlowEdge", "FrontierHolder", "Tracker"]
 
 
 class FrontierHolder(NamedTuple):
-    """What keeps a frontier from advancing.
+    """What keeps a frontier from advancing."""
 
-    Attributes:
-        operator: the operator that has tokens; for messages, the one that has sent them.
-        time: their time.
-        count: how many there are.
-        to: the receiver of the messages; empty for tokens.
-    """
-
-    operator: str
-    time: Time
+    operator: str  # the operator that has tokens; for messages, the one that has sent them
+    time: Time  # their time
+    # how many there are
     count: int  # type: ignore[assignment]  # hides tuple.count
-    to: str = ""
+    to: str = ""  # the receiver of the messages; empty for tokens
 
 
 _Way = tuple[str, PathSummary | None]
@@ -63,10 +64,6 @@ _Way = tuple[str, PathSummary | None]
 
 class Tracker:
     """One host's view of the outstanding pointstamps.
-
-    Args:
-        listeners: names of the operators whose frontiers are tracked; each location must lead to one.
-        counts: the first counts; see ``first_counts``.
 
     Raises:
         ProtocolError: a location leads to no listener, or a count does not fit the graph.
@@ -79,6 +76,7 @@ class Tracker:
         self._antichains: dict[str, CountedAntichain] = {}
         self._below: dict[GraphLocation, list[_Way]] = {location: [] for location in graph.locations}
         self._below.update((moving(name), self._below[GraphLocation(name)]) for name in graph.loops)
+        # ``listeners``: names of the operators whose frontiers are tracked; each location must lead to one
         for listener in listeners:
             self.listen(listener)
         for edge in graph.edges:
@@ -87,6 +85,7 @@ class Tracker:
                     f"edge {edge.location} leads to no listener, so its messages would be counted for ever; "
                     f"expected one below it, such as {edge.to!r}"
                 )
+        # ``counts``: the first counts; see ``first_counts``
         self.update(counts)
 
     @property
@@ -129,10 +128,8 @@ class Tracker:
                     antichain.update(image, 1)
 
     def update(self, changes: Iterable[CountChange]) -> dict[str, Antichain]:
-        """Apply whole batches of changes; returns the new frontiers of those listeners whose frontier has changed.
-
-        Tokens of an operator without out-edges hold nothing back, and are not counted.
-        """
+        """Apply whole batches of changes; returns the new frontiers of those listeners whose frontier has changed."""
+        # Tokens of an operator without out-edges hold nothing back, and are not counted.
         before: dict[str, Antichain] = {}
         for location, time, delta in changes:
             self._check(location, time)

@@ -265,12 +265,12 @@ def parts_ms(result: Outcome) -> dict[str, float]:
 def delay_svg(result: Outcome, width: float) -> str:
     """Draw where the time of a change went, ``width`` (at least 200) pixels wide."""
     parts = parts_ms(result)
-    said = {name: f"{name} {milliseconds(value)}" for name, value in parts.items()}
+    labels = {name: f"{name} {milliseconds(value)}" for name, value in parts.items()}
     end = "to the last switch" if result.outcome == "done" else f"until it was {result.outcome.replace('_', ' ')}"
     total = milliseconds(sum(parts.values()))
-    alt_text = f"{result.change}: {total} from the request {end}; {', '.join(said.values())}"
-    key, height = _key(said, width)
-    return picture("delay", (width, height), alt_text, _CSS, _bar(parts, said, width), key)
+    alt_text = f"{result.change}: {total} from the request {end}; {', '.join(labels.values())}"
+    key, height = _key(labels, width)
+    return picture("delay", (width, height), alt_text, _CSS, _bar(parts, labels, width), key)
 
 
 def time_parts(result: Outcome) -> Markup:
@@ -288,21 +288,21 @@ def function_parts(change: Change, order: Sequence[str]) -> Markup:
     return part("functions", [(name, diff_html(text)) for name, text in texts.items() if text], "")
 
 
-def _bar(parts: Mapping[str, float], said: Mapping[str, str], width: float) -> str:
+def _bar(parts: Mapping[str, float], labels: Mapping[str, str], width: float) -> str:
     """The parts to scale, one behind the other."""
     scale = (width - 2 * _EDGE) / (sum(parts.values()) or 1.0)
     drawn, x = "", _EDGE
     for name, value in parts.items():
         shape = f'x="{number(x)}" y="{number(_TOP)}" width="{number(value * scale)}" height="{number(_BAR)}"'
-        drawn += f'<g><title>{escaped(said[name])}</title><rect class="part {name}" {shape}/></g>'
+        drawn += f'<g><title>{escaped(labels[name])}</title><rect class="part {name}" {shape}/></g>'
         x += value * scale
     return drawn
 
 
-def _key(said: Mapping[str, str], width: float) -> tuple[str, float]:
+def _key(labels: Mapping[str, str], width: float) -> tuple[str, float]:
     """The names of the parts with their milliseconds, in as many lines as needed, and the height of the picture."""
     drawn, x, y = "", _EDGE, _TOP + _BAR + _LINE
-    for name, words in said.items():
+    for name, words in labels.items():
         room = _SAMPLE + _LETTER * len(words) + _GAP
         if x + room - _GAP > width - _EDGE and x > _EDGE:
             x, y = _EDGE, y + _LINE

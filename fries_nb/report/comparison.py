@@ -35,10 +35,9 @@ from fries_nb.report import markup
 from fries_nb.report.audit_section import verdict_parts
 from fries_nb.report.change_rows import replay_frames, time_parts
 from fries_nb.report.latency import Scale, grid, latency_svg, thinned, time_axis
-from fries_nb.report.markup import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
+from fries_nb.report.markup import TextColumn, escaped, number, themed
 from fries_nb.report.page import part, rendered, setting_words, write_page
 from fries_nb.report.plan_section import dag_parts
-from fries_nb.report.row_picture import TextColumn
 from fries_nb.running.results import Place
 from fries_nb.telemetry.history import PlotMark, Point
 from fries_nb.words import duration, milliseconds
@@ -47,14 +46,14 @@ _LEFT, _RIGHT, _TOP, _UPPER, _BELOW = 64.0, 18.0, 52.0, 230.0, 42.0
 _MOST_POINTS = 300
 _KEY_WIDTH, _KEYS = 226.0, 3
 _PENS = (
-    (BLUE, SKY, ""), (VERMILION, "#ff8a3d", "7 3"), (GREEN, "#2fc79a", "2 3"), (PURPLE, PURPLE, "9 3 2 3"),
-    (ORANGE, ORANGE, "4 4"), (GREY, GREY, "1 3"),
+    (markup.BLUE, markup.SKY, ""), (markup.VERMILION, "#ff8a3d", "7 3"), (markup.GREEN, "#2fc79a", "2 3"),
+    (markup.PURPLE, markup.PURPLE, "9 3 2 3"), (markup.ORANGE, markup.ORANGE, "4 4"), (markup.GREY, markup.GREY, "1 3"),
 )  # fmt: skip
 """For each line its colour on light and on dark pages, and its dashes: as many as there are schedulers."""
 
 _LIGHT = {
     ".paper": f"fill: {markup.PAPER}",
-    "text": f"{FONT}; font-size: 11px; fill: {markup.SOFT}",
+    "text": f"{markup.FONT}; font-size: 11px; fill: {markup.SOFT}",
     ".axis, .key": f"font-size: 11.5px; fill: {markup.INK}",
     ".grid": f"stroke: {markup.LINE}; stroke-width: 1px",
     ".request": f"stroke: {markup.SOFT}; stroke-width: 1.4px; stroke-dasharray: 5 3",
@@ -122,8 +121,8 @@ def _curve(index: int, curve: OverlaidCurve, across: Scale, up: Scale) -> str:
     if curve.done_s is None or not before:
         return line
     x, y = across.at(curve.done_s), up.at(before[-1])
-    said = escaped(_in_words(curve))
-    return f'{line}<g><title>{said}</title><circle class="line{index}" cx="{number(x)}" cy="{number(y)}" r="5"/></g>'
+    label = escaped(_in_words(curve))
+    return f'{line}<g><title>{label}</title><circle class="line{index}" cx="{number(x)}" cy="{number(y)}" r="5"/></g>'
 
 
 def _key(index: int, curve: OverlaidCurve) -> str:
@@ -174,20 +173,15 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class SchedulerTrial:
-    """One run: its row of the comparison, and the data behind it.
-
-    Attributes:
-        result: the result of the change; ``None`` if it is not kept.
-        replay: the steps of the change; ``None`` if they are not kept.
-    """
+    """One run: its row of the comparison, and the data behind it."""
 
     row: ComparisonRow
     error: str
     points: Sequence[Point]
     marks: Sequence[PlotMark]
     verdict: Verdict
-    result: Outcome | None = None
-    replay: ChangeReplay | None = None
+    result: Outcome | None = None  # the result of the change; ``None`` if it is not kept
+    replay: ChangeReplay | None = None  # the steps of the change; ``None`` if they are not kept
 
 
 @dataclass(frozen=True)

@@ -41,22 +41,7 @@ from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.protocol.topology import ChainChange
 from fries_nb.report import markup
 from fries_nb.report.latency import Scale
-from fries_nb.report.markup import (
-    BLUE,
-    FONT,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    all_fitted,
-    escaped,
-    fitted,
-    number,
-    text_width,
-    themed,
-)
+from fries_nb.report.markup import all_fitted, escaped, fitted, number, text_width, themed
 from fries_nb.words import milliseconds
 
 CAUSES = {"task": "task", "buffer": "output buffer", "transport": "transport and queue"}
@@ -81,22 +66,22 @@ _GLYPHS = {
 
 _LIGHT = {
     ".paper": f"fill: {markup.PAPER}",
-    "text": f"{FONT}; font-size: {_SIZE:g}px; fill: {markup.SOFT}",
+    "text": f"{markup.FONT}; font-size: {_SIZE:g}px; fill: {markup.SOFT}",
     ".sequence": f"font-size: 13px; font-weight: 600; fill: {markup.INK}",
     ".said, .name, .mean": f"fill: {markup.INK}",
     ".sum": "font-weight: 600",
     ".grid": f"stroke: {markup.LINE}; stroke-width: 1px",
     ".bar": f"stroke: {markup.PAPER}; stroke-width: 1px",
-    ".task": f"fill: {BLUE}",
-    ".buffer": f"fill: {ORANGE}",
-    ".transport": f"fill: {GREY}",
-    ".limit": f"stroke: {PURPLE}; stroke-width: 2px; stroke-dasharray: 6 3",
+    ".task": f"fill: {markup.BLUE}",
+    ".buffer": f"fill: {markup.ORANGE}",
+    ".transport": f"fill: {markup.GREY}",
+    ".limit": f"stroke: {markup.PURPLE}; stroke-width: 2px; stroke-dasharray: 6 3",
     ".limit-said": f"fill: {markup.INK}; paint-order: stroke; stroke: {markup.PAPER}; stroke-width: 3px",
     ".worst": f"fill: {markup.INK}; stroke: {markup.PAPER}; stroke-width: 1px",
     ".glyph": "stroke-width: 2.2px; stroke-linejoin: round; stroke-linecap: round; fill: none",
-    ".glyph.met": f"stroke: {GREEN}",
-    ".glyph.violated": f"stroke: {VERMILION}; fill: {VERMILION}",
-    ".glyph.unjudged": f"stroke: {GREY}",
+    ".glyph.met": f"stroke: {markup.GREEN}",
+    ".glyph.violated": f"stroke: {markup.VERMILION}; fill: {markup.VERMILION}",
+    ".glyph.unjudged": f"stroke: {markup.GREY}",
 }
 _DARK = {
     ".paper": f"fill: {markup.NIGHT_PAPER}",
@@ -105,7 +90,7 @@ _DARK = {
     ".limit-said": f"fill: {markup.NIGHT_INK}; stroke: {markup.NIGHT_PAPER}",
     ".grid": f"stroke: {markup.NIGHT_LINE}",
     ".bar": f"stroke: {markup.NIGHT_PAPER}",
-    ".task": f"fill: {SKY}",
+    ".task": f"fill: {markup.SKY}",
     ".worst": f"fill: {markup.NIGHT_INK}; stroke: {markup.NIGHT_PAPER}",
     ".glyph.met": "stroke: #2fc79a",
     ".glyph.violated": "stroke: #ff8a3d; fill: #ff8a3d",
@@ -229,8 +214,8 @@ def _sum_row(state: ConstraintState, columns: BarColumns, y: float) -> str:
     worst_ms = state.worst_ms or 0.0
     whole = LatencyParts("sequence", task_ms, buffer_ms, transport_ms, worst_ms)
     place = f"translate({number(columns.at(worst_ms))} {number(y + _ROW / 2)})"
-    told = f"<title>{escaped(f'worst: {latency_text(worst_ms)}')}</title>"
-    diamond = f'<path class="worst" transform="{place}" d="M0 -6 l5 6 l-5 6 l-5 -6 z">{told}</path>'
+    tooltip = f"<title>{escaped(f'worst: {latency_text(worst_ms)}')}</title>"
+    diamond = f'<path class="worst" transform="{place}" d="M0 -6 l5 6 l-5 6 l-5 -6 z">{tooltip}</path>'
     figures = _figures(state.mean_ms, state.worst_ms, columns, y, "sum")
     return _name("sequence", "name sum", columns, y) + _stack(whole, 0.0, columns, y) + diamond + figures
 
@@ -272,12 +257,12 @@ def _headings(columns: BarColumns, first: float) -> str:
 def _scale(columns: BarColumns, first: float, bottom: float) -> str:
     drawn, free = [], -math.inf
     for value, words in columns.bars.ticks:
-        x, told = columns.at(value), words if value else f"{words} ms"
+        x, text = columns.at(value), words if value else f"{words} ms"
         ends = f'x1="{number(x)}" x2="{number(x)}" y1="{number(first)}" y2="{number(bottom)}"'
         drawn.append(f'<line class="grid" {ends}/>')
-        half = _LETTER * len(told) / 2
+        half = _LETTER * len(text) / 2
         if x - half >= free:  # on narrow pages only some of them have room
-            drawn.append(_text("unit", x, bottom + 14, told, "middle"))
+            drawn.append(_text("unit", x, bottom + 14, text, "middle"))
             free = x + half + 6
     return "".join(drawn)
 
@@ -302,15 +287,15 @@ def _key(y: float) -> str:
 
 
 def _text(kind: str, x: float, y: float, words: str, anchor: str = "start", title: str = "") -> str:
-    told = f"<title>{escaped(title)}</title>" if title else ""
-    return f'<text class="{kind}" x="{number(x)}" y="{number(y)}" text-anchor="{anchor}">{told}{escaped(words)}</text>'
+    hint = f"<title>{escaped(title)}</title>" if title else ""
+    return f'<text class="{kind}" x="{number(x)}" y="{number(y)}" text-anchor="{anchor}">{hint}{escaped(words)}</text>'
 
 
 def _read_aloud(state: ConstraintState) -> str:
     causes = [f"{part.element} {latency_text(part.mean_ms)}" for part in state.parts]
     parts = f"; by element: {', '.join(causes)}" if causes else ""
-    said = "; ".join(filter(None, [in_figures(state), state.reason, chained_text(state), state.remedy]))
-    return f"Latency of {state.constraint.sequence}, {said}{parts}"
+    alt_text = "; ".join(filter(None, [in_figures(state), state.reason, chained_text(state), state.remedy]))
+    return f"Latency of {state.constraint.sequence}, {alt_text}{parts}"
 
 
 def _arrows(text: str) -> str:
@@ -330,11 +315,14 @@ MOST_LINES = 6
 """Maximum number of edges in one drawing; those that changed last are shown."""
 _TOP, _HEIGHT, _BELOW, _LEFT, _step_LETTER, _step_LINE = 48.0, 120.0, 32.0, 62.0, 6.3, 15.0
 _TICKS = ((200.0, "200 B"), *((1024.0 * kib, f"{kib} KiB") for kib in (1, 4, 16, 64)))
-_COLOURS = ((BLUE, SKY), (ORANGE, ORANGE), (GREEN, "#2fc79a"), (VERMILION, "#ff8a3d"), (PURPLE, PURPLE), (SKY, BLUE))
+_COLOURS = (
+    (markup.BLUE, markup.SKY), (markup.ORANGE, markup.ORANGE), (markup.GREEN, "#2fc79a"),
+    (markup.VERMILION, "#ff8a3d"), (markup.PURPLE, markup.PURPLE), (markup.SKY, markup.BLUE),
+)  # fmt: skip
 _DASHES = ("none", "7 3", "2 3", "9 3 2 3", "4 4", "12 4")
 _step_LIGHT = {
     ".paper": f"fill: {markup.PAPER}",
-    "text": f"{FONT}; font-size: 11.5px; fill: {markup.SOFT}",
+    "text": f"{markup.FONT}; font-size: 11.5px; fill: {markup.SOFT}",
     ".title": f"font-size: 13px; font-weight: 600; fill: {markup.INK}",
     ".name": f"fill: {markup.INK}",
     ".grid": f"stroke: {markup.LINE}; stroke-width: 1px",
@@ -405,8 +393,8 @@ def buffers_svg(
     up = Scale(_TICKS[0][0] * 0.8, _TICKS[-1][0] * 1.15, top + _HEIGHT, top, True, _TICKS)
     drawn = "".join(_line(place, line, began_s, across, up) for place, line in enumerate(lines))
     height = top + _HEIGHT + _BELOW
-    told = "; ".join([line.label for line in lines] + [_said(change) for change in chains[-1:]])
-    alt_text = f"Sizes of output buffers over time, now {told}"
+    states = "; ".join([line.label for line in lines] + [_said(change) for change in chains[-1:]])
+    alt_text = f"Sizes of output buffers over time, now {states}"
     title = '<text class="title" x="16" y="24">Output buffers over time</text>'
     axes, events = _axes(across, up), _chains(chains, began_s, across, up)
     return markup.picture("buffers", (width, height), alt_text, _STEP_CSS, title, key, axes, events, drawn)
@@ -447,8 +435,8 @@ def _line(place: int, line: SizeLine, began_s: float, across: Scale, up: Scale) 
         high = _pixels([(at_s, most) for at_s, _, most in piece], began_s, across, up)
         if high != low:
             drawn.append(f'<path class="between e{place}" d="{_path([*high, *reversed(low)])} Z"/>')
-        told = f"<title>{escaped(line.label)}</title>"
-        drawn.append(f'<path class="steps e{place}" d="{_path(high)}">{told}</path>')
+        tooltip = f"<title>{escaped(line.label)}</title>"
+        drawn.append(f'<path class="steps e{place}" d="{_path(high)}">{tooltip}</path>')
     return "".join(drawn)
 
 

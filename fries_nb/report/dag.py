@@ -174,11 +174,9 @@ def dag_svg(
     width: float = 900.0,
     rounds: Mapping[str, str] = {},
 ) -> str:
-    """The graph as a self-contained SVG element, whose layout runs to the right if it fits, else downward.
-
-    A legend explains the ``states`` (keys of ``STATES``) that occur; ``titles`` are appended to tooltips of operators.
-    By default the edges between operators with a state other than ``pruned`` are ``marked``.
-    """
+    """The graph as a self-contained SVG element, whose layout runs to the right if it fits, else downward."""
+    # A legend explains the ``states`` (keys of ``STATES``) that occur; ``titles`` are appended to tooltips of
+    # operators. By default the edges between operators with a state other than ``pruned`` are ``marked``.
     _refuse_unknown(graph, states, labels, titles)
     taking_part = {name for name, words in states.items() if (_TAKING_PART | {"mcs"}) & set(words.split())}
     if marked is None:

@@ -38,21 +38,7 @@ from itertools import groupby
 from fries_nb.controller.topology_status import HostCount, TopologyStatus
 from fries_nb.protocol.partitioning import BINS
 from fries_nb.report import markup
-from fries_nb.report.markup import (
-    BLUE,
-    FONT,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    escaped,
-    fitted,
-    number,
-    themed,
-)
-from fries_nb.report.row_picture import TextColumn, rows_svg
+from fries_nb.report.markup import TextColumn, escaped, fitted, number, rows_svg, themed
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, time_text
 from fries_nb.words import counted
 
@@ -61,17 +47,19 @@ _LETTER, _BOLD_LETTER, _FIGURES, _LABELS = 6.4, 7.6, 92.0, 120.0
 _MOST = 12
 """Number of hosts, and of strips, that a drawing shows."""
 # Light and dark alternate, so that neighbours differ in lightness as well.
-_COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, GREY, "#F0E442")
-_DARK_LETTERS = {ORANGE, PURPLE, SKY, GREY, "#F0E442"}
+_COLOURS = (
+    markup.BLUE, markup.ORANGE, markup.GREEN, markup.PURPLE, markup.SKY, markup.VERMILION, markup.GREY, "#F0E442",
+)  # fmt: skip
+_DARK_LETTERS = {markup.ORANGE, markup.PURPLE, markup.SKY, markup.GREY, "#F0E442"}
 
 _LIGHT = {
     ".paper": f"fill: {markup.PAPER}",
-    "text": f"{FONT}; font-size: 11.5px; fill: {markup.SOFT}; font-variant-numeric: tabular-nums",
+    "text": f"{markup.FONT}; font-size: 11.5px; fill: {markup.SOFT}; font-variant-numeric: tabular-nums",
     ".title": f"font-size: 13px; font-weight: 600; fill: {markup.INK}",
     ".name": f"fill: {markup.INK}; font-weight: 600",
     ".figure": f"fill: {markup.INK}",
     ".track": f"fill: {markup.BAND}",
-    ".rate": f"fill: {GREY}",
+    ".rate": f"fill: {markup.GREY}",
     ".edge": f"stroke: {markup.PAPER}; stroke-width: 1px",
     **{f".h{place}": f"fill: {colour}" for place, colour in enumerate(_COLOURS)},
     ".again": "fill-opacity: 0.55",
@@ -146,10 +134,8 @@ def hosts_svg(
     before: Sequence[tuple[str, TopologyStatus]] = (),
     width: float = 760.0,
 ) -> str:
-    """Draw the hosts and the owners of bins, below those of earlier topologies, oldest first, with their labels.
-
-    ``rates`` has the tuples per second that the workers of a host take in; it is empty if nothing flows.
-    """
+    """Draw the hosts and the owners of bins, below those of earlier topologies, oldest first, with their labels."""
+    # ``rates`` has the tuples per second that the workers of a host take in; it is empty if nothing flows.
     shown = [*before[-4:], ("now", status)] if before else [("", status)]
     columns = HostColumns.of(width, [label for label, _ in shown])
     titles = textwrap.wrap(_title(status), int((width - 2 * _PAD) / _BOLD_LETTER))
@@ -227,10 +213,10 @@ def _strip(status: TopologyStatus, operator: str, label: str, columns: HostColum
     for first, behind, owner, host in runs_of(status, operator):
         x, wide = left + first * scale, (behind - first) * scale
         bins = f"{counted(behind - first, 'bin')} ({first} to {behind - 1})"
-        said = escaped(f"{bins} at {operator}[{owner}], host {host}")
+        tooltip = escaped(f"{bins} at {operator}[{owner}], host {host}")
         size = f'width="{number(wide)}" height="{number(_STRIP)}"'
         drawn.append(
-            f'<rect class="bins {_kind(host)}" x="{number(x)}" y="{number(y)}" {size}><title>{said}</title></rect>'
+            f'<rect class="bins {_kind(host)}" x="{number(x)}" y="{number(y)}" {size}><title>{tooltip}</title></rect>'
         )
         if first and wide > 3:
             drawn.append(f'<path class="edge" d="M{number(x)} {number(y)} v{number(_STRIP)}"/>')

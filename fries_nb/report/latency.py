@@ -36,21 +36,7 @@ from statistics import fmean, median
 
 from fries_nb.constraints.judgements import ConstraintPoint
 from fries_nb.report import markup
-from fries_nb.report.markup import (
-    BLUE,
-    FONT,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    escaped,
-    fitted,
-    number,
-    text_width,
-    themed,
-)
+from fries_nb.report.markup import escaped, fitted, number, text_width, themed
 from fries_nb.telemetry.history import MarkKind, PlotMark, Point
 from fries_nb.words import duration
 
@@ -245,30 +231,30 @@ _SAID_SIZE, _LONGEST = 11.5, 400.0
 _NEAR, _BESIDE, _GAP = 60.0, 14.0, 3.0
 """Pixels up to which a request and its end share a label, between two labels, and between a label and its line."""
 MARK_COLOURS: dict[MarkKind, str] = {
-    "request": ORANGE, "done": GREEN, "aborted": VERMILION, "rolled_back": VERMILION, "failed": VERMILION,
-    "recovery": VERMILION, "checkpoint": GREY,
+    "request": markup.ORANGE, "done": markup.GREEN, "aborted": markup.VERMILION, "rolled_back": markup.VERMILION,
+    "failed": markup.VERMILION, "recovery": markup.VERMILION, "checkpoint": markup.GREY,
 }  # fmt: skip
 
 _LIGHT = {
     ".paper": f"fill: {markup.PAPER}",
-    "text": f"{FONT}; font-size: 11px; fill: {markup.SOFT}",
+    "text": f"{markup.FONT}; font-size: 11px; fill: {markup.SOFT}",
     ".axis": f"font-size: 11.5px; fill: {markup.INK}",
     ".key": f"font-size: 11.5px; fill: {markup.INK}; font-weight: 600",
     ".grid": f"stroke: {markup.LINE}; stroke-width: 1px",
     ".p50, .p99, .rate": "fill: none; stroke-width: 1.8px; stroke-linejoin: round",
-    ".p50": f"stroke: {BLUE}",
-    ".p99": f"stroke: {VERMILION}",
-    ".rate": f"stroke: {GREEN}",
-    ".band": f"fill: {PURPLE}; fill-opacity: 0.28; stroke: {PURPLE}; stroke-opacity: 0.5",
-    ".sequence": f"fill: none; stroke: {PURPLE}; stroke-width: 1.8px",
-    ".limit": f"stroke: {PURPLE}; stroke-width: 2px; stroke-dasharray: 8 4",
+    ".p50": f"stroke: {markup.BLUE}",
+    ".p99": f"stroke: {markup.VERMILION}",
+    ".rate": f"stroke: {markup.GREEN}",
+    ".band": f"fill: {markup.PURPLE}; fill-opacity: 0.28; stroke: {markup.PURPLE}; stroke-opacity: 0.5",
+    ".sequence": f"fill: none; stroke: {markup.PURPLE}; stroke-width: 1.8px",
+    ".limit": f"stroke: {markup.PURPLE}; stroke-width: 2px; stroke-dasharray: 8 4",
     ".dot": "stroke-width: 6px; stroke-linecap: round",
     ".mark": "stroke-width: 1.6px",
-    ".request": f"stroke: {ORANGE}; stroke-dasharray: 5 3",
-    ".done": f"stroke: {GREEN}",
-    ".aborted, .failed, .rolled_back": f"stroke: {VERMILION}; stroke-dasharray: 2 3",
-    ".recovery": f"stroke: {VERMILION}",
-    ".checkpoint": f"stroke: {GREY}; stroke-dasharray: 1 3",
+    ".request": f"stroke: {markup.ORANGE}; stroke-dasharray: 5 3",
+    ".done": f"stroke: {markup.GREEN}",
+    ".aborted, .failed, .rolled_back": f"stroke: {markup.VERMILION}; stroke-dasharray: 2 3",
+    ".recovery": f"stroke: {markup.VERMILION}",
+    ".checkpoint": f"stroke: {markup.GREY}; stroke-dasharray: 1 3",
     ".said": f"font-size: {_SAID_SIZE:g}px; fill: {markup.INK}; paint-order: stroke; stroke: {markup.PAPER}; "
     "stroke-width: 3px",
     ".lead": "stroke-width: 1px",
@@ -281,7 +267,7 @@ _DARK = {
     ".key": f"fill: {markup.NIGHT_INK}",
     ".said": f"fill: {markup.NIGHT_INK}; stroke: {markup.NIGHT_PAPER}",
     ".grid": f"stroke: {markup.NIGHT_LINE}",
-    ".p50": f"stroke: {SKY}",
+    ".p50": f"stroke: {markup.SKY}",
     ".p99": "stroke: #ff8a3d",
     ".rate": "stroke: #2fc79a",
     ".done": "stroke: #2fc79a",
@@ -302,11 +288,9 @@ class AxisLabel:
 def latency_svg(
     points: Sequence[Point], marks: Sequence[PlotMark], bands: Sequence[LatencyBand] = (), width: float = 760.0
 ) -> str:
-    """Draw p50 and p99 in milliseconds and, below them, throughput in tuples per second, as an SVG element.
-
-    The latency axis is logarithmic if the values span more than a factor of thirty. Points are thinned to the
-    resolution: each interval shows its median p50, highest p99 and mean rate, so that no peak is lost.
-    """
+    """Draw p50 and p99 in milliseconds and, below them, throughput in tuples per second, as an SVG element."""
+    # The latency axis is logarithmic if the values span more than a factor of thirty. Points are thinned to the
+    # resolution: each interval shows its median p50, highest p99 and mean rate, so that no peak is lost.
     points = thinned([point for point in points if _is_finite(point)], _MOST_POINTS)
     times = [point.at_s for point in points] + [mark.at_s for mark in marks]
     times += [at_s for band in bands for at_s, *_ in band.spots]
@@ -317,21 +301,19 @@ def latency_svg(
     bottom = top + _UPPER + _BETWEEN + _LOWER
     panels = _latency(points, bands, began, across, top) + _rate(points, began, across, bottom)
     lines = "".join(_mark(mark, across.at(mark.at_s - began), top, bottom) for mark in marks)
-    said = "".join(_lead(label, across, top) for label in labels)
-    said += "".join(_said(label, across, top) for label in labels)
+    texts = "".join(_lead(label, across, top) for label in labels)
+    texts += "".join(_said(label, across, top) for label in labels)
     if not points:
         middle = f'x="{number((_LEFT + width - _RIGHT) / 2)}" y="{number(top + _UPPER / 2)}"'
-        said += f'<text class="empty" {middle}>no tuples have reached a sink yet</text>'
+        texts += f'<text class="empty" {middle}>no tuples have reached a sink yet</text>'
     height = bottom + _BELOW
     key, axis = _key(bool(bands)), time_axis(across, bottom)
-    return markup.picture("latency", (width, height), _alt_text(points, marks), _CSS, key, panels, axis, lines, said)
+    return markup.picture("latency", (width, height), _alt_text(points, marks), _CSS, key, panels, axis, lines, texts)
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
-    """Reduce to about ``most`` points: each interval becomes its median p50, highest p99, mean rate and end.
-
-    Gaps stay as they are, unless there are as many as points.
-    """
+    """Reduce to about ``most`` points: each interval becomes its median p50, highest p99, mean rate and end."""
+    # Gaps stay as they are, unless there are as many as points.
     if len(points) <= most:
         return list(points)
     size = math.ceil(len(points) / most)
@@ -384,20 +366,20 @@ def said_of(marks: Sequence[PlotMark], near_s: float) -> list[tuple[float, str]]
     """
     requests = {mark.change: mark for mark in marks if mark.kind == "request"}
     ends = {mark.change: mark for mark in marks if mark.kind != "request"}
-    said = []
+    found = []
     for mark in marks:
         if mark.kind == "checkpoint":
             continue
         if mark.kind == "recovery":
-            said.append((mark.at_s, f"recovery: {mark.label.partition(' (')[0]}"))
+            found.append((mark.at_s, f"recovery: {mark.label.partition(' (')[0]}"))
             continue
         request, end = requests.get(mark.change), ends.get(mark.change)
         joined = request is not None and end is not None and end.at_s - request.at_s <= near_s
         if mark.kind == "request":
-            said.append((mark.at_s, _ended(mark, end) if joined and end else mark.label))
+            found.append((mark.at_s, _ended(mark, end) if joined and end else mark.label))
         elif not joined:
-            said.append((mark.at_s, _ended(request, mark)))
-    return said
+            found.append((mark.at_s, _ended(request, mark)))
+    return found
 
 
 def _ended(request: PlotMark | None, end: PlotMark) -> str:
@@ -410,11 +392,9 @@ def _ended(request: PlotMark | None, end: PlotMark) -> str:
 
 
 def laid_out(marks: Sequence[PlotMark], began: float, across: Scale, lanes: int = _LANES) -> list[AxisLabel]:
-    """Assign labels to lanes so that none overlap, newest first; labels without room are left out.
-
-    A label begins at its mark's line, or ends there if it would not fit before the end of the axis. What is too long
-    for both sides is cut at its end; its number stands at its beginning.
-    """
+    """Assign labels to lanes so that none overlap, newest first; labels without room are left out."""
+    # A label begins at its mark's line, or ends there if it would not fit before the end of the axis. What is too long
+    # for both sides is cut at its end; its number stands at its beginning.
     per_second = (across.end - across.start) / (across.high - across.low)
     free = [math.inf] * lanes
     labels = []

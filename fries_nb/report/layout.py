@@ -388,21 +388,16 @@ Asked = Callable[[str, str], bytes]
 
 @dataclass(frozen=True)
 class Layout:
-    """Positions in pixels from the upper left corner.
-
-    Attributes:
-        boxes: operator to its box; ``ways`` maps each edge to its path, and ``loops`` each loop to the box around it.
-        rightward: whether streams flow to the right, or else downward.
-        engine: what computed the layout: "dot", "pygraphviz" or "layers".
-    """
+    """Positions in pixels from the upper left corner."""
 
     width: float
     height: float
+    # operator to its box; ``ways`` maps each edge to its path, and ``loops`` each loop to the box around it
     boxes: dict[str, Box]
     ways: dict[tuple[str, str], EdgePath]
     loops: dict[str, Box]
-    rightward: bool
-    engine: str
+    rightward: bool  # whether streams flow to the right, or else downward
+    engine: str  # what computed the layout: "dot", "pygraphviz" or "layers"
 
 
 @dataclass(frozen=True)
@@ -417,10 +412,8 @@ class _Drawing:
 
 
 def layout(graph: Graph, width: float = 900.0, labelled: bool = False) -> Layout:
-    """The layout of a graph; cached. Streams flow to the right if that fits, else downward if that is narrower.
-
-    ``labelled`` reserves space for labels of two short lines on the edges.
-    """
+    """The layout of a graph; cached. Streams flow to the right if that fits, else downward if that is narrower."""
+    # ``labelled`` reserves space for labels of two short lines on the edges.
     sizes = tuple(map(node_width, graph.operators))
     number = {operator.name: index for index, operator in enumerate(graph.operators)}
     ends = [(number[edge.source], number[edge.to]) for edge in graph.edges if not edge.feedback]

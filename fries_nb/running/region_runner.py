@@ -50,7 +50,7 @@ from fries_nb.spark.catalog import output
 from fries_nb.spark.launch import Launched, launch
 from fries_nb.spark.session import start_or_find
 from fries_nb.spark.staging import remove_scratch
-from fries_nb.storage.locations import join
+from fries_nb.storage.durable import join
 from fries_nb.telemetry.telemetry import Telemetry
 from fries_nb.transport.envelopes import Judged, Pointstamps, Printed
 

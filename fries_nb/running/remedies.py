@@ -49,7 +49,7 @@ from fries_nb.changes.change import Change
 from fries_nb.changes.change_queue import ChangeQueue
 from fries_nb.changes.queue_entries import ChangeOrigin
 from fries_nb.constraints.judgements import ConstraintState, milliseconds
-from fries_nb.constraints.remedy import CALM_SHARE, CALM_WINDOWS, Remedy, RemedyDecision, RemedyPhase
+from fries_nb.constraints.reactions import CALM_SHARE, CALM_WINDOWS, Remedy, RemedyDecision, RemedyPhase
 from fries_nb.controller.events import Outcome
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.constraints import LatencyConstraint

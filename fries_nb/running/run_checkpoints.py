@@ -21,9 +21,8 @@ from fries_nb.dataflow.windowing import following
 from fries_nb.errors import CheckpointError
 from fries_nb.protocol.checkpoints import CommittedChange
 from fries_nb.storage.checkpoint_store import CheckpointStore
-from fries_nb.storage.flow_fingerprint import difference
-from fries_nb.storage.locations import absolute, join
-from fries_nb.storage.other_shape import concerning
+from fries_nb.storage.durable import absolute, join
+from fries_nb.storage.flow_shape import concerning, difference
 
 
 class CheckpointLayout:

@@ -34,9 +34,8 @@ from fries_nb.running.results import MOST_REPLAYS, DataflowPlan, Place, RunVerdi
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.telemetry.frontiers import NOT_BEGUN, PHASES, LoopState, OperatorFrontier, TimeHolder
 from fries_nb.telemetry.history import PlotMark, Point, QueuePoint
-from fries_nb.telemetry.metrics import HostLoad, MetricsSnapshot, PlacedWorker, placed_workers, rates_by_host
-from fries_nb.telemetry.recorded import Recorded
-from fries_nb.telemetry.source_states import Explanation, source_states
+from fries_nb.telemetry.metrics import HostLoad, MetricsSnapshot, PlacedWorker, Recorded, placed_workers, rates_by_host
+from fries_nb.telemetry.run_states import Explanation, source_states
 from fries_nb.telemetry.telemetry import KeptCheckpoint, RecoveryTime, Telemetry
 from fries_nb.transport.envelopes import Line
 

@@ -1,6 +1,5 @@
 """The runtime without Spark: a seeded cluster in one thread, and dataflows and runs drawn from a seed.
 
-- ``clock``: a clock that the test advances
 - ``network``: the next event, drawn in constant time, and the FIFO lanes between workers, hosts and controller
 - ``virtual_threads``: threads as generators, resumed in a drawn order: the environment of a host's core
 - ``faults``: which failure is injected, and when; the settings that all incarnations share
@@ -9,7 +8,7 @@
 - ``hosts``: the workers of one incarnation, each event of which is drawn; ``threaded_hosts``: the same by host cores,
   with their topology and links
 - ``seeded_progress``: the hosts' links for counts; ``seeded_chains``: chains and trials of hosts without a core
-- ``cluster``: the environment of a driver's core (``seeded_driver``), and its hosts; kills and restarts them
+- ``cluster``: the environment of a driver's core, and its hosts; kills and restarts them
 - ``rescaling_cluster``: clusters whose chains, workers, hosts, bins and splits change while they run
 - ``stamp_functions``: functions that append their name and version to every row, and the paper's figures of them
 - ``drawn_flows``: random dataflows of these functions, with a plain description of each
@@ -19,7 +18,6 @@
 
 from __future__ import annotations
 
-from fries_nb.simulation.clock import ManualClock
-from fries_nb.simulation.cluster import Cluster
+from fries_nb.simulation.cluster import Cluster, ManualClock
 
 __all__ = ["Cluster", "ManualClock"]

@@ -1,5 +1,10 @@
 """The runtime in one thread, with every interleaving drawn from a seed.
 
+Its driver is the core that runs on Spark: whoever watches it sees each instruction, and may kill it in front of one.
+
+>>> peer_of(2, incarnation=3), host_at(b"2.3")
+(b'2.3', (2, 3))
+
 Workers and controller are the ones that run on Spark. Each step draws one of the possible events: a frame, a grant, a
 control message or an answer arrives, a reader reads, a worker processes a few tuples, a rehearsal finishes, a snapshot
 is written, a clock ticks, a host says hello. So every order of events that a real network may cause can occur, and a
@@ -35,7 +40,7 @@ from fries_nb.controller.known_changes import with_deferred
 from fries_nb.dataflow.arguments import Limit
 from fries_nb.dataflow.graph import Graph
 from fries_nb.driver.committer import Committer, complete
-from fries_nb.driver.driver_core import Told
+from fries_nb.driver.driver_core import DriverCore, Told
 from fries_nb.driver.tracing import Trace
 from fries_nb.host.host_progress import PARTING_NS
 from fries_nb.host.region_spec import RegionSpec
@@ -43,18 +48,91 @@ from fries_nb.operators.instance import Instance
 from fries_nb.protocol.checkpoints import CommittedChange, Restoration
 from fries_nb.protocol.messages import Chained, WorkerId
 from fries_nb.protocol.trace import Record, flow_of
-from fries_nb.simulation.clock import ManualClock
 from fries_nb.simulation.faults import Deployment, DriverKilled, Fate, Faults
 from fries_nb.simulation.hosts import Hosts
 from fries_nb.simulation.network import SeededNetwork
 from fries_nb.simulation.readers import Rows, Supply
-from fries_nb.simulation.seeded_changes import SeededChanges
-from fries_nb.simulation.seeded_driver import SeededDriver, SeededJob, host_at, peer_of
-from fries_nb.simulation.step_requests import StepRequests
+from fries_nb.simulation.seeded_changes import SeededChanges, StepRequests
 from fries_nb.simulation.store import ListPort, Store
 from fries_nb.transport.control import Heard
 from fries_nb.transport.envelopes import ControllerMessage, Hello, HostMessage, Said
 from fries_nb.worker.worker import Worker
+
+
+class ManualClock:
+    """A clock in nanoseconds since the Unix epoch, advanced by the caller.
+
+    >>> clock = ManualClock()
+    >>> before = clock()
+    >>> clock.advance(5)
+    >>> clock() - before
+    5
+    """
+
+    def __init__(self, start_ns: int = 1_700_000_000_000_000_000) -> None:
+        self._now = start_ns
+
+    def __call__(self) -> int:
+        """The current time in nanoseconds since the Unix epoch."""
+        return self._now
+
+    def advance(self, nanoseconds: int) -> None:
+        """Advance the time; a negative number has no effect."""
+        self._now += max(0, nanoseconds)
+
+
+class SeededDriver(DriverCore):
+    """The core of a driver that is watched; see ``DriverCore``."""
+
+    def __init__(
+        self,
+        *parts: Any,
+        watch: Callable[[events.Instruction], None],
+        posted: Callable[[], Iterable[events.Event]],
+    ) -> None:
+        # ``parts``: the arguments of ``DriverCore``
+        super().__init__(*parts)
+        self._watch = watch  # called before each instruction is carried out; what it raises is the driver's death
+        self._posted = posted  # called after each instruction; returns the events that users have posted because of it
+
+    def _carry_out(self, instruction: events.Instruction) -> Iterable[events.Event]:
+        self._watch(instruction)
+        return [*super()._carry_out(instruction), *self._posted()]
+
+
+class SeededJob:
+    """Starts the hosts of a seeded run; see ``HostJob``."""
+
+    def __init__(
+        self,
+        start: Callable[[tuple[int, ...]], None],
+        end: Callable[[tuple[int, ...]], None],
+        again: Callable[[RegionSpec], None],
+    ) -> None:
+        # ``again``: starts the hosts of another incarnation
+        # ``end``: called with hosts that end, and may not have come yet
+        # ``start``: starts further hosts
+        self._start, self.let_go, self.restart = start, end, again
+
+    def grow(self, region: RegionSpec, hosts: tuple[int, ...]) -> None:
+        """Start further hosts; see ``GrowingJob``."""
+        self._start(hosts)
+
+    def is_running(self) -> bool:
+        """Whether the hosts of now are started, as they always are."""
+        return True
+
+
+def peer_of(host: int, incarnation: int) -> bytes:
+    """The connection of a host."""
+    return f"{host}.{incarnation}".encode()
+
+
+def host_at(peer: bytes) -> tuple[int, int]:
+    """The host behind a connection, and its incarnation."""
+    host, incarnation = peer.decode().split(".")
+    return int(host), int(incarnation)
+
 
 TICK = 0.02
 """Probability of a tick at a step at which another event is possible."""
@@ -71,7 +149,6 @@ class Cluster:
     """A seeded run of a graph over rows given for each source. It is the environment of its driver.
 
     Args:
-        graph: the dataflow; its functions are copied by pickling, as on Spark.
         inputs: the rows of each source.
         hosts: number of hosts among which the workers are distributed.
         seed: determines the interleaving.
@@ -86,15 +163,12 @@ class Cluster:
         guards: change id to how its guard ended.
         orphans: changes without an outcome whose driver died.
         state: ``running``, then the final state; ``error`` and ``details`` say why it failed.
-        store: the storage that survives failures.
-        hosts: the current incarnation.
         recoveries: the reason of each restart of the hosts.
         deferred: changes that a restart has deferred.
         ended: checkpoints that are complete or aborted, in order.
         paused, chained: paused operators; the answers to requests for chains, in order.
         driver, warnings: the core of the driver, and what it warns of.
         asked: requests for checkpoints to the reason why they were aborted (empty: complete), ``None`` while open.
-        random: the source of all randomness.
     """
 
     hosts_of: type[Hosts] = Hosts
@@ -104,8 +178,8 @@ class Cluster:
         hosts: int = 1, seed: int = 0, window: int = 2_000, chaining: bool = True, audit: bool = True,
         commit_interval_ns: int | None = None, checkpoints: bool = False, faults: Faults = FAULTLESS,
     ) -> None:  # fmt: skip
-        self.graph = graph
-        self.random = random.Random(seed)
+        self.graph = graph  # the dataflow; its functions are copied by pickling, as on Spark
+        self.random = random.Random(seed)  # the source of all randomness
         self.clock = ManualClock()
         self.changes = SeededChanges(graph, chaining)
         self.outcomes, self.guards = self.changes.outcomes, self.changes.guards
@@ -115,7 +189,7 @@ class Cluster:
         self.chained, self.warnings = list[Chained](), list[str]()
         self.asked: dict[str, str | None] = {}
         self._fate = Fate(faults, hosts, self.random)
-        self.store = Store(self._fate.disk_is_full, self._fate.sink_fails)
+        self.store = Store(self._fate.disk_is_full, self._fate.sink_fails)  # the storage that survives failures
         self._plan = Deployment(
             graph, inputs, hosts, window, chaining, audit, self.clock, self.clock(), self.random, self.store,
             self._fate,
@@ -127,7 +201,7 @@ class Cluster:
         self._news: list[events.Event | Heard] = []
         self._why = ""
         self._lead(1, None)
-        self.hosts = self.hosts_of(self._plan, 1, Restoration(None))
+        self.hosts = self.hosts_of(self._plan, 1, Restoration(None))  # the current incarnation
         for host in range(hosts):
             self._say(self._hello(host, 1))
 
@@ -156,12 +230,10 @@ class Cluster:
         self, change: Mapping[str, Any], scheduler: str = "fries", *, pruning: bool = True, rehearse: bool = False,
         guard: Limit | None = None, force: bool = False,
     ) -> str:  # fmt: skip
-        """Request a change; returns its id, a key of ``outcomes`` once it has ended.
-
-        ``guard`` is the duration of the change's guard, in seconds of the cluster's clock or in tuples. ``rehearse``
-        rehearses the new functions of the most upstream targets on recent tuples, as a run on Spark does; ``force``
-        makes the change even if these give reason to doubt it.
-        """
+        """Request a change; returns its id, a key of ``outcomes`` once it has ended."""
+        # ``guard`` is the duration of the change's guard, in seconds of the cluster's clock or in tuples. ``rehearse``
+        # rehearses the new functions of the most upstream targets on recent tuples, as a run on Spark does; ``force``
+        # makes the change even if these give reason to doubt it.
         name = self.changes.request(change, scheduler, pruning, rehearse, guard, force)
         self.post()
         return name
@@ -243,8 +315,8 @@ class Cluster:
 
     def instances(self, operator: str) -> list[Instance]:
         """The operator's instances, one for each worker."""
-        found = (one for worker in self.workers.values() for one in worker.instances)
-        return [one for one in found if one.worker.operator == operator]
+        found = (instance for worker in self.workers.values() for instance in worker.instances)
+        return [instance for instance in found if instance.worker.operator == operator]
 
     def records(self) -> list[Record]:
         """The trace so far, with records that workers have not reported yet; each worker's records are in order."""
@@ -430,20 +502,20 @@ class Cluster:
     def _restart(self, region: RegionSpec) -> None:
         self._start_again(region.incarnation, region.restoration, self._why)
 
-    def _told(self, told: Told) -> None:
+    def _told(self, event: Told) -> None:
         """What a driver tells its run."""
-        match told:
+        match event:
             case events.Outcome():
-                self.changes.take(events.Resolved(told))
+                self.changes.take(events.Resolved(event))
             case events.GuardFired() | events.GuardEnded() | events.OperatorPaused():
-                self.changes.take(told)
+                self.changes.take(event)
             case events.CheckpointEnded():
-                self.ended.append(told)
-                self.asked |= dict.fromkeys(told.requests, told.reason)
+                self.ended.append(event)
+                self.asked |= dict.fromkeys(event.requests, event.reason)
             case events.Recover():
-                self._why = told.reason
+                self._why = event.reason
             case events.RunEnded():
-                self.state, self.error, self.details = told.state, told.error, told.details
+                self.state, self.error, self.details = event.state, event.error, event.details
 
     def describe(self) -> str:
         """The state of workers and lanes, for the message of a failed run."""

@@ -61,20 +61,14 @@ class Node:
 
 @dataclass
 class DrawnFlow:
-    """A dataflow and its description.
-
-    Attributes:
-        nodes: operators in order of declaration, which is topological.
-        changeable: for each operator that can be changed, its function by version.
-        keyed: the operators that count by key.
-        tasting: the operators whose functions can be made to fail on some rows.
-    """
+    """A dataflow and its description."""
 
     dataflow: DataflowBuilder
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)  # operators in order of declaration, which is topological
+    # for each operator that can be changed, its function by version
     changeable: dict[str, Callable[[int], Any]] = field(default_factory=dict)
-    keyed: set[str] = field(default_factory=set)
-    tasting: list[str] = field(default_factory=list)
+    keyed: set[str] = field(default_factory=set)  # the operators that count by key
+    tasting: list[str] = field(default_factory=list)  # the operators whose functions can be made to fail on some rows
 
     def inputs(self, count: int, customers: int = 4) -> dict[str, list[dict[str, Any]]]:
         """This number of rows for each source."""
@@ -82,11 +76,9 @@ class DrawnFlow:
 
 
 def repartitioned(graph: Graph, chance: random.Random) -> Graph:
-    """The graph with some of its forward edges turned into rebalance or broadcast edges.
-
-    There is no broadcast upstream of a self-join or a dedup, which could not distinguish copies of a row; nor to an
-    operator with several inputs, so that ``copies`` can be a mapping from operators.
-    """
+    """The graph with some of its forward edges turned into rebalance or broadcast edges."""
+    # There is no broadcast upstream of a self-join or a dedup, which could not distinguish copies of a row; nor to an
+    # operator with several inputs, so that ``copies`` can be a mapping from operators.
     joins = {operator.name for operator in graph.operators if operator.traits.keeps_state}
 
     def changed(edge: Edge) -> Edge:
@@ -449,14 +441,12 @@ class LoopFlow:
 
     Attributes:
         operators, edges: those of the graph.
-        heads: the heads of its loops.
-        keyed: the operators that count rows.
     """
 
     operators: list[Operator] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
-    heads: tuple[str, ...] = ()
-    keyed: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()  # the heads of its loops
+    keyed: tuple[str, ...] = ()  # the operators that count rows
 
     def graph(self) -> Graph:
         """The graph."""

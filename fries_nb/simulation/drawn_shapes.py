@@ -32,20 +32,13 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Statement:
-    """One stream of a program.
+    """One stream of a program."""
 
-    Attributes:
-        name: name of the operator.
-        kind: ``source``, ``map``, ``keyed`` (a map with a state for each key), ``filter``, ``flat_map``, ``union`` or
-            ``sink``.
-        inputs: the streams of which it is made.
-        version: version of its function.
-    """
-
-    name: str
+    name: str  # name of the operator
+    # ``source``, ``map``, ``keyed`` (a map with a state for each key), ``filter``, ``flat_map``, ``union`` or ``sink``
     kind: str
-    inputs: tuple[str, ...] = ()
-    version: int = 0
+    inputs: tuple[str, ...] = ()  # the streams of which it is made
+    version: int = 0  # version of its function
 
     def results(self, row: Row) -> list[Row]:
         """What its function makes of a row."""
@@ -89,14 +82,10 @@ class Counted(Mapped):
 
 @dataclass(frozen=True)
 class Program:
-    """Statements, each of which uses earlier ones only.
+    """Statements, each of which uses earlier ones only."""
 
-    Attributes:
-        statements: the statements.
-        functions: name and version of each to its function; shared, so that equal statements have the same object.
-    """
-
-    statements: tuple[Statement, ...]
+    statements: tuple[Statement, ...]  # the statements
+    # name and version of each to its function; shared, so that equal statements have the same object
     functions: dict[tuple[str, int], Any]
 
     def __init__(self, statements: Any, functions: dict[tuple[str, int], Any] | None = None) -> None:

@@ -49,43 +49,27 @@ class DriverKilled(Exception):
 
 @dataclass(frozen=True)
 class Faults:
-    """The faults that may occur in a run.
+    """The faults that may occur in a run."""
 
-    Attributes:
-        hazard: probability of a kill at each step.
-        host_kills: maximum number of kills of hosts; each kills one or several.
-        driver_kills: maximum number of kills of the driver; the run is then resumed from the store.
-        full_disk: probability that a snapshot or a record cannot be written.
-        slow: whether one of the hosts is slow.
-        reshapes: whether the run is resumed with other chains and other numbers of workers.
-        haste: probability that hosts that leave die before they have said what is left.
-        bad_sinks: probability that a sink cannot commit.
-    """
-
-    hazard: float = 0.0
-    host_kills: int = 0
-    driver_kills: int = 0
-    full_disk: float = 0.0
-    slow: bool = False
-    reshapes: bool = False
-    haste: float = 0.0
-    bad_sinks: float = 0.0
+    hazard: float = 0.0  # probability of a kill at each step
+    host_kills: int = 0  # maximum number of kills of hosts; each kills one or several
+    driver_kills: int = 0  # maximum number of kills of the driver; the run is then resumed from the store
+    full_disk: float = 0.0  # probability that a snapshot or a record cannot be written
+    slow: bool = False  # whether one of the hosts is slow
+    reshapes: bool = False  # whether the run is resumed with other chains and other numbers of workers
+    haste: float = 0.0  # probability that hosts that leave die before they have said what is left
+    bad_sinks: float = 0.0  # probability that a sink cannot commit
 
 
 class Fate:
-    """Draws faults.
-
-    Attributes:
-        hosts: the hosts that may be killed.
-        slow: the slow host, ``None`` if there is none.
-    """
+    """Draws faults."""
 
     def __init__(self, faults: Faults, hosts: int, chance: random.Random) -> None:
         self._faults = faults
-        self.hosts = list(range(hosts))
+        self.hosts = list(range(hosts))  # the hosts that may be killed
         self._random = chance
         self._kills = ["host"] * faults.host_kills + ["driver"] * faults.driver_kills
-        self.slow = chance.randrange(hosts) if faults.slow else None
+        self.slow = chance.randrange(hosts) if faults.slow else None  # the slow host, ``None`` if there is none
 
     def next_kill(self, busy: bool) -> tuple[int, ...] | None:
         """The hosts to kill now; empty to kill the driver; ``None`` for no kill."""
@@ -101,13 +85,13 @@ class Fate:
         return self._faults.reshapes and self._random.random() < 0.5
 
     def reshaped(self, graph: Graph) -> Graph:
-        """The graph with which a dead driver's run is resumed.
-
-        Operators keep their number of workers if their state is not divided by key, or their input is broadcast.
-        """
+        """The graph with which a dead driver's run is resumed."""
+        # Operators keep their number of workers if their state is not divided by key, or their input is broadcast.
         if not self._faults.reshapes:
             return graph
-        operators = (self._reshaped(one) if _may_vary(graph, one) else one for one in graph.operators)
+        operators = (
+            self._reshaped(operator) if _may_vary(graph, operator) else operator for operator in graph.operators
+        )
         return Graph(graph.name, tuple(operators), graph.edges)
 
     def _reshaped(self, operator: Operator) -> Operator:
@@ -184,9 +168,9 @@ class Deployment:
         given = {one.name: one.function for one in self.graph.operators if one.traits.holds is not Holds.ENDPOINT}
         return Assembly(
             restoration=restoration,
-            snapshots={one: self._snapshot(one, restoration, redistribution) for one in topology.workers},
+            snapshots={worker: self._snapshot(worker, restoration, redistribution) for worker in topology.workers},
             payloads={name: cloudpickle.dumps(function) for name, function in given.items() if function is not None},
-            letters=[one.name for one in self.graph.operators if isinstance(one.on_error, Sink)],
+            letters=[operator.name for operator in self.graph.operators if isinstance(operator.on_error, Sink)],
             window=self.window,
             clock=self.clock,
             audit=self.audit,

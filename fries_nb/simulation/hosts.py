@@ -56,13 +56,13 @@ from fries_nb.transport.envelopes import (
     HostMessage,
     HostsLeft,
     Leave,
+    PayloadReceiver,
     Shipped,
     TakePart,
     Took,
     ToWorker,
     Welcome,
 )
-from fries_nb.transport.payloads import PayloadReceiver
 from fries_nb.worker import events
 from fries_nb.worker.chaining import Fused, SplitOff
 from fries_nb.worker.outbox import SendFrame
@@ -79,11 +79,9 @@ class Hosts:
     Attributes:
         workers: all workers, by their first operator.
         ports: the open ports of sinks and of dead letters, by the operator's worker.
-        supply: the input that the sources have not read yet.
         dead, warnings: hosts that were killed; the warnings of workers, in order.
         spent: workers that had ended before the marker of the incarnation's checkpoint.
         trials, chains: the dry runs and rehearsals that were requested; the chains that were, while it runs.
-        started: whether the controller has admitted them.
         threads, environment: the threads of all hosts, if they have any; their locks and clocks.
     """
 
@@ -91,7 +89,7 @@ class Hosts:
         self.incarnation = incarnation
         self.workers, self.ports = dict[WorkerId, Worker](), dict[WorkerId, ListPort]()
         self.dead, self.warnings = set[int](), list[events.Warned]()
-        self.started = False
+        self.started = False  # whether the controller has admitted them
         self._plan = plan
         self._random = plan.random
         tables = {name: RoutingTable(packed) for name, packed in restoration.tables.items()}
@@ -122,7 +120,7 @@ class Hosts:
                 except OperatorError as error:  # the user's code failed on the host, which reports it, as on Spark
                     name = error.operator or wiring.id.operator
                     self._failures.append(Failed(WorkerId(name, wiring.index), str(error), error.details))
-        self.supply = self._supply()
+        self.supply = self._supply()  # the input that the sources have not read yet
         self._all = list(self.workers.values())
 
     # ---- construction
@@ -140,7 +138,7 @@ class Hosts:
 
     def _opened(self, worker: Worker) -> OpenSinks:
         writing = [one.worker for one in worker.instances if one.operator.traits.is_sink or one.has_dead_letters]
-        return OpenSinks({one: self._open_port(one) for one in writing})
+        return OpenSinks({worker: self._open_port(worker) for worker in writing})
 
     def _add(self, worker: Worker, sinks: OpenSinks) -> None:
         self._sinks[worker.wiring.id] = sinks
@@ -205,7 +203,7 @@ class Hosts:
     def settle(self, topology: Topology) -> None:
         """Start the added workers and drop the removed ones, since all workers have adopted the topology."""
         resting, self._resting = self._resting, []
-        begun = [one for one in resting if self._lives(one.wiring.id)]
+        begun = [worker for worker in resting if self._lives(worker.wiring.id)]
         for worker in begun:
             self._begin(worker)
         self.progress.settle(topology, [worker.wiring.id for worker in begun])
@@ -488,8 +486,8 @@ class Hosts:
         """The messages to the controller that have not arrived; they are lost, or arrive late."""
         for lane, count in list(self.network.waiting()):
             if lane[0] is network.LaneKind.ANSWERS:
-                said = [self.network.take(lane) for _ in range(count)]
-                yield from (one for one in said if not isinstance(one, HostMessage))
+                taken = [self.network.take(lane) for _ in range(count)]
+                yield from (one for one in taken if not isinstance(one, HostMessage))
         for _, epoch, snapshots in self._saves:
             yield from self._written(epoch, snapshots)
 

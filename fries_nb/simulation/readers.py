@@ -72,13 +72,10 @@ def transaction_of_row(source: int, workers: int, number: int) -> int:
 
 
 class ListSource(RuntimeSource):
-    """Rows in memory; split s of n has the rows s, s + n, ...
-
-    Args:
-        rows: the rows; the first one has all columns.
-    """
+    """Rows in memory; split s of n has the rows s, s + n, ..."""
 
     def __init__(self, rows: Rows) -> None:
+        # the rows; the first one has all columns
         self._rows = pa.RecordBatch.from_pylist([dict(row) for row in rows])
 
     def splits(self, count: int) -> list[Split]:
@@ -103,18 +100,12 @@ class ListSource(RuntimeSource):
 
 
 class ListForesight:
-    """The times of the rows not read yet; see ``Foresight``.
-
-    Attributes:
-        type: type of the times, if there are any.
-
-    Args:
-        times: times of all rows.
-        splits: the splits of the worker that have rows left.
-    """
+    """The times of the rows not read yet; see ``Foresight``."""
 
     def __init__(self, times: pa.Array | None, splits: Sequence[Split]) -> None:
-        self.type: pa.DataType | None = None if times is None else times.type
+        self.type: pa.DataType | None = None if times is None else times.type  # type of the times, if there are any
+        # ``splits``: the splits of the worker that have rows left
+        # times of all rows
         self._times = {split.number: as_ticks(times)[split.first :: split.step] for split in splits}
 
     def least(self, split: int, row: int) -> int:
@@ -123,18 +114,12 @@ class ListForesight:
 
 
 class ListReader(RuntimeReader):
-    """Reads rows in memory.
-
-    Args:
-        rows: the rows of the split.
-        position: position of the first row to read.
-
-    Attributes:
-        position: position of the next row; see ``SplitReader``.
-    """
+    """Reads rows in memory."""
 
     def __init__(self, rows: pa.RecordBatch, position: Position) -> None:
-        self._rows = rows
+        self._rows = rows  # the rows of the split
+        # position of the first row to read
+        # position of the next row; see ``SplitReader``
         self.position = position if position.row < rows.num_rows else None
 
     def read(self, limit: int, now_ns: int) -> pa.RecordBatch:
@@ -164,21 +149,6 @@ class Supply:
     """The batches of each source worker.
 
     A source worker that is *held* keeps its last batch, and so does not end, until it is released.
-
-    Attributes:
-        read: number of rows read so far, over all sources.
-        total: total number of rows.
-        held: the source workers that are held.
-        bounds: source worker to its ``WorkerReader.bounds`` after the rows that were read.
-        ahead_ticks: source worker to its ``WorkerReader.ahead_ticks``.
-
-    Args:
-        graph: the dataflow.
-        inputs: the rows of each source.
-        chance: draws the sizes of batches.
-        due_ns: due time of all rows in nanoseconds.
-        positions: source worker to the positions of its splits; ``None`` for a worker that has ended.
-        plans: source to its splits as of the beginning of the run; by default the sources are divided now.
     """
 
     END: ClassVar[Supplied] = Supplied(None)
@@ -192,13 +162,20 @@ class Supply:
         positions: Mapping[WorkerId, Positions | None] = FROM_THE_START,
         plans: Mapping[str, SourcePlan] | None = None,
     ) -> None:
+        # ``graph``: the dataflow
         begun = {name: graph.operator(name).workers for name in graph.sources}
-        self.total = sum(len(rows) for rows in inputs.values())
-        self.held: set[WorkerId] = set()
+        # ``inputs``: the rows of each source
+        self.total = sum(len(rows) for rows in inputs.values())  # total number of rows
+        self.held: set[WorkerId] = set()  # the source workers that are held
+        # source worker to its ``WorkerReader.bounds`` after the rows that were read
         self.bounds: dict[WorkerId, Mapping[int, int]] = {}
-        self.ahead_ticks: dict[WorkerId, int | None] = {}
+        self.ahead_ticks: dict[WorkerId, int | None] = {}  # source worker to its ``WorkerReader.ahead_ticks``
+        # ``due_ns``: due time of all rows in nanoseconds
+        # ``chance``: draws the sizes of batches
         self._chance, self._due_ns = chance, due_ns
+        # source to its splits as of the beginning of the run; by default the sources are divided now
         self._plans = dict(plans or plans_of(graph, inputs, begun))
+        # ``positions``: source worker to the positions of its splits; ``None`` for a worker that has ended
         self._spent = {worker for worker, reached in positions.items() if reached is None}
         self._reached: dict[WorkerId, dict[int, Position | None]] = {}
         self._batches: dict[WorkerId, deque[Supplied] | None] = {}
@@ -213,6 +190,7 @@ class Supply:
                     for split in splits_of(plan.splits, index, begun[name])
                 }
                 self._cut(source)
+        # number of rows read so far, over all sources
         self.read = self.total - sum(map(_rows_of, self._batches.values()))
 
     def join(self, source: WorkerId) -> None:
@@ -264,10 +242,8 @@ class Supply:
         return self._batches[source] is not None
 
     def next(self, source: WorkerId) -> Supplied | SplitsRead | None:
-        """Read the next batch; then say that all splits are read; after ``drain`` read ``END``, then ``None``.
-
-        ``None`` while there is nothing to say, and while the last batch is held.
-        """
+        """Read the next batch; then say that all splits are read; after ``drain`` read ``END``, then ``None``."""
+        # ``None`` while there is nothing to say, and while the last batch is held.
         batches = self._batches[source]
         if batches is None:
             return None
@@ -290,10 +266,8 @@ class Supply:
         return [supplied.batch for supplied in self._batches[source] or () if supplied.batch is not None]
 
     def obey(self, source: WorkerId, control: SetRate | Drain | GiveUpSplits | AdoptSplits) -> None:
-        """Carry out an instruction for a worker's reader: drop the remaining rows, or change its splits.
-
-        A worker that is drained ends even if it is held. Rates have no effect.
-        """
+        """Carry out an instruction for a worker's reader: drop the remaining rows, or change its splits."""
+        # A worker that is drained ends even if it is held. Rates have no effect.
         if self._batches[source] is None:
             return
         if isinstance(control, Drain):
@@ -328,19 +302,16 @@ class Supply:
 
 
 class SuppliedReader:
-    """The reader of a source's worker whose rows a ``Supply`` has; see ``host.hosted_worker.Reader``.
-
-    Args:
-        supply: has the rows.
-        source: the worker.
-        chance: draws the time until the next rows are due.
-    """
+    """The reader of a source's worker whose rows a ``Supply`` has; see ``host.hosted_worker.Reader``."""
 
     is_limited = False
 
     def __init__(self, supply: Supply, source: WorkerId, chance: random.Random) -> None:
         self.moved: Positions = {}
         self.least: int | None = None
+        # ``chance``: draws the time until the next rows are due
+        # ``source``: the worker
+        # ``supply``: has the rows
         self._supply, self._source, self._chance = supply, source, chance
 
     @property

@@ -42,7 +42,7 @@ Runs whose hosts join and leave at random, with bins that move, changes, checkpo
     ReleaseHosts     hosts that leave, or did not join, are gone when they have said what is left
     Recover          the next incarnation has as many hosts as the run had members
 
->>> from fries_nb.simulation.drawn_rescales import draw_rescaled
+>>> from fries_nb.simulation.scenarios import draw_rescaled
 >>> from fries_nb.simulation.scenarios import play
 >>> cluster = play(draw_rescaled(5), JoiningCluster).cluster
 >>> cluster.state, {end.outcome for end in cluster.rescaled} <= {"done", "aborted"}
@@ -72,7 +72,7 @@ from fries_nb.protocol.trace import Record, TraceFlow
 from fries_nb.simulation.cluster import Cluster
 from fries_nb.simulation.faults import Faults
 from fries_nb.simulation.scenarios import Scenario, draw_focused
-from fries_nb.simulation.step_requests import ChainRequested, TopologyRequested
+from fries_nb.simulation.seeded_changes import ChainRequested, TopologyRequested
 from fries_nb.transport.control import Heard
 from fries_nb.worker.worker import Worker
 
@@ -133,16 +133,14 @@ class GrowingCluster(Cluster):
     """A cluster in which workers are added, get rows, get no more, and are removed; see ``Cluster`` for the arguments.
 
     Attributes:
-        adopted: the topologies that all workers have adopted, in order.
-        refused: the reasons of all requests that were refused, as when a worker had ended.
         often: probability at a step that a change of topology is requested, if none is in progress.
     """
 
     often = 0.05
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        self.adopted: list[Topology] = []
-        self.refused: list[str] = []
+        self.adopted: list[Topology] = []  # the topologies that all workers have adopted, in order
+        self.refused: list[str] = []  # the reasons of all requests that were refused, as when a worker had ended
         self._asked_for: Topology | None = None
         super().__init__(*args, **settings)
 
@@ -158,7 +156,7 @@ class GrowingCluster(Cluster):
         """The trace so far, with the workers of now, and earlier ones that have left records."""
         flow, *records = super().records()
         assert isinstance(flow, TraceFlow), "the first record"
-        workers = {WorkerId(one.operator, one.worker) for one in records if not isinstance(one, TraceFlow)}
+        workers = {WorkerId(record.operator, record.worker) for record in records if not isinstance(record, TraceFlow)}
         workers.update(one for name in self.graph.by_name for one in workers_of(self.graph, name))
         traced = {name: sum(worker.operator == name for worker in workers) for name in flow.workers}
         return [structs.replace(flow, workers=traced), *records]
@@ -236,8 +234,6 @@ class RescalingCluster(GrowingCluster):
     """A cluster that is rescaled at random; the arguments are those of ``Cluster``.
 
     Attributes:
-        moved: the ends of all moves of bins, in order.
-        dealt: the ends of all moves of splits, in order.
         tables: keyed operator to its routing table, if its bins are not dealt evenly.
         often: probability at a step that a step of a rescale is requested, if none is in progress.
     """
@@ -245,9 +241,9 @@ class RescalingCluster(GrowingCluster):
     often = 0.1
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        self.moved: list[events.BinsMoved] = []
+        self.moved: list[events.BinsMoved] = []  # the ends of all moves of bins, in order
         self.tables: Mapping[str, RoutingTable] = {}
-        self.dealt: list[events.SplitsMoved] = []
+        self.dealt: list[events.SplitsMoved] = []  # the ends of all moves of splits, in order
         self._is_moving = self._is_dealing = False
         super().__init__(*args, **settings)
 
@@ -373,8 +369,6 @@ class JoiningCluster(GrowingCluster):
     """A cluster whose hosts join and leave at random; the arguments are those of ``Cluster``.
 
     Attributes:
-        rescaled: the ends of all requests, in order.
-        requested: id of each request to the number of hosts.
         often: probability at a step that another number of hosts is requested, if none is in progress.
         at_once: the numbers of bins that a step of the moves has, of which one is drawn; 0 adapts it.
     """
@@ -383,8 +377,8 @@ class JoiningCluster(GrowingCluster):
     at_once = (0, 0, 100, 1024)
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        self.rescaled: list[events.RescaleEnded] = []
-        self.requested: dict[str, int] = {}
+        self.rescaled: list[events.RescaleEnded] = []  # the ends of all requests, in order
+        self.requested: dict[str, int] = {}  # id of each request to the number of hosts
         super().__init__(*args, **settings)
 
     def rescale(self, hosts: int, at_once: int = 0) -> str:
@@ -399,7 +393,7 @@ class JoiningCluster(GrowingCluster):
         topology = Topology.dealt(self.graph, 1, self._plan.chaining)
         stay = {edge.to for edge in self.graph.edges if edge.partitioning is Partitioning.BROADCAST}
         stay.update(self.graph.sources if is_tracked(self.graph) else ())
-        groups = {name: {one.operator for one in topology.last_workers(name)} for name in self.graph.by_name}
+        groups = {name: {worker.operator for worker in topology.last_workers(name)} for name in self.graph.by_name}
         return {name: 1 for name, group in groups.items() if not group & stay}
 
     def _may_ask(self) -> bool:
@@ -413,10 +407,10 @@ class JoiningCluster(GrowingCluster):
             if chance.random() < 0.15:
                 self._say(events.RescaleCancelled(request))
 
-    def _told(self, told: Told) -> None:
-        if isinstance(told, events.RescaleEnded):
-            self.rescaled.append(told)
-        super()._told(told)
+    def _told(self, event: Told) -> None:
+        if isinstance(event, events.RescaleEnded):
+            self.rescaled.append(event)
+        super()._told(event)
 
     def _start_hosts(self, hosts: tuple[int, ...]) -> None:
         """Start hosts, each of which comes some time later, or is lost before."""

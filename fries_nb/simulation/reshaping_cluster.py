@@ -47,15 +47,12 @@ class ReshapingCluster(JoiningThreads):
     """A cluster whose shape is changed on request; the arguments are those of ``Cluster``.
 
     The rows of sources that are added later are given from the start.
-
-    Attributes:
-        shapes: id of each change of the shape to the dataflow after it.
     """
 
     often = 0.0
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        self.shapes: dict[str, Graph] = {}
+        self.shapes: dict[str, Graph] = {}  # id of each change of the shape to the dataflow after it
         super().__init__(*args, **settings)
 
     def reshape(self, after: Graph, order: bool = True) -> str:

@@ -31,16 +31,11 @@ if TYPE_CHECKING:
 
 
 class SeededChains:
-    """The requests of one incarnation that have not been answered.
-
-    Args:
-        hosts: the hosts of the incarnation.
-        clock: returns nanoseconds.
-    """
+    """The requests of one incarnation that have not been answered."""
 
     def __init__(self, hosts: Hosts, clock: Callable[[], int]) -> None:
-        self._hosts = hosts
-        self._clock = clock
+        self._hosts = hosts  # the hosts of the incarnation
+        self._clock = clock  # returns nanoseconds
         self._requests: list[ChainRequest] = []
 
     def request(self, worker: WorkerId, control: SetChain) -> None:
@@ -80,15 +75,11 @@ Trial = DryRun | tuple[WorkerId, Rehearse]
 
 
 class SeededTrials:
-    """The trials of the hosts of one incarnation.
-
-    Args:
-        hosts: the hosts, whose draws say when a trial happens.
-        plan: the settings of the cluster.
-    """
+    """The trials of the hosts of one incarnation."""
 
     def __init__(self, hosts: Hosts, plan: Deployment) -> None:
-        self._hosts = hosts
+        self._hosts = hosts  # the hosts, whose draws say when a trial happens
+        # ``plan``: the settings of the cluster
         self._random = plan.random
         self._waiting: list[Trial] = []
         self._rehearsals = defaultdict[int, Rehearsals](lambda: Rehearsals(plan.clock))
@@ -109,6 +100,6 @@ class SeededTrials:
             hosts.give(worker, result := self._rehearsals[home].prepare(trial))
             answer: Answer = result.answer
         else:
-            there = [one for id_, one in hosts.workers.items() if hosts.host_of(id_) == home]
+            there = [worker for id_, worker in hosts.workers.items() if hosts.host_of(id_) == home]
             answer = self._rehearsals[home].rehearse(*trial, there)
         hosts.answer(worker, answer)

@@ -3,11 +3,11 @@
 The progress of several hosts, whose frames arrive in any interleaving:
 
 >>> import random
->>> from fries_nb.progress.change_batch import CountChange, GraphLocation
+>>> from fries_nb.progress.progress_graph import CountChange, GraphLocation
 >>> from fries_nb.progress.exchange import first_counts
 >>> from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
 >>> from fries_nb.progress.times import start_time
->>> from fries_nb.simulation.clock import ManualClock
+>>> from fries_nb.simulation.cluster import ManualClock
 >>> from fries_nb.simulation.network import Draws
 >>> from fries_nb.simulation.virtual_threads import VirtualEnvironment, VirtualThreads
 >>> flow = ProgressGraph({"Src": (), "W": ()}, (FlowEdge("Src", "W"),))
@@ -36,8 +36,8 @@ from typing import TYPE_CHECKING, Any
 from fries_nb.errors import LinkError
 from fries_nb.host.environment import Environment
 from fries_nb.host.host_progress import ProgressLink, first_view
-from fries_nb.progress.change_batch import CountChange, CountChanges
 from fries_nb.progress.exchange import HostProgress, ProgressFrame, ProgressState
+from fries_nb.progress.progress_graph import CountChange, CountChanges
 from fries_nb.progress.times import Antichain
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.progress_locations import audience
@@ -64,16 +64,11 @@ def _unsent(host: int, frame: ProgressFrame | ProgressState) -> None:
 
 
 class ProgressLinks:
-    """The links of several hosts, and the lanes between each two of them.
-
-    Attributes:
-        links: host to its link.
-        views: host to what it knows of all counts.
-    """
+    """The links of several hosts, and the lanes between each two of them."""
 
     def __init__(self, network: SeededNetwork, environment: Environment) -> None:
-        self.links: dict[int, ProgressLink] = {}
-        self.views: dict[int, HostProgress] = {}
+        self.links: dict[int, ProgressLink] = {}  # host to its link
+        self.views: dict[int, HostProgress] = {}  # host to what it knows of all counts
         self._network = network
         self._environment = environment
 
@@ -107,22 +102,14 @@ class ProgressLinks:
 
 
 class SeededProgress:
-    """The progress of the hosts of one incarnation. Does nothing if progress is not tracked.
-
-    Args:
-        plan: the settings of the cluster.
-        hosts: the hosts, which deliver events to their workers.
-
-    Attributes:
-        announced: (host, listener) to the frontiers that the host has known since it is open, in order.
-        left: the hosts that have left, whose last frames arrive.
-    """
+    """The progress of the hosts of one incarnation. Does nothing if progress is not tracked."""
 
     def __init__(self, plan: Deployment, hosts: Hosts) -> None:
+        # (host, listener) to the frontiers that the host has known since it is open, in order
         self.announced: dict[tuple[int, str], list[Antichain]] = {}
-        self.left: set[int] = set()
-        self._plan = plan
-        self._hosts = hosts
+        self.left: set[int] = set()  # the hosts that have left, whose last frames arrive
+        self._plan = plan  # the settings of the cluster
+        self._hosts = hosts  # the hosts, which deliver events to their workers
         self._members = set(range(plan.hosts))
         self._early: dict[int, list[ProgressFrame | ProgressState]] = {}
         self._audience = audience(plan.graph)
@@ -208,10 +195,8 @@ class SeededProgress:
         return host in self._members & self.hosts.keys()
 
     def settle(self, topology: Topology, added: Iterable[WorkerId]) -> None:
-        """All workers have adopted a topology, and those that were added begin.
-
-        A run adds workers to new hosts only, but a simulation also to members, which notify them as well.
-        """
+        """All workers have adopted a topology, and those that were added begin."""
+        # A run adds workers to new hosts only, but a simulation also to members, which notify them as well.
         for worker in added:
             host = self._hosts.host_of(worker)
             if host in self._members & self.hosts.keys():

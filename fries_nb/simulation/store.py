@@ -78,15 +78,11 @@ class ListSink(RuntimeSink):
     >>> sink.commit(1, parts)
     >>> parts, sink.rows_of(parts), sink.commits
     (('out[0].1-0',), [{'x': 1}], {1: ('out[0].1-0',)})
-
-    Attributes:
-        ports: all ports that were opened.
-        commits: commit number to the parts that are output.
     """
 
     def __init__(self) -> None:
-        self.ports: list[ListPort] = []
-        self.commits: dict[int, tuple[str, ...]] = {}
+        self.ports: list[ListPort] = []  # all ports that were opened
+        self.commits: dict[int, tuple[str, ...]] = {}  # commit number to the parts that are output
 
     def claim(self, flow: str, run: str) -> None:
         """Nothing to claim: it belongs to one run; see ``Sink``."""
@@ -125,7 +121,7 @@ class ListSink(RuntimeSink):
         """Remove parts that are not committed; see ``Sink``."""
         kept = {*spared, *(part for parts in self.commits.values() for part in parts)}
         for port in self.ports:
-            for part in [one for one in port.parts if one not in kept and _incarnation(one) <= incarnation]:
+            for part in [part for part in port.parts if part not in kept and _incarnation(part) <= incarnation]:
                 del port.parts[part]
 
     def rows_of(self, parts: Sequence[str]) -> list[dict[str, Any]]:
@@ -147,16 +143,12 @@ def _holding_both(columns: pa.Schema, new: pa.Schema) -> pa.Schema:
 
 
 class StoredSink(ListSink):
-    """A sink of a store, which notes every commit; a commit may fail.
-
-    Args:
-        name: name of the sink.
-        fails: whether the current commit fails.
-        note: called with the number and the parts of each commit.
-    """
+    """A sink of a store, which notes every commit; a commit may fail."""
 
     def __init__(self, name: str, fails: Callable[[], bool], note: Callable[[int, str, tuple[str, ...]], None]) -> None:
         super().__init__()
+        # ``note``: called with the number and the parts of each commit
+        # ``name``: name of the sink
         self._name, self._fails, self._note = name, fails, note
 
     def commit(self, number: int, parts: Sequence[str]) -> None:
@@ -171,7 +163,7 @@ class StoredSink(ListSink):
         fails, self._fails = self._fails, lambda: False
         if parts:
             super().recover(number, parts)
-        self._fails = fails
+        self._fails = fails  # whether the current commit fails
 
 
 class StoredSinks(dict[str, StoredSink]):
@@ -190,34 +182,26 @@ Place = tuple[str, int]
 
 
 class Store:
-    """The durable state; for drivers it is a ``driver.committer.DurablePlace``.
-
-    Args:
-        is_full: whether the record that is being written does not fit on the disk.
-        sink_fails: whether the commit of a sink that is under way fails.
-
-    Attributes:
-        records: complete checkpoints, in order.
-        decided: decisions, in order.
-        committed: (commit number, parts by sink), in order.
-        sinks: sinks, and dead letters, by operator.
-        lost: the numbers of decisions and of records at each commit of a sink that has failed.
-        before: the changes that the checkpoint includes from which the last driver has resumed the run.
-    """
+    """The durable state; for drivers it is a ``driver.committer.DurablePlace``."""
 
     def __init__(
         self, is_full: Callable[[], bool] = lambda: False, sink_fails: Callable[[], bool] = lambda: False
     ) -> None:
-        self.records: list[Checkpoint] = []
-        self.decided: list[CommittedChange] = []
-        self.committed: list[tuple[int, dict[str, tuple[str, ...]]]] = []
+        self.records: list[Checkpoint] = []  # complete checkpoints, in order
+        self.decided: list[CommittedChange] = []  # decisions, in order
+        self.committed: list[tuple[int, dict[str, tuple[str, ...]]]] = []  # (commit number, parts by sink), in order
+        # the numbers of decisions and of records at each commit of a sink that has failed
         self.lost: list[tuple[int, int]] = []
+        # sinks, and dead letters, by operator
         self.sinks = StoredSinks(lambda name: StoredSink(name, self._fails, self._note_commit))
+        # ``sink_fails``: whether the commit of a sink that is under way fails
+        # ``is_full``: whether the record that is being written does not fit on the disk
         self._is_full, self._sink_fails = is_full, sink_fails
         self._begun: dict[str, int] = {}
         self._files: dict[str, bytes] = {}
         self._trace: defaultdict[Place, list[WorkerRecord]] = defaultdict(list)
         self._noted: defaultdict[int, dict[Place, int]] = defaultdict(dict)
+        # the changes that the checkpoint includes from which the last driver has resumed the run
         self.before: tuple[str, ...] = ()
         self._resumed: dict[Place, int] = {}
         self._left: set[WorkerId] = set()
@@ -324,10 +308,8 @@ class Store:
         return {worker: earlier_records(self._trace[worker]) for worker in workers if worker in self._left}
 
     def cut(self) -> None:
-        """Remove the trace after the last record, since a recovery processes these tuples again.
-
-        What an earlier driver left stays: its run may have had workers that this one does not have.
-        """
+        """Remove the trace after the last record, since a recovery processes these tuples again."""
+        # What an earlier driver left stays: its run may have had workers that this one does not have.
         noted = self._noted[self.records[-1].epoch] if self.records else {}
         for place, records in self._trace.items():
             del records[max(noted.get(place, 0), self._resumed.get(place, 0)) :]

@@ -65,7 +65,6 @@ class ObservedWorker(HostedWorker):
     """A worker of a seeded host: no two threads run it, and none that does not own it.
 
     Attributes:
-        inside: whether a thread runs it.
         urgent: number of fast control messages and new functions that it was told of.
     """
 
@@ -79,7 +78,7 @@ class ObservedWorker(HostedWorker):
         assert self.owner.is_held, f"{self.name} is run by a thread that does not own it"
         assert self.owner.is_mine, f"{self.name} is owned by another thread"
         assert not self.inside, f"two threads run {self.name}"
-        self.inside = True
+        self.inside = True  # whether a thread runs it
         try:
             yield
         finally:
@@ -114,16 +113,12 @@ class SeededLinks:
     """The links of a seeded host: a lane to each other host, and what it says to the driver.
 
     As those of Spark, they keep a frame of a later topology than the host knows until it knows that one.
-
-    Args:
-        hosts: the hosts.
-        host: index of the host.
-        peers: the hosts to which it has links from the start; a host that joins has none.
     """
 
     def __init__(self, hosts: ThreadedHosts, host: int, peers: Iterable[int]) -> None:
         self._hosts = hosts
-        self._host = host
+        self._host = host  # index of the host
+        # the hosts to which it has links from the start; a host that joins has none
         self._peers = set(peers)
         self._parted: set[int] = set()
         self._epoch = 0 if self._peers else -1
@@ -167,20 +162,16 @@ class SeededLinks:
 
     def _take_early(self) -> None:
         early, self._early = self._early, []
-        for one in early:
-            self.arrive(*one)
+        for frame in early:
+            self.arrive(*frame)
 
 
 class ThreadedHosts(Hosts):
-    """One incarnation of all hosts; see ``Hosts``.
-
-    Attributes:
-        cores: index of each host to its core.
-    """
+    """One incarnation of all hosts; see ``Hosts``."""
 
     def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
         super().__init__(plan, incarnation, restoration)
-        self.cores: dict[int, HostCore] = {}
+        self.cores: dict[int, HostCore] = {}  # index of each host to its core
         self._first = self.topology
         self._built: dict[int, HostWorkers] = {}
         self._removed: set[WorkerId] = set()
@@ -217,7 +208,7 @@ class ThreadedHosts(Hosts):
 
     def _know(self) -> None:
         """Know which workers run which operators, as chains may have changed."""
-        hosted = ((name, one.worker) for core in self.cores.values() for name, one in core.hosted.items())
+        hosted = ((name, worker.worker) for core in self.cores.values() for name, worker in core.hosted.items())
         self._of = {name: worker for name, worker in hosted if name not in self._removed}
         self.workers = {worker.wiring.id: worker for worker in self._of.values()}
 
@@ -247,7 +238,7 @@ class ThreadedHosts(Hosts):
         is_source = worker.wiring.chain[0].traits.is_source and self.supply.has_more(worker.wiring.id)
         reader = SuppliedReader(self.supply, worker.wiring.id, self._random) if is_source else None
         hosted = ObservedWorker(worker, self.environment, core.carry_out, sinks, reader)
-        return dict.fromkeys((one.worker for one in worker.instances), hosted)
+        return dict.fromkeys((instance.worker for instance in worker.instances), hosted)
 
     # ---- hosts that come and go
 
@@ -263,7 +254,7 @@ class ThreadedHosts(Hosts):
     def _add_workers(self, built: HostWorkers, core: HostCore, topology: Topology, order: TakePart) -> None:
         """Make the workers of a host that takes part."""
         assembly = replace(self._assembly, earlier=self._plan.store.earlier(topology.workers))
-        [host] = [host for host, one in self.cores.items() if one is core]
+        [host] = [host for host, peer in self.cores.items() if peer is core]
         for wiring in wirings_of(topology, host):
             worker = assembly.newcomer(wiring, order.configurations, order.decided, order.issued)
             self.supply.join(wiring.id)
@@ -499,7 +490,7 @@ class ThreadedCluster(RechainingCluster):
 class JoiningThreads(ThreadedCluster, JoiningCluster):
     """A cluster whose hosts join and leave, each with the core and the topology of a host of Spark.
 
-    >>> from fries_nb.simulation.drawn_rescales import draw_rescaled
+    >>> from fries_nb.simulation.scenarios import draw_rescaled
     >>> from fries_nb.simulation.scenarios import play
     >>> cluster = play(draw_rescaled(5), JoiningThreads).cluster
     >>> cluster.state, len(cluster.hosts.cores) > 1

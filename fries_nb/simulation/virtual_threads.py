@@ -3,7 +3,7 @@
 A thread yields ``None`` where it goes on whenever it is drawn, and a ``Wait`` where it goes on under a condition.
 
 >>> import random
->>> from fries_nb.simulation.clock import ManualClock
+>>> from fries_nb.simulation.cluster import ManualClock
 >>> from fries_nb.simulation.network import Draws
 >>> clock, draws, seen = ManualClock(0), Draws(random.Random(1)), []
 >>> threads = VirtualThreads(draws, clock)
@@ -59,16 +59,11 @@ class VirtualThread:
 
 
 class OwnerMark:
-    """A lock, of one ticket or several, that knows its last holder.
-
-    Args:
-        threads: the threads that may hold it.
-        tickets: number of threads that may hold it at a time.
-    """
+    """A lock, of one ticket or several, that knows its last holder."""
 
     def __init__(self, threads: VirtualThreads, tickets: int = 1) -> None:
-        self._threads = threads
-        self._tickets = tickets
+        self._threads = threads  # the threads that may hold it
+        self._tickets = tickets  # number of threads that may hold it at a time
         self.holder: VirtualThread | None = None
 
     @property
@@ -123,22 +118,13 @@ class ListQueue:
 
 
 class VirtualThreads:
-    """All threads of the hosts of one incarnation.
-
-    Args:
-        draws: the possible events; threads that can go on are among them.
-        clock: returns nanoseconds.
-
-    Attributes:
-        current: the thread whose step is being taken; ``None`` outside of all.
-        alive: the threads that have steps left.
-    """
+    """All threads of the hosts of one incarnation."""
 
     def __init__(self, draws: Draws, clock: Callable[[], int]) -> None:
-        self.current: VirtualThread | None = None
-        self.alive: set[VirtualThread] = set()
-        self._draws = draws
-        self._clock = clock
+        self.current: VirtualThread | None = None  # the thread whose step is being taken; ``None`` outside of all
+        self.alive: set[VirtualThread] = set()  # the threads that have steps left
+        self._draws = draws  # the possible events; threads that can go on are among them
+        self._clock = clock  # returns nanoseconds
         self._waiting: dict[VirtualThread, Wait] = {}
 
     def start(self, host: int, steps: Steps[None]) -> VirtualThread:
@@ -190,14 +176,12 @@ class SharedDict(dict[Any, Any]):
     """A dict whose values threads look up, and act on a moment later: what has changed meanwhile they do not see.
 
     A thread between two steps may have looked one value up already. So in its next step it may get one as it was.
-
-    Args:
-        threads: the threads that read it.
-        chance: draws whether a thread is late.
     """
 
     def __init__(self, threads: VirtualThreads, chance: random.Random) -> None:
         super().__init__()
+        # ``chance``: draws whether a thread is late
+        # ``threads``: the threads that read it
         self._threads, self._chance = threads, chance
         self._before: dict[Any, tuple[Any, dict[VirtualThread, int]]] = {}
 
@@ -221,21 +205,13 @@ class VirtualEnvironment:
 
     Their tuples take the virtual time that functions name in an attribute ``takes_ns``, and none by default. While a
     thread is inside such a tuple, the others go on; it uses the processor if that is an odd number of milliseconds.
-
-    Args:
-        threads: the threads.
-        clock: returns nanoseconds.
-        chance: draws how many tuples a slice has.
-
-    Attributes:
-        inside: number of tuples that took time.
     """
 
     def __init__(self, threads: VirtualThreads, clock: Callable[[], int], chance: random.Random) -> None:
-        self.inside = 0
+        self.inside = 0  # number of tuples that took time
         self._threads = threads
-        self._clock = clock
-        self._chance = chance
+        self._clock = clock  # returns nanoseconds
+        self._chance = chance  # draws how many tuples a slice has
         self._used_ns = defaultdict[VirtualThread | None, int](int)
 
     def now_ns(self) -> int:

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from fries_nb.connectors.parquet_sink import DeltaSink, ParquetSink, TableSink, part_writer
 from fries_nb.dataflow.endpoints import CatalogTable, Query
 from fries_nb.errors import SessionError, SinkError, SourceError, close_match
-from fries_nb.storage.locations import join, locate, read_by_spark
+from fries_nb.storage.durable import join, locate, read_by_spark
 from fries_nb.storage.manifest import committed, recover, see_unchanged
 from fries_nb.storage.part_files import PartName, unified
 

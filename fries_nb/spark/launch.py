@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
-from fries_nb.connectors.kafka_client import KafkaCluster
 from fries_nb.connectors.kafka_sink import KafkaSink
+from fries_nb.connectors.kafka_source import KafkaCluster
 from fries_nb.connectors.own_connectors import OwnSinkCopy
 from fries_nb.connectors.parquet_sink import DeltaSink, ParquetSink
 from fries_nb.connectors.sink import RuntimeSink
@@ -40,12 +40,11 @@ from fries_nb.spark.shipping import pickled
 from fries_nb.spark.stage import HostStage, JobFailure
 from fries_nb.spark.staging import make_scratch, plan_source, remove_scratch, stage_table, stage_update
 from fries_nb.storage.checkpoint_store import SINKS, CheckpointStore
-from fries_nb.storage.durable import NO_KEY
-from fries_nb.storage.flow_fingerprint import flow_of
-from fries_nb.storage.locations import absolute, encoded, join, resolved
+from fries_nb.storage.durable import NO_KEY, absolute, encoded, join, resolved
+from fries_nb.storage.flow_shape import flow_of
 from fries_nb.storage.snapshot_files import SnapshotStore
 from fries_nb.transport.control import ControlServer
-from fries_nb.transport.payloads import LARGEST
+from fries_nb.transport.envelopes import LARGEST
 from fries_nb.transport.sockets import RunKeys, make_keys, make_room
 
 

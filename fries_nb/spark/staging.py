@@ -28,8 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fries_nb.connectors.file_columns import misread
 from fries_nb.connectors.files import FilesSource
-from fries_nb.connectors.kafka_client import KafkaCluster
-from fries_nb.connectors.kafka_source import KafkaSource, KafkaTopic
+from fries_nb.connectors.kafka_source import KafkaCluster, KafkaSource, KafkaTopic
 from fries_nb.connectors.own_connectors import OwnSourceCopy
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import ReplaySource
@@ -47,8 +46,7 @@ from fries_nb.errors import SessionError, SourceError
 from fries_nb.spark.catalog import frame_of
 from fries_nb.spark.shipping import pickled
 from fries_nb.storage.delta import refuse_delta
-from fries_nb.storage.durable import make_directory
-from fries_nb.storage.locations import absolute, encoded, for_spark, join, locate
+from fries_nb.storage.durable import absolute, encoded, for_spark, join, locate, make_directory
 
 Splits = tuple[Split, ...]
 

@@ -42,10 +42,30 @@ from fries_nb.errors import CheckpointError
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration, in_effect
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage.claims import ATTEMPTS, CLAIMS, Claims
-from fries_nb.storage.durable import NO_KEY, entries, make_directory, read_file, sealed, unsealed, verify, write_file
-from fries_nb.storage.flow_fingerprint import FORMAT, FlowFingerprint, conflict, flow_of, shape_of
-from fries_nb.storage.locations import encoded, locate
-from fries_nb.storage.other_shape import concerning, followed_by, known, next_flow, refused
+from fries_nb.storage.durable import (
+    NO_KEY,
+    encoded,
+    entries,
+    locate,
+    make_directory,
+    read_file,
+    sealed,
+    unsealed,
+    verify,
+    write_file,
+)
+from fries_nb.storage.flow_shape import (
+    FORMAT,
+    FlowFingerprint,
+    concerning,
+    conflict,
+    flow_of,
+    followed_by,
+    known,
+    next_flow,
+    refused,
+    shape_of,
+)
 from fries_nb.storage.snapshot_files import STATES, SnapshotStore, read_snapshots, seal_name
 
 COMPLETE = "complete"
@@ -181,7 +201,7 @@ def decisions(at: Location, found: Contents, since: Checkpoint | None) -> dict[s
     there, last = set(at.names(DECISIONS)), since.decisions if since is not None else 0
     needed = [name for name in found.decisions if numbered(name) > last or name.rpartition("/")[2] in there]
     read = {name: at.read(name, CommittedChange, found.flow.run) for name in needed}
-    known = {one.change for one in read.values()}
+    known = {decision.change for decision in read.values()}
     if missing := sorted(set(since.decided if since is not None else ()) - known):
         raise CheckpointError(f"the checkpoint at {at.path} is damaged: the decision on change {missing[0]} has gone")
     return read
@@ -287,28 +307,20 @@ SINKS = "sinks"
 
 
 class CheckpointStore:
-    """A checkpoint directory held by one attempt of a run; made by ``claim`` or ``resume``, left by ``release``.
-
-    Attributes:
-        path: the directory.
-        key: signs the files; ``NO_KEY`` for none.
-        flow: the dataflow's fingerprint.
-        incarnation: incarnation of the attempt that holds the directory.
-        restoration: the state from which the run continues.
-    """
+    """A checkpoint directory held by one attempt of a run; made by ``claim`` or ``resume``, left by ``release``."""
 
     def __init__(
         self, at: Location, claims: Claims, found: Contents, made: Mapping[str, CommittedChange], since: Restoration
     ) -> None:
-        self.path = at.path
-        self.key = at.key
-        self.flow = found.flow
-        self.incarnation = claims.number
-        self.restoration = since
+        self.path = at.path  # the directory
+        self.key = at.key  # signs the files; ``NO_KEY`` for none
+        self.flow = found.flow  # the dataflow's fingerprint
+        self.incarnation = claims.number  # incarnation of the attempt that holds the directory
+        self.restoration = since  # the state from which the run continues
         self._at = at
         self._claims = claims
         self._records = _readable(at, found)
-        self._decisions = {name: one.change for name, one in made.items()}
+        self._decisions = {name: decision.change for name, decision in made.items()}
         self._sources = dict(found.sources)
         self._targets = dict(found.targets)
         self._last_decision = max([0, *(numbered(name) for name in found.decisions)])
@@ -337,7 +349,7 @@ class CheckpointStore:
         """Take over the directory of a run that has ended or died, as the next attempt.
 
         If the newest checkpoint is damaged the run continues from the one before it, with a warning. The dataflow may
-        have another shape than the one that wrote it: see ``other_shape``.
+        have another shape than the one that wrote it: see ``flow_shape``.
 
         Args:
             path: the directory.
@@ -452,10 +464,8 @@ class CheckpointStore:
         self._records[name] = record
 
     def tidy(self) -> None:
-        """Delete checkpoints before the last two, incomplete ones, and decisions that both have forgotten.
-
-        Files of newer attempts are kept, so a late call by an old driver is harmless.
-        """
+        """Delete checkpoints before the last two, incomplete ones, and decisions that both have forgotten."""
+        # Files of newer attempts are kept, so a late call by an old driver is harmless.
         with in_words(f"old checkpoints at {self.path} cannot be deleted"):
             self._forget_records()
             self._forget_states()

@@ -47,29 +47,18 @@ from fries_nb.storage.durable import entries, read_file, write_file
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """The scope in which process numbers are valid.
+    """The scope in which process numbers are valid."""
 
-    Attributes:
-        host: host name, for people.
-        boot: id of the last boot; empty if the system has none.
-        container: PID namespace; empty if the system has none.
-    """
-
-    host: str
-    boot: str = ""
-    container: str = ""
+    host: str  # host name, for people
+    boot: str = ""  # id of the last boot; empty if the system has none
+    container: str = ""  # PID namespace; empty if the system has none
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A process of this machine; its start time distinguishes it from later ones with the same number.
+    """A process of this machine; its start time distinguishes it from later ones with the same number."""
 
-    Attributes:
-        pid: process number.
-        born: its start time as text; empty if unknown.
-    """
-
-    pid: int
-    born: str
+    pid: int  # process number
+    born: str  # its start time as text; empty if unknown
 
     @property
     def alive(self) -> bool:
@@ -100,10 +89,10 @@ def born(pid: int) -> str:
 def asked(pid: int, what: str) -> str:
     """The output of ``ps`` on a process, for systems without ``/proc``; empty if there is none."""
     try:
-        said = subprocess.run(["ps", "-o", what, "-p", str(pid)], capture_output=True, text=True, timeout=5)
+        printed = subprocess.run(["ps", "-o", what, "-p", str(pid)], capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return said.stdout.strip()
+    return printed.stdout.strip()
 
 
 def _read(file: str) -> str:
@@ -142,19 +131,12 @@ class Claim(NamedTuple):
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """The content of a claim: the process that wrote it.
-
-    Attributes:
-        machine: its machine.
-        process: its process.
-        since: time of the claim, in UTC.
-        released: whether its run has ended, so that the process need not be checked.
-    """
+    """The content of a claim: the process that wrote it."""
 
     machine: Machine
     process: Process
-    since: str
-    released: bool = False
+    since: str  # time of the claim, in UTC
+    released: bool = False  # whether its run has ended, so that the process need not be checked
 
     def __str__(self) -> str:
         return f"process {self.process.pid} on {self.machine.host}, since {self.since}"
@@ -210,16 +192,12 @@ def contend(own: Claim, patience: int = PATIENCE) -> Generator[Step, Listing, Cl
 
 
 class Claims:
-    """The claims in a directory, and that of this run.
-
-    Args:
-        place: the directory as the user specified it, for messages.
-    """
+    """The claims in a directory, and that of this run."""
 
     def __init__(self, filesystem: fs.FileSystem, root: str, place: str) -> None:
         self._filesystem = filesystem
         self._root = root
-        self._place = place
+        self._place = place  # the directory as the user specified it, for messages
         self._own: Claim | None = None
 
     @property

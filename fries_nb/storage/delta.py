@@ -34,23 +34,16 @@ from pyarrow import fs
 
 from fries_nb.dataflow.columns import HeldBy, NotHeldError, alike, fixed, held, taken
 from fries_nb.errors import ColumnError, SinkError, SourceError, close_match
-from fries_nb.storage.locations import join, locate
+from fries_nb.storage.durable import join, locate
 from fries_nb.storage.part_files import unified
 
 
 class TableColumns:
-    """The columns of one table.
-
-    Args:
-        columns: its columns; empty if the table is to be created.
-
-    Attributes:
-        table: the description.
-        columns: the columns.
-    """
+    """The columns of one table."""
 
     def __init__(self, table: str, columns: pa.Schema) -> None:
-        self.table = table
+        self.table = table  # the description
+        # its columns; empty if the table is to be created
         self.columns = fixed(columns)
         self._required = [field.name for field in columns if not field.nullable]
         self._came: pa.Schema | None = None

@@ -25,8 +25,7 @@ from pyarrow import fs
 
 from fries_nb.errors import SinkError
 from fries_nb.storage import delta
-from fries_nb.storage.durable import SHARED, entries, read_file, see_durable, write_file
-from fries_nb.storage.locations import join, locate, name_at
+from fries_nb.storage.durable import SHARED, entries, join, locate, name_at, read_file, see_durable, write_file
 from fries_nb.storage.part_files import PartName, pending, word
 
 _T = TypeVar("_T")
@@ -129,12 +128,10 @@ def recover(path: str) -> None:
 
 
 def take_back(path: str, run: str, epoch: int) -> None:
-    """Remove from the target the output of a run after this commit; the run computes it again.
-
-    This is needed if a run resumes from an older checkpoint because its newest one is damaged.
-    """
+    """Remove from the target the output of a run after this commit; the run computes it again."""
+    # This is needed if a run resumes from an older checkpoint because its newest one is damaged.
     filesystem, root = _locate(path)
-    later = [one for one in _epochs(filesystem, root, word(run)) if one[1] > epoch]
+    later = [found for found in _epochs(filesystem, root, word(run)) if found[1] > epoch]
     if not later:
         return
     logged = delta.names(path) if _is_table(filesystem, root) else set()
@@ -183,9 +180,9 @@ def see_unchanged(path: str, run: str | None = None) -> None:
     if not _is_table(filesystem, root):
         return
     manifests = _manifests(filesystem, root, word(run) if run is not None else None)
-    last = {one: delta.last_epoch(path, one) for one in {manifest.run for manifest in manifests}}
+    last = {run: delta.last_epoch(path, run) for run in {manifest.run for manifest in manifests}}
     logged = delta.names(path)
-    names = [name for one in manifests if one.epoch <= last[one.run] for name in one.files]
+    names = [name for manifest in manifests if manifest.epoch <= last[manifest.run] for name in manifest.files]
     if gone := [name for name in names if name not in logged]:
         raise SinkError(
             f"the Delta table {path} has been rewritten since (as by OPTIMIZE, an overwrite or a delete): "

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from fries_nb.dataflow.columns import clash, united
 from fries_nb.errors import ColumnError, SinkError
-from fries_nb.storage.locations import join, name_at
+from fries_nb.storage.durable import join, name_at
 
 _NAME = re.compile(r"part-(\w+)-(\w+)-(\d{5})-(\d{4,})(?:-e(\d+))?-(\d{6,})-([0-9a-f]{8})\.parquet")
 
@@ -87,10 +87,8 @@ def pending(path: str) -> str:
 
 
 def unified(old: pa.Schema, new: pa.Schema) -> pa.Schema:
-    """The narrowest schema that holds rows of both: the old columns in their order, then the new ones.
-
-    Integers and floats widen; a column of nulls takes any type.
-    """
+    """The narrowest schema that holds rows of both: the old columns in their order, then the new ones."""
+    # Integers and floats widen; a column of nulls takes any type.
     try:
         return united(old.remove_metadata(), new.remove_metadata())
     except (pa.ArrowTypeError, pa.ArrowInvalid):

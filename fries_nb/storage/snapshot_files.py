@@ -21,24 +21,17 @@ import pyarrow as pa
 from fries_nb.errors import CheckpointError, RunError, exception_text
 from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
 from fries_nb.protocol.messages import Saved, WorkerId
-from fries_nb.storage.durable import NO_KEY, read_file, sealed, unsealed, write_file
-from fries_nb.storage.locations import encoded, join, locate
+from fries_nb.storage.durable import NO_KEY, encoded, join, locate, read_file, sealed, unsealed, write_file
 
 STATES = "states"
 
 
 class SnapshotStore(NamedTuple):
-    """The location of a run's snapshots.
+    """The location of a run's snapshots."""
 
-    Attributes:
-        place: the checkpoint directory.
-        run: id of the run; snapshots of other runs are refused.
-        key: signs the files; ``NO_KEY`` for none.
-    """
-
-    place: str
-    run: str
-    key: bytes = NO_KEY
+    place: str  # the checkpoint directory
+    run: str  # id of the run; snapshots of other runs are refused
+    key: bytes = NO_KEY  # signs the files; ``NO_KEY`` for none
 
 
 def seal_name(run: str, name: str) -> str:
@@ -49,11 +42,7 @@ def seal_name(run: str, name: str) -> str:
 def write_snapshots(
     store: SnapshotStore, epoch: int, incarnation: int, snapshots: Sequence[Snapshot]
 ) -> tuple[str, int]:
-    """Write snapshots durably, as one file of the checkpoint directory.
-
-    Returns:
-        The name of the file in the checkpoint directory, and its size in bytes.
-    """
+    """Write snapshots durably, as one file of the checkpoint directory; returns its name, and its size in bytes."""
     worker = WorkerId(snapshots[0].operator, snapshots[0].index)
     name = f"{epoch}-{incarnation}/{encoded(worker.operator)}-{worker.index}.msgpack"
     place = store.place
@@ -90,17 +79,13 @@ def read_snapshots(
 
 
 class Saver(threading.Thread):
-    """Writes the snapshots of a host's workers, one after the other, and reports each.
-
-    Args:
-        say: called from this thread with the result of each write.
-    """
+    """Writes the snapshots of a host's workers, one after the other, and reports each."""
 
     def __init__(self, store: SnapshotStore, incarnation: int, say: Callable[[Saved], None]) -> None:
         super().__init__(name="fries-save", daemon=True)
         self._store = store
         self._incarnation = incarnation
-        self._say = say
+        self._say = say  # called from this thread with the result of each write
         self._orders: queue.SimpleQueue[tuple[int, tuple[Snapshot, ...]] | None] = queue.SimpleQueue()
 
     def save(self, epoch: int, snapshots: tuple[Snapshot, ...]) -> None:

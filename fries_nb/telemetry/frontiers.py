@@ -9,7 +9,7 @@ operators below it.
 
 >>> from fries_nb.dataflow.windowing import EventTime
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
->>> from fries_nb.progress.change_batch import GraphLocation
+>>> from fries_nb.progress.progress_graph import GraphLocation
 >>> source = Operator("Src", kind=Kind.SOURCE, time=EventTime("at"))
 >>> operators = (source, Operator("FM"), Operator("Out", kind=Kind.SINK))
 >>> graph = Graph("one", operators, (Edge("Src", "FM"), Edge("FM", "Out")))
@@ -48,9 +48,8 @@ from typing import Any
 from fries_nb.controller.loop_attempts import Loop
 from fries_nb.controller.states import LoopPhase
 from fries_nb.dataflow.graph import Graph
-from fries_nb.operators.firing import TimeValues, values_named
-from fries_nb.progress.change_batch import CountChange
-from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.operators.timed_calls import TimeValues, values_named
+from fries_nb.progress.progress_graph import CountChange, ProgressGraph
 from fries_nb.progress.times import EARLIEST, moment, rounds
 from fries_nb.progress.tracker import Tracker
 from fries_nb.protocol.messages import FeedbackCounts, Report
@@ -63,22 +62,15 @@ INTEGERS = values_named("int64")
 
 @dataclass(frozen=True)
 class TimeHolder:
-    """What keeps an operator's frontier from advancing.
+    """What keeps an operator's frontier from advancing."""
 
-    Attributes:
-        operator: the operator that has tokens; for frames on their way, the one that has sent them.
-        time: the time of the tokens, from which on rows may be produced with them; the least time that rows of the
-            frames may have.
-        count: number of tokens or frames.
-        to: the receiver of the frames; empty for tokens.
-        rounds: the rounds of the loops around it, outermost first.
-    """
-
-    operator: str
+    operator: str  # the operator that has tokens; for frames on their way, the one that has sent them
+    # the time of the tokens, from which on rows may be produced with them; the least time that rows of the frames may
+    # have
     time: Any
-    count: int
-    to: str = ""
-    rounds: tuple[int, ...] = ()
+    count: int  # number of tokens or frames
+    to: str = ""  # the receiver of the frames; empty for tokens
+    rounds: tuple[int, ...] = ()  # the rounds of the loops around it, outermost first
 
     @property
     def what(self) -> str:
@@ -93,29 +85,20 @@ class TimeHolder:
 
 @dataclass(frozen=True)
 class OperatorFrontier:
-    """The frontier of an operator.
-
-    Attributes:
-        operator: the operator.
-        time: the least time that can still arrive at its input; ``None`` if nothing can.
-        holders: what keeps the frontier from advancing, the earliest first.
-    """
+    """The frontier of an operator."""
 
     operator: str
-    time: Any
-    holders: tuple[TimeHolder, ...] = ()
+    time: Any  # the least time that can still arrive at its input; ``None`` if nothing can
+    holders: tuple[TimeHolder, ...] = ()  # what keeps the frontier from advancing, the earliest first
 
 
 class Frontiers:
-    """The frontiers of all operators of a region at one moment.
-
-    Args:
-        counts: the outstanding pointstamps; those of ``Tracker.least_counts`` suffice.
-    """
+    """The frontiers of all operators of a region at one moment."""
 
     def __init__(self, graph: Graph, counts: Iterable[CountChange], values: TimeValues = INTEGERS) -> None:
         self._graph = graph
         self._values = values
+        # ``counts``: the outstanding pointstamps; those of ``Tracker.least_counts`` suffice
         self._tracker = Tracker(progress_graph(graph), graph.by_name, counts)
 
     def reached(self) -> dict[str, Any]:
@@ -173,31 +156,20 @@ PHASES = {
 
 @dataclass(frozen=True)
 class LoopState:
-    """A loop at one moment. Numbers of rows count since the hosts were started last, and are as last reported.
+    """A loop at one moment. Numbers of rows count since the hosts were started last, and are as last reported."""
 
-    Attributes:
-        name: the loop.
-        phase: ``running`` while rows may enter; then ``emptying``, ``asking`` while an attempt finds out whether it is
-            empty, ``waiting`` for operators inside that were busy; finally ``ended``. ``not begun`` before the region
-            of the loop begins.
-        attempts: number of attempts begun; of the change, while one waits until the loop is empty.
-        change: id of that change.
-        round: the largest round that a row has begun; rows enter in round 0.
-        frames: number of frames that have come back to the head.
-        rows: number of rows that have come back to the head.
-        waiting: number of these rows that wait there.
-        spilled: number of their bytes that were moved to disk.
-    """
-
-    name: str
+    name: str  # the loop
+    # ``running`` while rows may enter; then ``emptying``, ``asking`` while an attempt finds out whether it is empty,
+    # ``waiting`` for operators inside that were busy; finally ``ended``. ``not begun`` before the region of the loop
+    # begins.
     phase: str = NOT_BEGUN
-    attempts: int = 0
-    change: str = ""
-    round: int = 0
-    frames: int = 0
-    rows: int = 0
-    waiting: int = 0
-    spilled: int = 0
+    attempts: int = 0  # number of attempts begun; of the change, while one waits until the loop is empty
+    change: str = ""  # id of that change
+    round: int = 0  # the largest round that a row has begun; rows enter in round 0
+    frames: int = 0  # number of frames that have come back to the head
+    rows: int = 0  # number of rows that have come back to the head
+    waiting: int = 0  # number of these rows that wait there
+    spilled: int = 0  # number of their bytes that were moved to disk
 
     @property
     def rounds(self) -> str:
@@ -226,8 +198,8 @@ def _state(head: str, loop: Loop | None, counts: list[FeedbackCounts]) -> LoopSt
         0 if loop is None else loop.attempts,
         change,
         max((count.round for count in counts), default=0),
-        sum(one.frames for one in counts),
-        sum(one.rows for one in counts),
-        sum(one.waiting for one in counts),
-        sum(one.spilled for one in counts),
+        sum(count.frames for count in counts),
+        sum(count.rows for count in counts),
+        sum(count.waiting for count in counts),
+        sum(count.spilled for count in counts),
     )

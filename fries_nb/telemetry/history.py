@@ -51,19 +51,12 @@ MarkKind = Literal["request", "done", "aborted", "failed", "rolled_back", "check
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The tuples that reached the sinks in one interval; without output it has no latencies (NaN), and the rate 0.
+    """The tuples that reached the sinks in one interval; without output it has no latencies (NaN), and the rate 0."""
 
-    Attributes:
-        at_s: end of the interval, in seconds since the Unix epoch.
-        p50_ms: median of their end-to-end latencies in milliseconds.
-        p99_ms: the 99th percentile of their latencies in milliseconds.
-        rate: tuples per second.
-    """
-
-    at_s: float
-    p50_ms: float
-    p99_ms: float
-    rate: float
+    at_s: float  # end of the interval, in seconds since the Unix epoch
+    p50_ms: float  # median of their end-to-end latencies in milliseconds
+    p99_ms: float  # the 99th percentile of their latencies in milliseconds
+    rate: float  # tuples per second
 
     @property
     def is_idle(self) -> bool:
@@ -73,19 +66,12 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class PlotMark:
-    """An event of a run: a change or a rescale was requested or ended, a checkpoint was kept, hosts were lost.
+    """An event of a run: a change or a rescale was requested or ended, a checkpoint was kept, hosts were lost."""
 
-    Attributes:
-        at_s: time of the event, in seconds since the Unix epoch.
-        change: id of the change, the checkpoint (``c1``), the recovery (``r1``) or the rescale (``rescale r1``).
-        kind: the event.
-        label: text for plots.
-    """
-
-    at_s: float
-    change: str
-    kind: MarkKind
-    label: str
+    at_s: float  # time of the event, in seconds since the Unix epoch
+    change: str  # id of the change, the checkpoint (``c1``), the recovery (``r1``) or the rescale (``rescale r1``)
+    kind: MarkKind  # the event
+    label: str  # text for plots
 
 
 class History:
@@ -133,7 +119,7 @@ class History:
         """Append a mark; see ``PlotMark``."""
         self._marks.append(PlotMark(at_s, change, kind, label))
         if len(self._marks) > MARKS_KEPT:
-            del self._marks[next((n for n, one in enumerate(self._marks) if one.kind == "checkpoint"), 0)]
+            del self._marks[next((n for n, mark in enumerate(self._marks) if mark.kind == "checkpoint"), 0)]
 
     def points(self) -> tuple[Point, ...]:
         """The points so far."""
@@ -198,8 +184,8 @@ class QueueHistory:
     def add(self, operators: Mapping[str, OperatorMetrics], at_s: float) -> None:
         """Add a sample."""
         self._last_s = at_s
-        points = {name: QueuePoint(at_s, name, one.queued, one.queued_bytes, one.rate)
-                  for name, one in operators.items()}  # fmt: skip
+        points = {name: QueuePoint(at_s, name, operator.queued, operator.queued_bytes, operator.rate)
+                  for name, operator in operators.items()}  # fmt: skip
         self._levels[0].append(points)
         self._thin()
 

@@ -22,21 +22,78 @@ operator  worker  host  routed  bins  rate
 {0: 50.0, 1: 0.0}
 >>> loads_by_host(status, {0: ProcessUsage(0.5, 90)}, [Report(WorkerId("K", index), 8, 300) for index in (0, 1)])
 {0: HostLoad(cpu_share=0.5, rss_bytes=90, waiting_bytes=300)}
+
+What a run has recorded, in order: a tuple of values that is also a DataFrame.
+
+>>> from fries_nb.telemetry.history import Point
+>>> latency = Recorded.of(Point, [Point(0.25, 4.0, 9.0, 2_000.0)])
+>>> latency[0].p99_ms, len(latency)
+(9.0, 1)
+>>> latency.to_pandas().reset_index().to_dict("records")
+[{'at': Timestamp('1970-01-01 00:00:00.250000+0000', tz='UTC'), 'p50_ms': 4.0, 'p99_ms': 9.0, 'rate': 2000.0}]
+>>> Recorded.of(Point, []).to_pandas().columns.tolist()
+['p50_ms', 'p99_ms', 'rate']
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, TypeVar
 
 from ddsketch import DDSketch
 
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.protocol.messages import Report, WorkerId
-from fries_nb.telemetry.recorded import Recorded
 from fries_nb.transport.envelopes import ProcessUsage
+
+T = TypeVar("T")
+
+Row = Mapping[str, Any]
+"""Column to value."""
+
+
+class Recorded(tuple[T, ...]):
+    """Values in order, the oldest first: a tuple, with ``to_pandas()`` for the same as a DataFrame."""
+
+    _columns: Mapping[str, str | None]
+    _rows: Callable[[T], Iterable[Row]]
+
+    def __new__(
+        cls, values: Iterable[T], columns: Mapping[str, str | None], rows: Callable[[T], Iterable[Row]]
+    ) -> Recorded[T]:
+        """Values whose frame has these columns, with their pandas types where these differ, and these rows for each."""
+        recorded = super().__new__(cls, values)
+        recorded._columns, recorded._rows = columns, rows
+        return recorded
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        """What a copy is made of."""
+        return tuple(self), self._columns, self._rows
+
+    @staticmethod
+    def of(kind: type[T], values: Iterable[T]) -> Recorded[T]:
+        """Values of a dataclass, a row each; its frame has the fields that its ``repr`` shows."""
+        shown = [field for field in fields(kind) if field.repr]  # type: ignore[arg-type]
+        types = {field.name: "Int64" if field.type == "int | None" else None for field in shown}
+        return Recorded(values, types, _one_row)
+
+    def to_pandas(self) -> Any:
+        """The values as a pandas DataFrame: by ``at`` in UTC if they have times, otherwise numbered."""
+        from pandas import DataFrame, to_datetime  # takes longer to import than all of fries_nb's own modules
+
+        frame = DataFrame([row for value in self for row in self._rows(value)], columns=[*self._columns])
+        frame = frame.astype({name: kind for name, kind in self._columns.items() if kind is not None})
+        if "at_s" not in self._columns:
+            return frame
+        at = to_datetime(frame.pop("at_s"), unit="s", utc=True).rename("at")
+        return frame.set_index(at)
+
+
+def _one_row(value: Any) -> Iterable[Row]:
+    return [{field.name: getattr(value, field.name) for field in fields(value) if field.repr}]
+
 
 WINDOW_S = 3.0
 """Length of the sliding window for latency quantiles and rates, in seconds."""
@@ -44,17 +101,11 @@ WINDOW_S = 3.0
 
 @dataclass(frozen=True)
 class Latency:
-    """End-to-end latencies at the sinks, in milliseconds from the time at which the source tuple was due.
+    """End-to-end latencies at the sinks, in milliseconds from the time at which the source tuple was due."""
 
-    Attributes:
-        count: number of tuples.
-        p50_ms: the median.
-        p99_ms: the 99th percentile.
-    """
-
-    count: int = 0
-    p50_ms: float = 0.0
-    p99_ms: float = 0.0
+    count: int = 0  # number of tuples
+    p50_ms: float = 0.0  # the median
+    p99_ms: float = 0.0  # the 99th percentile
 
 
 @dataclass(frozen=True)
@@ -119,8 +170,8 @@ class MetricsSnapshot:
         from pandas import DataFrame, Index  # takes longer to import than all of fries_nb's own modules
 
         names = Index(self.operators, name="operator")
-        rows = [vars(one) | ({"frontier": self.frontier[name]} if name in self.frontier else {})
-                for name, one in self.operators.items()]  # fmt: skip
+        rows = [vars(operator) | ({"frontier": self.frontier[name]} if name in self.frontier else {})
+                for name, operator in self.operators.items()]  # fmt: skip
         return DataFrame(rows, index=names)
 
 

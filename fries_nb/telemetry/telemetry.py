@@ -21,49 +21,36 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region, regions
 from fries_nb.locks import locked
-from fries_nb.operators.firing import TimeValues, values_named
-from fries_nb.progress.change_batch import CountChanges
+from fries_nb.operators.timed_calls import TimeValues, values_named
+from fries_nb.progress.progress_graph import CountChanges
 from fries_nb.protocol.messages import Chained, Paused, Report, WorkerId
 from fries_nb.protocol.topology import ChainChange, RunningChains
 from fries_nb.storage.part_files import first_come
-from fries_nb.telemetry.constraint_states import ConstraintStates
 from fries_nb.telemetry.frontiers import Frontiers, LoopState, loop_states
 from fries_nb.telemetry.history import History, MarkKind, PlotMark, Point, QueueHistory, QueuePoint
 from fries_nb.telemetry.metrics import HostLoad, Metrics, MetricsSnapshot, OperatorMetrics, loads_by_host
+from fries_nb.telemetry.run_states import ConstraintStates
 from fries_nb.transport.envelopes import Line, ProcessUsage
 from fries_nb.words import counted
 
 
 @dataclass(frozen=True)
 class KeptCheckpoint:
-    """A complete checkpoint.
+    """A complete checkpoint."""
 
-    Attributes:
-        epoch: number of the checkpoint.
-        at_s: time of its completion, in seconds since the Unix epoch.
-        region: number of its region, from 1.
-    """
-
-    epoch: int
-    at_s: float
-    region: int = 1
+    epoch: int  # number of the checkpoint
+    at_s: float  # time of its completion, in seconds since the Unix epoch
+    region: int = 1  # number of its region, from 1
 
 
 @dataclass(frozen=True)
 class RecoveryTime:
-    """A restart of the hosts from a checkpoint.
+    """A restart of the hosts from a checkpoint."""
 
-    Attributes:
-        reason: its cause: the loss of a host, or a change by restart.
-        at_s: time of its beginning, in seconds since the Unix epoch.
-        epoch: number of the checkpoint from which the run continued; 0 for the initial state.
-        seconds: duration until all hosts had joined again; ``None`` until then.
-    """
-
-    reason: str
-    at_s: float
-    epoch: int
-    seconds: float | None = None
+    reason: str  # its cause: the loss of a host, or a change by restart
+    at_s: float  # time of its beginning, in seconds since the Unix epoch
+    epoch: int  # number of the checkpoint from which the run continued; 0 for the initial state
+    seconds: float | None = None  # duration until all hosts had joined again; ``None`` until then
 
 
 EVENTS_KEPT = 1_000
@@ -75,27 +62,7 @@ PRINTED = 1_000
 
 
 class Telemetry:
-    """The telemetry of a run. One thread writes it, any thread may read it: each method is atomic.
-
-    Args:
-        graph: the whole dataflow.
-        clock: a monotonic clock in seconds.
-        constraints: the latency constraints with which it starts.
-        chains: the operators grouped into chains, as at the start.
-
-    Attributes:
-        lock: held by each method.
-        lines_printed: number of lines that operators have printed.
-        paused: operator to its workers that are paused on a tuple.
-        failed_at: the operator that failed first since the hosts were started, or restarted.
-        checkpoints: the complete checkpoints, in order.
-        recoveries: the restarts of hosts, in order.
-        constraints: the latency constraints, and whether they are met.
-        chains: the last answer to a request for the chain that begins with a worker, since the hosts were restarted.
-        running_chains: the chains as they are now.
-        chain_changes: when they have changed, and what they were from then on.
-        topologies: the hosts before the first rescale, and from each one on.
-    """
+    """The telemetry of a run. One thread writes it, any thread may read it: each method is atomic."""
 
     def __init__(
         self,
@@ -104,25 +71,29 @@ class Telemetry:
         constraints: Iterable[LatencyConstraint] = (),
         chains: Iterable[tuple[str, ...]] = (),
     ) -> None:
-        self.lock = threading.RLock()
-        self._graph = graph
-        self._clock = clock
+        self.lock = threading.RLock()  # held by each method
+        self._graph = graph  # the whole dataflow
+        self._clock = clock  # a monotonic clock in seconds
         self._metrics = Metrics(graph.by_name)
         self._history = History()
         self._queue_history = QueueHistory()
         self._printed: deque[Line] = deque(maxlen=PRINTED)
-        self.lines_printed = 0
-        self.paused: Mapping[str, tuple[Paused, ...]] = {}
-        self.failed_at = ""
-        self.checkpoints: tuple[KeptCheckpoint, ...] = ()
-        self.recoveries: tuple[RecoveryTime, ...] = ()
+        self.lines_printed = 0  # number of lines that operators have printed
+        self.paused: Mapping[str, tuple[Paused, ...]] = {}  # operator to its workers that are paused on a tuple
+        self.failed_at = ""  # the operator that failed first since the hosts were started, or restarted
+        self.checkpoints: tuple[KeptCheckpoint, ...] = ()  # the complete checkpoints, in order
+        self.recoveries: tuple[RecoveryTime, ...] = ()  # the restarts of hosts, in order
+        # the operators grouped into chains, as at the start
+        # the last answer to a request for the chain that begins with a worker, since the hosts were restarted
         self.chains: Mapping[WorkerId, Chained] = {}
         workers = {operator.name: operator.workers for operator in graph.operators}
+        # the chains as they are now
         self.running_chains = RunningChains((chain for chain in chains if workers.keys() >= set(chain)), workers)
-        self.chain_changes: tuple[ChainChange, ...] = ()
-        self.topologies: tuple[HostCount, ...] = ()
+        self.chain_changes: tuple[ChainChange, ...] = ()  # when they have changed, and what they were from then on
+        self.topologies: tuple[HostCount, ...] = ()  # the hosts before the first rescale, and from each one on
         self._columns: dict[WorkerId, pa.Schema] = {}
-        self.constraints = ConstraintStates(constraints)
+        # the latency constraints with which it starts
+        self.constraints = ConstraintStates(constraints)  # the latency constraints, and whether they are met
         self._usages: dict[int, ProcessUsage] = {}
         self._outstanding: tuple[int, CountChanges] | None = None
         self._frontiers: Frontiers | None = None  # of these; computed when someone asks
@@ -269,7 +240,7 @@ class Telemetry:
         self._history.mark(_mark_of(event.request), event.outcome, label, now_s)
         if event.outcome == "done":
             self.topologies = (*self.topologies[-EVENTS_KEPT:], HostCount.of(now_s, status))
-            self._usages = {host: one for host, one in self._usages.items() if host in status.hosts_now}
+            self._usages = {host: usage for host, usage in self._usages.items() if host in status.hosts_now}
             known = [report.worker for report in self._metrics.reports]
             self._metrics.depart(
                 worker for worker in known if worker.index >= len(status.workers.get(worker.operator, ()))
@@ -293,7 +264,7 @@ class Telemetry:
         return replace(snapshot, operators=known, frontier={} if frontiers is None else frontiers.reached())
 
     def _declared(self, operators: Mapping[str, OperatorMetrics]) -> dict[str, OperatorMetrics]:
-        return {name: one for name, one in operators.items() if name in self._graph}
+        return {name: operator for name, operator in operators.items() if name in self._graph}
 
     @locked
     def reads(self, operator: str) -> tuple[str, ...]:

@@ -20,12 +20,14 @@ from fries_nb.transport.envelopes import (
     FromHost,
     Hello,
     HostMessage,
+    Part,
     ToHost,
     decode_from_host,
     decode_to_host,
     encode,
+    joined,
+    split,
 )
-from fries_nb.transport.payloads import Part, joined, split
 from fries_nb.transport.sockets import PEERS, SILENCE_S, CurveSockets, HostKeys, Lane, RunKeys, Wakeup
 
 BURST = 1000
@@ -49,13 +51,6 @@ class Heard(NamedTuple):
 class ControlServer:
     """The controller's end.
 
-    Args:
-        keys: keys of the run; peers with other keys are refused.
-        interface: address of this machine to listen at; ``0.0.0.0`` for all.
-        port: TCP port; 0 for any free one.
-        advertised: name or address at which hosts reach this machine, if it differs from ``interface``.
-        silence_s: seconds without an answer after which the connection to a host's machine is closed.
-
     Raises:
         LinkError: the port is taken.
     """
@@ -69,8 +64,12 @@ class ControlServer:
         silence_s: float = SILENCE_S,
         peers: int = PEERS,
     ) -> None:
+        # ``keys``: keys of the run; peers with other keys are refused
         hosts, admitted = keys.hosts, frozenset([keys.hosts.public])
+        # ``silence_s``: seconds without an answer after which the connection to a host's machine is closed
         self._sockets = CurveSockets(hosts.controller_public, keys.controller_secret, admitted, silence_s)
+        # ``port``: TCP port; 0 for any free one
+        # ``interface``: address of this machine to listen at; ``0.0.0.0`` for all
         try:
             self._router, port = self._sockets.listen(zmq.ROUTER, Lane.CONTROL, interface, port, peers)
         except LinkError:
@@ -82,9 +81,10 @@ class ControlServer:
         for readable in (self._bell, *self._sockets.readable, self._router):
             self._poller.register(readable, zmq.POLLIN)
         self._outbox: deque[tuple[bytes, bytes]] = deque()
-        self._heard: list[Heard] = []
+        self._received: list[Heard] = []
         self._hosts: dict[bytes, int] = {}
         self._closed = False
+        # ``advertised``: name or address at which hosts reach this machine, if it differs from ``interface``
         self.address = f"tcp://{advertised or interface}:{port}"
         self.incarnation = 0
         self.stale = 0
@@ -112,8 +112,8 @@ class ControlServer:
         self._sockets.attend(ready)
         if self._router in ready or gone:
             self._receive()
-        heard, self._heard = self._heard + gone, []  # a host's last messages precede its ``Gone``
-        return heard
+        received, self._received = self._received + gone, []  # a host's last messages precede its ``Gone``
+        return received
 
     def close(self, linger_ms: int = 0) -> None:
         """Close the server from the polling thread, after a time for queued messages to be sent; idempotent."""
@@ -155,7 +155,7 @@ class ControlServer:
             self.stale += 1
             return
         self._hosts[peer] = envelope.host
-        self._heard.append(Heard(peer, envelope.host, envelope.incarnation, envelope.message))
+        self._received.append(Heard(peer, envelope.host, envelope.incarnation, envelope.message))
 
 
 class ControlClient:

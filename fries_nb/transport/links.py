@@ -19,8 +19,7 @@ import zmq
 from fries_nb.errors import LinkError
 from fries_nb.protocol.messages import ChannelId
 from fries_nb.transport.control import ControlClient
-from fries_nb.transport.envelopes import LIMIT, ControllerMessage, HostMessage
-from fries_nb.transport.payloads import Part, joined, split
+from fries_nb.transport.envelopes import LIMIT, ControllerMessage, HostMessage, Part, joined, split
 from fries_nb.transport.sockets import PEERS, SILENCE_S, CurveSockets, HostKeys, Lane, Wakeup
 from fries_nb.transport.wire import Arrival, Head, Packer, Payload, Routes, Unpacker, read_head
 
@@ -188,14 +187,6 @@ class DataLink:
 class HostLinks:
     """All links of a host.
 
-    Args:
-        keys: the hosts' keys of the run; peers with other keys are refused.
-        controller: address of the ``ControlServer``.
-        interface: address of this machine to listen at for other hosts; ``0.0.0.0`` for all.
-        advertised: name or address at which other hosts reach this machine, if it differs from ``interface``.
-        silence_s: seconds without an answer after which another machine counts as lost.
-        limit: maximum size of a frame in bytes, at both ends.
-
     Raises:
         LinkError: the controller's address is malformed, or the interface is not this machine's.
     """
@@ -211,9 +202,15 @@ class HostLinks:
         peers: int = PEERS,
         limit: int = LIMIT,
     ) -> None:
+        # ``silence_s``: seconds without an answer after which another machine counts as lost
+        # ``keys``: the hosts' keys of the run; peers with other keys are refused
         self._sockets = CurveSockets(keys.public, keys.secret, frozenset([keys.public]), silence_s)
         self._bell = Wakeup()
         self._closed = False
+        # ``limit``: maximum size of a frame in bytes, at both ends
+        # ``advertised``: name or address at which other hosts reach this machine, if it differs from ``interface``
+        # ``interface``: address of this machine to listen at for other hosts; ``0.0.0.0`` for all
+        # ``controller``: address of the ``ControlServer``
         try:
             self._control = ControlClient(self._sockets, self._bell, keys, host, controller)
             socket, port = self._sockets.listen(zmq.PULL, Lane.DATA, interface, peers=peers)
@@ -248,27 +245,21 @@ class HostLinks:
         return self._sockets.refused
 
     def join(self, incarnation: int, peers: dict[int, str], channels: Sequence[ChannelId]) -> None:
-        """Join an incarnation after a welcome; called from the polling thread once older workers no longer post.
-
-        Queued frames of the older incarnation are dropped; early frames of this one are returned by the next poll.
-        """
+        """Join an incarnation after a welcome; called from the polling thread once older workers no longer post."""
+        # Queued frames of the older incarnation are dropped; early frames of this one are returned by the next poll.
         if incarnation <= self.incarnation:
             raise LinkError(f"cannot join incarnation {incarnation}; this host is in {self.incarnation} already")
         self._control.incarnation = incarnation
         self._data.join(incarnation, peers, channels)
 
     def extend(self, channels: Sequence[ChannelId], peers: Mapping[int, str] = MappingProxyType({})) -> None:
-        """Begin the next epoch of the topology; called from the polling thread.
-
-        Frames that other hosts have sent in this epoch are returned by the next poll; earlier channels stay.
-        """
+        """Begin the next epoch of the topology; called from the polling thread."""
+        # Frames that other hosts have sent in this epoch are returned by the next poll; earlier channels stay.
         self._data.extend(channels, peers)
 
     def part(self, hosts: Iterable[int]) -> None:
-        """Close the links to hosts that have left, or never took part; called from the polling thread.
-
-        What is posted to them is dropped.
-        """
+        """Close the links to hosts that have left, or never took part; called from the polling thread."""
+        # What is posted to them is dropped.
         self._data.part(hosts)
 
     def say(self, message: HostMessage) -> None:
@@ -276,10 +267,8 @@ class HostLinks:
         self._control.send(message)
 
     def post(self, host: int, frame: Payload, channels: Iterable[ChannelId]) -> None:
-        """Send a frame to another host, once for all these channels; from any thread, never blocks.
-
-        Frames posted by one thread to one host arrive in order. A credit goes to the host of the channel's sender.
-        """
+        """Send a frame to another host, once for all these channels; from any thread, never blocks."""
+        # Frames posted by one thread to one host arrive in order. A credit goes to the host of the channel's sender.
         self._data.post(host, frame, channels)
 
     def poll(self, timeout_ms: int) -> Received:

@@ -45,7 +45,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 from fries_nb.errors import LinkError
-from fries_nb.transport.payloads import PIECE
+from fries_nb.transport.envelopes import PIECE
 
 ZAP = "inproc://zeromq.zap.01"
 SILENCE_S = 10.0
@@ -151,11 +151,7 @@ class CurveSockets:
     def listen(
         self, kind: int, lane: Lane, interface: str, port: int = 0, peers: int = PEERS
     ) -> tuple[zmq.Socket[bytes], int]:
-        """A bound server socket.
-
-        Returns:
-            The socket and the port that it is bound to.
-        """
+        """A server socket, and the port that it is bound to."""
         made = self._make(kind, lane)
         made.curve_server = True
         entrance = self._entrances[made] = Entrance(self._context, made, peers)
@@ -277,19 +273,15 @@ class _Monitor:
 
 
 class Connection:
-    """The connection of a client socket. All methods must be called from the thread that polls the socket.
-
-    Args:
-        socket: a socket that has not connected yet.
-        silence_s: seconds without a connection after which the peer counts as unreachable.
-    """
+    """The connection of a client socket. All methods must be called from the thread that polls the socket."""
 
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], whose: str, silence_s: float
     ) -> None:
         self._whose = whose
-        self._silence_s = silence_s
+        self._silence_s = silence_s  # seconds without a connection after which the peer counts as unreachable
         events = zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        # ``socket``: a socket that has not connected yet
         self._monitor = _Monitor(context, socket, events)
         self._made = 0
         self._missing_since: float | None = time.monotonic()
@@ -317,19 +309,13 @@ class Entrance:
     strangers could exhaust them. While the port is closed the system drops connection requests and the requesters
     retry, so peers are delayed, and existing connections are unaffected. (ZeroMQ's own ``unbind`` would end them as
     well.)
-
-    Args:
-        socket: a socket that does not listen yet.
-
-    Attributes:
-        reports: readable if ``attend`` has something to process.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], peers: int) -> None:
-        self._socket = socket
+        self._socket = socket  # a socket that does not listen yet
         self._most = 2 * peers + STRANGERS
         self._monitor = _Monitor(context, socket, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
-        self.reports = self._monitor.reports
+        self.reports = self._monitor.reports  # readable if ``attend`` has something to process
         self._connections: set[int] = set()
         self._gate: Gate | None = None
 
@@ -363,11 +349,6 @@ class Entrance:
 class Gate:
     """A listening TCP socket that can be made to drop connection requests, on Linux only.
 
-    Attributes:
-        address: its numeric address.
-        port: its port.
-        can_shut: whether the system supports dropping.
-
     Raises:
         OSError: see ``Entrance.open``.
     """
@@ -376,9 +357,11 @@ class Gate:
         self._listening = create_server((gethostbyname(interface), port))
         self._listening.setblocking(False)
         name: tuple[str, int] = self._listening.getsockname()
+        # ``port``: its port
+        # ``address``: its numeric address
         self.address, self.port = name
         self._is_shut = False
-        self.can_shut = sys.platform == "linux"
+        self.can_shut = sys.platform == "linux"  # whether the system supports dropping
         try:
             self.shut()  # some containers lack this part of Linux
         except OSError:

@@ -34,8 +34,7 @@ from fries_nb.errors import LinkError
 from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.protocol.frames import Bundle
 from fries_nb.protocol.messages import ChannelId, Data, End, Marker, Measurements, MovedBins, Tag
-from fries_nb.transport.envelopes import LIMIT
-from fries_nb.transport.payloads import Part
+from fries_nb.transport.envelopes import LIMIT, Part
 
 INLINE = 8192
 """Size in bytes up to which batches are embedded in the head. ZeroMQ shares its receive buffer (8 KiB) among parts that
@@ -110,23 +109,14 @@ class OtherFrame(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
-    """The first part of a message.
+    """The first part of a message."""
 
-    Attributes:
-        incarnation: that of the sender.
-        sender: index of the sending host.
-        number: sequence number of the message, from this sender in this incarnation.
-        epoch: epoch of the sender's routes.
-        routes: checksum of the sender's routes in that epoch.
-        frames: the frames, in order.
-    """
-
-    incarnation: int
-    sender: int
-    number: int
-    epoch: int
-    routes: int
-    frames: tuple[DataFrame | BundleFrame | OtherFrame, ...]
+    incarnation: int  # that of the sender
+    sender: int  # index of the sending host
+    number: int  # sequence number of the message, from this sender in this incarnation
+    epoch: int  # epoch of the sender's routes
+    routes: int  # checksum of the sender's routes in that epoch
+    frames: tuple[DataFrame | BundleFrame | OtherFrame, ...]  # the frames, in order
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -156,13 +146,6 @@ class Routes:
     Channels of later epochs of the topology are appended, and none loses its number: a message of an earlier epoch is
     decoded as before.
 
-    Args:
-        channels: all channels of the first epoch.
-
-    Attributes:
-        epoch: the number of times that channels were listed.
-        checksums: epoch to the checksum of the list up to it.
-
     >>> from fries_nb.protocol.messages import WorkerId
     >>> ab, ac = (ChannelId(WorkerId("A", 0), WorkerId(name, 0)) for name in "BC")
     >>> routes = Routes([ab])
@@ -172,8 +155,9 @@ class Routes:
     """
 
     def __init__(self, channels: Iterable[ChannelId]) -> None:
-        self.epoch = 0
-        self.checksums: dict[int, int] = {}
+        self.epoch = 0  # the number of times that channels were listed
+        self.checksums: dict[int, int] = {}  # epoch to the checksum of the list up to it
+        # all channels of the first epoch
         self._channels: list[ChannelId] = []
         self._numbers: dict[ChannelId, int] = {}
         self.extend(channels)

@@ -37,9 +37,8 @@ from itertools import takewhile
 import pyarrow as pa
 
 from fries_nb.errors import ColumnError, FriesError, OperatorError, ProtocolError
-from fries_nb.operators.failures import row_as_json
-from fries_nb.operators.instance import Instance
-from fries_nb.operators.recent import shown_tuple
+from fries_nb.operators.dry_run import shown_tuple
+from fries_nb.operators.instance import Instance, row_as_json
 from fries_nb.protocol.checkpoints import Position
 from fries_nb.protocol.messages import (
     ApplyDeferred,

@@ -52,7 +52,7 @@ paused operator passes a move: it then waits for the worker's own switch, or is 
 Times that move with the bins of a timed operator: entries of its agenda, tokens, and how far it has fired.
 
 What moves is counted all the way, so no frontier passes it: the old owner counts it as on its way in the step in which
-it gives it up, the new owner as held in the step in which it takes it over (see ``change_batch.moving``).
+it gives it up, the new owner as held in the step in which it takes it over (see ``progress_graph.moving``).
 
 Nothing fires on the way, nor out of order. The old owner fires nothing from the moment that the move's marker has come
 on all channels, until all is shipped: rows that it would make then would follow the marker downstream. The new owner
@@ -92,8 +92,7 @@ from msgspec import structs
 
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import OperatorError, ProtocolError, exception_text
-from fries_nb.operators.failures import user_traceback
-from fries_nb.operators.instance import Instance
+from fries_nb.operators.instance import Instance, user_traceback
 from fries_nb.operators.state import copied
 from fries_nb.progress.agenda import Antichain, Entry
 from fries_nb.protocol.messages import (

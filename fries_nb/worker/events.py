@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from fries_nb.errors import FriesError
 from fries_nb.operators.dry_run import DryRun, DryRunResult
-from fries_nb.progress.change_batch import CountChanges
+from fries_nb.progress.progress_graph import CountChanges
 from fries_nb.progress.times import Antichain
 from fries_nb.protocol.checkpoints import Position, Reading, Snapshot
 from fries_nb.protocol.messages import (

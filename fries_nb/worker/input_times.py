@@ -34,8 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
-from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.progress.progress_graph import ChangeBatch, CountChange, CountChanges, GraphLocation, ProgressGraph
 from fries_nb.progress.times import EARLIEST, Antichain, Time, earlier, moment, start_time
 from fries_nb.protocol.messages import ChannelId, Data
 from fries_nb.protocol.topology import Wiring

@@ -70,8 +70,7 @@ from msgspec.structs import replace
 
 from fries_nb.errors import FriesError, ProtocolError, RunError
 from fries_nb.operators.instance import Instance
-from fries_nb.progress.change_batch import CountChange, CountChanges
-from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.progress.progress_graph import CountChange, CountChanges, ProgressGraph
 from fries_nb.protocol.checkpoints import LoggedFrame, Snapshot
 from fries_nb.protocol.messages import (
     Cancel,

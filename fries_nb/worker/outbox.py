@@ -73,9 +73,8 @@ import pyarrow as pa
 from fries_nb.dataflow.graph import Partitioning
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import DeclarationError, KeyTypeError, ProtocolError, close_match
-from fries_nb.progress.change_batch import ChangeBatch, GraphLocation
 from fries_nb.progress.exchange import WorkerCounts
-from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.progress.progress_graph import ChangeBatch, GraphLocation, ProgressGraph
 from fries_nb.progress.times import Time, earlier, share_frame
 from fries_nb.protocol.frames import Bundle
 from fries_nb.protocol.messages import BufferMeasured, ChannelId, Data, End, Frame, Marker, Tag

@@ -39,11 +39,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fries_nb.errors import OperatorError
+from fries_nb.operators.dry_run import shown_tuple
 from fries_nb.operators.error_policy import NotUndoneError, is_retried
 from fries_nb.operators.executors import ChainExecutor
-from fries_nb.operators.failures import row_as_json
-from fries_nb.operators.instance import Instance
-from fries_nb.operators.recent import shown_tuple
+from fries_nb.operators.instance import Instance, row_as_json
 from fries_nb.protocol.messages import Paused, Resumed
 
 

@@ -37,11 +37,9 @@ import pyarrow as pa
 from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.dataflow.traits import OperatorTraits, Returns
 from fries_nb.errors import FriesError, exception_text
-from fries_nb.operators.dry_run import DryRun, DryRunResult, prepare
-from fries_nb.operators.failures import user_traceback
-from fries_nb.operators.firing import is_firing
-from fries_nb.operators.instance import Ready
-from fries_nb.operators.recent import Recent
+from fries_nb.operators.dry_run import DryRun, DryRunResult, Recent, prepare
+from fries_nb.operators.instance import Ready, user_traceback
+from fries_nb.operators.timed_calls import is_firing
 from fries_nb.protocol.messages import Rehearse, Rehearsed, WorkerId
 from fries_nb.worker.trial import NotCopied, Passage, Tally, Trial, TrialFailed, TrialLayout, difference
 from fries_nb.worker.worker import Worker

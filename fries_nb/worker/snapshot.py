@@ -57,8 +57,7 @@ from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import CheckpointError, FriesError, OperatorError, ProtocolError, exception_text
 from fries_nb.operators.dry_run import loaded_update, new_function, open_function
-from fries_nb.operators.failures import FAILURES, user_traceback
-from fries_nb.operators.instance import Instance
+from fries_nb.operators.instance import FAILURES, Instance, user_traceback
 from fries_nb.operators.state import (
     Definitions,
     Name,

@@ -27,16 +27,15 @@ from fries_nb.dataflow.traits import Execution
 from fries_nb.dataflow.windowing import following
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.batches import call_of_batch
-from fries_nb.operators.chain_compiler import compile_chain, joined_columns, joined_types
 from fries_nb.operators.column_types import culprit
 from fries_nb.operators.conversion import NOT_ARROW
-from fries_nb.operators.dry_run import has_open, open_function, types_of
-from fries_nb.operators.firing import FIRED, firing_batch, is_firing, note_columns
+from fries_nb.operators.dry_run import Recent, has_open, open_function, types_of
 from fries_nb.operators.instance import Draw, Instance, Ready
-from fries_nb.operators.recent import Recent
+from fries_nb.operators.kinds import compile_chain, joined_columns, joined_types
 from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.state import StateCopy, Transform, transformed
 from fries_nb.operators.steps import Output, Sides, Step, Types, assemble, check_names
+from fries_nb.operators.timed_calls import FIRED, firing_batch, is_firing, note_columns
 from fries_nb.operators.window_steps import call_for_all
 from fries_nb.progress.times import Antichain
 from fries_nb.protocol.messages import WorkerId

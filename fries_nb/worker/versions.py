@@ -58,10 +58,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from fries_nb.errors import ProtocolError
-from fries_nb.operators.dry_run import DryRun, DryRunResult, Offer, dry_run, offer_of, refused
+from fries_nb.operators.dry_run import DryRun, DryRunResult, Offer, Recent, dry_run, offer_of, refused
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.recent import Recent
 from fries_nb.operators.state import keeps_state
 from fries_nb.protocol.messages import ChannelId, Data, Marker, Prepare, Reconfigure, WorkerId
 from fries_nb.worker.events import Instruction, TellController

@@ -19,14 +19,12 @@ from msgspec.structs import replace
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.operators.batches import MOST_PER_SLICE, AdaptiveBatchSize
-from fries_nb.operators.dry_run import DryRunResult
+from fries_nb.operators.dry_run import DryRunResult, Recent
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
-from fries_nb.operators.firing import FIRED, firing_batch
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.recent import Recent
+from fries_nb.operators.timed_calls import FIRED, firing_batch
 from fries_nb.progress.agenda import Firing
-from fries_nb.progress.change_batch import CountChanges
-from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.progress.progress_graph import CountChanges, ProgressGraph
 from fries_nb.protocol.checkpoints import Snapshot
 from fries_nb.protocol.messages import (
     Abort,

@@ -159,9 +159,6 @@ def fraud_flow(
         workers: parallel instances of each of FC, FM and MC; the run's default if None.
         cost_ms: milliseconds for which FC and FM wait on each tuple.
         strict: if true MC raises on a row of mixed configurations, else it adds the column ``mismatch``.
-
-    Returns:
-        The dataflow.
     """
     flow = fn.Dataflow("fraud")
     stream = flow.source("payments", source)
@@ -190,8 +187,7 @@ def replay_fraud(rows: Iterable[Row], switched: Callable[[Row], bool]) -> Iterat
         switched: whether the new FM and MC process this payment. A terminal's state is transformed when the first such
             payment touches it; a terminal first seen after the change starts in the new configuration.
 
-    Yields:
-        Each payment with ``p_c``, ``p_m5`` or ``p_m10`` and ``p_m5``, and ``p``.
+    Yields each payment with ``p_c``, ``p_m5`` or ``p_m10`` and ``p_m5``, and ``p``.
 
     Raises:
         ValueError: the old FM gets a payment after the new one got another of the same terminal.

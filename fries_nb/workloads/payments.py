@@ -62,9 +62,6 @@ def kept(name: str, what: str, make: Callable[[Path], None], otherwise: str = ""
         make: writes it at the given path.
         otherwise: an alternative for the user, for error messages.
 
-    Returns:
-        Its path.
-
     Raises:
         SourceError: the cache directory cannot be written.
     """
@@ -121,9 +118,6 @@ def payments(rows: int, seed: int = 0, customers: int = 5_000, terminals: int = 
         seed: a whole number of at least 0.
         customers: number of customers; CUSTOMER_ID runs from 0.
         terminals: number of terminals; TERMINAL_ID runs from 0.
-
-    Returns:
-        The table.
 
     Raises:
         SourceError: a number is out of range.
@@ -241,9 +235,6 @@ def payments_path(rows: int | None = None) -> str:
 
     Args:
         rows: minimum number of payments.
-
-    Returns:
-        The path.
 
     Raises:
         SourceError: FRIES_PAYMENTS names no Parquet file of payments; too many rows for TX_TIME_SECONDS; the cache

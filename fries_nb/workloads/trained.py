@@ -120,14 +120,13 @@ class Learned:
     """A trained model and its quality.
 
     Attributes:
-        learner: the learning method.
-        estimator: the scikit-learn estimator; its probabilities are those of the resampled payments, hence scores only.
-        auc: area under the ROC curve, on payments of customers (or terminals) that were not used for training.
+        estimator: the scikit-learn estimator; its probabilities are those of the resampled payments, hence scores
+            only.
     """
 
-    learner: Learner
+    learner: Learner  # the learning method
     estimator: Any
-    auc: float
+    auc: float  # area under the ROC curve, on payments of customers (or terminals) that were not used for training
 
     def score(self) -> Score:
         """A function from the values of ``FEATURES`` to a score in 0..1, as fast as the model allows."""

@@ -5,7 +5,7 @@ receive the encoded packets of the streams and assign each to a group, whose Dec
 waits for the four pictures of a group with the same number, and tiles them; the Overlay draws a marquee, the Encoder
 makes packets again. The Server, the paper's RTP server, takes a packet's size and checksum instead of sending it.
 
-Frames are real: drawn by ``scenes``, coded by ``frame_codec``. Streams stay in order, since the edges are keyed by
+Frames are real: drawn by ``Scene``, coded by ``encode``. Streams stay in order, since the edges are keyed by
 stream, then by group. Decoder and Merger keep their state by group; both have the same key, so of the channels between
 them only those between workers of one index are used, the ones that the paper has. Overlay and Encoder keep no state:
 edges to them are forward ones, along which operators can be chained, and the Encoder makes key packets only.
@@ -58,25 +58,13 @@ A marquee: a line of text that moves through a picture from right to left, in le
 #...#...#...
 #...#...#...
 #...#..###..
-
-The processor time of each task of the video pipeline on this machine, from which rates are chosen.
-
-Only the tasks' functions are measured, one after the other in one thread; the runtime's own cost comes on top, for the
-most part that of copying pictures into and out of columns.
-
->>> print(TaskCosts(8, {"Decoder": 100.0, "Encoder": 600.0}, {"Decoder": 4, "Encoder": 1}))
-task     us a tuple  tuples a merged frame  share
-Decoder         100                      4    40%
-Encoder         600                      1    60%
-8 streams: 1,000 us for the frames of a group; one core keeps up with 500 frames/s a stream
 """
 
 from __future__ import annotations
 
 import struct
-import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -101,9 +89,6 @@ def encode(pixels: Pixels, before: Pixels | None = None, level: int = COMPRESSIO
         before: the picture before it, of the same size; ``None`` for a key packet.
         level: level of zlib.
 
-    Returns:
-        The packet.
-
     Raises:
         ValueError: the pictures differ in size.
     """
@@ -122,9 +107,6 @@ def decode(packet: bytes, before: Pixels | None = None) -> Pixels:
     Args:
         packet: made by ``encode``.
         before: the picture before it, which a delta packet needs.
-
-    Returns:
-        The picture.
 
     Raises:
         ValueError: the packet is damaged or none; or it is a delta packet, and the picture before it is missing or has
@@ -187,17 +169,11 @@ FASTEST = 0.02
 
 @dataclass(frozen=True)
 class Scene:
-    """What one camera films.
+    """What one camera films."""
 
-    Attributes:
-        seed: determines the background and the shapes.
-        height: number of lines of pixels.
-        width: number of pixels of a line.
-    """
-
-    seed: int
-    height: int
-    width: int
+    seed: int  # determines the background and the shapes
+    height: int  # number of lines of pixels
+    width: int  # number of pixels of a line
 
     def frame(self, number: int) -> Pixels:
         """The picture at a time, counted in frames from 0; a new array."""
@@ -304,19 +280,12 @@ SPACING = 1
 
 @dataclass(frozen=True)
 class Marquee:
-    """A text and how it is drawn.
+    """A text and how it is drawn."""
 
-    Attributes:
-        text: letters, digits and some punctuation; other characters become question marks.
-        scale: side of a dot in pixels.
-        speed: pixels by which it moves a frame.
-        colour: red, green and blue of the text.
-    """
-
-    text: str
-    scale: int = 2
-    speed: int = 3
-    colour: tuple[int, int, int] = (255, 255, 160)
+    text: str  # letters, digits and some punctuation; other characters become question marks
+    scale: int = 2  # side of a dot in pixels
+    speed: int = 3  # pixels by which it moves a frame
+    colour: tuple[int, int, int] = (255, 255, 160)  # red, green and blue of the text
 
     def draw(self, pixels: Pixels, number: int) -> None:
         """Draw it into the picture of this number, near its lower border, over a darkened band."""
@@ -335,14 +304,11 @@ class Marquee:
 
 @lru_cache(maxsize=64)
 def lettering(text: str, scale: int) -> Dots:
-    """The dots of a text.
+    """The dots of a text, whether each pixel is set; shared, so not to be changed.
 
     Args:
         text: see ``Marquee``; lower-case letters become capitals.
         scale: side of a dot in pixels.
-
-    Returns:
-        Whether each pixel is set; shared, so not to be changed.
     """
     columns: list[int] = []
     for character in text.upper():
@@ -378,20 +344,14 @@ FEEDS = (
 class VideoFeed:
     """Packets of many streams in turn, as the function ``row`` of ``fn.rate``: value v is of stream v % streams.
 
-    Attributes:
-        streams: number of streams, a multiple of four.
-        height: number of lines of a frame.
-        width: number of pixels of a line.
-        seed: determines what the streams show.
-
     Raises:
         ValueError: a number is out of range.
     """
 
-    streams: int
-    height: int = 120
-    width: int = 160
-    seed: int = 0
+    streams: int  # number of streams, a multiple of four
+    height: int = 120  # number of lines of a frame
+    width: int = 160  # number of pixels of a line
+    seed: int = 0  # determines what the streams show
 
     def __post_init__(self) -> None:
         if self.streams < GROUP or self.streams % GROUP:
@@ -411,9 +371,6 @@ class VideoFeed:
         Args:
             frames_per_s: frames per second of each stream; ``None`` for as fast as the dataflow takes them.
             frames: frames of each stream after which it ends; ``None`` for an endless source.
-
-        Returns:
-            A description for ``Dataflow.source``.
 
         Raises:
             SourceError: a number is not positive.
@@ -463,8 +420,7 @@ class Decoder:
     def process(self, row: Row, state: Decoded) -> Row:
         """Decode the packet.
 
-        Returns:
-            ``group``, ``stream``, ``number``, and the picture as ``height``, ``width`` and ``pixels``.
+        Returns ``group``, ``stream``, ``number``, and the picture as ``height``, ``width`` and ``pixels``.
 
         Raises:
             ValueError: the packet is damaged, or a delta to a frame that is not the last one.
@@ -603,8 +559,7 @@ def video_reference(
         marquees: see ``video_flow``.
         level: see ``video_flow``.
 
-    Yields:
-        ``group``, ``number``, ``size`` and ``checksum``, by number, then by group.
+    Yields ``group``, ``number``, ``size`` and ``checksum``, by number, then by group.
     """
     for number in range(frames):
         for group in range(feed.streams // GROUP):
@@ -612,75 +567,3 @@ def video_reference(
             marquees[group % len(marquees)].draw(pixels, number)
             packet = encode(pixels, level=level)
             yield {"group": group, "number": number, "size": len(packet), "checksum": zlib.crc32(packet)}
-
-
-Task = Callable[[Row], Row | None]
-
-
-@dataclass(frozen=True)
-class TaskCosts:
-    """Processor time by task.
-
-    Attributes:
-        streams: number of streams.
-        us: task to the mean duration of one tuple in microseconds.
-        tuples: task to the number of tuples that it processes for one merged frame.
-    """
-
-    streams: int
-    us: Mapping[str, float]
-    tuples: Mapping[str, int]
-
-    @property
-    def us_a_merged_frame(self) -> float:
-        """Microseconds for the four frames of a group with one number, over all tasks."""
-        return sum(cost * self.tuples[task] for task, cost in self.us.items())
-
-    def frames_per_s(self, cores: float) -> float:
-        """The frames per second of each stream with which so many cores keep up, if the runtime cost nothing."""
-        return cores * 1e6 / self.us_a_merged_frame / (self.streams / GROUP)
-
-    def __str__(self) -> str:
-        width = max(map(len, self.us))
-        lines = [f"{'task':<{width}}  us a tuple  tuples a merged frame  share"]
-        for task, cost in self.us.items():
-            share = cost * self.tuples[task] / self.us_a_merged_frame
-            lines.append(f"{task:<{width}}  {cost:>10,.0f}  {self.tuples[task]:>21}  {share:>5.0%}")
-        lines.append(
-            f"{self.streams} streams: {self.us_a_merged_frame:,.0f} us for the frames of a group; one core "
-            f"keeps up with {self.frames_per_s(1):,.0f} frames/s a stream"
-        )
-        return "\n".join(lines)
-
-
-def task_costs(
-    feed: VideoFeed, frames: int = CLIP, level: int = COMPRESSION, clock: Callable[[], int] = time.perf_counter_ns
-) -> TaskCosts:
-    """Measure the tasks over the first frames of the streams of one group; print the result to read it.
-
-    Args:
-        feed: the streams, whose number and size count.
-        frames: number of frames of each stream.
-        level: compression level of the Encoder.
-        clock: the time in nanoseconds.
-
-    Returns:
-        The costs.
-    """
-    decoder, merger, decoded, waiting = Decoder(), Merger(), Decoder().initial_state(), Merger().initial_state()
-    tasks: dict[str, Task] = {
-        "Partitioner": Partitioner(),
-        "Decoder": lambda row: decoder.process(row, decoded),
-        "Merger": lambda row: merger.process(row, waiting),
-        "Overlay": Overlay(FEEDS),
-        "Encoder": Encoder(level),
-        "Server": Server(),
-    }
-    rows: list[Any] = [feed(number * feed.streams + place) for number in range(frames) for place in range(GROUP)]
-    us, tuples = dict[str, float](), dict[str, int]()
-    for name, task in tasks.items():
-        began = clock()
-        made = [task(row) for row in rows]
-        us[name], tuples[name] = (clock() - began) / 1000 / len(rows), len(rows) // frames
-        rows = [row for row in made if row is not None]
-    return TaskCosts(feed.streams, us, tuples)

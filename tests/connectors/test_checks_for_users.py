@@ -15,7 +15,7 @@ import pytest
 import fries_nb as fn
 from fries_nb.connectors.source import SplitReader
 from fries_nb.testing import BrokenPromise, check_sink, check_source
-from fries_nb.workloads.sqlite_sink import SqliteSink
+from fries_nb.workloads.connector_examples import SqliteSink
 
 ROWS = [{"n": number, "word": "even" if number % 2 == 0 else None} for number in range(23)]
 

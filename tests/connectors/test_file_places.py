@@ -15,7 +15,7 @@ from source_contract import NOW, SECOND
 from fries_nb.connectors import file_listing, text_blocks
 from fries_nb.dataflow.stream_endpoints import CSV_OPTIONS, csv_options, files
 from fries_nb.errors import SourceError
-from fries_nb.storage.locations import locate
+from fries_nb.storage.durable import locate
 
 GERMAN = {
     "delimiter": ";", "quote_char": "'", "column_names": ["n", "price", "town"], "skip_rows": 1, "encoding": "latin-1",

@@ -18,9 +18,9 @@ from mock_kafka import ADD_PARTITIONS, END_TXN, PRODUCE, Broker, broker
 from patience import PATIENCE_S, looks
 from sink_contract import CHECKS, Check, Target
 
-from fries_nb.connectors import kafka_client, kafka_sink
-from fries_nb.connectors.kafka_client import KafkaCluster
+from fries_nb.connectors import kafka_sink, kafka_source
 from fries_nb.connectors.kafka_sink import COMMITS, CommitRecord, KafkaSink, TransactionalTopic
+from fries_nb.connectors.kafka_source import KafkaCluster
 from fries_nb.errors import SinkError
 from fries_nb.protocol.messages import WorkerId
 
@@ -109,7 +109,7 @@ def test_a_transaction_that_has_to_be_aborted_before_all_is_sent_is_tried_again(
         for _ in looks() if name == COMMITS and not refusals else ():
             try:
                 topic._producer.produce(topic._topic, b'{"n": 1}')
-            except kafka_client.package().KafkaException as error:
+            except kafka_source.package().KafkaException as error:
                 refusals.append(error.args[0].name())
                 break
         send(topic, name, *more, **how)
@@ -153,7 +153,7 @@ class SilentClient:
         """As librdkafka, which has no limit if the number is negative."""
         assert timeout_s >= 0, "waits for ever"
         self.timeouts.append(timeout_s)
-        raise kafka_client.package().KafkaException(kafka_client.package().KafkaError(-185, retriable=True))
+        raise kafka_source.package().KafkaException(kafka_source.package().KafkaError(-185, retriable=True))
 
 
 def test_a_commit_waits_for_the_time_that_is_left(
@@ -244,7 +244,7 @@ def test_no_broker_and_no_topic_are_told_when_the_topic_is_claimed(
     for servers, reach_s, said in (
         (kafka.servers, PATIENCE_S, "no topic 'nowhere'"), ("127.0.0.1:1", 1.0, "no broker of '127.0.0.1:1' answers"),
     ):  # fmt: skip
-        monkeypatch.setattr(kafka_client, "REACH_S", reach_s)
+        monkeypatch.setattr(kafka_source, "REACH_S", reach_s)
         with pytest.raises(SinkError, match=said):
             KafkaSink("scored", KafkaCluster(servers), "nowhere", str(tmp_path)).claim("flow", "r1")
 

@@ -12,9 +12,8 @@ from mock_kafka import Broker, broker
 from patience import PATIENCE_S
 from source_contract import CHECKS, Check
 
-from fries_nb.connectors import kafka_client
-from fries_nb.connectors.kafka_client import KafkaCluster
-from fries_nb.connectors.kafka_source import KafkaSource, KafkaTopic, PartitionSpan, _parts
+from fries_nb.connectors import kafka_source
+from fries_nb.connectors.kafka_source import KafkaCluster, KafkaSource, KafkaTopic, PartitionSpan, _parts
 from fries_nb.connectors.source import Position
 from fries_nb.connectors.worker_reader import open_reader, planned
 from fries_nb.dataflow.hidden_columns import TIME
@@ -217,14 +216,14 @@ def test_what_the_topic_does_not_keep_any_more_is_missed(kafka: Broker) -> None:
 
 def test_no_broker_and_no_topic_are_told_before_anything_runs(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the likely name of the topic, and why no connection was made, in less than ten seconds."""
-    assert kafka_client.REACH_S < 10
+    assert kafka_source.REACH_S < 10
     topic = kafka.topic(1)
-    monkeypatch.setattr(kafka_client, "REACH_S", PATIENCE_S)
+    monkeypatch.setattr(kafka_source, "REACH_S", PATIENCE_S)
     with pytest.raises(SourceError, match=f"no topic '{topic}s'; expected one of .*did you mean '{topic}'"):
         KafkaSource(topic_of(kafka, f"{topic}s")).splits(1)
     with pytest.raises(SourceError, match="no topic"):
         KafkaSource(topic_of(kafka, f"{topic}s")).check()
-    monkeypatch.setattr(kafka_client, "REACH_S", 2.0)
+    monkeypatch.setattr(kafka_source, "REACH_S", 2.0)
     nowhere = KafkaTopic(KafkaCluster("127.0.0.1:1"), topic)
     with pytest.raises(SourceError, match=r"no broker of '127.0.0.1:1' answers: .*refused.*; expected the"):
         KafkaSource(nowhere).splits(1)
@@ -268,7 +267,7 @@ def test_partitions_that_are_added_are_read(kafka: Broker, monkeypatch: pytest.M
     """
     topic = kafka.topic(5)
     source = PatientSource(topic_of(kafka, topic))
-    monkeypatch.setitem(kafka_client.COUNTS, "statistics.interval.ms", 20)
+    monkeypatch.setitem(kafka_source.COUNTS, "statistics.interval.ms", 20)
     kafka.produce(topic, [{"value": value} for value in range(10)], 5)
     with monkeypatch.context() as patch:
         patch.setattr(KafkaCluster, "partitions", lambda self, topic: [0, 1])

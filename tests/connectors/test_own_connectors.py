@@ -20,9 +20,8 @@ from fries_nb.dataflow.endpoints import described
 from fries_nb.errors import ColumnError, DataflowError
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.spark.shipping import pickled
-from fries_nb.storage.flow_fingerprint import difference, flow_of
-from fries_nb.workloads.live_feed import FeedReader
-from fries_nb.workloads.sqlite_sink import SqliteSink
+from fries_nb.storage.flow_shape import difference, flow_of
+from fries_nb.workloads.connector_examples import FeedReader, SqliteSink
 
 ROW = pa.RecordBatch.from_pylist([{"n": 1}])
 

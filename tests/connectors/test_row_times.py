@@ -20,7 +20,7 @@ from source_contract import reader_of
 from timed_sources import KINDS, NOW, Play, drawn, play, write_rows
 
 import fries_nb as fn
-from fries_nb.connectors import replay, row_groups, time_bounds
+from fries_nb.connectors import replay, row_groups, row_times
 from fries_nb.connectors.replay import ReplaySource
 from fries_nb.connectors.row_groups import Span, block_rows, deal
 from fries_nb.connectors.source import split_count
@@ -348,7 +348,7 @@ def by_group(self: Any, rest: Any, row: int) -> None:
 
 def not_advanced(self: Any, moved: Any, times: Any) -> None:
     """Bounds of ended splits go, all others stay."""
-    self.by_split = time_bounds.without_ended(self.by_split, moved)
+    self.by_split = row_times.without_ended(self.by_split, moved)
 
 
 def latest_batch(self: Any, *row: Any, batch: Any = row_groups.SharedRowGroups.batch) -> Any:
@@ -364,8 +364,8 @@ DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "the row read last counts": wrong(replay.ReplayForesight, "least", one_behind),
     "statistics of another row group": wrong(row_groups, "_least_time", of_another),
     "times of other splits": wrong(replay.ReplayForesight, "_enter", by_group),
-    "bounds not advanced": wrong(time_bounds.ForeseenBounds, "advance", not_advanced),
-    "ended splits kept": wrong(time_bounds, "without_ended", lambda bounds, moved: dict(bounds)),
+    "bounds not advanced": wrong(row_times.ForeseenBounds, "advance", not_advanced),
+    "ended splits kept": wrong(row_times, "without_ended", lambda bounds, moved: dict(bounds)),
     "rows of another batch": wrong(row_groups.SharedRowGroups, "batch", latest_batch),
     "blocks dealt unequally": wrong(replay, "deal", lambda groups, parts, block: deal(groups, parts, block + 1)),
 }

@@ -26,7 +26,7 @@ from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, S
 from fries_nb.connectors.worker_reader import planned
 from fries_nb.errors import SourceError
 from fries_nb.simulation.readers import ListSource
-from fries_nb.workloads.live_feed import FeedSource
+from fries_nb.workloads.connector_examples import FeedSource
 
 ROWS = 83
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from source_setting import rate_reader, span_reader
 
-from fries_nb.connectors.rate_schedule import RateSchedule
 from fries_nb.connectors.row_groups import Span, plan_replay
+from fries_nb.connectors.row_times import RateSchedule
 from fries_nb.connectors.source import Position
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader
 from fries_nb.dataflow import JoinTable

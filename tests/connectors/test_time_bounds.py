@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from source_contract import NOW, reader_of
 
 import fries_nb as fn
-from fries_nb.connectors import time_bounds
+from fries_nb.connectors import row_times
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.source import Position, RuntimeSource, Split
 from fries_nb.connectors.worker_reader import WorkerReader, planned
@@ -81,23 +81,23 @@ def test_bounds_follow_the_latest_row(chance: random.Random) -> None:
     check_latest(chance)
 
 
-def earliest_row(self: Any, moved: Any, times: Any, advance: Any = time_bounds.LatestBounds.advance) -> None:
+def earliest_row(self: Any, moved: Any, times: Any, advance: Any = row_times.LatestBounds.advance) -> None:
     """The least time of a batch for the largest."""
     least = None if times is None else pa.array([min(times.to_pylist())])
     advance(self, moved, least)
 
 
-def not_begun(self: Any, splits: Any, late: Any, saved: Any, begin: Any = time_bounds.LatestBounds.__init__) -> None:
+def not_begun(self: Any, splits: Any, late: Any, saved: Any, begin: Any = row_times.LatestBounds.__init__) -> None:
     """Bounds of the checkpoint do not count."""
     begin(self, splits, late, {})
 
 
-def never_late(self: Any, splits: Any, late: Any, saved: Any, begin: Any = time_bounds.LatestBounds.__init__) -> None:
+def never_late(self: Any, splits: Any, late: Any, saved: Any, begin: Any = row_times.LatestBounds.__init__) -> None:
     """``late`` does not count."""
     begin(self, splits, 0, saved)
 
 
-def in_order(self: Any, splits: Any, late: Any, saved: Any, begin: Any = time_bounds.LatestBounds.__init__) -> None:
+def in_order(self: Any, splits: Any, late: Any, saved: Any, begin: Any = row_times.LatestBounds.__init__) -> None:
     """The bound of one split counts for all."""
     begin(self, splits, late, saved)
     self._ordered = True
@@ -115,7 +115,7 @@ def test_a_defect_of_bounds_is_found(name: str, defect: Callable[..., None], mon
         for seed in range(30):
             check_latest(random.Random(seed))
 
-    monkeypatch.setattr(time_bounds.LatestBounds, name, defect)
+    monkeypatch.setattr(row_times.LatestBounds, name, defect)
     with pytest.raises((AssertionError, KeyError)):
         check()
 

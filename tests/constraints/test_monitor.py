@@ -9,7 +9,7 @@ from monitor_setting import TASKS, Watch, buffer, channel, replace_index, sample
 
 from fries_nb.constraints import sequences
 from fries_nb.constraints.reactions import ConstraintStatus
-from fries_nb.constraints.windows import RunningMeans
+from fries_nb.constraints.sequences import RunningMeans
 from fries_nb.dataflow import edge
 from fries_nb.protocol.messages import (
     QueueMeasured,

@@ -12,7 +12,7 @@ from fries_nb.constraints import reactions
 from fries_nb.constraints.constraint_monitor import ConstraintMonitor
 from fries_nb.constraints.measured_allocation import ChannelLayer
 from fries_nb.constraints.reactions import FLOOR_BYTES, START_BYTES, ChainOperators, ConstraintStatus, ResizeBuffer
-from fries_nb.constraints.windows import RunningMeans
+from fries_nb.constraints.sequences import RunningMeans
 from fries_nb.dataflow import Edge, Graph, Kind, Operator, Partitioning, constraint_of
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.topology import Topology

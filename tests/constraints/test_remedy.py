@@ -8,12 +8,11 @@ from itertools import pairwise, product
 
 import pytest
 
-from fries_nb.constraints import remedy as rules
-from fries_nb.constraints.reactions import ConstraintStatus
-from fries_nb.constraints.remedy import REMEDY_MOVES, Remedy, RemedyDecision, RemedyPhase
+from fries_nb.constraints import reactions as rules
+from fries_nb.constraints.reactions import REMEDY_MOVES, ConstraintStatus, Remedy, RemedyDecision, RemedyPhase
 from fries_nb.dataflow import OnViolation
 from fries_nb.errors import ProtocolError
-from fries_nb.simulation.clock import ManualClock
+from fries_nb.simulation.cluster import ManualClock
 
 LIMIT_MS, WINDOW_S = 300.0, 15
 ORIGINAL_MS, LIGHTER_MS = 10.0, 2.0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from soak import SOAK
 
-from fries_nb.constraints.windows import RunningMeans, WindowedSums
+from fries_nb.constraints.sequences import RunningMeans, WindowedSums
 
 WINDOW = 100
 SIZE = 4

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from fries_nb.protocol.messages import Report, WorkerId
-from fries_nb.simulation.clock import ManualClock
+from fries_nb.simulation.cluster import ManualClock
 from fries_nb.telemetry.history import KEPT, MARKS_KEPT, History, QueueHistory
 from fries_nb.telemetry.metrics import OperatorMetrics
 

@@ -42,7 +42,7 @@ from fries_nb.protocol.messages import (
     TopologyAdopted,
     WorkerId,
 )  # fmt: skip
-from fries_nb.simulation.step_requests import TopologyRequested
+from fries_nb.simulation.seeded_changes import TopologyRequested
 
 
 def pair(workers: int = 2) -> Graph:

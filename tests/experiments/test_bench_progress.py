@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import fries_nb as fn
-from fries_nb.experiments.bench.progress_costs import coordination, counted
-from fries_nb.experiments.bench.window_rates import ResultLatency, TerminalMinute
+from fries_nb.experiments.bench.costs import coordination, counted
+from fries_nb.experiments.bench.timed_rates import ResultLatency, TerminalMinute
 from fries_nb.simulation.cluster import Cluster
 
 
@@ -37,5 +37,5 @@ def test_windows_of_payments_are_counted_and_summed() -> None:
 
 def test_a_latency_is_from_the_end_of_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
     """In milliseconds."""
-    monkeypatch.setattr("fries_nb.experiments.bench.window_rates.now_ns", lambda: 7_500_000)
+    monkeypatch.setattr("fries_nb.experiments.bench.timed_rates.now_ns", lambda: 7_500_000)
     assert ResultLatency().close(key=1, time=2_000_000, state={}) == {"ms": 5.5}

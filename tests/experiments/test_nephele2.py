@@ -11,7 +11,16 @@ import pyarrow as pa
 import pytest
 
 from fries_nb.experiments import experiment
-from fries_nb.experiments.nephele2 import ITEM_BYTES, MODES, Receiver, Sender, pair_flow, rates_of, remote_key, summary
+from fries_nb.experiments.nephele import (
+    ITEM_BYTES,
+    PAIR_MODES,
+    Receiver,
+    Sender,
+    pair_flow,
+    rates_of,
+    remote_key,
+    summary,
+)
 from fries_nb.protocol.partitioning import bins_of_values, routing_table
 from fries_nb.protocol.topology import Topology
 
@@ -67,11 +76,11 @@ def test_it_runs_through_all_rates(spark: Any, monkeypatch: pytest.MonkeyPatch) 
 
     On a busy machine it may be that no item arrives in the third of a second of a low rate.
     """
-    module = import_module("fries_nb.experiments.nephele2")  # its function has the same name
+    module = import_module("fries_nb.experiments.nephele")  # its function has the same name
     monkeypatch.setattr(module, "RATES", module.RATES[1::2])
     result = experiment("nephele2", "test")
     seconds = result.parameters["seconds"]
-    expected = [(mode, rate) for mode in MODES for rate in rates_of(mode, seconds)]
+    expected = [(mode, rate) for mode in PAIR_MODES for rate in rates_of(mode, seconds)]
     assert [(row["mode"], row["rate"]) for row in result.rows] == expected
     measured = [row for row in result.rows if row["items/s"]]
     assert measured

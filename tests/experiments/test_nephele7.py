@@ -10,7 +10,7 @@ import pytest
 from fries_nb.constraints.judgements import ConstraintState
 from fries_nb.constraints.reactions import ConstraintStatus, ElementLatency
 from fries_nb.experiments import experiment
-from fries_nb.experiments.nephele7 import LIMIT_MS, MODES, OUTSIDE, Measured, constrained_flow, rows_of
+from fries_nb.experiments.nephele import LIMIT_MS, OUTSIDE, VIDEO_MODES, Measured, constrained_flow, rows_of
 
 
 def test_the_constraint_is_the_papers() -> None:
@@ -38,12 +38,12 @@ def test_a_channels_latency_is_split_into_buffer_and_transport() -> None:
 
 def test_each_mode_is_measured(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """However short the run, and few the streams. Whether the constraint is met depends on what the machine does."""
-    module = import_module("fries_nb.experiments.nephele7")  # its function has the same name
+    module = import_module("fries_nb.experiments.nephele")  # its function has the same name
     monkeypatch.setattr(module, "STREAMS", 8)
     monkeypatch.setattr(module, "WORKERS", 2)
     found = experiment("nephele7", "test")
     sequences = {row["mode"]: row for row in found.rows if row["element"] == "sequence"}
-    assert list(sequences) == [*MODES, OUTSIDE]
+    assert list(sequences) == [*VIDEO_MODES, OUTSIDE]
     assert sequences["flush"]["mean ms"] > 0
     assert sequences[OUTSIDE]["mean ms"] > 0
     assert sequences[OUTSIDE]["frames/s"] > 0

@@ -13,8 +13,7 @@ import pytest
 
 from fries_nb.experiments.bench.maps import THREE
 from fries_nb.experiments.bench.ours import payments_file
-from fries_nb.experiments.bench.rivals.arrow_loop import apply_to_file
-from fries_nb.experiments.bench.rivals.plain_loop import FORMS, score_file
+from fries_nb.experiments.rivals.plain_loops import FORMS, apply_to_file, score_file
 from fries_nb.experiments.rivals.streaming_jobs import Model, replace_model, scratch_directory, served
 from fries_nb.workloads.video import VideoFeed, video_reference
 

@@ -22,11 +22,11 @@ from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.errors import PlanError
-from fries_nb.notebook.constraint_panel import ConstraintPanel, ProposalList
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import TypedFunctions
 from fries_nb.notebook.panels import WIDTHS
 from fries_nb.notebook.plots import WINDOW_S, LatencyPlot, window
+from fries_nb.notebook.remedy_panels import ConstraintPanel, ProposalList
 from fries_nb.notebook.static_pictures import run_svg
 from fries_nb.notebook.statuses import of_constraints
 from fries_nb.planning.schedulers import Plan

@@ -14,7 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import StandIn, ipython, replace_runs, told
 from patience import PATIENCE_S, until
 
-from fries_nb.notebook import dashboard, run_display
+from fries_nb.notebook import dashboard, extension
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import HINT, TypedFunctions
 from fries_nb.notebook.plots import LatencyPlot
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("with_fraud")
 @pytest.fixture
 def run(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """A stand-in that runs."""
-    monkeypatch.setattr(run_display, "dag_png", lambda graph: b"drawn")  # whether or not a Graphviz is here
+    monkeypatch.setattr(extension, "dag_png", lambda graph: b"drawn")  # whether or not a Graphviz is here
     started = replace_runs(monkeypatch)
     told(shell, "%fries_run")
     return started[0]
@@ -337,7 +337,7 @@ def test_a_run_is_shown_in_one_view_where_there_is_a_kernel(
 def test_a_saved_notebook_keeps_the_end_of_a_run(run: StandIn, shell: InteractiveShell) -> None:
     """Each picture is renewed when a change has ended, and before the view says that the run is over."""
 
-    def shown_until_the_end(shows: run_display.RunDisplay) -> None:
+    def shown_until_the_end(shows: extension.RunDisplay) -> None:
         shows.show(run)  # type: ignore[arg-type]
         shows.show(run)  # type: ignore[arg-type]
         run.reconfigure({"FM": dict})
@@ -353,11 +353,11 @@ def test_a_saved_notebook_keeps_the_end_of_a_run(run: StandIn, shell: Interactiv
     assert all('data-operator="FM" data-state="changed' in output["data"]["image/svg+xml"] for output in outputs[2:])
 
 
-def published(shell: InteractiveShell, show: Callable[[run_display.RunDisplay], Any]) -> list[dict[str, Any]]:
+def published(shell: InteractiveShell, show: Callable[[extension.RunDisplay], Any]) -> list[dict[str, Any]]:
     """What is published in a shell with a kernel."""
     shell.display_pub = CapturingDisplayPublisher()
     shell.kernel = SimpleNamespace()
-    show(run_display.RunDisplay(shell, lambda: 0.01))
+    show(extension.RunDisplay(shell, lambda: 0.01))
     return list(shell.display_pub.outputs)
 
 

@@ -9,8 +9,7 @@ from notebook_shell import FRAUD, StandIn, refused, told
 from patience import PATIENCE_S, until
 from pyspark.sql import SparkSession
 
-from fries_nb.errors import PlanError
-from fries_nb.notebook.differences import declared_again
+from fries_nb.notebook.magics import declared_again
 
 CELL = """%%fries_dataflow numbers
 numbers = flow.source("S", fn.rate(2_000))
@@ -96,7 +95,8 @@ def test_a_global_that_was_changed_in_another_cell_is_told_and_applied(
         assert told(shell, "%fries_diff").startswith("'numbers' runs as it is declared")
         known = run.metrics().operators["out"].processed
         until(lambda: run.metrics().operators["out"].processed > known + 10, run)
-        told(shell, CELL + '\nflow.stream("A").filter("E", lambda row: row["value"] % 2 == 0).sink("even", fn.memory())')
+        branch = 'flow.stream("A").filter("E", lambda row: row["value"] % 2 == 0).sink("even", fn.memory())'
+        told(shell, f"{CELL}\n{branch}")
         assert told(shell, f"%fries_apply --wait {PATIENCE_S}").startswith("done by fries in ")
         assert told(shell, "%fries_diff").startswith("'numbers' runs as it is declared")
         until(lambda: run.metrics().operators["even"].processed > 0, run)

@@ -15,7 +15,7 @@ from patience import PATIENCE_S
 from fries_nb.changes.change import Change
 from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Edge, Graph, Operator
-from fries_nb.notebook.cell_outputs import GuardNotice
+from fries_nb.notebook.cells import GuardNotice
 from fries_nb.planning.schedulers import schedule
 
 

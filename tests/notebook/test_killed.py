@@ -14,7 +14,7 @@ from jupyter_client.manager import start_new_kernel
 from notebook_shell import ipython, told
 from patience import PATIENCE_S
 
-from fries_nb.notebook.endings import Note
+from fries_nb.notebook.waits import Note
 
 FLOW = """get_ipython().run_line_magic("load_ext", "fries_nb")
 get_ipython().run_cell_magic("fries_dataflow", "lasting", '''

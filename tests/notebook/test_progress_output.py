@@ -22,9 +22,8 @@ from fries_nb.controller.events import Outcome
 from fries_nb.errors import ReconfigurationError
 from fries_nb.long_calls import progress_of
 from fries_nb.notebook import waits
-from fries_nb.notebook.endings import Ending
 from fries_nb.notebook.known import Start
-from fries_nb.notebook.waits import PROGRESS, ProgressOutput, change_progress
+from fries_nb.notebook.waits import PROGRESS, Ending, ProgressOutput, change_progress
 from fries_nb.run import Dataflow
 from fries_nb.spark import session
 

@@ -20,7 +20,7 @@ from report_page import Page
 
 from fries_nb.errors import DataflowError, PlanError, RunError, SessionError
 from fries_nb.notebook import magics
-from fries_nb.notebook.endings import Note, Notes
+from fries_nb.notebook.waits import Note, Notes
 from fries_nb.run import Dataflow
 from fries_nb.storage.claims import Machine, Process, born, this_machine
 

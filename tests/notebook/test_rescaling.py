@@ -17,8 +17,8 @@ from fries_nb.controller.topology_status import HostCount
 from fries_nb.errors import ReconfigurationError
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import TypedFunctions
-from fries_nb.notebook.host_panel import HostPanel, HostProposalRow, RescaleView
 from fries_nb.notebook.panels import WIDTHS
+from fries_nb.notebook.remedy_panels import HostPanel, HostProposalRow, RescaleView
 from fries_nb.notebook.static_pictures import run_svg
 from fries_nb.running.remedies import HostProposal
 

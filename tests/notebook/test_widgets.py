@@ -14,9 +14,8 @@ from planning_graphs import FIGURE_8, FIGURE_10
 
 import fries_nb.report.layout as layouts
 from fries_nb.notebook.form import EntryField
-from fries_nb.notebook.panels import TableView
+from fries_nb.notebook.panels import RunMoment, TableView
 from fries_nb.notebook.plots import LABEL_WIDTHS, LatencyPanel, LatencyPlot, ticks_ms, window
-from fries_nb.notebook.run_moment import RunMoment
 from fries_nb.notebook.static_pictures import Shown
 from fries_nb.notebook.widgets import DagView
 from fries_nb.planning.schedulers import schedule

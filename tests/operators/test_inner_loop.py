@@ -16,12 +16,12 @@ from operator_setting import batch
 from row_functions import Keyed, adds, scores
 
 from fries_nb.errors import OperatorError
-from fries_nb.operators import chain_compiler, executors, inner_loop, rows
+from fries_nb.operators import executors, inner_loop, kinds, rows
+from fries_nb.operators.column_types import SettledColumns
 from fries_nb.operators.executors import InterruptFlag, executor_of
 from fries_nb.operators.inner_loop import InnerLoop, ReturnedResult
 from fries_nb.operators.rows import UNKNOWN, Columns, LaidRow, Reads, Row
 from fries_nb.operators.steps import Captured
-from fries_nb.operators.values import SettledColumns
 
 QUOTAS = (1, 9, 20, 64)
 FRAMES = (12, 40, 40)
@@ -227,7 +227,7 @@ def _registers_nothing(common: Any) -> Any:
 
 
 def _resumed_anew(instances: Any, outputs: Any, call: Any) -> Any:
-    return chain_compiler.resumed_steps(instances, outputs, None)
+    return kinds.resumed_steps(instances, outputs, None)
 
 
 def _settles_anywhere(learn: Any) -> Any:
@@ -281,7 +281,7 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
         "a split with a column of two types", _patched(SettledColumns, "learn", _settles_anywhere)),
     "the first rows of a branch are not checked": (
         "a split with lists in a branch that has no rows yet", _patched(
-            chain_compiler, "emits_of", lambda _: lambda outputs, last: [output.append for output in outputs])),
+            kinds, "emits_of", lambda _: lambda outputs, last: [output.append for output in outputs])),
     "a branch is counted from the end": (
         "a split into the last branch from the end", _mutated(" or out not in known", "")),
     "rows go to another branch": ("a split", _mutated(r"keep\[out\]", "keep[0]")),

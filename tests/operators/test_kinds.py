@@ -38,8 +38,7 @@ from fries_nb.dataflow.operators import check_function
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.traits import TRAITS, ColumnsOut, Emits, Execution, Holds, Kind, OperatorTraits, Returns
 from fries_nb.errors import DataflowError, PlanError
-from fries_nb.operators.failures import FAILURES, failure
-from fries_nb.operators.instance import Instance
+from fries_nb.operators.instance import FAILURES, Instance, failure
 from fries_nb.operators.kinds import CALLS, OperatorCall
 from fries_nb.operators.rows import Row
 from fries_nb.operators.steps import Behind, Step, call_of

@@ -15,8 +15,7 @@ from fries_nb.dataflow.graph import Emits, Kind, Operator
 from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update
-from fries_nb.operators.dry_run import DryRun, prepare
-from fries_nb.operators.recent import Recent
+from fries_nb.operators.dry_run import DryRun, Recent, prepare
 from fries_nb.operators.state import KeyedState
 from fries_nb.protocol.messages import Rehearse, WorkerId
 from fries_nb.worker.rehearsal import Rehearsals

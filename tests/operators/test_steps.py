@@ -16,8 +16,7 @@ from operator_setting import Count, batch, execution, guarded, instance, letters
 from fries_nb.dataflow import Edge, Graph, JoinTable, Kind, Operator, batched, memory
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import DeclarationError, OperatorError
-from fries_nb.operators.failures import LETTER
-from fries_nb.operators.instance import Instance
+from fries_nb.operators.instance import LETTER, Instance
 from fries_nb.protocol.topology import chains
 from fries_nb.protocol.trace import Emitted
 

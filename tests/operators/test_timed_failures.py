@@ -237,7 +237,7 @@ def _frontier(t: int) -> Any:
 
 
 def _taken(run: TimedRun) -> pa.RecordBatch:
-    from fries_nb.operators.firing import firing_batch
+    from fries_nb.operators.timed_calls import firing_batch
 
     firing = run.agenda.take(1)
     run.agenda.done(firing)

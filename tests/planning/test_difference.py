@@ -23,7 +23,7 @@ from fries_nb.dataflow.sameness import unlike
 from fries_nb.dataflow.updates import as_updates, check_updates, configured
 from fries_nb.dataflow.windowing import following, tumbling
 from fries_nb.planning.difference import Difference
-from fries_nb.report.difference_section import difference_svg, united
+from fries_nb.report.plan_section import difference_svg, united
 
 
 def made(text: str, **names: Any) -> FunctionType:

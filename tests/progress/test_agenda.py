@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fries_nb.errors import ProtocolError, TokenError
 from fries_nb.progress.agenda import Agenda, Firing
-from fries_nb.progress.change_batch import ChangeBatch
+from fries_nb.progress.progress_graph import ChangeBatch
 from fries_nb.progress.times import Antichain, Time
 from fries_nb.progress.tokens import TokenBook
 

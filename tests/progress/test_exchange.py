@@ -9,12 +9,11 @@ from itertools import pairwise
 import pytest
 
 from fries_nb.errors import ProtocolError
-from fries_nb.progress.change_batch import CountChange, GraphLocation
 from fries_nb.progress.exchange import HostProgress, ProgressFrame, first_counts
-from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
+from fries_nb.progress.progress_graph import CountChange, FlowEdge, GraphLocation, ProgressGraph
 from fries_nb.progress.times import Antichain, CountedAntichain, PathSummary, start_time
 from fries_nb.progress.tracker import Tracker
-from fries_nb.simulation.clock import ManualClock
+from fries_nb.simulation.cluster import ManualClock
 from fries_nb.simulation.network import Draws, LaneKind, SeededNetwork
 from fries_nb.simulation.seeded_progress import ProgressLinks
 from fries_nb.simulation.virtual_threads import VirtualEnvironment, VirtualThreads

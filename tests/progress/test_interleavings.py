@@ -7,9 +7,8 @@ import pickle
 import pytest
 from progress_mutants import MUTANTS
 
-from fries_nb.progress.change_batch import CountChange, GraphLocation
 from fries_nb.progress.exchange import HostProgress
-from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
+from fries_nb.progress.progress_graph import CountChange, FlowEdge, GraphLocation, ProgressGraph
 
 FLOW = ProgressGraph({"S": (), "O": ()}, (FlowEdge("S", "O"),))
 SOURCE, EDGE = GraphLocation("S"), GraphLocation("S", "O")

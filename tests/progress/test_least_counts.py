@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from fries_nb.progress.change_batch import CountChange, GraphLocation
-from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
+from fries_nb.progress.progress_graph import CountChange, FlowEdge, GraphLocation, ProgressGraph
 from fries_nb.progress.tracker import Tracker
 
 GRAPH = ProgressGraph(

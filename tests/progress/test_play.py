@@ -8,8 +8,7 @@ from progress_observer import below
 from progress_played import Play
 from soak import SOAK, first_tried
 
-from fries_nb.progress.change_batch import CountChange, GraphLocation
-from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
+from fries_nb.progress.progress_graph import CountChange, FlowEdge, GraphLocation, ProgressGraph
 from fries_nb.progress.tracker import Tracker
 
 SEEDS = 200 * SOAK

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from progress_observer import unshrunk
 
 from fries_nb.errors import ProtocolError, TokenError
-from fries_nb.progress.change_batch import ChangeBatch, GraphLocation, moving
+from fries_nb.progress.progress_graph import ChangeBatch, GraphLocation, moving
 from fries_nb.progress.tokens import Lost, SavedTokens, TokenBook, TokenKeepers, token_counts
 
 HERE = GraphLocation("W")

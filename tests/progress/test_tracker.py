@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from progress_observer import Observer, below, drawn_graph, ends_of, least_of, unshrunk
 
 from fries_nb.errors import DataflowError, ProtocolError
-from fries_nb.progress.change_batch import ChangeBatch, CountChange, GraphLocation
-from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
+from fries_nb.progress.progress_graph import ChangeBatch, CountChange, FlowEdge, GraphLocation, ProgressGraph
 from fries_nb.progress.times import PathSummary, identity, minimal, precedes
 from fries_nb.progress.tracker import Tracker
 

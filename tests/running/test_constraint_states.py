@@ -14,9 +14,9 @@ from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, 
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.protocol.topology import ChainedOperators
 from fries_nb.running.run_monitor import RunMonitor
-from fries_nb.telemetry import constraint_states
-from fries_nb.telemetry.constraint_states import ConstraintStates
-from fries_nb.telemetry.recorded import Recorded
+from fries_nb.telemetry import run_states
+from fries_nb.telemetry.metrics import Recorded
+from fries_nb.telemetry.run_states import ConstraintStates
 
 CONSTRAINT = LatencyConstraint(("FC", "FM"), latency_ms=300)
 ELEMENTS = (ElementLatency("FC", 4.0, 9.0), ElementLatency("FC -> FM", 100.0, 130.0, 90.0), ElementLatency("FM", 2, 3))
@@ -90,7 +90,7 @@ def test_hosts_that_start_again_are_not_mixed_with_those_before() -> None:
 
 def test_points_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go first."""
-    monkeypatch.setattr(constraint_states, "POINTS_KEPT", 5)
+    monkeypatch.setattr(run_states, "POINTS_KEPT", 5)
     states = ConstraintStates([CONSTRAINT])
     for second in range(9):
         states.judge([judged(100.0 + second)])

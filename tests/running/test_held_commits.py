@@ -9,7 +9,7 @@ import pytest
 
 from fries_nb.controller.events import CommitsHeld
 from fries_nb.running.run_end import QUIET_S, HeldCommits, UncommittedCheck
-from fries_nb.telemetry.source_states import Explanation
+from fries_nb.telemetry.run_states import Explanation
 
 FULL = "the record could not be written: no space left on device"
 

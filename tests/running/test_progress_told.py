@@ -17,7 +17,7 @@ from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import DataflowError
 from fries_nb.planning.schedulers import Send
-from fries_nb.progress.change_batch import CountChange, GraphLocation
+from fries_nb.progress.progress_graph import CountChange, GraphLocation
 from fries_nb.progress.times import EARLIEST
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import FeedbackCounts, Report, WorkerId

@@ -12,7 +12,7 @@ from fries_nb.connectors.source import RuntimeReader, RuntimeSource, Split
 from fries_nb.connectors.worker_reader import open_reader, planned
 from fries_nb.protocol.checkpoints import Position, Reading
 from fries_nb.protocol.messages import Report, WorkerId
-from fries_nb.telemetry.source_states import Explanation, lag, source_states
+from fries_nb.telemetry.run_states import Explanation, lag, source_states
 
 MS = 1_000_000
 

@@ -34,7 +34,7 @@ from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError
-from fries_nb.operators import chain_compiler
+from fries_nb.operators import kinds
 from fries_nb.operators.instance import Instance
 from fries_nb.simulation import Cluster
 from fries_nb.simulation.rescaling_cluster import RechainingCluster
@@ -310,8 +310,8 @@ def _keeping_rows(instances, outputs, undos, step):
 BROKEN = {
     "every tuple in place": (Watch, "in_place", lambda watch, operator: True),
     "guards outlive later changes": (Guards, "meeting", lambda guards, operators: []),
-    "states are not undone": (chain_compiler, "undoable", lambda instance, undos, step: step),
-    "rows are not undone": (chain_compiler, "whole", _keeping_rows),
+    "states are not undone": (kinds, "undoable", lambda instance, undos, step: step),
+    "rows are not undone": (kinds, "whole", _keeping_rows),
     "a rollback changes nothing": (Instance, "_switch_back", lambda instance, rollback, previous: None),
     "restored with the bad function": (snapshot._DecidedChanges, "apply", _without_rollbacks),
     "never lets go": (KnownChanges, "let_go", lambda changes, change, reason: []),

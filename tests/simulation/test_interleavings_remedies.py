@@ -18,8 +18,7 @@ from interleaving_checks import SOAK, lacking
 import fries_nb as fn
 from fries_nb.audit import judge
 from fries_nb.changes.queue_entries import ChangeOrigin
-from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
-from fries_nb.constraints.remedy import RemedyPhase
+from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency, RemedyPhase
 from fries_nb.dataflow import constraint_of
 from fries_nb.errors import FriesError
 from fries_nb.running.remedies import Remedies

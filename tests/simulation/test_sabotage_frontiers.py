@@ -10,8 +10,8 @@ from timed_draws import play_timed
 
 from fries_nb.errors import FriesError
 from fries_nb.operators.instance import Instance
-from fries_nb.progress.change_batch import CountChanges
 from fries_nb.progress.exchange import WorkerCounts
+from fries_nb.progress.progress_graph import CountChanges
 from fries_nb.worker import input_times
 from fries_nb.worker.events import Counted
 from fries_nb.worker.input_times import TrackedTimes

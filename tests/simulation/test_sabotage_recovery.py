@@ -18,8 +18,8 @@ from fries_nb.controller.controller import Controller
 from fries_nb.controller.events import Answered, CheckpointEnded
 from fries_nb.errors import OperatorError
 from fries_nb.host import host_workers as assembled
-from fries_nb.operators import chain_compiler
 from fries_nb.operators import error_policy as guarding
+from fries_nb.operators import kinds
 from fries_nb.operators.instance import Instance
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import Commit, Hold
@@ -108,7 +108,7 @@ def _release_at_once(worker, marker, start, apply=Worker._apply):
         worker._held = False
 
 
-def _digest_twice(*rule, guarded=chain_compiler.guarded):
+def _digest_twice(*rule, guarded=kinds.guarded):
     instance, step = rule[0], guarded(*rule)
     failed = instance.__dict__.setdefault("failed", set())
 
@@ -160,7 +160,7 @@ BROKEN = {
     "new tuples meet old state": (Versions, "waits", property(lambda versions: False), "multiversion"),
     "sources are not held": (Worker, "_apply", _release_at_once, "minibatch"),
     "a failed tuple leaves its state": (guarding, "remembering", lambda instance: lambda row: guarding._no_state),
-    "a poisonous tuple is taken twice": (chain_compiler, "guarded", _digest_twice),
+    "a poisonous tuple is taken twice": (kinds, "guarded", _digest_twice),
     "files are committed again": (CommitNumbers, "forget", _commit_again),
     "files of the lost are committed": (CommitNumbers, "forget", _hand_in_after_the_loss),
     "what a fork did is not traced": (Instance, "merge", _forget_a_fork, "multiversion"),

@@ -15,9 +15,8 @@ from fries_nb.controller.membership import Rewiring
 from fries_nb.errors import FriesError
 from fries_nb.protocol.messages import ChannelId
 from fries_nb.protocol.topology import Topology
-from fries_nb.simulation.drawn_rescales import draw_rescaled
 from fries_nb.simulation.rescaling_cluster import JoiningCluster
-from fries_nb.simulation.scenarios import play
+from fries_nb.simulation.scenarios import draw_rescaled, play
 from fries_nb.simulation.store import Store
 
 RUNS = 48

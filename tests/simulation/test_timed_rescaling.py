@@ -9,8 +9,8 @@ from timed_rescales import WatchedHosts, play_rescaled
 
 from fries_nb.errors import FriesError
 from fries_nb.progress.agenda import Agenda
-from fries_nb.progress.change_batch import ChangeBatch
 from fries_nb.progress.exchange import HostProgress
+from fries_nb.progress.progress_graph import ChangeBatch
 from fries_nb.progress.tokens import TokenBook
 from fries_nb.worker.bin_transfer import TimesTransfer
 from fries_nb.worker.input_times import TrackedTimes

@@ -12,7 +12,7 @@ from run_setting import ended_runs, until
 import fries_nb as fn
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.run import Run
-from fries_nb.simulation.step_requests import ChainRequested, StepRequests
+from fries_nb.simulation.seeded_changes import ChainRequested, StepRequests
 
 KEYS = 6
 

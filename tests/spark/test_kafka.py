@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from run_setting import ended_runs, until
 
 import fries_nb as fn
-from fries_nb.connectors import kafka_client
+from fries_nb.connectors import kafka_source
 from fries_nb.connectors.kafka_sink import COMMITS
 from fries_nb.errors import DataflowError, SinkError, SourceError
 
@@ -93,7 +93,7 @@ def test_a_run_without_a_broker_or_a_topic_is_not_started(
         ("127.0.0.1:1", topic, topic, SourceError), (kafka.servers, "nowhere", topic, SourceError),
         (kafka.servers, topic, "nowhere", SinkError),
     ):  # fmt: skip
-        monkeypatch.setattr(kafka_client, "REACH_S", PATIENCE_S if servers == kafka.servers else 1.0)
+        monkeypatch.setattr(kafka_source, "REACH_S", PATIENCE_S if servers == kafka.servers else 1.0)
         with pytest.raises(error, match=r"no broker of '127.0.0.1:1' answers|no topic 'nowhere'; expected one of"):
             from_topic_to_topic(servers, source, out).run(spark, hosts=1, checkpoint=tmp_path / "c")
     with ended_runs() as runs:

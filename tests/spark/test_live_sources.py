@@ -14,8 +14,7 @@ from recovery_setting import KEYS, Count, Mark, check_counted, trial
 
 import fries_nb as fn
 from fries_nb.dataflow.graph import Graph
-from fries_nb.workloads.live_feed import FeedSource
-from fries_nb.workloads.sqlite_sink import SqliteSink
+from fries_nb.workloads.connector_examples import FeedSource, SqliteSink
 
 ROWS = 6_000
 

@@ -16,9 +16,9 @@ from patience import PATIENCE_S
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.updates import Update
 from fries_nb.host.host_telemetry import LONGEST, Printer, printing
-from fries_nb.operators.chain_compiler import compile_chain
 from fries_nb.operators.dry_run import DryRun, prepare
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.kinds import compile_chain
 from fries_nb.operators.rows import Columns, Reads
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.transport.envelopes import Line

@@ -10,7 +10,7 @@ import pytest
 from run_setting import until
 
 import fries_nb as fn
-from fries_nb.constraints import remedy
+from fries_nb.constraints import reactions
 
 RATE, WORKERS = 300, 2
 SLOW_S = 0.01
@@ -50,7 +50,7 @@ def test_a_slow_model_is_replaced_by_itself_and_returns_when_the_load_is_low(
     spark: Any, runs: list[fn.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While buffers and chains are adapted. The state of each key goes there and back, and no row is lost."""
-    monkeypatch.setattr(remedy, "SHORTEST_DWELL_S", 0.0)  # a test does not wait for a minute
+    monkeypatch.setattr(reactions, "SHORTEST_DWELL_S", 0.0)  # a test does not wait for a minute
     flow = fn.Dataflow("remedied")
     numbers = flow.source("S", fn.rate(RATE, None, lambda value: {"n": value, "k": value % 64}))
     numbers.map("FM", Model("original"), key="k").map("MC", label("original"), key="n").sink("Z", fn.memory())
@@ -69,7 +69,7 @@ def test_a_slow_model_is_replaced_by_itself_and_returns_when_the_load_is_low(
     assert run.constraints()[0].remedy == "lighter functions of FM, MC run by change u1"
     run.set_rate("S", 20)
     until(lambda: len(run.changes) == 2 and run.changes[1].done, run)
-    monkeypatch.setattr(remedy, "SHORTEST_DWELL_S", 960.0)  # so that a pause of the machine changes nothing
+    monkeypatch.setattr(reactions, "SHORTEST_DWELL_S", 960.0)  # so that a pause of the machine changes nothing
     assert run.changes[1].result(0).outcome == "done"
     assert run.constraints()[0].remedy == ""
     before = run.metrics().operators["FM"].processed

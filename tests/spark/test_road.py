@@ -19,7 +19,7 @@ import fries_nb as fn
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-REHEARSAL = {"operators/dry_run.py", "operators/recent.py"}
+REHEARSAL = {"operators/dry_run.py"}
 """A worker keeps some recent tuples for the rehearsal of a change; that is no part of the road."""
 LONG_SLICES = {"operators/inner_loop.py"}
 """On a machine that is slow, tuples wait for each other: long slices pass it instead, as ARCHITECTURE.md says."""

@@ -17,7 +17,7 @@ from fries_nb.connectors.parquet_sink import DeltaSink, PartitionedWriter, divid
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import SinkError
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.storage import flow_fingerprint, manifest
+from fries_nb.storage import flow_shape, manifest
 
 BERLIN = datetime.timezone(datetime.timedelta(hours=2))
 AT = datetime.datetime(2026, 1, 2, 3, 4, 5, 678)
@@ -114,9 +114,9 @@ def test_a_table_that_is_partitioned_otherwise_is_refused(
     flows = {by: fn.Dataflow("f") for by in (there, given)}
     for by, flow in flows.items():
         flow.source("S", fn.rate(1)).sink("out", fn.delta(tmp_path / "t", by))
-    then = flow_fingerprint.flow_of(flows[there].graph(), "r1")
-    assert flow_fingerprint.difference(then, flows[there].graph()) == ""
-    assert "partitioned by" in flow_fingerprint.difference(then, flows[given].graph())
+    then = flow_shape.flow_of(flows[there].graph(), "r1")
+    assert flow_shape.difference(then, flows[there].graph()) == ""
+    assert "partitioned by" in flow_shape.difference(then, flows[given].graph())
 
 
 def test_a_column_that_is_in_no_row_begins_no_table(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from fries_nb.errors import CheckpointError
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Snapshot
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage.checkpoint_store import CheckpointStore
-from fries_nb.storage.flow_fingerprint import flow_of, shape_of
-from fries_nb.storage.other_shape import check_drop, next_flow, refused
+from fries_nb.storage.flow_shape import check_drop, flow_of, next_flow, refused, shape_of
 from fries_nb.storage.snapshot_files import SnapshotStore, write_snapshots
 from fries_nb.worker.snapshot import Redistribution
 

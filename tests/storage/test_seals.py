@@ -23,8 +23,7 @@ from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.spark.staging import stage_replay
 from fries_nb.storage.checkpoint_store import CheckpointStore
-from fries_nb.storage.durable import sealed, secret, unsealed
-from fries_nb.storage.locations import encoded, join, locate
+from fries_nb.storage.durable import encoded, join, locate, sealed, secret, unsealed
 from fries_nb.storage.snapshot_files import read_file_of_snapshots, read_snapshots
 
 

@@ -27,7 +27,7 @@ from fries_nb.protocol.messages import (
     WorkerId,
 )
 from fries_nb.protocol.topology import Topology
-from fries_nb.simulation.clock import ManualClock
+from fries_nb.simulation.cluster import ManualClock
 
 SECOND = 1_000_000_000
 TRANSPORT_MS = 1.0

@@ -21,7 +21,7 @@ from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitio
 from fries_nb.planning.covering import Component, Covering
 from fries_nb.planning.schedulers import Plan, Send, Stage
 from fries_nb.protocol.messages import Answer, Done, Ended, Fcm, Marker, Prepared, Saved, WorkerId
-from fries_nb.simulation.step_requests import StepRequests
+from fries_nb.simulation.seeded_changes import StepRequests
 
 MS = 1_000_000
 T = TypeVar("T")

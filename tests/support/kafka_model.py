@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
-from fries_nb.connectors.kafka_client import KafkaCluster
 from fries_nb.connectors.kafka_sink import COMMITS, CommitRecord
+from fries_nb.connectors.kafka_source import KafkaCluster
 
 Message = tuple[str, Any, Any]
 

@@ -9,8 +9,7 @@ import pyarrow as pa
 from mock_kafka import Broker
 from patience import until
 
-from fries_nb.connectors.kafka_client import KafkaCluster
-from fries_nb.connectors.kafka_source import KafkaReader, KafkaSource, KafkaTopic
+from fries_nb.connectors.kafka_source import KafkaCluster, KafkaReader, KafkaSource, KafkaTopic
 from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Split, Undecoded
 
 QUICK = {"fetch.wait.max.ms": 5, "metadata.request.timeout.ms": 5_000}

@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from fries_nb.dataflow.constraints import LatencyConstraint
-from fries_nb.progress.change_batch import CountChange, GraphLocation
+from fries_nb.progress.progress_graph import CountChange, GraphLocation
 from fries_nb.protocol.messages import ChannelId, WorkerId
 from fries_nb.transport.envelopes import Line
 

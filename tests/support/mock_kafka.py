@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from fries_nb.experiments.bench.rivals import mock_cluster
+from fries_nb.experiments.rivals import mock_cluster
 
 PRODUCE, END_TXN, ADD_PARTITIONS = 0, 26, 24
 """Numbers of Kafka's requests."""

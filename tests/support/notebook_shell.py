@@ -40,12 +40,10 @@ from fries_nb.run import Dataflow, Run
 from fries_nb.running.remedies import HostProposal, Proposal
 from fries_nb.running.rescales import Rescale, RescaleResult
 from fries_nb.running.run_end import UncommittedCheck
-from fries_nb.telemetry.constraint_states import ConstraintStates
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder
 from fries_nb.telemetry.history import PlotMark, Point, QueuePoint
-from fries_nb.telemetry.metrics import HostLoad, Metrics, MetricsSnapshot
-from fries_nb.telemetry.recorded import Recorded
-from fries_nb.telemetry.source_states import Explanation, source_states
+from fries_nb.telemetry.metrics import HostLoad, Metrics, MetricsSnapshot, Recorded
+from fries_nb.telemetry.run_states import ConstraintStates, Explanation, source_states
 from fries_nb.telemetry.telemetry import RecoveryTime
 from fries_nb.transport.envelopes import Line
 

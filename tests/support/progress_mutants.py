@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from progress_worker import PlayedWorker
 
 from fries_nb.progress import exchange, progress_graph
-from fries_nb.progress.change_batch import ChangeBatch, CountChange, GraphLocation, moving
 from fries_nb.progress.exchange import HostProgress, ProgressState, WorkerCounts
+from fries_nb.progress.progress_graph import ChangeBatch, CountChange, GraphLocation, moving
 from fries_nb.progress.times import identity
 from fries_nb.progress.tokens import TokenBook
 from fries_nb.simulation.seeded_progress import ProgressLinks

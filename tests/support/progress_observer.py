@@ -14,8 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis.strategies import data
 
 from fries_nb.errors import DataflowError
-from fries_nb.progress.change_batch import GraphLocation
-from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
+from fries_nb.progress.progress_graph import FlowEdge, GraphLocation, ProgressGraph
 
 
 def drawn_graph(draw: random.Random) -> ProgressGraph:

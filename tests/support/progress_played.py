@@ -9,12 +9,12 @@ from progress_observer import Observer, below, drawn_graph, ends_of, least_of
 from progress_worker import PlayedWorker
 
 from fries_nb.host.host_progress import PARTING_NS
-from fries_nb.progress.change_batch import CountChange, GraphLocation
 from fries_nb.progress.exchange import HostProgress, ProgressFrame, first_counts
+from fries_nb.progress.progress_graph import CountChange, GraphLocation
 from fries_nb.progress.times import start_time
 from fries_nb.progress.tokens import token_counts
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.simulation.clock import ManualClock
+from fries_nb.simulation.cluster import ManualClock
 from fries_nb.simulation.network import Draws, LaneKind, SeededNetwork
 from fries_nb.simulation.seeded_progress import ProgressLinks
 from fries_nb.simulation.virtual_threads import VirtualEnvironment, VirtualThreads

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from fries_nb.progress.change_batch import GraphLocation
 from fries_nb.progress.exchange import WorkerCounts
+from fries_nb.progress.progress_graph import GraphLocation
 from fries_nb.progress.tokens import TokenBook
 from fries_nb.simulation.network import LaneKind
 

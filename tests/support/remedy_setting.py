@@ -7,8 +7,7 @@ from typing import Any
 
 from queue_setting import Desk, function
 
-from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
-from fries_nb.constraints.remedy import RemedyPhase
+from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency, RemedyPhase
 from fries_nb.controller.events import Outcome
 from fries_nb.dataflow import constraint_of
 from fries_nb.dataflow.updates import NONE_LIGHTER, Update, lighter

@@ -6,9 +6,8 @@ from interleaving_checks import LAWS, keeps_order
 from key_order import keeps_the_order_of_keys
 
 from fries_nb.errors import FriesError
-from fries_nb.simulation.drawn_rescales import draw_rescaled
 from fries_nb.simulation.rescaling_cluster import RescalingCluster
-from fries_nb.simulation.scenarios import play
+from fries_nb.simulation.scenarios import draw_rescaled, play
 
 OVER = ("ended", "finished", "stopped")
 

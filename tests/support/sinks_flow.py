@@ -18,7 +18,7 @@ from fries_nb.driver.committer import Committer
 from fries_nb.run import Run
 from fries_nb.spark.session import start_or_find
 from fries_nb.storage import delta
-from fries_nb.workloads.sqlite_sink import SqliteSink
+from fries_nb.workloads.connector_examples import SqliteSink
 
 TABLE = "fries_deaths"
 TYPES = {"value": "BIGINT", "key": "BIGINT", "marked_by": "BIGINT", "seen": "BIGINT", "counted_by": "BIGINT"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyarrow import PythonFile, fs
 
-from fries_nb.storage import locations as storage
+from fries_nb.storage import durable as storage
 
 
 class Killed(BaseException):
@@ -109,4 +109,4 @@ class _Written:
 def watch(patch: pytest.MonkeyPatch, seen: Callable[[str], None]) -> None:
     """Have all local files of the project read and written by a watched file system."""
     watched = fs.PyFileSystem(Watched(seen))
-    patch.setattr(storage, "fs", SimpleNamespace(LocalFileSystem=lambda: watched))
+    patch.setattr(storage, "fs", SimpleNamespace(**{**vars(fs), "LocalFileSystem": lambda: watched}))

@@ -11,9 +11,9 @@ from fries_nb.dataflow import Emits, Kind, Operator
 from fries_nb.dataflow.hidden_columns import DUE, HIDDEN, TIME, TRANSACTION
 from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, Windowing
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
-from fries_nb.operators.firing import FIRED, firing_batch
 from fries_nb.operators.instance import Instance
-from fries_nb.progress.change_batch import ChangeBatch
+from fries_nb.operators.timed_calls import FIRED, firing_batch
+from fries_nb.progress.progress_graph import ChangeBatch
 from fries_nb.progress.times import Antichain, Time
 from fries_nb.protocol.messages import WorkerId
 

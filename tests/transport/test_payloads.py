@@ -19,8 +19,7 @@ from fries_nb.protocol.messages import Prepare, WorkerId
 from fries_nb.run import Run
 from fries_nb.spark import launch
 from fries_nb.transport import envelopes
-from fries_nb.transport.envelopes import Chunk, Shipped
-from fries_nb.transport.payloads import CHUNK, WINDOW, PayloadReceiver, PayloadSender
+from fries_nb.transport.envelopes import CHUNK, WINDOW, Chunk, PayloadReceiver, PayloadSender, Shipped
 
 PEERS = (b"host0", b"host1")
 

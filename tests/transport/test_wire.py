@@ -20,6 +20,7 @@ from fries_nb.transport.envelopes import (
     ControllerMessage,
     FromHost,
     HostMessage,
+    Part,
     Said,
     ToHost,
     ToWorker,
@@ -28,7 +29,6 @@ from fries_nb.transport.envelopes import (
     decode_to_host,
     encode,
 )
-from fries_nb.transport.payloads import Part
 from fries_nb.transport.wire import (
     INLINE,
     MERGED,

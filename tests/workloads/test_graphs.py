@@ -11,6 +11,7 @@ import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from payment_checks import Check, checks_flow, entered
 
 import fries_nb as fn
 from fries_nb.dataflow.hidden_columns import HIDDEN
@@ -31,7 +32,6 @@ from fries_nb.workloads.graphs import (
     pagerank_flow,
     ranks,
 )
-from fries_nb.workloads.payment_checks import Check, checks_flow, entered
 
 Edge = tuple[int, int]
 Row = dict[str, Any]

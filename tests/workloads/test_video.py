@@ -26,7 +26,6 @@ from fries_nb.workloads.video import (
     Partitioner,
     Server,
     VideoFeed,
-    task_costs,
     video_flow,
     video_reference,
 )
@@ -236,13 +235,3 @@ def test_a_lost_packet_is_an_error_that_names_the_frame():
     first, last = ({**FEED(value * FEED.streams), "group": 0} for value in (0, CLIP))
     decoder.process(first, state)
     assert decoder.process(last, state)["number"] == CLIP
-
-
-def test_costs_are_those_of_the_tasks():
-    """Four tuples of the first three tasks make one of the others; rates follow from the sum."""
-    now = iter(range(0, 12_000_000, 1_000_000))
-    costs = task_costs(VideoFeed(8, 16, 16), frames=5, clock=lambda: next(now))
-    assert dict(costs.tuples) == dict(zip(TASKS, [4, 4, 4, 1, 1, 1], strict=True))
-    assert dict(costs.us) == dict(zip(TASKS, [50.0] * 3 + [200.0] * 3, strict=True))
-    assert costs.us_a_merged_frame == 1_200
-    assert costs.frames_per_s(cores=2) == pytest.approx(2 / 1_200e-6 / 2)

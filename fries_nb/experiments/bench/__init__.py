@@ -8,19 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fries_nb.experiments.bench.costs import latency, planning, quiet, rest, row
-from fries_nb.experiments.bench.crowd import crowd
-from fries_nb.experiments.bench.delay import delay, versions
+from fries_nb.experiments.bench.costs import idle, latency, planning, quiet, rest, row, times
+from fries_nb.experiments.bench.delay import crowd, delay, versions
 from fries_nb.experiments.bench.display_cost import display
-from fries_nb.experiments.bench.kafka_costs import kafka
-from fries_nb.experiments.bench.loop_rates import components, iteration, loop_change
 from fries_nb.experiments.bench.maps import chain, exchange
 from fries_nb.experiments.bench.pairs import BenchReport, keep
-from fries_nb.experiments.bench.progress_costs import idle, times
-from fries_nb.experiments.bench.recovery import recovery
-from fries_nb.experiments.bench.rescale_costs import idle_bins, joining, rescale_peers, second_host
-from fries_nb.experiments.bench.w1_throughput import checkpoint, constraints, files, w1
-from fries_nb.experiments.bench.window_rates import window_latency, windows
+from fries_nb.experiments.bench.rescale_costs import idle_bins, joining, recovery, rescale_peers, second_host
+from fries_nb.experiments.bench.timed_rates import components, iteration, loop_change, window_latency, windows
+from fries_nb.experiments.bench.w1_throughput import checkpoint, constraints, files, kafka, w1
 
 __all__ = ["BENCHMARKS", "BenchReport", "keep"]
 

@@ -17,35 +17,35 @@ from typing import Any
 import fries_nb
 from fries_nb.experiments.bench.pairs import BenchError, require
 
-RIVALS = "fries_nb.experiments.bench.rivals"
+RIVALS = "fries_nb.experiments.rivals"
 _PATIENCE_S, _LOOK_S = 120.0, 0.05
 
 
 def plain_loop(source: Path, columns: str) -> float:
     """Rows per second of a plain Python loop doing W1."""
-    return _loop("plain_loop", source, "--columns", columns)
+    return _loop("rows", source, "--columns", columns)
 
 
 def arrow_loop(source: Path, functions: int) -> float:
     """Rows per second of a single-threaded loop over Arrow batches."""
-    return _loop("arrow_loop", source, "--functions", str(functions))
+    return _loop("batches", source, "--functions", str(functions))
 
 
-def _loop(module: str, source: Path, *options: str) -> float:
+def _loop(loop: str, source: Path, *options: str) -> float:
     with tempfile.TemporaryDirectory(prefix="fries-rival-") as target:
-        [said] = _run([[module, str(source), f"{target}/out.parquet", *options]])
-    return float(said["rows_per_second"])
+        [measured] = _run([["plain_loops", loop, str(source), f"{target}/out.parquet", *options]])
+    return float(measured["rows_per_second"])
 
 
 def bytewax(source: Path, rows: int, processes: int, columns: str) -> float:
     """Rows per second of bytewax doing W1, from the first batch read to the last file closed, over all processes."""
-    return _bytewax("bytewax_w1", source, rows, processes, "--columns", columns)
+    return _bytewax("w1", source, rows, processes, columns)
 
 
 def kafka_loop(servers: str, topic: str) -> float:
-    """Rows per second of a bare consumer loop doing W1; see ``rivals/kafka_loop.py``."""
-    [said] = _run([["kafka_loop", servers, topic]])
-    return float(said["rows_per_second"])
+    """Rows per second of a bare consumer loop doing W1; see ``rivals/plain_loops.py``."""
+    [measured] = _run([["plain_loops", "messages", servers, topic]])
+    return float(measured["rows_per_second"])
 
 
 @contextmanager
@@ -69,15 +69,12 @@ def mock_cluster(topics: Mapping[str, int]) -> Iterator[str]:
 
 def bytewax_windows(source: Path, rows: int, processes: int, windows: str) -> float:
     """Rows per second of bytewax counting the payments of each terminal and minute; see ``bytewax``."""
-    return _bytewax("bytewax_windows", source, rows, processes, "--windows", windows)
+    return _bytewax("windows", source, rows, processes, windows)
 
 
 def bytewax_resumed(rate: float, accounts: int, state_bytes: int, seconds: float) -> tuple[list[list[int]], int]:
-    """The rows of bytewax that is stopped and resumed with two processes; see ``rivals/bytewax_accounts.py``.
-
-    Returns:
-        ``[value, number in its account, time in nanoseconds]`` of each row; and the time of the request.
-    """
+    """The rows of bytewax that is stopped and resumed with two processes; see ``rivals/bytewax_jobs.py``."""
+    # A row is ``[value, number in its account, time in nanoseconds]``; behind the rows is the time of the request.
     require("bytewax")
     numbers = [str(rate), str(accounts), str(state_bytes)]
     with tempfile.TemporaryDirectory(prefix="fries-rival-") as directory:
@@ -88,8 +85,8 @@ def bytewax_resumed(rate: float, accounts: int, state_bytes: int, seconds: float
         def during(run: str, processes: int) -> tuple[list[list[int]], int]:
             addresses = ";".join(f"127.0.0.1:{port}" for port in _free_ports(processes))
             outs = [Path(directory, f"{run}-{number}.out") for number in range(processes)]
-            places = [[directory, run, str(number), addresses, *numbers] for number in range(processes)]
-            with _writing("bytewax_accounts", places, outs):
+            jobs = [["accounts", str(number), addresses, directory, run, *numbers] for number in range(processes)]
+            with _writing("bytewax_jobs", jobs, outs):
                 _until_written(outs)
                 time.sleep(seconds)
                 requested_ns = time.time_ns()
@@ -127,13 +124,14 @@ def _until_written(outs: list[Path]) -> None:
         time.sleep(_LOOK_S)
 
 
-def _bytewax(module: str, source: Path, rows: int, processes: int, *options: str) -> float:
+def _bytewax(job: str, source: Path, rows: int, processes: int, form: str) -> float:
     require("bytewax")
     addresses = ";".join(f"127.0.0.1:{port}" for port in _free_ports(processes))
     with tempfile.TemporaryDirectory(prefix="fries-rival-") as target:
-        said = _run([[module, str(source), target, str(number), addresses, *options] for number in range(processes)])
-    first = min(int(times["first_ns"]) for times in said)
-    last = max(int(times["last_ns"]) for times in said)
+        places = [addresses, str(source), target, "--form", form]
+        measured = _run([["bytewax_jobs", job, str(number), *places] for number in range(processes)])
+    first = min(int(times["first_ns"]) for times in measured)
+    last = max(int(times["last_ns"]) for times in measured)
     return rows / ((last - first) / 1e9)
 
 
@@ -142,39 +140,34 @@ def spark_jobs() -> Iterator[Callable[[str, Path], float]]:
     """Starts a process with a plain Spark session of its own; ends it with the block.
 
     Yields:
-        A function that takes a job's name (see ``rivals/spark_maps.py``) and a Parquet file, runs the job once and
+        A function that takes a job's name (see ``rivals/spark_jobs.py``) and a Parquet file, runs the job once and
         returns its duration in seconds.
     """
-    with _serving(["-m", f"{RIVALS}.spark_maps"], None) as seconds:
+    with _serving(["-m", f"{RIVALS}.spark_jobs"], None) as seconds:
         yield seconds
 
 
 @contextmanager
 def keyed_jobs(commit: str) -> Iterator[Callable[[str, Path], float]]:
-    """Starts a process that runs W1 with the version of this package at a commit; ends it with the block.
-
-    Yields:
-        A function that takes a number of hosts and a Parquet file, runs W1 once and returns its duration in seconds.
-    """
+    """Starts a process that runs W1 with the version of this package at a commit; ends it with the block."""
+    # What it yields takes a number of hosts and a Parquet file, runs W1 once and returns its duration in seconds.
     here = Path(fries_nb.__file__).parent.parent
     with tempfile.TemporaryDirectory(prefix="fries-rival-") as place:
         if commit:
             archive = subprocess.run(["git", "-C", str(here), "archive", commit, "fries_nb"], capture_output=True)
             if archive.returncode:
-                said = archive.stderr.decode().strip()
-                raise BenchError(f"no version {commit} of fries_nb ({said}); expected a clone of its repository")
+                reason = archive.stderr.decode().strip()
+                raise BenchError(f"no version {commit} of fries_nb ({reason}); expected a clone of its repository")
             subprocess.run(["tar", "x", "-C", place], input=archive.stdout, check=True)
-        program = Path(__file__).parent / "rivals" / "keyed_job.py"
+        program = Path(__file__).parent.parent / "rivals" / "keyed_job.py"
         with _serving([str(program)], Path(place) if commit else here) as seconds:
             yield seconds
 
 
 @contextmanager
 def _serving(arguments: list[str], package: Path | None) -> Iterator[Callable[[str, Path], float]]:
-    """Starts a program that answers each job with its duration in seconds.
-
-    ``package`` is where it imports us from; it runs there, since Spark's Python workers look in its directory first.
-    """
+    """Starts a program that answers each job with its duration in seconds."""
+    # ``package`` is where it imports us from; it runs there, since Spark's Python workers look in its directory first.
     environment = {**os.environ, "PYTHONPATH": str(package)} if package is not None else None
     with subprocess.Popen(
         [sys.executable, *arguments], env=environment, cwd=package,

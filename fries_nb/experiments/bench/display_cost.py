@@ -187,15 +187,10 @@ POINTS = "print(json.dumps([run.state, [(point.at_s, point.rate) for point in ru
 
 @dataclass(frozen=True)
 class Clocks:
-    """The clocks of a measurement, which return seconds; virtual ones let tests run without waiting.
+    """The clocks of a measurement, which return seconds; virtual ones let tests run without waiting."""
 
-    Attributes:
-        wall: seconds since the Unix epoch, as the points of a run have them.
-        steady: for durations.
-    """
-
-    wall: Callable[[], float] = time.time
-    steady: Callable[[], float] = time.perf_counter
+    wall: Callable[[], float] = time.time  # seconds since the Unix epoch, as the points of a run have them
+    steady: Callable[[], float] = time.perf_counter  # for durations
 
 
 CLOCKS = Clocks()
@@ -203,34 +198,21 @@ CLOCKS = Clocks()
 
 @dataclass(frozen=True)
 class Look:
-    """The measurements of one interval of a run.
+    """The measurements of one interval of a run."""
 
-    Attributes:
-        rate: tuples per second at the sink.
-        cpu: CPU use of the kernel in percent of a core.
-        per_cpu_s: tuples per second of processor time of the kernel, Spark's Java and the hosts together.
-        messages: messages that widgets sent per second.
-        points: number of points of the run's history at the end.
-    """
-
-    rate: float
-    cpu: float
-    per_cpu_s: float
-    messages: float
-    points: int
+    rate: float  # tuples per second at the sink
+    cpu: float  # CPU use of the kernel in percent of a core
+    per_cpu_s: float  # tuples per second of processor time of the kernel, Spark's Java and the hosts together
+    messages: float  # messages that widgets sent per second
+    points: int  # number of points of the run's history at the end
 
 
 @dataclass(frozen=True)
 class TabCost:
-    """The cost of the view with one of its tabs.
+    """The cost of the view with one of its tabs."""
 
-    Attributes:
-        cpu: processor time of the view's threads in percent of a core.
-        updates: updates per second.
-    """
-
-    cpu: float
-    updates: float
+    cpu: float  # processor time of the view's threads in percent of a core
+    updates: float  # updates per second
 
 
 def display(scale: float, runs: int) -> BenchReport:
@@ -256,7 +238,7 @@ def display(scale: float, runs: int) -> BenchReport:
         Target("from %fries_run to the first point, Spark up", median(firsts), 6.0, at_least=False, unit="s"),
         Target("kernel CPU of the display", added(cpu), 5.0, at_least=False, unit="% of a core"),
         *(
-            Target(f"CPU of the view of {WIDE} operators, tab {tab}", median(one.cpu for one in costs), 5.0,
+            Target(f"CPU of the view of {WIDE} operators, tab {tab}", median(cost.cpu for cost in costs), 5.0,
                    at_least=False, unit="% of a core")
             for tab, costs in wide.items()
         ),

@@ -9,8 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -22,12 +21,12 @@ import pyarrow.parquet as pq
 import fries_nb as fn
 from fries_nb.errors import RunError
 from fries_nb.experiments.bench.pairs import DIRECTORY
+from fries_nb.experiments.measuring import session
 from fries_nb.run import BUFFER_BUDGET_BYTES
-from fries_nb.spark.session import start_or_find
 from fries_nb.workloads.payments import payments_path
 
-CREDIT_BYTES = BUFFER_BUDGET_BYTES
 HOSTS = 2
+CREDIT_BYTES = BUFFER_BUDGET_BYTES
 ROW_GROUP = 31_250
 _PATIENCE_S = 600.0
 
@@ -50,14 +49,8 @@ def payments_file(rows: int, directory: Path = DIRECTORY / "data", columns: Sequ
     return path
 
 
-@contextmanager
-def spark_session(hosts: int = HOSTS) -> Iterator[Any]:
-    """The Spark session of a benchmark, for both sides; ends with the benchmark if it was started for it."""
-    lease = start_or_find(hosts)
-    try:
-        yield lease.spark
-    finally:
-        lease.release()
+spark_session = session
+"""The Spark session of a benchmark, for both sides; ends with the benchmark if it was started for it."""
 
 
 @dataclass(frozen=True)

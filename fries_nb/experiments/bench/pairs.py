@@ -97,11 +97,7 @@ class PairedResult:
 
 
 def pairs(a: Side, b: Side, n: int, unit: str) -> PairedResult:
-    """Measure both sides in turn.
-
-    Returns:
-        The figures, with ratios ``a`` over ``b``.
-    """
+    """The figures of both sides, measured in turn, with ratios ``a`` over ``b``."""
     if n < 1:
         raise ValueError(f"pairs: got n={n}, expected at least one pair")
     figures = [(a.measure(), b.measure()) for _ in range(n)]

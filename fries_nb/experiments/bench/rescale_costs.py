@@ -1,4 +1,4 @@
-"""What rescaling costs while nothing moves, how soon a new host takes rows, and what it is good for.
+"""What it costs that hosts come and go: rescaling while nothing moves, a host that joins, a host that is killed.
 
 ``idle_bins`` compares W1 with the last version in which bins could not move. ``joining`` lets a host join a dataflow
 whose rows keep their rate, again and again. ``second_host`` does so where the function of an operator waits, as for a
@@ -12,10 +12,18 @@ From one worker to two with the same keyed state: ours while rows flow, and what
 
 Compared is the longest time without any row coming out, from the request on. Rows that are lost, doubled or met another
 state are counted on every side.
+
+``recovery`` kills hosts of a keyed, stateful W1 at a constant rate, with Parquet output and checkpoints. It is measured
+from the kill to the first checkpoint after it, which makes new rows visible. The time in which Spark cancels the old
+tasks and starts new ones, from the submission of the job to the last host's hello, is deducted. The rest is the time to
+detect the loss, to resume, and to commit.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -33,7 +41,10 @@ from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, Job, payments_f
 from fries_nb.experiments.bench.pairs import BenchError, BenchReport, PairedResult, Side, Target, pairs
 from fries_nb.experiments.measuring import pause, running, until
 from fries_nb.experiments.rescaling import measured
+from fries_nb.run import Run
 from fries_nb.workloads.accounts import accounts_flow, wrong_rows
+from fries_nb.workloads.scorer import AMOUNT, CUSTOMER
+from fries_nb.workloads.w1 import w1_flow
 
 BEFORE = "37ecb23"
 """The last version in which bins do not move."""
@@ -69,19 +80,12 @@ def _job(seconds: Callable[[str, Path], float], rows: int) -> Job:
 
 @dataclass(frozen=True)
 class Joined:
-    """Milliseconds of one rescale from one host to two.
+    """Milliseconds of one rescale from one host to two."""
 
-    Attributes:
-        hello_ms: from the request to the first line of the new host.
-        dealt_ms: from then to its first row that is dealt in turn.
-        keyed_ms: from then to its first row of a key.
-        total_ms: the whole rescale.
-    """
-
-    hello_ms: float
-    dealt_ms: float
-    keyed_ms: float
-    total_ms: float
+    hello_ms: float  # from the request to the first line of the new host
+    dealt_ms: float  # from then to its first row that is dealt in turn
+    keyed_ms: float  # from then to its first row of a key
+    total_ms: float  # the whole rescale
 
 
 def joining(scale: float, runs: int) -> BenchReport:
@@ -101,7 +105,7 @@ def joining(scale: float, runs: int) -> BenchReport:
         "joined": runs,
         "request to the first line, ms": _middle(found, "hello_ms"),
         "the whole rescale, ms": _middle(found, "total_ms"),
-        "the longest of them, ms": max(one.total_ms for one in found),
+        "the longest of them, ms": max(joined.total_ms for joined in found),
     }
     return BenchReport("joining", scale, (), targets, facts, CREDIT_BYTES)
 
@@ -151,12 +155,9 @@ def _middle(found: Sequence[Joined], name: str) -> float:
 
 
 def second_host(scale: float, runs: int) -> BenchReport:
-    """The rate of a keyed function that waits 5 ms a row, before and after ``run.rescale(2)``, of the same run.
-
-    More rows come than two hosts process. The byte budget is small: a move of bins waits for the rows in front of it,
-    and each of these takes 5 ms.
-    ``scale`` multiplies the time for which each rate is measured.
-    """
+    """The rate of a keyed function that waits 5 ms a row, before and after ``run.rescale(2)``, of the same run."""
+    # More rows come than two hosts process. The byte budget is small: a move of bins waits for the rows in front of it,
+    # and each of these takes 5 ms. ``scale`` multiplies the time for which each rate is measured.
     with spark_session(HOSTS) as spark:
         rates = [_before_and_after(spark, MEASURED_S * scale) for _ in range(runs)]
     ones, twos = zip(*rates, strict=True)
@@ -177,10 +178,8 @@ def _before_and_after(spark: Any, seconds: float) -> tuple[float, float]:
 
 
 def _rate(run: fn.Run, seconds: float) -> float:
-    """Rows per second from now on, over so many seconds, and longer if no row was reported by then.
-
-    What was processed is reported now and then, so a short time may pass without any row.
-    """
+    """Rows per second from now on, over so many seconds, and longer if no row was reported by then."""
+    # What was processed is reported now and then, so a short time may pass without any row.
     began_s, processed = time.monotonic(), _booked(run)
     pause(seconds)
     _await(run, lambda: _booked(run) > processed, "a row that is measured")
@@ -193,22 +192,15 @@ PAIRS_OF_SPARK = 2
 
 
 class Gaps:
-    """Measures the gap of each system, and counts wrong rows.
-
-    Args:
-        seconds: duration before the request, and after the rescale.
-
-    Attributes:
-        wrong: by system, rows that were lost, doubled or met another state, over all runs.
-        partitions: the partitions of Spark's query after its restart.
-    """
+    """Measures the gap of each system, and counts wrong rows."""
 
     def __init__(self, spark: Any, accounts: int, seconds: float) -> None:
+        # by system, rows that were lost, doubled or met another state, over all runs
         self.wrong = dict.fromkeys(("fries_nb", "bytewax", "Structured Streaming"), 0)
-        self.partitions = 0
+        self.partitions = 0  # the partitions of Spark's query after its restart
         self._spark = spark
         self._accounts = accounts
-        self._seconds = seconds
+        self._seconds = seconds  # duration before the request, and after the rescale
 
     def ours(self) -> float:
         """Milliseconds without a row during ``run.rescale(2)``."""
@@ -262,3 +254,75 @@ def rescale_peers(scale: float, runs: int) -> BenchReport:
     facts["partitions of Structured Streaming after the restart"] = gaps.partitions
     facts |= {"rows/s": PEERS_RATE, "keys": int(PEERS_ACCOUNTS * scale), "bytes a key": PEERS_STATE_BYTES}
     return BenchReport("rescale-peers", scale, results, targets, facts, CREDIT_BYTES)
+
+
+RECOVERY_RATE = 5_000.0
+CUSTOMERS = 5_000
+INTERVAL_S = 1.0
+BEYOND_S = 3.0
+_await_often = partial(until, look_s=0.005)
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """Durations of one recovery in seconds, up to loss detection, start of hosts by Spark, and output."""
+
+    noticed_s: float
+    restarted_s: float
+    resumed_s: float
+
+    @property
+    def beyond_s(self) -> float:
+        """The duration without Spark's part in seconds."""
+        return self.noticed_s + self.resumed_s
+
+
+def recovery(scale: float, runs: int) -> BenchReport:
+    """Kill hosts one after the other; ``scale`` multiplies the rate and the number of keys."""
+    customers = max(1, int(CUSTOMERS * scale))
+    source = fn.rate(RECOVERY_RATE * scale, row=lambda value: {CUSTOMER: value % customers, AMOUNT: float(value % 97)})
+    with spark_session() as spark, tempfile.TemporaryDirectory(prefix="fries-bench-") as target:
+        run = w1_flow(source, fn.parquet(Path(target, "out"))).run(
+            spark, HOSTS, HOSTS, commit_interval_s=INTERVAL_S, checkpoint=Path(target, "checkpoints")
+        )
+        try:
+            _await_often(run, lambda: len(run.checkpoints) > 2, "the first checkpoints")
+            found = [_killed(run, number % HOSTS) for number in range(runs)]
+        finally:
+            run.cancel()
+    targets = (
+        Target("kill to committed output, Spark's restart apart", _middle_of(found, "beyond_s"), BEYOND_S, False, "s"),
+        Target("the longest of them", max(recovered.beyond_s for recovered in found), BEYOND_S, False, "s"),
+    )
+    facts = {
+        "rows a second": RECOVERY_RATE * scale,
+        "keys": customers,
+        "checkpoint every, s": INTERVAL_S,
+        "kills": runs,
+        "kill to noticed, s": _middle_of(found, "noticed_s"),
+        "Spark, submitted to last hello, s": _middle_of(found, "restarted_s"),
+        "last hello to committed output, s": _middle_of(found, "resumed_s"),
+    }
+    return BenchReport("recovery", scale, (), targets, facts, CREDIT_BYTES)
+
+
+def _killed(run: Run, host: int) -> Recovered:
+    """Kill a host just after a checkpoint, and wait for two more, so that the next kill meets a recovered run."""
+    before, kept = len(run.recoveries), len(run.checkpoints)
+    _await_often(run, lambda: len(run.checkpoints) > kept, "the next checkpoint")
+    kept = len(run.checkpoints)
+    killed_s = time.time()
+    os.kill(run.host_processes[host], signal.SIGKILL)
+    _await_often(run, lambda: len(run.recoveries) > before and run.recoveries[-1].seconds is not None, "the hosts")
+    recovered = run.recoveries[-1]
+    restarted_s = recovered.seconds or 0.0
+    back_s = recovered.at_s + restarted_s
+    _await_often(run, lambda: any(checkpoint.at_s > back_s for checkpoint in run.checkpoints[kept:]), "new output")
+    output_s = next(checkpoint.at_s for checkpoint in run.checkpoints[kept:] if checkpoint.at_s > back_s)
+    kept = len(run.checkpoints)
+    _await_often(run, lambda: len(run.checkpoints) > kept, "the next checkpoint")
+    return Recovered(recovered.at_s - killed_s, restarted_s, output_s - back_s)
+
+
+def _middle_of(found: list[Recovered], name: str) -> float:
+    return median(float(getattr(one, name)) for one in found)

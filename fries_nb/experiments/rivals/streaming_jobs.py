@@ -1,10 +1,10 @@
-"""What fries_nb is compared with in Structured Streaming: three queries as its own users would write them.
+"""What fries_nb is compared with in Structured Streaming: four queries as its own users would write them.
 
 **Accounts**: numbering the rows of accounts (``workloads.accounts``), restarted with another parallelism.
 
 The query is stopped between two micro-batches, and started again from its checkpoint after
 ``spark.sql.shuffle.partitions`` was doubled. Spark keeps the number of partitions that the checkpoint was made with, so
-``partitions`` is what came of it.
+``partitions`` is the number that it has then.
 
 **Video**: the pipeline as one query, without a pause between its micro-batches.
 
@@ -18,6 +18,10 @@ micro-batch reads it; a latency is from the first of four packets that are merge
 from a file at the start of every micro-batch, in ``foreachBatch``, and keeps the last amounts itself, because the
 function of a stateful operator is fixed. Both measure the time from the request until the first payment is scored with
 the new model; the current micro-batch has to end, or is lost, before that.
+
+**Windows** of a second, without a pause between micro-batches. A micro-batch gives out the windows that the watermark
+of the one before it has passed, so a result waits for two of them. A latency is from the end of a window to the time at
+which its batch is in the notebook.
 """
 
 from __future__ import annotations
@@ -178,11 +182,7 @@ def served(_: tuple[int, ...], frames: Iterable[pd.DataFrame], state: Any) -> It
 
 
 def latencies(spark: SparkSession, streams: int, frames_per_s: float, workers: int, seconds: float) -> pd.DataFrame:
-    """Run the pipeline.
-
-    Returns:
-        ``group`` and ``ms`` of the merged frames that were served in the second half.
-    """
+    """Run the pipeline; returns ``group`` and ``ms`` of the merged frames that were served in the second half."""
     spark.dataSource.register(PacketSource)
     with shuffled_in(spark, workers), scratch_directory() as directory:
         options = {"streams": streams, "rate": streams * frames_per_s, "since": time.time()}
@@ -246,11 +246,7 @@ def first_seen(what: str, query: StreamingQuery, look: Callable[[], float | None
 
 
 def by_restart(spark: SparkSession, rate: float, workers: int, old_ms: float, new_ms: float, seconds: float) -> float:
-    """Restart the query with the new model.
-
-    Returns:
-        Seconds from the request to the first payment scored with the new model.
-    """
+    """Seconds from the request to the first payment scored with the new model, by a restart of the query."""
     with shuffled_in(spark, workers), scratch_directory() as directory:
         scored_in, batches_read = str(Path(directory, "scored")), 0
 
@@ -347,11 +343,9 @@ def stop_between_batches(query: StreamingQuery) -> None:
 
 @contextmanager
 def scratch_directory() -> Iterator[str]:
-    """A directory for a query's files, removed afterwards.
-
-    ``StreamingQuery.stop`` returns while cancelled tasks still run, and Spark closes state stores in a thread of its
-    own, so files may still be created while the directory is removed: removal is repeated until it succeeds.
-    """
+    """A directory for a query's files, removed afterwards."""
+    # ``StreamingQuery.stop`` returns while cancelled tasks still run, and Spark closes state stores in a thread of its
+    # own, so files may still be created while the directory is removed: removal is repeated until it succeeds.
     directory = tempfile.mkdtemp(prefix="fries-rival-")
     try:
         yield directory
@@ -376,3 +370,32 @@ def shuffled_in(spark: SparkSession, workers: int) -> Iterator[None]:
         yield
     finally:
         spark.conf.set(name, before or "200")
+
+
+def window_latencies(spark: SparkSession, rate: int, keys: int, workers: int, seconds: float) -> list[float]:
+    """Run the query; returns the latency of each result of the second half, in milliseconds."""
+    found: list[tuple[float, float]] = []
+    over = threading.Event()
+
+    def given_out(batch: DataFrame, _: int) -> None:
+        if over.is_set():
+            return  # a batch that is cut short fills the screen with Spark's complaints
+        ends = [row["end"] for row in batch.select(f.col("window.end").cast("double").alias("end")).collect()]
+        now = time.time()
+        found.extend((now, (now - end) * 1000) for end in ends)
+
+    with shuffled_in(spark, workers), scratch_directory() as directory:
+        rows = spark.readStream.format("rate").option("rowsPerSecond", rate).load()
+        keyed = rows.withColumn("key", f.col("value") % keys).withWatermark("timestamp", "0 seconds")
+        counts = keyed.groupBy(f.window("timestamp", "1 second"), "key").count()
+        place = str(Path(directory, "checkpoint"))
+        query = counts.writeStream.outputMode("append").option("checkpointLocation", place).foreachBatch(given_out)
+        running = query.start()
+        try:
+            first_seen("a window", running, lambda: len(found) or None)
+            pause(seconds)
+        finally:
+            over.set()
+            stop_between_batches(running)
+    since = time.time() - seconds / 2
+    return [latency for at, latency in found if at >= since]

@@ -51,15 +51,12 @@ class Check:
 
     Attributes:
         margin: distance of the mean from a half that decides in the first round; in round n it is divided by n.
-        most: number of rounds after which it decides in any case.
-        version: column ``checked_by`` of a payment that it has checked.
-        cost_ms: milliseconds for which it waits on each payment.
     """
 
     margin: float = 0.4
-    most: int = MOST_ROUNDS
-    version: int = 1
-    cost_ms: float = 0.0
+    most: int = MOST_ROUNDS  # number of rounds after which it decides in any case
+    version: int = 1  # column ``checked_by`` of a payment that it has checked
+    cost_ms: float = 0.0  # milliseconds for which it waits on each payment
 
     def __post_init__(self) -> None:
         if not self.margin >= 0 or self.most < 1:

@@ -14,10 +14,8 @@ from fries_nb.experiments.bench.w1_throughput import scored
 
 
 def main() -> None:
-    """Serves: for each line ``{"job", "path"}`` on standard input, runs W1 on the file and prints ``{"seconds"}``.
-
-    The job is the number of hosts; each has one worker of every operator.
-    """
+    """Serves: for each line ``{"job", "path"}`` on standard input, runs W1 on the file and prints ``{"seconds"}``."""
+    # The job is the number of hosts; each has one worker of every operator.
     with spark_session(HOSTS) as spark:
         for line in sys.stdin:
             asked = json.loads(line)

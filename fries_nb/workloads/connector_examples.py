@@ -1,4 +1,17 @@
-"""A sink of one's own: a table of SQLite, each row of which is output exactly once.
+"""Connectors of one's own: a source of rows that arrive from outside, and a sink that is a table of SQLite.
+
+The source has rows that come as over a websocket, and that the peer can repeat.
+
+>>> def numbers(since):
+...     yield {"n": since}
+...     yield None  # the next one has not arrived yet
+...     yield {"n": since + 1}
+>>> source = FeedSource(numbers)
+>>> reader = source.open(*source.splits(16), fn.Position(row=5))
+>>> [(batch.to_pylist() if (batch := reader.read(10, 0)) else batch, reader.position) for _ in range(2)]
+[([{'n': 5}], Position(row=6, at=None)), ([{'n': 6}], None)]
+
+The sink outputs each row exactly once.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as directory:
@@ -17,7 +30,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,25 +39,81 @@ import pyarrow as pa
 
 import fries_nb as fn
 
+Feed = Callable[[int], Generator[Mapping[str, Any] | None, None, None]]
+END: Any = object()
+
+
+class FeedSource(fn.Source):
+    """The rows of a feed, over one connection that can be made again from any row on.
+
+    With the package ``websockets`` a feed is, for instance::
+
+        def trades(since):
+            with connect(f"wss://example.org/trades?from={since}") as peer:
+                while True:
+                    try:
+                        yield json.loads(peer.recv(timeout=0))
+                    except TimeoutError:
+                        yield None
+
+    Args:
+        feed: generator of the rows from a number on, which yields ``None`` when no row has arrived yet.
+        rate: rows per second; ``None`` for as fast as they arrive.
+    """
+
+    def __init__(self, feed: Feed, rate: float | None = None) -> None:
+        self.feed = feed
+        self.rate = rate
+
+    def splits(self, count: int) -> list[fn.Split]:
+        """One connection, so one split; see ``fn.Source``."""
+        return [fn.Split(0)]
+
+    def open(self, split: fn.Split, position: fn.Position) -> FeedReader:
+        """Connect; the peer repeats the rows from the position on; see ``fn.Source``."""
+        return FeedReader(self.feed(position.row), position)
+
+
+class FeedReader:
+    """Reads the rows that have arrived.
+
+    Args:
+        rows: the rows from the position on.
+        position: position of the first of them.
+    """
+
+    def __init__(self, rows: Generator[Mapping[str, Any] | None, None, None], position: fn.Position) -> None:
+        self.position: fn.Position | None = position  # position of the next row; ``None`` at the end of the feed
+        self._rows = rows
+        self._next = position.row
+
+    def read(self, limit: int, now_ns: int) -> pa.RecordBatch | None:
+        """Those that have arrived, at most ``limit``."""
+        rows: list[Mapping[str, Any]] = []
+        row = None
+        while len(rows) < limit and (row := next(self._rows, END)) is not END and row is not None:
+            rows.append(row)
+        self._next += len(rows)
+        self.position = None if row is END else fn.Position(self._next)
+        return pa.RecordBatch.from_pylist(rows) if rows else None
+
+    def close(self) -> None:
+        """Disconnect: the generator is closed, which ends a ``with`` in it."""
+        self._rows.close()
+
+
 PATIENCE_S = 60
 """Seconds that a writer waits for others to finish theirs, since SQLite lets one write at a time."""
 
 
 @dataclass
 class SqliteSink(fn.Sink):
-    """A table whose rows belong to parts; a commit numbers its parts in one transaction. Other parts are no output.
+    """A table whose rows belong to parts; a commit numbers its parts in one transaction. Other parts are no output."""
 
-    Attributes:
-        path: file of the database, which the driver and all hosts reach; made absolute.
-        table: name of the table; that of its parts has the same name with ``_parts``.
-        columns: its columns; a row has NULL in those that it lacks.
-        run: id of the run that has claimed the table.
-    """
-
-    path: str
-    table: str
-    columns: tuple[str, ...]
-    run: str = ""
+    path: str  # file of the database, which the driver and all hosts reach; made absolute
+    table: str  # name of the table; that of its parts has the same name with ``_parts``
+    columns: tuple[str, ...]  # its columns; a row has NULL in those that it lacks
+    run: str = ""  # id of the run that has claimed the table
 
     def __post_init__(self) -> None:
         self.path = os.path.abspath(self.path)  # hosts have other working directories
@@ -87,7 +156,7 @@ class SqliteSink(fn.Sink):
 
     def discard(self, spared: Collection[str]) -> None:
         """Delete parts that no commit has numbered; see ``fn.Sink``."""
-        left = [part for part, one in self.parts().items() if one is None and part not in spared]
+        left = [part for part, number in self.parts().items() if number is None and part not in spared]
         self._change("DELETE FROM {0}_parts WHERE run = ? AND name = ?", left)
 
     def parts(self) -> dict[str, int | None]:

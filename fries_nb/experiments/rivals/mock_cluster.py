@@ -14,11 +14,7 @@ import sys
 
 
 class MockCluster:
-    """The mock cluster of a librdkafka client, by its C interface.
-
-    Attributes:
-        servers: their addresses.
-    """
+    """The mock cluster of a librdkafka client, by its C interface."""
 
     def __init__(self, brokers: int) -> None:
         from confluent_kafka import cimpl
@@ -36,7 +32,7 @@ class MockCluster:
         client = ctypes.c_void_p(library.rd_kafka_new(0, conf, error, 512))
         assert client, error.value
         self._cluster = ctypes.c_void_p(library.rd_kafka_handle_mock_cluster(client))
-        self.servers = library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
+        self.servers = library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()  # their addresses
 
     def create(self, topic: str, partitions: int) -> int:
         """Create a topic."""

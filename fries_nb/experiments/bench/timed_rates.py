@@ -1,10 +1,12 @@
-"""Loops: against the same body unrolled, against loops that a Spark driver runs, and the delay of a change inside.
+"""Windows and loops: their rates beside those of others, the latency of a result, and the delay of a change inside.
+
+``windows`` counts the payments of each terminal and minute, most of which are alone in theirs: so most rows open a
+window and have it closed. ``window_latency`` takes windows of a second of a source that keeps its rate. A result can
+be made when the first row behind the window has come from every worker of the source.
 
 ``iteration`` sends rows 20 times through a keyed body, in a loop and in a dataflow in which the body stands 20 times.
 ``components`` finds connected components of a real graph, and of one drawn by R-MAT. ``loop_change`` replaces the keyed
 operator of a loop while rows go round in it, against a drain and a new run.
-
-Rows that make 20 rounds through a keyed body: in a loop, and in a dataflow in which the body stands 20 times.
 """
 
 from __future__ import annotations
@@ -13,16 +15,29 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import fries_nb as fn
+from fries_nb.dataflow.windowing import NS_PER_S
+from fries_nb.experiments.bench.apart import bytewax_windows
 from fries_nb.experiments.bench.costs import host_sizes
-from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, Job, flow_seconds, spark_session
+from fries_nb.experiments.bench.ours import (
+    CREDIT_BYTES,
+    HOSTS,
+    Job,
+    flow_seconds,
+    job,
+    payments_file,
+    spark_session,
+)
 from fries_nb.experiments.bench.pairs import (
     DIRECTORY,
     BenchError,
@@ -37,10 +52,125 @@ from fries_nb.experiments.measuring import until
 from fries_nb.run import Run
 from fries_nb.workloads.graphs import components_flow, generated, labels, miserables
 
+WINDOW_ROWS = 100_000
+FEWER = 20_000
+"""Number of rows for windows that come with bytewax, which slow down with the number of keys."""
+MINUTE_S = 60
+WINDOW_RATE, WINDOW_KEYS = 1_000, 100
+SETTLE_S, MEASURED_S = 3.0, 8.0
+
+
+class TerminalMinute:
+    """The number and the sum of a terminal's payments in a window."""
+
+    def initial_state(self) -> list[float]:
+        """Nothing yet."""
+        return [0, 0.0]
+
+    def process(self, row: dict[str, Any], state: list[float]) -> None:
+        """Add a payment."""
+        state[0] += 1
+        state[1] += row["TX_AMOUNT"]
+
+    def close(self, key: int, time: datetime, state: list[float]) -> dict[str, Any]:
+        """Terminal, end of the window, number and sum."""
+        return {"TERMINAL_ID": key, "TIME": time, "COUNT": state[0], "AMOUNT": state[1]}
+
+
+def minutes(source: Path, target: str) -> fn.Dataflow:
+    """Payments of each terminal and minute."""
+    flow = fn.Dataflow("minutes")
+    payments = flow.source("Src", fn.replay(str(source)), time="TX_DATETIME", workers=None)
+    payments.window("W", TerminalMinute(), fn.tumbling(MINUTE_S), key="TERMINAL_ID").sink("Sink", fn.parquet(target))
+    return flow
+
+
+def windows(scale: float, runs: int) -> BenchReport:
+    """Compare the rates of windows with bytewax in both forms. Start-up time counts on neither side."""
+    rows, fewer = int(WINDOW_ROWS * scale), int(FEWER * scale)
+    with spark_session(HOSTS) as spark:
+
+        def ours(hosts: int, count: int) -> Side:
+            once = job(lambda source: flow_seconds(minutes, spark, source, hosts=hosts), count)
+            return Side(f"fries_nb, {hosts} hosts, {count:,} rows", once.flowing_rate)
+
+        def theirs(processes: int, count: int, form: str) -> Side:
+            path = payments_file(count)
+            name = f"bytewax, {processes} processes, windows {form}"
+            return Side(name, lambda: bytewax_windows(path, count, processes, form))
+
+        results = (
+            pairs(ours(1, fewer), theirs(1, fewer, "own"), runs, unit="rows/s"),
+            pairs(ours(1, rows), theirs(1, rows, "by-hand"), runs, unit="rows/s"),
+            pairs(ours(HOSTS, rows), theirs(HOSTS, rows, "by-hand"), runs, unit="rows/s"),
+        )
+    whats = ("bytewax's own windows", "windows by hand in bytewax", "windows by hand in bytewax, two processes")
+    targets = tuple(
+        Target(f"rows/s, of {what}", one.ratio_median, 1.0, unit="times")
+        for what, one in zip(whats, results, strict=True)
+    )
+    return BenchReport("windows", scale, results, targets, {"rows": rows}, CREDIT_BYTES)
+
+
+class ResultLatency:
+    """A row for each window, with the time from its end to its result in milliseconds."""
+
+    def process(self, row: dict[str, Any], state: dict[str, Any]) -> None:
+        """Take a row."""
+
+    def close(self, key: int, time: int, state: dict[str, Any]) -> dict[str, Any]:
+        """The latency of this window, and when it was made."""
+        return {"ms": (now_ns() - time) / 1e6}
+
+
+def now_ns() -> int:
+    """Nanoseconds since the Unix epoch; ``close`` has an argument of the module's name."""
+    return time.time_ns()
+
+
+def _key_of(value: int) -> dict[str, int]:
+    return {"key": value % WINDOW_KEYS}
+
+
+def seconds_flow() -> fn.Dataflow:
+    """Windows of a second of a source that keeps its rate, whose rows are due at the time that they have."""
+    flow = fn.Dataflow("seconds")
+    count = int(WINDOW_RATE * (SETTLE_S + MEASURED_S))
+    rows = flow.source("Src", fn.rate(WINDOW_RATE, count=count, row=_key_of), time="timestamp", late=0, workers=None)
+    rows.window("W", ResultLatency(), fn.tumbling(NS_PER_S), key="key", late=fn.memory()).sink("Sink", fn.memory())
+    return flow
+
+
+def p99_ms(spark: Any) -> float:
+    """The 99th percentile of a run's latencies, without those of the start and of the end."""
+    run = seconds_flow().run(spark=spark, hosts=HOSTS, workers=HOSTS, checkpoint="", commit_interval_s=None)
+    state = run.wait(60 + SETTLE_S + MEASURED_S)
+    if state != "finished":
+        raise BenchError(f"the flow of a benchmark has {state}: {run.error}")
+    found = [row["ms"] for row in run.output("Sink").collect()]
+    return float(np.percentile(found[int(WINDOW_KEYS * SETTLE_S) : -2 * WINDOW_KEYS], 99))
+
+
+def window_latency(scale: float, runs: int) -> BenchReport:
+    """Compare the latencies of results with those of Structured Streaming."""
+    with spark_session(HOSTS) as spark:
+        ours = Side("fries_nb", lambda: p99_ms(spark))
+        peers = pairs(ours, Side("Structured Streaming", _of_spark(spark)), max(1, runs // 3), unit="ms, p99")
+    targets = (Target("p99 of a result, of that in Structured Streaming", peers.ratio_median, 0.1, False, "times"),)
+    facts = {"rows/s": WINDOW_RATE, "results/s": WINDOW_KEYS, "hosts": HOSTS}
+    return BenchReport("window-latency", scale, (peers,), targets, facts, CREDIT_BYTES)
+
+
+def _of_spark(spark: Any) -> Callable[[], float]:
+    from fries_nb.experiments.rivals.streaming_jobs import window_latencies
+
+    return lambda: float(np.percentile(window_latencies(spark, WINDOW_RATE, WINDOW_KEYS, HOSTS, 2 * MEASURED_S), 99))
+
+
 Row = dict[str, Any]
 
 ROUNDS = 20
-KEYS = 5_000
+LOOP_KEYS = 5_000
 ROW_GROUP = 31_250
 PRIME = 2_147_483_647
 
@@ -77,7 +207,7 @@ def rounds_file(rows: int, directory: Path = DIRECTORY / "data") -> Path:
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)
         number = pa.array(range(rows), pa.int64())
-        keys = pa.array((value * 7919 % KEYS for value in range(rows)), pa.int64())
+        keys = pa.array((value * 7919 % LOOP_KEYS for value in range(rows)), pa.int64())
         table = pa.table({"id": number, "k": keys, "x": number, "round": pa.array([0] * rows, pa.int64())})
         unfinished = path.with_suffix(".unfinished")
         pq.write_table(table, unfinished, row_group_size=ROW_GROUP)
@@ -109,9 +239,9 @@ def results_of(target: str) -> pa.Table:
     return pq.read_table(target, columns=["id", "k", "x", "round"]).sort_by("id")
 
 
-ROWS = 1_000_000
+LOOP_ROWS = 1_000_000
 LEVELS, EDGES = 14, 100_000
-RATE = 100.0
+LOOP_RATE = 100.0
 """Rows per second that enter a loop of 20 rounds, one by one.
 
 Few enough for any machine to keep up with: rows of different rounds are never in one frame, and a frame of one row
@@ -124,7 +254,7 @@ _SAMPLE_S = 0.2
 def iteration(scale: float, runs: int) -> BenchReport:
     """The loop against its body unrolled; rows per second, and the memory of a host meanwhile."""
     require("psutil")
-    path = rounds_file(int(ROWS * scale))
+    path = rounds_file(int(LOOP_ROWS * scale))
     with spark_session(HOSTS) as spark, _LargestHost() as largest:
         ours, theirs = _rates(spark, looped, path), _rates(spark, unrolled, path)
         result = pairs(Side("in a loop", ours.flowing_rate), Side("unrolled", theirs.flowing_rate), runs, unit="rows/s")
@@ -159,14 +289,10 @@ def _check_rows(spark: Any, path: Path) -> None:
 
 
 class _LargestHost:
-    """The most memory that a host has used, sampled in a thread.
-
-    Attributes:
-        bytes: its resident size.
-    """
+    """The most memory that a host has used, sampled in a thread."""
 
     def __init__(self) -> None:
-        self.bytes = 0
+        self.bytes = 0  # its resident size
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
@@ -202,7 +328,7 @@ def components(scale: float, runs: int) -> BenchReport:
 
 def _peers(spark: Any, edges: pa.Table, runs: int) -> tuple[PairedResult, PairedResult]:
     """Our loop against that of a driver, and against arrays in one process."""
-    from fries_nb.experiments.bench.rivals.spark_components import driver_loop, in_arrays
+    from fries_nb.experiments.rivals.spark_jobs import driver_loop, in_arrays
 
     wanted = in_arrays(edges)[1]
 
@@ -233,21 +359,19 @@ def _components(spark: Any, path: str) -> tuple[float, dict[int, int]]:
 
 
 def loop_change(scale: float, runs: int) -> BenchReport:
-    """The delay of a change of the operator inside a loop, under load, against a drain and a new run.
-
-    Both let no row meet two functions. The new run counts from the request of the drain to its first row that has left
-    the loop; Spark is up all the time.
-    """
+    """The delay of a change of the operator inside a loop, under load, against a drain and a new run."""
+    # Both let no row meet two functions. The new run counts from the request of the drain to its first row that has
+    # left the loop; Spark is up all the time.
     with spark_session(HOSTS) as spark:
 
         def started() -> Run:
-            run: Run = _visits(RATE * scale).run(spark=spark, hosts=HOSTS, workers=HOSTS)
+            run: Run = _visits(LOOP_RATE * scale).run(spark=spark, hosts=HOSTS, workers=HOSTS)
             until(run, lambda: _left(run) > 0, "the first row that has left the loop", _PATIENCE_S)
             return run
 
         def changed() -> float:
             run = started()
-            until(run, lambda: _left(run) > RATE * scale, "a second of rows", _PATIENCE_S)
+            until(run, lambda: _left(run) > LOOP_RATE * scale, "a second of rows", _PATIENCE_S)
             result = run.reconfigure({"Visit": Visit()}).result(_PATIENCE_S)
             run.cancel()
             if result.outcome != "done":
@@ -256,7 +380,7 @@ def loop_change(scale: float, runs: int) -> BenchReport:
 
         def restarted() -> float:
             run = started()
-            until(run, lambda: _left(run) > RATE * scale, "a second of rows", _PATIENCE_S)
+            until(run, lambda: _left(run) > LOOP_RATE * scale, "a second of rows", _PATIENCE_S)
             began = time.perf_counter()
             run.stop()
             again = started()
@@ -267,7 +391,7 @@ def loop_change(scale: float, runs: int) -> BenchReport:
         result = pairs(Side("a change", changed), Side("drain and run anew", restarted), runs, unit="ms")
     ratio = result.ratio_median
     target = Target("delay of a change in a loop, of a new run's", ratio, 0.2, at_least=False, unit="times")
-    return BenchReport("loop-change", scale, (result,), (target,), {"rows/s": RATE * scale}, CREDIT_BYTES)
+    return BenchReport("loop-change", scale, (result,), (target,), {"rows/s": LOOP_RATE * scale}, CREDIT_BYTES)
 
 
 def _visits(rate: float) -> fn.Dataflow:

@@ -224,6 +224,7 @@ class KnownChanges(Coordinator):
         recovery: Recovery,
         paused: PausedOperators,
         guards: Guards,
+        reshaping: Reshaping,
         reports: Mapping[WorkerId, Report],
     ) -> None:
         self.known: dict[str, Transaction] = {}
@@ -234,7 +235,7 @@ class KnownChanges(Coordinator):
         self._drain: LoopDrain | None = None
         self._deferred: DeferredChanges | None = None
         self._decided: list[Transaction] = []  # deferred changes without an outcome
-        self.reshaping: Reshaping  # set by the owner, which makes it of the same parts
+        self.reshaping = reshaping
         self._workers = workers
         self._lane = lane
         self._checkpoints = checkpoints

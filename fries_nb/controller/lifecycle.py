@@ -85,17 +85,15 @@ class Lifecycle:
         self.paused = PausedOperators()
         self.sources = Sources(workers)
         self.checkpoints = Checkpoints(workers, lane, self.epochs, self.recovery, run, self.may_commit)
-        self.changes = Changes(workers, lane, self.checkpoints, self.recovery, self.paused, self.guards, self.reports)
         had_ended = self.checkpoints.had_ended
         self.split_moves = SplitMoves(workers, lane, self.sources, self.may_move, splits, had_ended)
         self.bin_moves = BinMoves(workers, lane, self.may_move)
-        self.rewiring = Rewiring(workers)
-        topology = Topology.dealt(graph, hosts, chaining)
-        moves = self.bin_moves, self.split_moves
-        self.joining = Joining(topology, workers, self.membership, self.rewiring, *moves, self._rewire)
-        self.reshaping = Reshaping(workers, self.membership, lane, self.rewiring, self.joining)
-        self.reshaping.followers.append(self.guards.know)
-        self.changes.reshaping = self.reshaping
+        rewiring = self.rewiring = Rewiring(workers)
+        topology, moves = Topology.dealt(graph, hosts, chaining), (self.bin_moves, self.split_moves)
+        self.joining = Joining(topology, workers, self.membership, rewiring, *moves, self._rewire)
+        self.reshaping = Reshaping(workers, self.membership, lane, rewiring, self.joining, [self.guards.know])
+        parts = self.checkpoints, self.recovery, self.paused, self.guards, self.reshaping, self.reports
+        self.changes = Changes(workers, lane, *parts)
         self.loops = LoopAttempts(workers, lane, self._commit_comes_first)
         self.coordinators = self._in_order()
         self._lost_because = ""

@@ -1,27 +1,27 @@
 """A change of the shape at the controller: two changes of the topology around the markers of a change.
 
-    phase         requested   all parted   all wired   decided     its markers have retired   refused       lost
-    IDLE          PARTING     -            -           -           -                          -             -
-    PARTING       error       WIRING       -           -           -                          IDLE          IDLE
-    WIRING        error       -            WIRED       -           -                          WITHDRAWING   IDLE
-    WIRED         error       -            -           SWITCHING   -                          WITHDRAWING   IDLE
-    SWITCHING     error       -            -           -           CLEARING                   -             IDLE
-    CLEARING      error       -            IDLE        -           -                          -             IDLE
-    WITHDRAWING   error       -            IDLE        -           -                          -             IDLE
+    phase         requested    separated   all wired   decided     markers have retired   refused       lost
+    IDLE          SEPARATING   -           -           -           -                      -             -
+    SEPARATING    error        WIRING      -           -           -                      IDLE          IDLE
+    WIRING        error        -           WIRED       -           -                      WITHDRAWING   IDLE
+    WIRED         error        -           -           SWITCHING   -                      WITHDRAWING   IDLE
+    SWITCHING     error        -           -           -           CLEARING               -             IDLE
+    CLEARING      error        -           IDLE        -           -                      -             IDLE
+    WITHDRAWING   error        -           IDLE        -           -                      -             IDLE
 
-*Parting*: operators whose edges change leave their chains, since their workers send and receive by themselves from now
-on. *Wiring*: hosts make the workers of added operators; every other worker learns of its channels to them, which are
-shut (see ``worker.bin_transfer``). Nothing has changed by then, so it can be withdrawn. *Switching*: each member of the
-covering sends and reads on the new edges from its switch on, and ends the old ones (``changes`` sends the markers).
-When the second marker of the plan has passed everything, the removed workers have ended, and no row of before the
-change is left anywhere. *Clearing* removes them from the topology. Only then may the next change begin.
+*Separating*: operators whose edges change leave their chains, since their workers send and receive by themselves from
+now on. *Wiring*: hosts make the workers of added operators; every other worker learns of its channels to them, which
+are shut (see ``worker.bin_transfer``). Nothing has changed by then, so it can be withdrawn. *Switching*: each member of
+the covering sends and reads on the new edges from its switch on, and ends the old ones (``change_steps`` sends the
+markers). When the second marker of the plan has passed everything, the removed workers have ended, and no row of before
+the change is left anywhere. *Clearing* removes them from the topology. Only then may the next change begin.
 
 After a loss of hosts the run goes on with the dataflow after the change if it was decided, otherwise with that before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from fries_nb.controller.coordinator import Coordinator, Taken
 from fries_nb.controller.events import Instruction, ShapeChange, ShapeDecided, Tell, TopologyChanged, TopologyRefused
@@ -52,8 +52,9 @@ class Reshaping(Coordinator):
     takes = (TopologyChanged, TopologyRefused, Chained)
 
     def __init__(
-        self, workers: Workers, membership: Membership, lane: MarkerCoordinator, rewiring: Rewiring, joining: Joining
-    ) -> None:
+        self, workers: Workers, membership: Membership, lane: MarkerCoordinator, rewiring: Rewiring, joining: Joining,
+        followers: Iterable[Callable[[Graph], None]],
+    ) -> None:  # fmt: skip
         self.phase = ReshapingPhase.IDLE
         self.failure: tuple[str, str] | None = None
         self.epoch = 0
@@ -62,13 +63,13 @@ class Reshaping(Coordinator):
         self._lane = lane
         self._rewiring = rewiring
         self._joining = joining
-        self.followers: list[Callable[[Graph], None]] = []
+        self.followers = list(followers)
         self._before: Graph | None = None
         self._after: Graph | None = None
         self._shape: ShapeChange | None = None
         self._failed: set[WorkerId] = set()
-        self._unparted: set[WorkerId] = set()
-        self._to_part: set[WorkerId] = set()
+        self._unseparated: set[WorkerId] = set()
+        self._ask_again: set[WorkerId] = set()
         self._is_done = False
 
     @property
@@ -104,32 +105,32 @@ class Reshaping(Coordinator):
 
     def begin(self, shape: ShapeChange) -> list[Instruction]:
         """Let the operators whose edges change leave their chains; workers learn of the new channels when all have."""
-        self._move(ReshapingPhase.PARTING)
+        self._move(ReshapingPhase.SEPARATING)
         topology = self._joining.topology
         self._shape, self.failure = shape, None
         self._before, self._after = topology.graph, shape.after
         self._failed, self._is_done = set(), False
         ends = {name for ends in ends_of(topology.graph) ^ ends_of(shape.after) for name in ends}
-        self._unparted = set(self._workers.live(ends & topology.graph.by_name.keys()))
-        self._to_part = set()
-        return [*self._part(self._unparted), *self._wire()]
+        self._unseparated = set(self._workers.live(ends & topology.graph.by_name.keys()))
+        self._ask_again = set()
+        return [*self._separate(self._unseparated), *self._wire()]
 
-    def _part(self, workers: Collection[WorkerId]) -> list[Instruction]:
+    def _separate(self, workers: Collection[WorkerId]) -> list[Instruction]:
         return [Tell(worker, SetChain((worker.operator,))) for worker in sorted(workers)]
 
-    def _parted(self, answer: Chained) -> list[Instruction]:
+    def _separated(self, answer: Chained) -> list[Instruction]:
         """A worker has left its chain, or could not: then it is asked again, unless it has ended."""
-        if self.phase is not ReshapingPhase.PARTING or answer.worker not in self._unparted:
+        if self.phase is not ReshapingPhase.SEPARATING or answer.worker not in self._unseparated:
             return []
         if answer.error and answer.worker not in self._workers.ended:
-            self._to_part.add(answer.worker)
+            self._ask_again.add(answer.worker)
             return []
-        self._unparted.discard(answer.worker)
+        self._unseparated.discard(answer.worker)
         return self._wire()
 
     def _wire(self) -> list[Instruction]:
         """Make the workers of added operators, and let the others learn of the channels of both shapes."""
-        if self._unparted or self._shape is None:
+        if self._unseparated or self._shape is None:
             return []
         self._move(ReshapingPhase.WIRING)
         topology = self._joining.topology
@@ -169,7 +170,7 @@ class Reshaping(Coordinator):
     def take(self, event: Taken, now_ns: int) -> list[Instruction]:
         """Follow a change of the topology."""
         if isinstance(event, Chained):
-            return self._parted(event)
+            return self._separated(event)
         if isinstance(event, TopologyChanged) and not self.is_idle:
             if event.topology.after is None:
                 return self._forget()
@@ -181,10 +182,10 @@ class Reshaping(Coordinator):
 
     def advance(self, now_ns: int, is_tick: bool) -> list[Instruction]:
         """Remove what has ended, when the last marker of the change has retired; ask again for what was busy."""
-        if self.phase is ReshapingPhase.PARTING and is_tick:
-            again, self._to_part = self._to_part - self._workers.ended, set()
-            self._unparted -= self._workers.ended
-            return [*self._part(again), *self._wire()]
+        if self.phase is ReshapingPhase.SEPARATING and is_tick:
+            again, self._ask_again = self._ask_again - self._workers.ended, set()
+            self._unseparated -= self._workers.ended
+            return [*self._separate(again), *self._wire()]
         if self.phase is ReshapingPhase.SWITCHING and self._is_done and not self._lane.busy:
             self._move(ReshapingPhase.CLEARING)
             self._rewiring.request(self._joining.topology.reshaped(), despite_ends=True)

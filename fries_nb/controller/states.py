@@ -130,7 +130,7 @@ class ReshapingPhase(StrEnum):
     """Phase of a change of the shape."""
 
     IDLE = "idle"
-    PARTING = "parting"
+    SEPARATING = "separating"
     WIRING = "wiring"
     WIRED = "wired"
     SWITCHING = "switching"
@@ -242,8 +242,8 @@ TOPOLOGY_MOVES: Moves[TopologyPhase] = {
     TopologyPhase.ADOPTING: frozenset({TopologyPhase.IDLE}),
 }
 RESHAPING_MOVES: Moves[ReshapingPhase] = {
-    ReshapingPhase.IDLE: frozenset({ReshapingPhase.PARTING}),
-    ReshapingPhase.PARTING: frozenset({ReshapingPhase.WIRING, ReshapingPhase.IDLE}),
+    ReshapingPhase.IDLE: frozenset({ReshapingPhase.SEPARATING}),
+    ReshapingPhase.SEPARATING: frozenset({ReshapingPhase.WIRING, ReshapingPhase.IDLE}),
     ReshapingPhase.WIRING: frozenset({ReshapingPhase.WIRED, ReshapingPhase.WITHDRAWING, ReshapingPhase.IDLE}),
     ReshapingPhase.WIRED: frozenset({ReshapingPhase.SWITCHING, ReshapingPhase.WITHDRAWING, ReshapingPhase.IDLE}),
     ReshapingPhase.SWITCHING: frozenset({ReshapingPhase.CLEARING, ReshapingPhase.IDLE}),

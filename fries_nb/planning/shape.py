@@ -2,7 +2,7 @@
 
 Fries replaces functions along the minimal covering of its targets. A change of the shape is one of the same kind: an
 operator whose out-edges change sends a row to the old or to the new receivers, as it runs an old or a new function.
-What differs is the graph in which the covering is looked for, and who has to wait.
+What differs is the graph in which the covering is looked for, and which operators have to wait.
 
 1. *Targets* are the operators of both graphs whose function or set of out-edges changes, and sources that are removed.
 2. The covering is found on the *union* of both graphs: a row of before the change may be on an old edge while another

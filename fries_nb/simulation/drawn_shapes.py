@@ -9,7 +9,7 @@ sinks that come of one row of a source show by which program it was processed: a
 >>> program.outputs("S", {"value": 7, "way": ""})
 [('out', 'A0')]
 >>> [statement.name for statement in program.edited(random.Random(2)).statements]
-['S', 'A', 'N1', 'out']
+['S', 'N1', 'A', 'out']
 >>> program.graph().sinks
 ('out',)
 """
@@ -23,7 +23,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import fries_nb as fn
+from fries_nb.dataflow.builder import DataflowBuilder
+from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import DataflowError
 
@@ -70,7 +71,7 @@ class Mapped:
         return results if self.statement.kind == "flat_map" else results[0]
 
 
-class Counted(Mapped):
+class CountingMap(Mapped):
     """The same with a state: each row gets the number of rows of its key so far."""
 
     def process(self, row: Row, state: dict[str, int]) -> Row:
@@ -99,17 +100,17 @@ class Program:
 
     def graph(self) -> Graph:
         """The dataflow that it declares."""
-        flow, streams = fn.Dataflow("drawn"), dict[str, Any]()
+        flow, streams = DataflowBuilder("drawn"), dict[str, Any]()
         for statement in self.statements:
             streams[statement.name] = self._declared(flow, streams, statement)
         graph: Graph = flow.graph(workers=1)
         return graph
 
-    def _declared(self, flow: fn.Dataflow, streams: Mapping[str, Any], statement: Statement) -> Any:
+    def _declared(self, flow: DataflowBuilder, streams: Mapping[str, Any], statement: Statement) -> Any:
         name, workers = statement.name, 1 + drawn_of(statement.name) % 3
         function = self.functions.setdefault((name, statement.version), self._function(statement))
         if statement.kind == "source":
-            return flow.source(name, fn.rate(None, count=4), workers=workers)
+            return flow.source(name, rate(None, count=4), workers=workers)
         first = streams[statement.inputs[0]]
         match statement.kind:
             case "map":
@@ -122,10 +123,10 @@ class Program:
                 return first.flat_map(name, function, workers=workers)
             case "union":
                 return first.union(name, *(streams[other] for other in statement.inputs[1:]), workers=workers)
-        return first.sink(name, fn.memory(), workers=workers)
+        return first.sink(name, memory(), workers=workers)
 
     def _function(self, statement: Statement) -> Any:
-        return Counted(statement) if statement.kind == "keyed" else Mapped(statement)
+        return CountingMap(statement) if statement.kind == "keyed" else Mapped(statement)
 
     def outputs(self, source: str, row: Row) -> list[tuple[str, str]]:
         """Sink and way of each row that comes of a row of a source, sorted."""

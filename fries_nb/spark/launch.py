@@ -169,13 +169,11 @@ def launch(
         scratch = make_scratch(session.spark, run)
         undo.callback(remove_scratch, scratch)
         path = absolute(checkpoint) if checkpoint else join(scratch, "checkpoint")
-        if resumed:
-            place = CheckpointStore.resume(path, graph, key, drop)
-        else:
-            place = CheckpointStore.claim(path, graph, run, key)
+        place = _taken(path, graph, run, resumed, key, drop)
         undo.callback(place.release if resumed else place.withdraw)  # the directory stays usable after a failure
+        root = path if checkpoint else scratch
         sources, functions = _sources(graph, session, place), functions | _tables(graph, session, place)
-        sinks = _claimed_sinks(graph, session.spark, path if checkpoint else scratch, place)
+        sinks = _claimed_sinks(graph, session.spark, root, place)
         keys = make_keys()
         server, interface = _listen(session, keys, options)
         server.incarnation = place.incarnation
@@ -187,8 +185,16 @@ def launch(
         driver = _start(graph, region, session, server, tell, place, checkpoint != "")
         undo.pop_all()
         paths = {name: sink.path for name, sink in sinks.items() if isinstance(sink, ParquetSink)}
-        root = path if checkpoint else scratch
         return Launched(session, driver, paths, scratch, root, place, place.flow.run)
+
+
+def _taken(
+    path: str, graph: Graph, run: str, resumed: bool, key: bytes, drop: Collection[str]
+) -> CheckpointStore:  # fmt: skip
+    """The checkpoint directory, as the next attempt of an earlier run or for a new one."""
+    if resumed:
+        return CheckpointStore.resume(path, graph, key, drop)
+    return CheckpointStore.claim(path, graph, run, key)
 
 
 def _listen(session: Session, keys: RunKeys, options: Options) -> tuple[ControlServer, str]:

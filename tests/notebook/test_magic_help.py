@@ -95,7 +95,7 @@ def test_every_example_in_the_help_of_a_magic_runs(shell: InteractiveShell, read
             result = told(shell, cell)
             assert result not in ("", "None") or magic == "fries_dashboard", cell  # which publishes what it shows
     assert {"second", "small_models", "comparison"} <= shell.user_ns.keys()
-    assert [run.options["path"] for run in ready if "path" in run.options] == ["fraud-checkpoint"]
+    assert [run.options["path"] for run in ready if "path" in run.options] == ["fraud-checkpoint"] * 2
 
 
 def test_the_help_of_a_magic_shows_its_options_and_examples(

@@ -95,8 +95,7 @@ class Lifecycle:
         parts = self.checkpoints, self.recovery, self.paused, self.guards, self.reshaping, self.reports
         self.changes = Changes(workers, lane, *parts)
         self.loops = LoopAttempts(workers, lane, self._commit_comes_first)
-        self.coordinators = self._in_order()
-        self._lost_because = ""
+        self.coordinators, self._lost_because = self._in_order(), ""
         if restored is not None:
             self.changes.defer(restored)
 

@@ -173,7 +173,8 @@ class Reshaping(Coordinator):
             return self._separated(event)
         if isinstance(event, TopologyChanged) and not self.is_idle:
             if event.topology.after is None:
-                return self._forget()
+                self._forget()
+                return self._rejoin()
             if self.phase is ReshapingPhase.WIRING:
                 self._move(ReshapingPhase.WIRED)
             else:
@@ -203,22 +204,22 @@ class Reshaping(Coordinator):
             graph = self._after if decided else self._before
             assert graph is not None, "a change is under way"
             self._workers.begin_with(graph)
-            self._forget()  # restarted hosts have the chains of their topology
+            self._forget()
         return []
 
     def _withdraw_wired(self) -> None:
         topology = self._joining.topology.withdrawn()
         self._rewiring.request(topology, lost=self._failed, despite_ends=True)
 
-    def _forget(self) -> list[Instruction]:
-        """It is over: operators that are chained in the topology of now may share a worker again."""
+    def _forget(self) -> None:
         self._move(ReshapingPhase.IDLE)
         self._shape = self._before = self._after = None
         self._is_done = False
-        topology = self._joining.topology
-        chains = [chain for chain in topology.chains if len(chain) > 1]
-        live = {name: self._workers.live([name]) for chain in chains for name in chain[:1]}
-        return [Tell(worker, SetChain(chain)) for chain in chains for worker in live[chain[0]]]
+
+    def _rejoin(self) -> list[Instruction]:
+        """Let operators that are chained in the topology of now share a worker again; whether they do matters not."""
+        chains = [chain for chain in self._joining.topology.chains if len(chain) > 1]
+        return [Tell(worker, SetChain(chain)) for chain in chains for worker in self._workers.live(chain[:1])]
 
     def _move(self, to: ReshapingPhase) -> None:
         self.phase = moved(RESHAPING_MOVES, self.phase, to, "the change of the shape")

@@ -290,7 +290,8 @@ class Topology:
 
     def is_former(self, channel: ChannelId) -> bool:
         """Whether it is the channel of an earlier worker with the index of a present one."""
-        return channel.epoch < self.channel(channel.sender, channel.receiver).epoch
+        made = self.made.get((channel.sender.operator, channel.receiver.operator), 1)
+        return channel.epoch < max(made, *(self.added.get(end, 1) for end in (channel.sender, channel.receiver)))
 
     def with_graph(self, graph: Graph) -> Topology:
         """The same topology for a copy of the graph that includes functions, on which chaining depends."""

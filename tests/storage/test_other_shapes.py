@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -165,3 +166,19 @@ def test_names_may_hold_arrows() -> None:
     flow = flow_of(graph, "r1")
     assert shape_of(flow, chain("a -> b", "d")).edges_removed == (("a -> b", "c (forward)"), ("c (forward)", "d"))
     assert next_flow(flow, graph, None, 3) == flow
+
+
+def test_a_decided_shape_is_that_of_the_checkpoint_whatever_follows(tmp_path: Path) -> None:
+    """The decision is on disk first; then the attempt knows the dataflow, also when the decision is forgotten."""
+    place = CheckpointStore.claim(str(tmp_path / "c"), chain(*EARLIER), "r1")
+    later = chain("S", "New", "FM", "out")
+    place.decide(CommittedChange("u1", "fries", (), {"Old": b"code"}))
+    place.decide(CommittedChange("u2", "fries", (), {}, shape=msgspec.msgpack.encode(flow_of(later, "r1"))))
+    kept(place, ["S", "New", "FM", "out"], {"New": {3: b"x"}}, decided=(), decisions=2)
+    place.release()
+    assert CheckpointStore.load(place.path)[0].since == {"New": 2}
+    with pytest.raises(CheckpointError, match="its operator New, which this one has not, has a state"):
+        CheckpointStore.resume(place.path, chain("S", "FM", "out"))
+    again = CheckpointStore.resume(place.path, later)
+    assert [change.change for change in again.restoration.decided] == []
+    assert not Redistribution(again.restoration.checkpoint, later).is_added("New")

@@ -247,7 +247,7 @@ BROKEN = [
     (Turns, "begin", _stays_awake, FIRST),
     (Turns, "switch_ended", _leaves_a_switched_worker_asleep, range(87, 90)),
     (Turns, "is_stuck", _hands_nothing_off, FIRST),
-    (Rota, "ready", _serves_urgent_events_last, FIRST),
+    (Rota, "ready", _serves_urgent_events_last, (12, *FIRST)),
     (Turns, "rejoin", _rejoins_asleep, FIRST),
     (Turns, "ended", _forgets_due_sources, range(4, 20)),
     (HostedWorker, "awaits_credit", property(lambda member: False), range(2, 20)),

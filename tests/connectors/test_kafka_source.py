@@ -12,9 +12,8 @@ from mock_kafka import Broker, broker
 from patience import PATIENCE_S, until
 from source_contract import CHECKS, Check
 
-from fries_nb.connectors import kafka_client
-from fries_nb.connectors.kafka_client import KafkaCluster
-from fries_nb.connectors.kafka_source import KafkaReader, KafkaSource, KafkaTopic, PartitionSpan, _parts
+from fries_nb.connectors import kafka_source
+from fries_nb.connectors.kafka_source import KafkaCluster, KafkaReader, KafkaSource, KafkaTopic, PartitionSpan, _parts
 from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Split, Undecoded
 from fries_nb.connectors.worker_reader import open_reader, planned
 from fries_nb.dataflow.hidden_columns import TIME

@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, KafkaException
 from sink_contract import CHECKS, Check, Target
 
 from fries_nb.connectors import kafka_sink
-from fries_nb.connectors.kafka_client import KafkaCluster
 from fries_nb.connectors.kafka_sink import ATTEMPTS, COMMITS, CommitRecord, KafkaSink
+from fries_nb.connectors.kafka_source import KafkaCluster
 from fries_nb.errors import SinkError
 from fries_nb.protocol.messages import WorkerId
 

@@ -22,7 +22,7 @@ from fries_nb.constraints.reactions import (
     Reaction,
     ResizeBuffer,
 )
-from fries_nb.constraints.windows import RunningMeans
+from fries_nb.constraints.sequences import RunningMeans
 from fries_nb.dataflow import Edge, Graph, Kind, LatencyConstraint, Operator, Partitioning, constraint_of
 from fries_nb.planning.constraint_setup import Allocation, Subscription, constraint_setup, subscriptions
 from fries_nb.protocol.messages import (
@@ -37,7 +37,7 @@ from fries_nb.protocol.messages import (
     WorkerId,
 )
 from fries_nb.protocol.topology import Topology
-from fries_nb.simulation.clock import ManualClock
+from fries_nb.simulation.cluster import ManualClock
 
 SECOND = 1_000_000_000
 TRANSPORT_MS = 1.0

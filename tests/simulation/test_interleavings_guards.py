@@ -32,7 +32,7 @@ from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.dataflow.updates import Update
-from fries_nb.operators import chain_compiler
+from fries_nb.operators import kinds
 from fries_nb.operators.instance import Instance
 from fries_nb.simulation import Cluster
 from fries_nb.simulation.rescaling_cluster import RechainingCluster

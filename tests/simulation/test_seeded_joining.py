@@ -14,6 +14,7 @@ from fries_nb.controller.membership import Rewiring
 from fries_nb.protocol.messages import ChannelId
 from fries_nb.protocol.topology import Topology
 from fries_nb.simulation.rescaling_cluster import JoiningCluster
+from fries_nb.simulation.scenarios import draw_rescaled
 from fries_nb.simulation.store import Store
 
 

@@ -21,7 +21,7 @@ from fries_nb.host.frame_router import FrameRouter
 from fries_nb.host.host_chains import HostChains
 from fries_nb.host.host_topology import HostTopology
 from fries_nb.host.host_workers import configuration_of
-from fries_nb.simulation.drawn_rescales import draw_rescaled
+from fries_nb.simulation.scenarios import draw_rescaled
 from fries_nb.simulation.threaded_hosts import JoiningThreads
 from fries_nb.transport.envelopes import Configured, Said, TakePart
 from fries_nb.worker.events import BinsArrived

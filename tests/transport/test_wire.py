@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.errors import LinkError
-from fries_nb.progress.change_batch import CountChange, GraphLocation
+from fries_nb.progress.progress_graph import CountChange, GraphLocation
 from fries_nb.protocol.frames import Bundle
 from fries_nb.protocol.messages import Answer, ChannelId, Data, End, Marker, Reconfigure, SetRate, Tag, WorkerId
 from fries_nb.transport.envelopes import (
@@ -24,6 +24,7 @@ from fries_nb.transport.envelopes import (
     FromHost,
     HostMessage,
     Line,
+    Part,
     Said,
     ToHost,
     ToWorker,

@@ -280,4 +280,4 @@ def test_sinks_go_with_their_operators(monkeypatch):
     """Otherwise a fused worker has no writer for the dead letters of the second one."""
     monkeypatch.setattr(HostedWorker, "merge", _leaves_sinks_behind)
     with pytest.raises(KeyError, match="Many2"):
-        try_threads(1)
+        try_threads(5)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
+from quick_start import SYNTAX
 from soak import SOAK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+sys.modules.setdefault(SYNTAX, None)  # type: ignore[arg-type]
 os.environ.pop("FRIES_PROGRESS", None)  # what a developer has switched off is looked at by tests
 
 settings.register_profile("fries", max_examples=100 * SOAK, derandomize=SOAK == 1, deadline=None, print_blob=True)
@@ -25,11 +29,19 @@ LONGEST_FIRST = (
     "notebook/test_notebooks.py", "labs/test_labs.py", "spark/test_recovery.py", "experiments/test_rescaling.py",
     "test_readme.py", "spark/test_loops.py", "spark/test_chaos.py", "simulation/test_loops.py", "test_site.py",
     "spark/test_run.py", "spark/test_run_checkpoints.py", "spark/test_kafka.py", "spark/test_columns.py",
-    "simulation/test_matrix.py", "simulation/test_one_value_between_workers.py", "simulation/test_growth.py",
+    "simulation/test_matrix.py", "simulation/test_interleavings_trouble.py", "simulation/test_timed_rescaling.py",
+    "simulation/test_one_value_between_workers.py", "simulation/test_growth.py", "simulation/test_rechaining.py",
+    "controller/test_interleavings.py", "progress/test_play.py", "simulation/test_interleavings_guards.py",
     "experiments/test_nephele7.py", "spark/test_loop_changes.py", "test_packaging.py", "spark/test_cluster.py",
     "spark/test_rescaling_kills.py", "spark/test_joining.py", "experiments/test_nephele2.py",
 )  # fmt: skip
 """Files that take long, under ``tests``: one that begins last would be run by one process, while the others wait."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Tests have no doctests, so their modules need not be looked through for them."""
+    return [found for found in (yield) if not isinstance(found, DoctestModule)]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

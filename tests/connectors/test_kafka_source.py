@@ -2,25 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from kafka_sources import PatientReader, PatientSource, topic_of
 from mock_kafka import Broker, broker
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 from source_contract import CHECKS, Check
 
 from fries_nb.connectors import kafka_source
-from fries_nb.connectors.kafka_source import KafkaCluster, KafkaSource, KafkaTopic, PartitionSpan, _parts
-from fries_nb.connectors.source import Position
+from fries_nb.connectors.kafka_source import KafkaCluster, KafkaReader, KafkaSource, KafkaTopic, PartitionSpan, _parts
+from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Split, Undecoded
 from fries_nb.connectors.worker_reader import open_reader, planned
 from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError
 from fries_nb.progress.times import EARLIEST
 from fries_nb.protocol.messages import WorkerId
+
+QUICK = {"fetch.wait.max.ms": 5, "metadata.request.timeout.ms": 5_000}
+"""So that a partition is fetched soon after it was assigned."""
+
+
+def topic_of(broker: Broker, name: str, **more: Any) -> KafkaTopic:
+    """A topic of a test's cluster."""
+    return KafkaTopic(KafkaCluster(broker.servers, QUICK), name, **more)
+
+
+class PatientReader(RuntimeReader):
+    """Returns nothing only when its reader has made its way without a row."""
+
+    def __init__(self, reader: KafkaReader) -> None:
+        self._reader = reader
+
+    @property
+    def position(self) -> Position | None:
+        return self._reader.position
+
+    def read(self, limit: int, now_ns: int) -> pa.RecordBatch | None:
+        """The next rows, once there are some."""
+        before, found = self._reader.position, []
+
+        def has_read() -> bool:
+            found.append(self._reader.read(limit, now_ns))
+            return found[-1] is not None or self._reader.position != before
+
+        until(has_read, "a message")
+        return found[-1]
+
+    def take_undecoded(self) -> list[Undecoded]:
+        return self._reader.take_undecoded()
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class PatientSource(RuntimeSource):
+    """A Kafka source with such readers."""
+
+    def __init__(self, topic: KafkaTopic) -> None:
+        self._source = KafkaSource(topic)
+
+    def __copy__(self) -> PatientSource:
+        return PatientSource(self._source._topic)
+
+    def splits(self, count: int) -> Sequence[Split]:
+        return self._source.splits(count)
+
+    def open(self, split: Split, position: Position) -> PatientReader:
+        return PatientReader(self._source.open(split, position))
+
+
+# ---- the tests
+
 
 ROWS = 40
 

@@ -61,6 +61,12 @@ def test_rows_are_gathered_into_few_groups_and_hidden_columns_stay_behind(tmp_pa
     assert pq.read_table(file)["n"].to_pylist() == list(range(100))
 
 
+def test_rows_without_a_column_are_refused(tmp_path: Path) -> None:
+    """By what makes them: a function that returns an empty row, which is told how to drop a tuple."""
+    with pytest.raises(SinkError, match=r"got rows without a column; return None, not \{\}, to drop a tuple"):
+        sink(tmp_path).write(rows(1).select([]).append_column(DUE, pa.array([5])))
+
+
 def test_a_large_part_is_written_as_it_comes(tmp_path: Path) -> None:
     """A sink holds no more than a row group in memory."""
     one = sink(tmp_path)

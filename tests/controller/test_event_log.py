@@ -32,7 +32,7 @@ class Logged(Cluster):
 def test_each_change_of_seeded_runs_has_its_story():
     """From its request to its outcome, whatever is killed meanwhile; and no step is without words."""
     seen = Counter()
-    for seed in range(30):
+    for seed in range(15):
         cluster = play(draw_focused(seed), Logged).cluster
         noted = [one for log in cluster.logs for one in log.noted()]
         assert all(one.words and len(one.words) < 2_000 for one in noted)

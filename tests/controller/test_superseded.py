@@ -81,8 +81,7 @@ def changed(checkpoints, scheduler="fries", model=Model):
     return cluster
 
 
-@pytest.mark.parametrize("model", [Model, Stateless])
-@pytest.mark.parametrize("scheduler", ["fries", "multiversion"])
+@pytest.mark.parametrize(("scheduler", "model"), [("fries", Model), ("multiversion", Stateless)])
 def test_hosts_hold_the_present_function_only(uncollected, scheduler, model):
     """Two workers, thirty changes: at each worker the present copy, and perhaps one that it was tried with."""
     cluster = changed(checkpoints=False, scheduler=scheduler, model=model)

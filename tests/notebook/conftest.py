@@ -10,7 +10,7 @@ from browser_setting import Jupyter, chromium, jupyter
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_files import NOTEBOOKS
 from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
-from playwright.sync_api import BrowserContext
+from playwright.sync_api import Browser, BrowserContext
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
     return replace_runs(monkeypatch)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
-    """One for all tests of a file, with the repository's notebooks."""
+    """One for all tests, with the repository's notebooks."""
     with jupyter(tmp_path_factory.mktemp("jupyter")) as served:
         for notebook in NOTEBOOKS.glob("*.ipynb"):
             shutil.copy(notebook, served.directory)
@@ -48,8 +48,15 @@ def served(server: Jupyter) -> Iterator[Jupyter]:
     server.end_kernels()
 
 
-@pytest.fixture
-def program() -> Iterator[BrowserContext]:
-    """A Chromium of each test's own."""
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests of a file; its event loop must not run in others."""
     with chromium() as one:
         yield one
+
+
+@pytest.fixture
+def program(browser: Browser) -> Iterator[BrowserContext]:
+    """What the Chromium has for one test: nothing, at first."""
+    with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
+        yield context

@@ -90,8 +90,11 @@ def test_two_visitors_of_the_app_in_voila(served: Jupyter, program: BrowserConte
     notebook.cells.append(nbformat.v4.new_code_cell("%fries_plan FM MC"))
     nbformat.write(notebook, served.directory / "watch.ipynb")
     assert program.browser
-    elsewhere = program.browser.new_context(viewport={"width": WIDE, "height": 900})
-    with shown(program, tmp_path) as first, shown(elsewhere, tmp_path) as second:
+    with (
+        shown(program, tmp_path) as first,
+        program.browser.new_context(viewport={"width": WIDE, "height": 900}) as elsewhere,
+        shown(elsewhere, tmp_path) as second,
+    ):
         for visitor in (first, second):
             visitor.page.goto(f"{served.address('voila/render/watch.ipynb')}&theme=dark", wait_until="commit")
         for visitor in (first, second):

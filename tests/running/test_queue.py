@@ -12,7 +12,7 @@ from collections import Counter
 from functools import partial
 
 import cloudpickle
-from interleaving_checks import SOAK
+from soak import SOAK
 
 from fries_nb.changes.change_queue import ChangeQueue
 from fries_nb.changes.queue_entries import QueueShell

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from controller_endings import ask_only_the_living
-from interleaving_checks import SOAK, caught
-from soak import first_tried
+from interleaving_checks import caught
+from soak import SOAK, first_tried
 
 import fries_nb as fn
 from fries_nb.controller.change_steps import Changes
@@ -25,7 +25,7 @@ from fries_nb.simulation.stamp_functions import (
 )
 from fries_nb.worker.worker import Worker
 
-SEEDS = 16 * SOAK
+SEEDS = 8 * SOAK
 
 
 def _refuse_state(state):

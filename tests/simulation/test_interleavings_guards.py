@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from functools import cache
 
 import pytest
 from interleaving_checks import (
-    SOAK,
     caught,
     commits_cuts,
     is_lossless,
@@ -23,8 +21,9 @@ from interleaving_checks import (
     never_mixes,
     numbers_epochs,
     traces_everything,
+    try_seed,
 )
-from soak import first_tried
+from soak import SOAK, first_tried
 
 from fries_nb.audit import judge
 from fries_nb.controller.guards import Guards, Watch
@@ -33,37 +32,18 @@ from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.dataflow.updates import Update
-from fries_nb.errors import FriesError
 from fries_nb.operators import kinds
 from fries_nb.operators.instance import Instance
 from fries_nb.simulation import Cluster
 from fries_nb.simulation.rescaling_cluster import RechainingCluster
-from fries_nb.simulation.scenarios import MOST_STEPS, draw_guarded, play
+from fries_nb.simulation.scenarios import MOST_STEPS, draw_guarded
 from fries_nb.simulation.stamp_functions import stamps
 from fries_nb.worker import snapshot
 
-RUNS = 64
-CHUNKS = 8
-
 
 def try_guarded(seed, cluster=Cluster):
-    """Play the scenario of a seed and check it; a failure names the seed."""
-    scenario = draw_guarded(seed)
-    try:
-        played = play(scenario, cluster)
-        for law in LAWS:
-            law(played)
-    except (AssertionError, FriesError) as error:
-        raise AssertionError(f"seed {seed}: {error}\n(replay: try_guarded({seed})) {scenario}") from error
-    return played
-
-
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_what_fails_under_guard_is_rolled_back_and_everything_is_whole(chunk):
-    """All laws of a run without failures, and those of guards."""
-    size = RUNS * SOAK // CHUNKS
-    for seed in range(chunk * size, (chunk + 1) * size):
-        _met(seed)
+    """Play the scenario of a seed and check it."""
+    return try_seed(seed, draw_guarded, cluster, LAWS)
 
 
 def test_what_fails_under_guard_is_rolled_back_while_chains_are_fused_and_split():
@@ -77,9 +57,8 @@ def test_what_fails_under_guard_is_rolled_back_while_chains_are_fused_and_split(
     assert min(met["chains"], met["paused"], met["rolled back"]) > 0, met
 
 
-@cache
 def _met(seed: int) -> Counter[str]:
-    """What a seed has met, with all laws checked; once, for both tests that ask for it."""
+    """What a seed has met, with all laws checked."""
     met, played = Counter[str](), try_guarded(seed)
     cluster = played.cluster
     met[f"{cluster.state}"] += 1
@@ -99,13 +78,12 @@ def _met(seed: int) -> Counter[str]:
     return met
 
 
-def test_guarded_runs_meet_what_they_are_for():
-    """A count over some of them: no law is kept for want of a case."""
-    met: Counter[str] = Counter()
+def test_what_fails_under_guard_is_rolled_back_and_everything_is_whole():
+    """All laws of a run without failures, and those of guards."""
     by_all = tuple(f"rolled back, {name}" for name in ("fries", "epoch", "multiversion", "minibatch"))
     wanted = ("in place", "from a checkpoint", "never failed", "superseded", "spoilt", "state transformed", "failed",
               "a host lost meanwhile", *by_all)  # fmt: skip
-    assert lacking(120, wanted, lambda seed: met.update(_met(seed)), met, least=2) == {}
+    assert lacking(64, wanted, _met, least=2, most=120) == {}
 
 
 # ---- the laws

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from interleaving_checks import SOAK, try_pausing, try_troubled
+from interleaving_checks import try_pausing, try_troubled
+from soak import SOAK
 
 from fries_nb.protocol.messages import Abort, Prepare
 from fries_nb.simulation.network import LaneKind, SeededNetwork
@@ -35,7 +36,7 @@ def test_every_promise_holds_where_prepares_are_overtaken(chunk, tried, monkeypa
     """By fast control messages, other prepares and the abort of their own change."""
     monkeypatch.setattr(SeededNetwork, "_next", late)
     monkeypatch.setattr(SeededNetwork, "chance", random.Random(chunk), raising=False)
-    before, size = overtaken, 8 * SOAK
+    before, size = overtaken, 5 * SOAK
     for seed in range(chunk * size, (chunk + 1) * size):
         tried(seed)
     assert overtaken > before

@@ -6,7 +6,7 @@ Random runs meet all of it too; here each meeting is brought about on purpose, a
 from __future__ import annotations
 
 import pytest
-from interleaving_checks import SOAK
+from soak import SOAK
 
 import fries_nb as fn
 from fries_nb.audit import judge

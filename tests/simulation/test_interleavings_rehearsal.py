@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from interleaving_checks import SOAK
+from soak import SOAK
 
 import fries_nb as fn
 from fries_nb.protocol.messages import Report

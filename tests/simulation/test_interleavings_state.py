@@ -9,7 +9,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from interleaving_checks import SOAK
+from soak import SOAK
 
 import fries_nb as fn
 from fries_nb.audit import judge

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from interleaving_checks import SOAK
+from soak import SOAK
 
 import fries_nb as fn
 from fries_nb.simulation import Cluster

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+from soak import SOAK
+
 from fries_nb.simulation.cluster import Cluster
 from fries_nb.simulation.drawn_flows import draw_loop_flow, draw_rows, reference
 
@@ -15,7 +17,7 @@ MOST = 3
 def test_few_attempts_follow_the_last_row() -> None:
     """Loops that are nested, in sequence or side by side; some end by an attempt that began before."""
     found = Counter[int]()
-    for seed in range(40):
+    for seed in range(16 * SOAK):
         chance = random.Random(seed)
         flow = draw_loop_flow(chance, small=seed % 2 == 0)
         rows = draw_rows(chance, flow, chance.randint(1, 14), 150)

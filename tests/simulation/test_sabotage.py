@@ -173,6 +173,7 @@ NAMES = [
 SHOWN = {
     "a cancelled marker still blocks": 11, "a marker overtakes the buffer": 20, "state is not transformed": 17,
     "cancellations are lost": 69, "the ended keep what was aborted": 7, "the ended keep what they let pass": 32,
+    "marker ids are forgotten": 1, "answers overtake each other": 1,
 }
 
 

@@ -169,7 +169,8 @@ BROKEN = {
 
 SHOWN = {
     "a checkpoint's marker overtakes the buffer": 9, "new tuples meet old state": 28, "sources are not held": 30,
-    "a poisonous tuple is taken twice": 20, "what a fork did is not traced": 241,
+    "a poisonous tuple is taken twice": 20, "what a fork did is not traced": 241, "files are committed again": 1,
+    "a decided change is forgotten": 1, "an older incarnation's answer counts": 2,
 }  # fmt: skip
 
 

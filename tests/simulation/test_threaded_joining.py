@@ -7,27 +7,25 @@ how the driver tells it, is needed.
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
+from functools import partial
 
 import pytest
-from interleaving_checks import SOAK, lacking
+from interleaving_checks import caught, lacking, try_seed
 from msgspec.structs import replace
 from rescaling_checks import JOINED
-from soak import first_tried
+from soak import SOAK, first_tried
 from timed_rescales import TimedThreads, play_rescaled
 
 from fries_nb.driver.driver_topology import DriverTopology
-from fries_nb.errors import FriesError
 from fries_nb.host.frame_router import FrameRouter
 from fries_nb.host.host_chains import HostChains
 from fries_nb.host.host_topology import HostTopology
 from fries_nb.host.host_workers import configuration_of
-from fries_nb.simulation.scenarios import draw_rescaled, play
+from fries_nb.simulation.scenarios import draw_rescaled
 from fries_nb.simulation.threaded_hosts import JoiningThreads
 from fries_nb.transport.envelopes import Configured, Said, TakePart
 from fries_nb.worker.events import BinsArrived
 
-RUNS, CHUNKS = 16, 4
 MOST_SEEDS = 60
 
 
@@ -37,35 +35,19 @@ class Rechained(JoiningThreads):
     rechains = 0.01
 
 
-@cache
 def try_joined(seed):
     """Play the scenario of a seed, and check it; says what has happened."""
-    try:
-        played = play(draw_rescaled(seed), Rechained)
-        for law in JOINED:
-            law(played)
-    except (AssertionError, FriesError) as error:
-        raise AssertionError(f"seed {seed}: {error}\n(replay: try_joined({seed}))") from error
-    cluster = played.cluster
+    cluster = try_seed(seed, draw_rescaled, Rechained, JOINED).cluster
     met = Counter(end.outcome for end in cluster.rescaled)
     met["chained"] = sum(not answer.error for answer in cluster.chained)
     met["recovered"] = bool(cluster.recoveries) and bool(cluster.adopted)
     return met
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_every_promise_holds_while_hosts_join_and_leave(chunk):
+def test_every_promise_holds_while_hosts_join_and_leave():
     """With changes, checkpoints, and kills of any host."""
-    size = RUNS * SOAK // CHUNKS
-    for seed in range(chunk * size, (chunk + 1) * size):
-        try_joined(seed)
-
-
-def test_hosts_do_join_and_chains_do_change():
-    """No law is kept for want of a case."""
-    met: Counter[str] = Counter()
     wanted = ("done", "aborted", "chained", "recovered")
-    assert lacking(40, wanted, lambda seed: met.update(try_joined(seed)), met, least=2) == {}
+    assert lacking(16, wanted, try_joined, least=2, most=40) == {}
 
 
 def _opens_no_links(topology, order, extend=HostTopology.extend):
@@ -210,26 +192,14 @@ SHOWN = dict.fromkeys(BROKEN, 1) | {
 def test_a_broken_topology_is_caught(monkeypatch, name):
     """Without this rule some run breaks a promise, or comes to no end."""
     monkeypatch.setattr(*BROKEN[name])
-    assert any(_shows(seed) for seed in first_tried(SHOWN.get(name, 0), MOST_SEEDS))
-
-
-def _shows(seed, attempt=try_joined.__wrapped__):
-    try:
-        attempt(seed)
-    except Exception:  # noqa: BLE001 - the mutant is seen, however it shows itself
-        return True
-    return False
+    assert caught(first_tried(SHOWN.get(name, 0), MOST_SEEDS), try_joined, by=Exception) is not None
 
 
 # ---- rows with times
 
 
-def try_timed(seed):
-    """Play a seed whose rows have times: hosts join the exchange of counts, and leave it."""
-    try:
-        return play_rescaled(seed, of=TimedThreads)
-    except (AssertionError, FriesError) as error:
-        raise AssertionError(f"seed {seed}: {error}\n(replay: try_timed({seed}))") from error
+try_timed = partial(play_rescaled, of=TimedThreads)
+"""Plays a seed whose rows have times: hosts join the exchange of counts, and leave it."""
 
 
 def test_results_in_time_are_those_of_a_run_that_is_not_rescaled():
@@ -262,4 +232,4 @@ TIMED = {
 def test_a_broken_exchange_is_caught(monkeypatch, name):
     """Without this rule some frontier is stuck, or a count is one too many."""
     monkeypatch.setattr(HostTopology, *TIMED[name])
-    assert any(_shows(seed, try_timed) for seed in range(MOST_SEEDS))
+    assert caught(range(MOST_SEEDS), try_timed, by=Exception) is not None

@@ -6,25 +6,105 @@ another worker, and urgent events come first. Each broken rule of ownership or o
 
 from __future__ import annotations
 
+import copy
+import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
-from interleaving_checks import SOAK, caught
-from threads_played import try_threads
+from interleaving_checks import caught, try_seed
+from soak import SOAK
 
+from fries_nb.dataflow.graph import Graph
 from fries_nb.host.frame_router import FrameRouter
 from fries_nb.host.host_chains import HostChains
 from fries_nb.host.host_core import HostCore
 from fries_nb.host.host_loop import HostLoop
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.protocol.frames import Bundle, deliveries
-from fries_nb.protocol.messages import Fcm
+from fries_nb.protocol.messages import Fcm, Prepare
+from fries_nb.simulation.scenarios import draw_focused
+from fries_nb.simulation.threaded_hosts import ThreadedCluster
 from fries_nb.transport.wire import Credit
 from fries_nb.worker.chaining import Fused, SplitOff
-from fries_nb.worker.events import Arrived, Directed
+from fries_nb.worker.events import Arrived, Directed, Granted
 from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rota import Rota
-from fries_nb.worker.turns import Turns
+from fries_nb.worker.turns import HANDOFF_NS, Turns
+
+SLOW_NS = (7_000_000, 15_000_000, 30_000_000, 200_000_000)
+"""Durations of the tuples of slow operators: shorter and longer than a turn that is handed off."""
+LONGEST_WAIT_NS = 5 * HANDOFF_NS
+"""Most time for which an event waits in the mailbox of a worker that no thread runs."""
+MOST_TURNS = 10
+"""Most turns of a loop that begin while an urgent event waits for a worker that no thread runs."""
+
+
+def draw_dawdling(seed):
+    """Changes, checkpoints and kills, in a flow one of whose operators is slow until it is changed."""
+    plain = draw_focused(seed, chained=seed % 2 == 1)
+    chance = random.Random(f"dawdling {seed}")
+    slow = chance.choice(list(plain.flow.changeable))
+    operators = tuple(_dawdling(one, chance) if one.name == slow else one for one in plain.graph.operators)
+    settings = plain.cluster | {"hosts": chance.randint(1, 2), "chaining": False}
+    return replace(plain, graph=Graph(plain.graph.name, operators, plain.graph.edges), cluster=settings)
+
+
+def _dawdling(operator, chance):
+    function = copy.copy(operator.function)
+    function.takes_ns = chance.choice(SLOW_NS)
+    return replace(operator, function=function)
+
+
+class WatchedThreads(ThreadedCluster):
+    """Chains are fused and split as well; workers that share a loop are watched.
+
+    Attributes:
+        waits: worker to the time for which it has had events, but no thread.
+        urgent: worker to the turns that its loop had begun when it got an urgent event, and no thread.
+    """
+
+    rechains = 0.01
+
+    def __init__(self, *arguments, **options):
+        self.waits, self.urgent = {}, {}
+        super().__init__(*arguments, **options)
+
+    def step(self):
+        passes = not self._news and not len(self.hosts.draws)  # time passes for the threads only if none can go on
+        began_ns = self.clock()
+        took = super().step()
+        passed_ns = self.clock() - began_ns if passes else 0
+        if self.hosts.started:
+            for loop, member in self.hosts.members():
+                if member.mailbox or member in self.waits:
+                    self._watch(member, loop, passed_ns)
+        return took
+
+    def _watch(self, member, loop, passed_ns):
+        left = [event for event in member.mailbox if not isinstance(event, Granted)]
+        if not left or member.owner.is_held or member in loop.turns.apart:
+            self.waits.pop(member, None)
+            self.urgent.pop(member, None)
+            return
+        self.waits[member] = self.waits.get(member, 0) + passed_ns
+        assert self.waits[member] <= LONGEST_WAIT_NS, f"{member.worker.wiring.id} is kept waiting with {left}"
+        if any(map(_is_urgent, left)):
+            turns = loop.begun - self.urgent.setdefault(member, loop.begun)
+            assert turns <= MOST_TURNS, f"{turns} turns are begun before {member.worker.wiring.id} gets {left}"
+
+
+def _is_urgent(event):
+    return isinstance(event, Directed) and isinstance(event.control, Fcm | Prepare)
+
+
+def try_threads(seed):
+    """Play a scenario with threads, and check it."""
+    return try_seed(seed, draw_dawdling, WatchedThreads)
+
+
+# ---- the tests
+
 
 RUNS, CHUNKS = 12, 4
 FIRST = range(20)
@@ -167,7 +247,7 @@ BROKEN = [
     (Turns, "begin", _stays_awake, FIRST),
     (Turns, "switch_ended", _leaves_a_switched_worker_asleep, range(87, 90)),
     (Turns, "is_stuck", _hands_nothing_off, FIRST),
-    (Rota, "ready", _serves_urgent_events_last, FIRST),
+    (Rota, "ready", _serves_urgent_events_last, (12, *FIRST)),
     (Turns, "rejoin", _rejoins_asleep, FIRST),
     (Turns, "ended", _forgets_due_sources, range(4, 20)),
     (HostedWorker, "awaits_credit", property(lambda member: False), range(2, 20)),
@@ -183,8 +263,8 @@ BROKEN = [
     (HostChains, "_step", _takes_a_worker_that_runs, FIRST),
     (HostLoop, "_keep", _ends_with_its_worker, FIRST),
     (HostLoop, "_flush", _forgets_what_is_buffered, (46, *FIRST)),
-    (HostCore, "direct", _lets_functions_wait, (35, *FIRST)),
-    (HostCore, "_try", _tells_nobody_of_a_trial, FIRST),
+    (HostCore, "direct", _lets_functions_wait, (27, *FIRST)),
+    (HostCore, "_try", _tells_nobody_of_a_trial, (4, *FIRST)),
 ]
 """Of a class, the name of what is broken, how, and the seeds one of which must catch it."""
 
@@ -200,4 +280,4 @@ def test_sinks_go_with_their_operators(monkeypatch):
     """Otherwise a fused worker has no writer for the dead letters of the second one."""
     monkeypatch.setattr(HostedWorker, "merge", _leaves_sinks_behind)
     with pytest.raises(KeyError, match="Many2"):
-        try_threads(1)
+        try_threads(5)

@@ -26,7 +26,7 @@ from fries_nb.storage.checkpoint_store import CheckpointStore
 
 CHANGES = 50
 KILLS = 6
-ROUNDS = [(0, "line", "parquet", CHANGES), (1, "diamond", "delta", 8)]
+ROUNDS = [(0, "diamond", "delta", CHANGES)]
 SOAKED = [
     (seed, shape, sink, CHANGES)
     for seed in range(2, SOAK if SOAK > 1 else 0)

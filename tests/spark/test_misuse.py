@@ -20,14 +20,20 @@ from fries_nb.connectors.row_groups import plan_replay
 from fries_nb.errors import CheckpointError, DataflowError, SessionError, SourceError
 from fries_nb.host.region_spec import Options
 from fries_nb.run import Run
+from fries_nb.simulation import Cluster
 from fries_nb.spark.catalog import output
 
 
-def run_of(function: Callable[[Any], Any], spark: SparkSession) -> Run:
+def flow_of(function: Callable[[Any], Any]) -> fn.Dataflow:
     """A flow of one map over numbers."""
     flow = fn.Dataflow("misuse")
     flow.source("numbers", fn.rate(2_000)).map("A", function).sink("out", fn.memory())
-    return flow.run(spark)
+    return flow
+
+
+def run_of(function: Callable[[Any], Any], spark: SparkSession) -> Run:
+    """A run of it."""
+    return flow_of(function).run(spark)
 
 
 def leaves(row: dict[str, Any]) -> dict[str, Any]:
@@ -40,29 +46,22 @@ def says_much(row: dict[str, Any]) -> dict[str, Any]:
     raise ValueError("2 errors\n  x is missing\n  y is missing")
 
 
-def gives_nothing(row: dict[str, Any]) -> dict[str, Any]:
-    """A row without a column."""
-    return {}
-
-
-@pytest.mark.parametrize(
-    ("function", "error"),
-    [
-        (leaves, "A failed on a tuple: SystemExit: 3"),
-        (says_much, "A failed on a tuple: ValueError: 2 errors ..."),
-        (gives_nothing, "got rows without a column; return None, not {}, to drop a tuple"),
-    ],
-)
-def test_a_function_that_goes_wrong_fails_the_run_in_one_line(
-    spark: SparkSession, function: Callable[[Any], Any], error: str
-) -> None:
-    """Never a thread that ends unseen and a run that waits for it, never a paragraph."""
-    run = run_of(function, spark)
+def test_a_function_that_leaves_fails_the_run_in_one_line(spark: SparkSession) -> None:
+    """Never a thread that ends unseen and a run that waits for it."""
+    run = run_of(leaves, spark)
     assert run.wait(PATIENCE_S) == "failed"
-    assert error in run.error
+    assert run.error.startswith("A failed on a tuple: SystemExit: 3")
     assert "\n" not in run.error
-    if function is says_much:
-        assert "y is missing" in run.details
+
+
+def test_a_function_that_says_too_much_fails_the_run_in_one_line() -> None:
+    """Never a paragraph; what no column comes of is refused by the sink (``connectors/test_sinks.py``)."""
+    cluster = Cluster(flow_of(says_much).graph(1), {"numbers": [{"value": 1}]}, seed=1)
+    cluster.run()
+    assert cluster.state == "failed"
+    assert cluster.error.startswith("A failed on a tuple: ValueError: 2 errors ...")
+    assert "\n" not in cluster.error
+    assert "y is missing" in cluster.details
 
 
 def hangs(row: dict[str, Any]) -> dict[str, Any]:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from recovery_setting import PATIENCE_S, Count, Mark, Trial, check_counted, counting, trial
+from recovery_setting import PATIENCE_S, Count, Mark, check_counted, counting, trial
 
 from fries_nb.controller.events import StopRequested
 from fries_nb.driver import driver
-from fries_nb.errors import CheckpointError, SinkError
-from fries_nb.protocol.checkpoints import CommittedChange
+from fries_nb.errors import CheckpointError
 from fries_nb.spark import stage
-from fries_nb.storage import manifest
-from fries_nb.storage.checkpoint_store import CheckpointStore
 
 
 def test_a_killed_host_loses_no_row_and_repeats_none(spark: SparkSession, tmp_path: Path) -> None:
@@ -34,20 +30,6 @@ def test_a_killed_host_loses_no_row_and_repeats_none(spark: SparkSession, tmp_pa
         assert recover[0].restoration.checkpoint is not None
 
 
-def test_both_hosts_killed_before_a_checkpoint_begin_again(spark: SparkSession, tmp_path: Path) -> None:
-    """There is nothing to restore; what was written is not committed, and a change that was done stays done."""
-    with trial(counting(8_000), spark, str(tmp_path / "c"), interval_s=None) as run:
-        run.wait_for("out", 200)
-        assert run.outcome(run.change({"A": Mark(2), "C": Count(2)})).outcome == "done"
-        run.kill(0, 1)
-        assert run.watch.until_said("recovering").restoration.checkpoint is None
-        assert run.end(drain=False) == ("finished", "")
-        rows = run.rows()
-        check_counted(rows, 8_000)
-        assert {row["marked_by"] for row in rows} == {2}
-        assert run.audit().serializable
-
-
 def test_a_kill_while_a_change_is_prepared_leaves_it_undone(spark: SparkSession, tmp_path: Path) -> None:
     """Before the decision: nothing changed anywhere, and the outcome says so; the run goes on."""
     note = tmp_path / "killed"
@@ -61,74 +43,6 @@ def test_a_kill_while_a_change_is_prepared_leaves_it_undone(spark: SparkSession,
         check_counted(rows, 12_000)
         assert {row["marked_by"] for row in rows} == {1}
         assert run.audit().serializable
-
-
-def kill_at_decision(run: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let host 1 end when a decision is on disk and its messages have not left."""
-    decide = run.launched.place.decide
-
-    def decide_and_kill(decided: CommittedChange) -> None:
-        decide(decided)
-        run.kill(1)
-
-    monkeypatch.setattr(run.launched.place, "decide", decide_and_kill)
-
-
-def test_a_kill_right_behind_the_decision_leaves_it_done(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The decision counts: the run starts again with the change, wholly, and the outcome says so."""
-    with trial(counting(12_000), spark, str(tmp_path / "c")) as run:
-        run.watch.until_said("checkpoint")
-        kill_at_decision(run, monkeypatch)
-        outcome = run.outcome(run.change({"A": Mark(2), "C": Count(2)}, "epoch"))
-        assert (outcome.outcome, outcome.error) == ("done", "")
-        assert len(run.watch.heard_of("recovered")) == 1
-        assert run.end(drain=False) == ("finished", "")
-        rows = run.rows()
-        check_counted(rows, 12_000)
-        assert {row["marked_by"] for row in rows} == {1, 2}
-        assert run.audit().serializable
-
-
-def test_a_full_disk_is_told_and_stops_nobody(spark: SparkSession, tmp_path: Path) -> None:
-    """A file where the snapshots should go stands for it; when there is room again, checkpoints are complete again."""
-    with trial(counting(12_000), spark, str(tmp_path / "c")) as run:
-        states = tmp_path / "c" / "states"
-        states.write_text("")  # hosts need longer to come than this
-        refused = run.watch.until_said("checkpoint", 2)
-        assert "cannot be written" in refused.reason
-        assert run.rows() == []
-        states.unlink()
-        kept = run.watch.until(
-            lambda: [one for one in run.watch.heard_of("checkpoint") if not one.reason], "a checkpoint that is kept"
-        )
-        assert kept[0].epoch > refused.epoch
-        assert run.end(drain=False) == ("finished", "")
-        check_counted(run.rows(), 12_000)
-
-
-def test_a_failed_commit_in_front_of_a_restart_ends_the_run(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The checkpoint is kept and its files are not output: nothing is decided and nobody started again behind that."""
-    path = str(tmp_path / "c")
-    with trial(counting(None), spark, path, interval_s=None) as run:
-        run.wait_for("out", 200)
-
-        def refuse(path: str, epoch: int, files: Sequence[str]) -> None:
-            raise SinkError("no room")
-
-        monkeypatch.setattr(manifest, "commit", refuse)
-        outcome = run.outcome(run.change({"A": Mark(2), "C": Count(2)}, "restart"))
-        assert outcome.outcome != "done"
-        state, error = run.end(drain=False)
-        assert (state, error) == ("failed", "sink out could not commit epoch 1: no room")
-        assert run.watch.heard_of("recovering") == []
-        monkeypatch.undo()
-    restoration = CheckpointStore.load(path)[1]
-    assert restoration.checkpoint is not None
-    assert restoration.decided == ()
 
 
 def test_hosts_are_asked_for_when_there_are_executors_for_them(
@@ -175,16 +89,6 @@ def test_a_run_that_is_stopped_before_there_are_executors_gets_none_of_them(
         job.join(PATIENCE_S)
         assert not job.is_alive()
         assert not spark.sparkContext.statusTracker().getJobIdsForGroup(f"fries-{run.launched.run}-1")
-
-
-def test_without_a_place_a_lost_host_fails_the_run_in_words(spark: SparkSession) -> None:
-    """As it was before there were checkpoints; what was committed stays."""
-    with trial(counting(None), spark) as run:
-        run.wait_for("out", 200)
-        run.kill(1)
-        state, error = run.end(drain=False)
-        assert state == "failed"
-        assert "was lost" in error
 
 
 def test_a_place_that_cannot_serve_is_refused_before_anything_starts(spark: SparkSession, tmp_path: Path) -> None:

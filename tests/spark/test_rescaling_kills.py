@@ -1,72 +1,32 @@
-"""Kills at the steps of a rescale on real Spark: of an owner of state, and of the bootstrap server.
+"""A kill in the midst of a rescale on real Spark: of the bootstrap server.
 
-Newcomers that are killed early, and with their splits, are in ``test_joining`` and ``test_split_moves``; kills at any
-step are drawn in memory (``tests/simulation/test_rescaling.py``) and in ``test_rescaled_chaos``.
+Newcomers that are killed early are in ``test_joining``; kills at any step are drawn in memory, with the core of a host
+(``tests/simulation/test_threaded_joining.py``), and in ``test_rescaled_chaos``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from recovery_setting import Trial, check_counted, counting, trial
+from recovery_setting import Trial, trial
 
 import fries_nb as fn
 from fries_nb.controller import events
 from fries_nb.dataflow.graph import Graph
-from fries_nb.protocol.messages import Fcm, Move, WorkerId
 
 COUNT = 16_000
-SHARES = {"A": 2, "C": 2, "B": 2, "out": 2}
-SLOW = 50
-"""Bins a step: eleven steps, or so."""
-RATE = 800
-"""Rows a second: the marker of each step waits behind all rows of an operator that cannot keep up."""
 
 
-def request(run: Trial, hosts: int, shares: dict[str, int], at_once: int = 0) -> events.RescaleEnded:
-    """Request so many hosts, and wait for the end of the request."""
+def request(run: Trial) -> events.RescaleEnded:
+    """Request three hosts, and wait for the end of the request."""
     number = len(run.watch.heard_of("rescaled")) + 1
-    run.launched.driver.post(events.HostsRequested(f"r{number}", hosts, shares, at_once))
+    run.launched.driver.post(events.HostsRequested(f"r{number}", 3, {"W": 1, "out": 1}))
     ended: events.RescaleEnded = run.watch.until_said("rescaled", number)
     return ended
-
-
-def at_move(count: int, act: Callable[[], None], tell: Callable[..., None]) -> Callable[..., None]:
-    """Tells as the driver does, and acts once, when so many steps of moves have begun."""
-    begun: set[int] = set()
-
-    def tell_or_act(worker: WorkerId, control: Any) -> None:
-        if isinstance(control, Fcm) and isinstance(control.marker.action, Move) and control.marker.id not in begun:
-            begun.add(control.marker.id)
-            if len(begun) == count:
-                act()
-        tell(worker, control)
-
-    return tell_or_act
-
-
-def test_an_owner_that_is_killed_while_state_moves(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """State is restored where the rows of its keys go; a second request is done."""
-    with trial(counting(None, RATE), spark, str(tmp_path / "c"), hosts=1) as run:
-        run.watch.until_said("checkpoint")
-        core = run.launched.driver.core
-        monkeypatch.setattr(core, "_direct", at_move(4, lambda: run.kill(0), core._direct))
-        assert request(run, 2, SHARES, SLOW).outcome in ("done", "aborted")
-        run.watch.until_said("recovered")
-        ended = request(run, 2, SHARES, SLOW)
-        assert (ended.outcome, ended.error) == ("done", "")
-        assert len(run.pids) == 2
-        assert run.end() == ("finished", "")
-        rows = run.rows()
-        check_counted(rows, len(rows))
-        assert run.audit().serializable
 
 
 class Sums:
@@ -111,10 +71,10 @@ def test_the_server_is_killed_while_progress_is_bootstrapped(
             configure(answer)
 
         monkeypatch.setattr(topology, "configured", kill_first)
-        assert request(run, 3, {"W": 1, "out": 1}).outcome in ("done", "aborted")
+        assert request(run).outcome in ("done", "aborted")
         assert killed
         run.watch.until_said("recovered")
-        ended = request(run, 3, {"W": 1, "out": 1})
+        ended = request(run)
         assert (ended.outcome, ended.error) == ("done", "")
         run.hurry()  # no earlier: it is to grow before it ends
         assert run.end(drain=False) == ("finished", "")

@@ -1,20 +1,21 @@
-"""Source workers come and go on real Spark: every row comes out once, whoever reads it, and whoever dies."""
+"""Source workers come and go on real Spark: every row comes out once, whoever reads it.
+
+Kills at any step of it are drawn in memory (``tests/simulation/test_split_moves.py``).
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 from recovery_setting import KEYS, Count, Trial, check_counted, trial
 
 import fries_nb as fn
 from fries_nb.controller import events
 from fries_nb.dataflow.graph import Graph
-from fries_nb.protocol.messages import AdoptSplits, Control, WorkerId
 
-COUNT = 20_000
+COUNT, SPLITS = 20_000, 32
 RATE = 200
 """Rows a second at first: the source must not end before its workers have come and gone."""
 
@@ -39,7 +40,7 @@ def rescale(run: Trial, hosts: int) -> events.RescaleEnded:
     return ended
 
 
-def finish(run: Trial, splits: int) -> None:
+def finish(run: Trial) -> None:
     """Read the rest at once, and compare what came out with the plain reference, tuple by tuple."""
     run.hurry()
     assert run.end(drain=False) == ("finished", "")
@@ -48,7 +49,7 @@ def finish(run: Trial, splits: int) -> None:
     assert [(row["value"], row["key"]) for row in rows] == [(value, value % KEYS) for value in range(COUNT)]
     in_order: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
     for row in rows:
-        in_order[row["value"] % splits, row["key"]].append(row["seen"])
+        in_order[row["value"] % SPLITS, row["key"]].append(row["seen"])
     assert all(seen == sorted(seen) for seen in in_order.values()), "the rows of a split came in another order"
     assert run.audit().serializable
 
@@ -69,25 +70,4 @@ def test_a_source_goes_to_one_host_and_back_under_load(spark: SparkSession, tmp_
         ended = rescale(run, 2)
         assert (ended.outcome, ended.hosts, ended.error) == ("done", 2, "")
         wait_for(run, "numbers[1]", 50)
-        finish(run, splits=32)
-
-
-def test_one_source_becomes_three_and_a_newcomer_is_killed_before_it_has_its_splits(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The old worker has given them up; the next incarnation reads all of them from the last checkpoint."""
-    with trial(reading(1), spark, str(tmp_path / "c"), hosts=1) as run:
-        run.watch.until_said("checkpoint")
-        tell = run.launched.driver.core._direct
-
-        def kill_first(worker: WorkerId, control: Control) -> None:
-            if isinstance(control, AdoptSplits) and not run.watch.heard_of("recovering"):
-                run.kill(2)
-            tell(worker, control)
-
-        monkeypatch.setattr(run.launched.driver.core, "_direct", kill_first)
-        assert rescale(run, 3).outcome == "done"
-        run.watch.until_said("recovered")
-        for newcomer in ("numbers[1]", "numbers[2]"):
-            wait_for(run, newcomer, 20)
-        finish(run, splits=16)
+        finish(run)

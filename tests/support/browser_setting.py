@@ -11,7 +11,6 @@ import re
 import secrets
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,9 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from patience import PATIENCE_S
+from playwright.sync_api import Browser as Program
 from playwright.sync_api import BrowserContext, Error, Locator, Page, Route, sync_playwright
+from quick_start import quickly
 
 PATIENCE_MS = int(PATIENCE_S * 1000)
 """For anything to appear, on busy cores; what is there already is not waited for."""
@@ -87,7 +88,7 @@ def jupyter(directory: Path) -> Iterator[Jupyter]:
     options = ["--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"]
     options += [f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={directory / 'work'}"]
     server = subprocess.Popen(
-        [sys.executable, "-m", "jupyterlab", *options], env=os.environ | own, stderr=subprocess.PIPE, text=True
+        [*quickly("jupyterlab.labapp"), *options], env=os.environ | own, stderr=subprocess.PIPE, text=True
     )
     try:
         yield Jupyter(f"http://127.0.0.1:{_port(server)}", token, directory / "work")
@@ -138,8 +139,8 @@ class Browser:
 
 
 @contextmanager
-def chromium() -> Iterator[BrowserContext]:
-    """A Chromium with nothing in it.
+def chromium() -> Iterator[Program]:
+    """A Chromium.
 
     Raises:
         AssertionError: there is none on PATH.
@@ -149,7 +150,7 @@ def chromium() -> Iterator[BrowserContext]:
     with sync_playwright() as playwright:
         program = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
         try:
-            yield program.new_context(viewport={"width": 1280, "height": 900})
+            yield program
         finally:
             program.close()
 

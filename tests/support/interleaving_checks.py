@@ -7,41 +7,114 @@ are read off the rows, the trace is judged by the audit.
 from __future__ import annotations
 
 import json
-import os
+import warnings
 from collections import Counter, defaultdict
 
-from interleaving_played import (
-    check_cut,
-    had_ended,
-    has_grown,
-    is_reshaped,
-    is_whole,
-    ranks_of,
-    replay,
-    rows_by_transaction,
-    transaction_of,
-    transactions_of,
-    wish_of,
-)
+from soak import SOAK
 
 from fries_nb.audit import judge
 from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.errors import FriesError
 from fries_nb.protocol.checkpoints import in_effect
-from fries_nb.protocol.trace import Ran, RanMany, Updated, flow_of
+from fries_nb.protocol.trace import ROW_BITS, Ran, RanMany, Updated, flow_of
 from fries_nb.simulation.cluster import Cluster
+from fries_nb.simulation.readers import transaction_of_row
 from fries_nb.simulation.scenarios import draw_focused, draw_pausing, draw_scenario, draw_troubled, play
-from fries_nb.simulation.stamp_functions import stamps, without_versions
-
-SOAK = int(os.environ.get("FRIES_SOAK", "1"))
+from fries_nb.simulation.stamp_functions import converted, counted, stamps, without_versions
 
 
-def try_seed(seed, draw=draw_scenario, cluster=Cluster):
+def transactions_of(record):
+    """The source tuples of a data operation."""
+    return record.transactions if isinstance(record, RanMany) else (record.transaction,)
+
+
+def is_whole(played):
+    """All that there was to read has come out."""
+    return played.cluster.state == "finished" and played.scenario.ending == "end"
+
+
+def is_reshaped(played):
+    """The run was resumed with other numbers of workers, or workers came or went."""
+    return played.cluster.graph != played.scenario.graph or has_grown(played)
+
+
+def has_grown(played):
+    """Workers came or went while it ran, which the head of a trace does not tell."""
+    return bool(getattr(played.cluster, "adopted", ()))
+
+
+def had_ended(outcome, worker):
+    """Of a worker that there was not at the time, whether all of its operator had."""
+    alike = [one for other, one in outcome.per_worker.items() if other.operator == worker.operator]
+    return outcome.per_worker[worker].ended if worker in outcome.per_worker else all(one.ended for one in alike)
+
+
+def wish_of(played, number):
+    """What was asked for as this version."""
+    [wish] = [wish for wish in played.changes.values() if wish.version == number]
+    return wish
+
+
+def ranks_of(played):
+    """Version to its place among those that were decided: a fix is decided in front of changes asked for before."""
+    decided = [played.changes[decided.change].version for decided in in_effect(played.cluster.journal)]
+    return {version: rank for rank, version in enumerate([0, *decided])}
+
+
+def transaction_of(played, row):
+    """The source tuple that a row of the reference stems from."""
+    scenario = played.scenario
+    source, _, rest = row["id"].partition(":")
+    position = int(rest.replace("/", ".").split(".")[0])
+    workers = scenario.graph.operator(source).workers
+    return transaction_of_row(scenario.graph.sources.index(source), workers, position)
+
+
+def rows_by_transaction(played):
+    """(transaction, sink) -> how many rows a whole run has there."""
+    expected, sinks = played.scenario.expected, played.scenario.graph.sinks
+    return Counter((transaction_of(played, row), sink) for sink in sinks for row in expected.at[sink])
+
+
+def check_cut(committed, whole):
+    """What is committed is all that the first tuples of each split led to, and nothing else."""
+    last = defaultdict(lambda: -1)
+    for identity, _ in committed:
+        last[identity >> ROW_BITS] = max(last[identity >> ROW_BITS], identity)
+    wanted = {key: count for key, count in whole.items() if key[0] <= last[key[0] >> ROW_BITS]}
+    assert wanted == dict(committed), "an epoch is no consistent cut of the sources"
+
+
+def replay(played, instance, state):
+    """(version, count, checksum) after each tuple of a key, by the log; checks the checksum in the end."""
+    name, ranks = instance.worker.operator, ranks_of(played)
+    wishes = [played.changes[decided.change] for decided in in_effect(played.cluster.journal)]
+    switches = [wish for wish in wishes if name in wish.targets and wish.transforms and wish.broken != name]
+    checksum, version, seen = 0, None, set()
+    for count, (_, now) in enumerate(state["log"], start=1):
+        checksum = _convert(checksum, ranks, version, now, switches)
+        assert version is None or ranks[version] <= ranks[now], f"{name} went back from version {version} to {now}"
+        version, checksum = now, counted(checksum, now)
+        seen.add((version, count, checksum))
+    checksum = _convert(checksum, ranks, version, instance.function.version, switches)
+    assert checksum == state["checksum"], f"{name}: a state was not transformed as it should have been"
+    return seen
+
+
+def _convert(checksum, ranks, before, after, switches):
+    """The checksum after all transformations between two versions, before which the key was there already."""
+    for wish in switches:
+        if before is not None and ranks[before] < ranks[wish.version] <= ranks[after]:
+            checksum = converted(checksum, wish.version)
+    return checksum
+
+
+def try_seed(seed, draw=draw_scenario, cluster=Cluster, laws=None):
     """Play the scenario of a seed and check it; a failure names the call that replays it, to be made in tests/."""
     scenario, how = draw(seed), f"{draw.__name__}, {cluster.__name__}"
     try:
         played = play(scenario, cluster)
-        for law in LAWS:
+        for law in laws or LAWS:
             law(played)
     except (AssertionError, FriesError) as error:
         raise AssertionError(f"seed {seed}: {error}\n(replay: try_seed({seed}, {how})) {scenario}") from error
@@ -63,27 +136,30 @@ def try_pausing(seed):
     return try_seed(seed, draw_pausing)
 
 
-def caught(seeds, attempt=try_seed):
-    """The first of these seeds for which the checks fail, ``None`` if they hold for all."""
-    for seed in seeds:
+def caught(seeds, attempt=try_seed, by=(AssertionError, FriesError)):
+    """The first of these seeds for which the checks fail, ``None`` if they hold for all; warns if it comes late."""
+    for tried, seed in enumerate(seeds, start=1):
         try:
             attempt(seed)
-        except (AssertionError, FriesError):
+        except by:
+            if tried > 3:
+                warnings.warn(f"seed {seed} shows it after {tried - 1} others: try it first", stacklevel=2)
             return seed
     return None
 
 
-def lacking(runs, wanted, count, met, least=1):
-    """What was met less than ``least`` times in so many runs: no law is kept for want of a case.
+def lacking(runs, wanted, play, least=1, most=0, shown=()):
+    """What was met less than ``least`` times in so many runs, of which each keeps the laws: none for want of a case.
 
-    ``count`` plays a seed and adds to ``met``; no more are played once all was met often enough.
+    ``play`` plays a seed with its laws, and counts what that has met. For what is rare those that are known to show it
+    are played, and then up to ``most``.
     """
-    rare = dict.fromkeys(wanted, 0)
-    for seed in range(runs):
-        count(seed)
-        rare = {what: met[what] for what in wanted if met[what] < least}
-        if not rare:
+    met, rare = Counter(), dict.fromkeys(wanted, 0)
+    for count, seed in enumerate((*range(runs * SOAK), *shown, *range(runs * SOAK, most))):
+        if count >= runs * SOAK and not rare:
             break
+        met.update(play(seed))
+        rare = {what: met[what] for what in wanted if met[what] < least}
     return rare
 
 

@@ -20,7 +20,6 @@ from fries_nb.simulation.drawn_flows import (
     CountRows,
     Enter,
     LoopFlow,
-    Pick,
     Route,
     name_of,
     reference,
@@ -54,29 +53,10 @@ def looped(rows: Stream, name: str, most: int, inner: Callable[[Stream], Stream]
     return rows.map(f"E{name}", Enter(name)).iterate(name, body, **head)  # type: ignore[arg-type]
 
 
-def flat(rows: Stream) -> Stream:
-    """One loop."""
-    return looped(rows, "L", 4)
-
-
 def nested(rows: Stream) -> Stream:
     """A loop, in it two in sequence, in the first of them another one."""
     deep = lambda inside: looped(inside, "N2", 1)  # noqa: E731
     return looped(rows, "L", 2, lambda inside: looped(looped(inside, "N1", 1, deep), "N3", 2))
-
-
-def sequence(rows: Stream) -> Stream:
-    """Two loops, one behind the other."""
-    return looped(looped(rows, "L1", 3), "L2", 3)
-
-
-def side_by_side(rows: Stream) -> Stream:
-    """Two loops for two parts of the rows."""
-    one, other = rows.split("P", Pick("P"))
-    return looped(one, "L1", 3).union("M", looped(other, "L2", 3, workers=1))
-
-
-SHAPES = {each.__name__: each for each in (flat, nested, sequence, side_by_side)}
 
 
 def loop_dataflow(shape: Callable[[Stream], Stream], count: int) -> fn.Dataflow:

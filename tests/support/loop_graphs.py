@@ -13,7 +13,6 @@ from fries_nb.dataflow import Edge, Emits, Graph, Kind, Operator
 from fries_nb.dataflow.graph import ROOT, StreamScope
 
 ROUNDS = 2
-Copy = tuple[str, tuple[int, ...]]
 
 
 class _Growing:

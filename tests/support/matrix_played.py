@@ -35,7 +35,6 @@ ROWS = 40
 OPTIONS = Options(hosts=1, budget=1, audit=True, chaining=True, commit_interval_s=None, silence_s=1, port=0)
 MOST_STEPS = 40_000
 Waits = Callable[[], bool]
-Acting = Iterator[Waits]
 
 
 class PacedHosts(Hosts):

@@ -14,6 +14,7 @@ from timed_draws import SCHEDULERS, DrawnTimes, Remind, Sum, marked, sums
 
 import fries_nb as fn
 from fries_nb.audit import judge
+from fries_nb.errors import FriesError
 from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.protocol.messages import MovedBins, WorkerId
 from fries_nb.simulation.faults import Faults
@@ -120,8 +121,16 @@ def draw_rescaled(
     return drawn, cluster, chance
 
 
-def play_rescaled(seed: int, every: int = 40, haste: float = 0.0, of: type[JoiningCluster] = WatchedCluster) -> Any:
+def play_rescaled(seed: int, haste: float = 0.0, of: type[JoiningCluster] = WatchedCluster) -> Any:
     """Play a seed to its end; no frontier passes a row, and all results are those of a run that is not rescaled."""
+    try:
+        return _played(seed, haste, of)
+    except (AssertionError, FriesError) as error:
+        how = f"play_rescaled({seed}, {haste}, {of.__name__})"
+        raise AssertionError(f"seed {seed}: {error}\n(replay: {how})") from error
+
+
+def _played(seed: int, haste: float, of: type[JoiningCluster], every: int = 40) -> Any:
     drawn, cluster, chance = draw_rescaled(seed, haste, of)
     law = FrontierLaw(cluster)
     adopted = chance.choice((2, 5, 8))

@@ -74,12 +74,6 @@ def none_of_them(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield from ()
 
 
-@batched
-def batch_as_is(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A vectorised map."""
-    return batch
-
-
 def masked(value: bool) -> Any:
     """A vectorised filter."""
     return batched(lambda batch: pc.equal(pc.is_valid(batch.column(0)), value))

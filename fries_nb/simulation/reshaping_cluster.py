@@ -8,7 +8,7 @@ asked for is a whole dataflow, as ``Run.apply`` takes it; functions count as cha
 ...     flow = fn.Dataflow("g")
 ...     stream = flow.source("S", fn.rate(None, count=4))
 ...     for name in names:
-...         stream = stream.map(name, functools.partial(passed, name))
+...         stream = stream.map(name, lambda row, name=name: row | {"way": row["way"] + name})
 ...     stream.sink("out", fn.memory())
 ...     return flow.graph(workers=2)
 >>> rows = {"S": [{"value": v, "way": ""} for v in range(60)]}
@@ -21,7 +21,6 @@ asked for is a whole dataflow, as ``Run.apply`` takes it; functions count as cha
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import Any
 
@@ -34,13 +33,6 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.host.region_spec import Additions
 from fries_nb.planning.shape import shape_plan
 from fries_nb.simulation.threaded_hosts import JoiningThreads
-
-__all__ = ["ReshapingCluster", "functools", "passed"]
-
-
-def passed(name: str, row: dict[str, Any]) -> dict[str, Any]:
-    """The row, with the operator's name behind the ways that it came."""
-    return row | {"way": row["way"] + name}
 
 
 class ReshapingCluster(JoiningThreads):

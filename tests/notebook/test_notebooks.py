@@ -118,6 +118,15 @@ def test_the_hot_replacement_goes_as_told(kernel: SharedKernel, tmp_path: Path):
     assert int(wrong[1].replace(",", "")) > 0
 
 
+def test_the_shape_changes_as_told(kernel: SharedKernel, tmp_path: Path):
+    """Three cells that are run again are applied one after the other; no payment is lost, doubled or miscounted."""
+    notebook = kernel.executed("04_change_the_shape.ipynb", tmp_path)
+    applied = said(notebook, "%fries_apply --wait 120")
+    assert applied.count("done by fries in ") == 3
+    assert "Next: %fries_apply --of payments" in said(notebook, "%%fries_dataflow payments")
+    assert re.search(r"[\d,]+ payments scored, [\d,]+ left out by the filter, \d+ alerts", said(notebook, "rows = "))
+
+
 def test_binder_opens_the_quickstart_in_the_versions_that_were_tried():
     """The link leads to a notebook that is there; every package is pinned, within what pyproject.toml takes."""
     project = tomllib.loads((NOTEBOOKS.parent / "pyproject.toml").read_text())["project"]

@@ -38,7 +38,8 @@ def drawn(edges: set[tuple[str, str]], both: set[tuple[str, str]]) -> Graph:
             )
         )
     parts = {"b": Partitioning.BROADCAST}
-    return Graph("drawn", tuple(operators), tuple(Edge(a, b, parts.get(a[0], Partitioning.FORWARD)) for a, b in edges))
+    drawn_edges = (Edge(a, b, parts.get(a[0], Partitioning.FORWARD)) for a, b in sorted(edges))
+    return Graph("drawn", tuple(operators), tuple(drawn_edges))
 
 
 def changed(text: str, edit: str) -> tuple[Graph, Graph, list[str]]:

@@ -65,6 +65,8 @@ def looped() -> Graph:
 class Watched(RunMonitor):
     """What a run shows of its telemetry."""
 
+    graph: Any = None
+
     def __init__(self, graph: Graph, column: str = "int64") -> None:
         self.graph = graph
         self._telemetry = Telemetry(graph)

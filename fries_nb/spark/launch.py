@@ -117,7 +117,8 @@ class Launched:
         graph, spark = Graph(after.name, added, ()), self.session.spark
         functions = pickled_functions(graph) | _tables(graph, self.session, self.place)
         sources = _sources(graph, self.session, self.place)
-        taken = {resolved(path) for path in self.sinks.values()}
+        # A sink that was removed and comes back goes on where it was; another one is not to write there.
+        taken = {resolved(path) for name, path in self.sinks.items() if name not in graph}
         sinks = _sinks(graph, spark, self.root, self.run, taken)
         for name, sink in sinks.items():
             self.place.keep_target(name, pickled(name, sink, "sink"))

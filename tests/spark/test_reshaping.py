@@ -91,18 +91,19 @@ def refuse_errors(run: Run) -> list[Any]:
 
 
 def test_edits_one_after_the_other(spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path) -> None:
-    """Insert, branch off into files, join a table, change a function beside, and take all of it away again."""
+    """Insert, branch off into files, join a table, change a function beside, take all of it away; a branch again."""
     files = str(tmp_path / "even")
     run = kept(declared().run(spark, hosts=2, workers=2, commit_interval_s=0.3))
     until(lambda: run.metrics().operators["out"].processed > 100, run)
     shapes: list[tuple[str, ...]] = [
         ("marked",), ("marked", "branch"), ("branch", "anew"), ("branch", "anew", "joined"), (), ("marked", "source"),
+        ("marked", "source", "branch"),
     ]  # fmt: skip
     for parts in shapes:
         before = run.metrics().operators["out"].processed
         applied(run, declared(*parts, files=files))
         until(lambda before=before: run.metrics().operators["out"].processed > before + 100, run)
-    assert run.functions()["M"].version == run.changes[-1].id
+    assert run.functions()["M"].version == run.changes[-2].id
     run.stop()
     assert run.state == "finished", run.error
     ways = Counter(row["way"] for row in refuse_errors(run))

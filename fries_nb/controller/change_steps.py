@@ -248,8 +248,7 @@ class Changes(KnownChanges):
         """Begin a change of the shape: all workers learn of the channels of both shapes, before any is prepared."""
         if why := self.reshaping.refusal(shape.after):
             return self._abort(change, now_ns, f"{why}; nothing changed")
-        told = {name for part in change.request.plan.covering.components for name in part.operators}
-        change.targets = tuple(self._workers.of(told))
+        change.targets = tuple(self._workers.of(change.request.switching))
         change.prepare(now_ns)
         return self.reshaping.begin(shape)
 

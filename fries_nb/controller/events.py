@@ -286,6 +286,13 @@ class ChangeRequested:
     force: bool = False
     shape: ShapeChange | None = None
 
+    @property
+    def switching(self) -> frozenset[str]:
+        """The operators that switch: the targets; for a change of the shape, all that are told of it."""
+        if self.shape is None:
+            return self.plan.targets
+        return frozenset(name for part in self.plan.covering.components for name in part.operators)
+
 
 @dataclass(frozen=True, slots=True)
 class ChangeCancelled:

@@ -301,10 +301,7 @@ class KnownChanges(Coordinator):
         components = tuple(
             tuple(sorted(component.operators, key=declared.index)) for component in request.plan.covering.components
         )
-        told = request.plan.targets
-        if request.shape is not None:  # whatever has to switch
-            told = frozenset(name for part in request.plan.covering.components for name in part.operators)
-        transaction = Transaction(request, self._workers.of(told), components, now_ns, early)
+        transaction = Transaction(request, self._workers.of(request.switching), components, now_ns, early)
         self.known[request.change] = transaction
         self._forget()
         return transaction

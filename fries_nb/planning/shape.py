@@ -51,12 +51,10 @@ class ShapePlan:
     Attributes:
         plan: its stages; its scheduler is ``fries``.
         reasons: member, or receiver of a new edge, to why it has to wait for markers, or is told, in words.
-        union: all operators and edges of both graphs.
     """
 
     plan: Plan
     reasons: Mapping[str, str]
-    union: Graph
 
 
 def refuse_unsupported(found: Difference, drop: Collection[str] = (), gone: Collection[str] = ()) -> None:
@@ -133,7 +131,7 @@ def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), ord
     reasons = {name: found[name] for name in before.order if name in found and name in scope | receivers}
     longest = max((part.longest_path for part in parts), default=0)
     covering = Covering(targets, parts, decisions, len(scope) <= 1, longest)
-    return ShapePlan(Plan("fries", targets, _stages(before, after, covering), covering), reasons, union)
+    return ShapePlan(Plan("fries", targets, _stages(before, after, covering), covering), reasons)
 
 
 def _stages(before: Graph, after: Graph, covering: Covering) -> tuple[Stage, ...]:

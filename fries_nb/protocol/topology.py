@@ -431,10 +431,6 @@ class Topology:
             idle=self.idle - leaving,
         )
 
-    def resized(self, graph: Graph) -> Topology:
-        """The same topology for a graph with other functions, whatever its numbers of workers."""
-        return self.with_graph(_resized(graph, {operator.name: operator.workers for operator in self.graph.operators}))
-
     def _with_idle(self, shares: Mapping[int, Mapping[str, int]]) -> Topology:
         """The next epoch, with so many idle workers of each operator on each host."""
         totals = {name: sum(share.get(name, 0) for share in shares.values()) for name in self.graph.by_name}

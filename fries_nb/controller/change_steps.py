@@ -246,7 +246,7 @@ class Changes(KnownChanges):
 
     def _wire(self, change: Transaction, shape: ShapeChange, now_ns: int) -> list[Instruction]:
         """Begin a change of the shape: all workers learn of the channels of both shapes, before any is prepared."""
-        if why := self.reshaping.refusal(shape.after):
+        if why := self.reshaping.refusal(shape.after) or self.reshaping.unkept(shape):
             return self._abort(change, now_ns, f"{why}; nothing changed")
         change.targets = tuple(self._workers.of(change.request.switching))
         change.prepare(now_ns)

@@ -65,7 +65,7 @@ waits for the result. The last record of a run names no snapshots, since all wor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from fries_nb.controller.coordinator import Coordinator, MayBegin, Taken
@@ -84,7 +84,14 @@ from fries_nb.controller.membership import Workers
 from fries_nb.controller.states import COMMIT_MOVES, CommitPhase
 from fries_nb.errors import ProtocolError
 from fries_nb.planning.schedulers import Send
-from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration, insert_decided, without_superseded
+from fries_nb.protocol.checkpoints import (
+    Checkpoint,
+    CommittedChange,
+    ParkedOperator,
+    Restoration,
+    insert_decided,
+    without_superseded,
+)
 from fries_nb.protocol.messages import Action, Commit, Done, Saved, WorkerId
 from fries_nb.transitions import moved
 
@@ -109,6 +116,9 @@ class Recovery:
         decisions: number of the last decision.
         columns: operator to the column types imposed on it, as a serialized Arrow schema; see ``schema_checks``.
         tables: keyed operator to its packed routing table in the next incarnation, if its bins are not dealt evenly.
+        parked: removed operator to the state that it had, as long as a rollback may bring it back, or has and no
+            checkpoint includes it yet.
+        removed: the operators that the last change of the shape has removed.
         recovers, optional: see the arguments.
     """
 
@@ -120,6 +130,8 @@ class Recovery:
         self.decided: list[CommittedChange] = list(restored.decided) if restored else []
         self.columns: dict[str, bytes] = {}
         self.tables: dict[str, bytes] = {}
+        self.parked: dict[str, ParkedOperator] = {}
+        self.removed = frozenset[str]()
         self.recovers = recovers
         self.decisions = max([0, *(each.number for each in self.decided)])
         if self.checkpoint is not None:
@@ -180,8 +192,26 @@ class Recovery:
         """The instruction that starts the new incarnation, with so many hosts."""
         self._in_a_row += 1
         decided, columns = tuple(self.decided), dict(self.columns)
-        restoration = Restoration(self.checkpoint, decided, columns, tables=self.tables)
+        self.parked = self._parked_then()
+        checkpoint = None if self.checkpoint is None else self.checkpoint.with_parked(self.parked)
+        restoration = Restoration(checkpoint, decided, columns, tables=self.tables)
         return Recover(self.incarnation, restoration, reason, hosts)
+
+
+    def remove(self, removed: Collection[str], after: Collection[str]) -> None:
+        """Record that a change of the shape is decided, which removes these operators and leaves those."""
+        known = () if self.checkpoint is None else self.checkpoint.workers
+        self.removed = frozenset(removed)
+        self.parked = {name: one for name, one in self.parked.items() if name in after and name not in known}
+
+    def _parked_then(self) -> dict[str, ParkedOperator]:
+        """The states of removed operators as they are when the run goes on from the checkpoint.
+
+        What an operator did behind the checkpoint has not happened: these rows are processed again, without it.
+        """
+        if self.checkpoint is None:
+            return {}
+        return self.parked | {name: self.checkpoint.of(name) for name in self.removed & self.checkpoint.workers.keys()}
 
 
 class CommitNumbers:
@@ -572,6 +602,7 @@ class Checkpoints(Coordinator):
             logged=tuple(sorted(attempt.logged)),
             decisions=attempt.decisions,
             needs={operator: tuple(sorted(names)) for operator, names in attempt.needs.items() if names},
+            parked=tuple(sorted(file for one in self._recovery.parked.values() for file in one.snapshots.values())),
         )
         return [KeepCheckpoint(self._record)]
 

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.schedulers import Plan
-from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration
+from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, ParkedOperator, Restoration
 from fries_nb.protocol.messages import Answer, Control, Paused, WorkerId
 from fries_nb.protocol.partitioning import RoutingTable
 from fries_nb.protocol.topology import Topology
@@ -150,6 +150,7 @@ class ChangeTopology:
         lost: removed workers whose hosts are gone, so that the hosts of their receivers end their channels.
         decided: all changes in effect, in order, for added workers.
         additions: what hosts need for the operators that the topology adds; ``None`` if it adds none.
+        parked: those of them that return, with their states.
     """
 
     topology: Topology
@@ -157,6 +158,7 @@ class ChangeTopology:
     lost: frozenset[WorkerId] = frozenset()
     decided: tuple[CommittedChange, ...] = ()
     additions: Any = None
+    parked: Mapping[str, ParkedOperator] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -167,11 +169,14 @@ class ShapeChange:
         after: the dataflow after the change.
         additions: what hosts need for the operators that are added; of no concern to the controller.
         fingerprint: that of the dataflow after the change, for its decision.
+        returns: whether it rolls the last change of the shape back, so that added operators have the states in which
+            that has removed them.
     """
 
     after: Graph
     additions: Any = None
     fingerprint: bytes = b""
+    returns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

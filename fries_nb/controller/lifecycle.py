@@ -91,7 +91,8 @@ class Lifecycle:
         rewiring = self.rewiring = Rewiring(workers)
         topology, moves = Topology.dealt(graph, hosts, chaining), (self.bin_moves, self.split_moves)
         self.joining = Joining(topology, workers, self.membership, rewiring, *moves, self._rewire)
-        self.reshaping = Reshaping(workers, self.membership, lane, rewiring, self.joining, [self.guards.know])
+        known = rewiring, self.joining, self.recovery
+        self.reshaping = Reshaping(workers, self.membership, lane, *known, [self.guards.know])
         parts = self.checkpoints, self.recovery, self.paused, self.guards, self.reshaping, self.reports
         self.changes = Changes(workers, lane, *parts)
         self.loops = LoopAttempts(workers, lane, self._commit_comes_first)

@@ -56,7 +56,8 @@ Tell(worker=WorkerId(operator='A', index=0), control=AdoptTopology(epoch=2))
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from fries_nb.controller.coordinator import Coordinator, Taken
@@ -71,7 +72,7 @@ from fries_nb.controller.events import (
 from fries_nb.controller.states import HOST_MOVES, TOPOLOGY_MOVES, HostState, TopologyPhase
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
-from fries_nb.protocol.checkpoints import CommittedChange
+from fries_nb.protocol.checkpoints import CommittedChange, ParkedOperator
 from fries_nb.protocol.messages import AdoptTopology, Drain, TopologyAdopted, WorkerId
 from fries_nb.protocol.partitioning import RoutingTable
 from fries_nb.protocol.topology import Topology, workers_of
@@ -308,6 +309,9 @@ class Workers:
         return [name for name in self._of if name in wanted]
 
 
+NONE_PARKED: Mapping[str, ParkedOperator] = MappingProxyType({})
+
+
 class Rewiring(Coordinator):
     """The change of the topology that is requested or under way, if any.
 
@@ -331,6 +335,7 @@ class Rewiring(Coordinator):
         self._awaited: frozenset[WorkerId] = frozenset()
         self._lost: frozenset[WorkerId] = frozenset()
         self._additions: Any = None
+        self._parked: dict[str, ParkedOperator] = {}
         self._despite_ends = False
 
     @property
@@ -345,7 +350,7 @@ class Rewiring(Coordinator):
 
     def request(
         self, topology: Topology, awaited: Collection[WorkerId] = (), lost: Collection[WorkerId] = (),
-        additions: Any = None, despite_ends: bool = False,
+        additions: Any = None, despite_ends: bool = False, parked: Mapping[str, ParkedOperator] = NONE_PARKED,
     ) -> None:  # fmt: skip
         """Request a topology; it is adopted as soon as nothing else is under way.
 
@@ -354,6 +359,7 @@ class Rewiring(Coordinator):
             awaited: the added workers whose answers are awaited, since they may fail.
             lost: the removed workers that are gone, so that their receivers' hosts end their channels.
             additions: what hosts need for operators that are added.
+            parked: those of them that return, with their states.
             despite_ends: whether it is adopted even if workers have ended.
         """
         if topology.epoch != self.epoch + 1:
@@ -366,7 +372,7 @@ class Rewiring(Coordinator):
                 raise ProtocolError(f"{source}[{reading - 1}] was to be idle; expected its splits to be moved first")
         self._move(TopologyPhase.AWAITED)
         self._next, self._awaited, self._lost = topology, frozenset(awaited), frozenset(lost)
-        self._additions, self._despite_ends = additions, despite_ends
+        self._additions, self._parked, self._despite_ends = additions, dict(parked), despite_ends
 
     def expects(self, worker: WorkerId) -> bool:
         """Whether an answer of this added worker is awaited, which is not one of the run's workers yet."""
@@ -434,8 +440,8 @@ class Rewiring(Coordinator):
         asked = [worker for worker in present if worker in stay]  # whatever their chains are by now
         self._pending_acks = {*asked, *self._awaited}
         order = AdoptTopology(topology.epoch)
-        change = ChangeTopology(topology, issued, self._lost, decided, self._additions)
-        self._additions = None
+        change = ChangeTopology(topology, issued, self._lost, decided, self._additions, self._parked)
+        self._additions, self._parked = None, {}
         sources = set(self._workers.graph.sources)
         leaving = sorted(self._leaving - self._workers.ended)
         ends = [Tell(worker, Drain()) for worker in leaving if worker.operator in sources]

@@ -14,7 +14,8 @@ now on. *Wiring*: hosts make the workers of added operators; every other worker 
 are shut (see ``worker.bin_transfer``). Nothing has changed by then, so it can be withdrawn. *Switching*: each member of
 the covering sends and reads on the new edges from its switch on, and ends the old ones (``change_steps`` sends the
 markers). When the second marker of the plan has passed everything, the removed workers have ended, and no row of before
-the change is left anywhere. *Clearing* removes them from the topology. Only then may the next change begin.
+the change is left anywhere. Each has *parked* its state by then: stored it, so that a rollback can bring the operator
+back as it was. *Clearing* removes them from the topology. Only then may the next change begin.
 
 After a loss of hosts the run goes on with the dataflow after the change if it was decided, otherwise with that before.
 """
@@ -23,14 +24,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
+from fries_nb.controller.commits import Recovery
 from fries_nb.controller.coordinator import Coordinator, Taken
 from fries_nb.controller.events import Instruction, ShapeChange, ShapeDecided, Tell, TopologyChanged, TopologyRefused
 from fries_nb.controller.joining import Joining
 from fries_nb.controller.markers import MarkerCoordinator
-from fries_nb.controller.membership import Membership, Rewiring, Workers
+from fries_nb.controller.membership import NONE_PARKED, Membership, Rewiring, Workers
 from fries_nb.controller.states import RESHAPING_MOVES, ReshapingPhase
 from fries_nb.dataflow.graph import Graph, ends_of
-from fries_nb.protocol.messages import Answer, Chained, Failed, SetChain, WorkerId
+from fries_nb.protocol.checkpoints import ParkedOperator
+from fries_nb.protocol.messages import Answer, Chained, Failed, Parked, SetChain, WorkerId
 from fries_nb.transitions import moved
 
 
@@ -41,6 +44,7 @@ class Reshaping(Coordinator):
         workers, membership, lane: the workers, the hosts, and the markers in flight.
         rewiring: carries out changes of the topology.
         joining: has the topology, and takes the steps of its changes.
+        recovery: receives the states of operators that are removed.
 
     Attributes:
         followers: called with the graph of the dataflow when a change of its shape is decided.
@@ -49,11 +53,11 @@ class Reshaping(Coordinator):
         epoch: the epoch in which workers switch.
     """
 
-    takes = (TopologyChanged, TopologyRefused, Chained)
+    takes = (TopologyChanged, TopologyRefused, Chained, Parked)
 
     def __init__(
         self, workers: Workers, membership: Membership, lane: MarkerCoordinator, rewiring: Rewiring, joining: Joining,
-        followers: Iterable[Callable[[Graph], None]],
+        recovery: Recovery, followers: Iterable[Callable[[Graph], None]],
     ) -> None:  # fmt: skip
         self.phase = ReshapingPhase.IDLE
         self.failure: tuple[str, str] | None = None
@@ -63,6 +67,7 @@ class Reshaping(Coordinator):
         self._lane = lane
         self._rewiring = rewiring
         self._joining = joining
+        self._recovery = recovery
         self.followers = list(followers)
         self._before: Graph | None = None
         self._after: Graph | None = None
@@ -70,6 +75,8 @@ class Reshaping(Coordinator):
         self._failed: set[WorkerId] = set()
         self._unseparated: set[WorkerId] = set()
         self._ask_again: set[WorkerId] = set()
+        self._unparked: set[WorkerId] = set()
+        self._parked: list[Parked] = []
         self._is_done = False
 
     @property
@@ -103,13 +110,18 @@ class Reshaping(Coordinator):
             return "the number of hosts is being changed"
         return None
 
+    def unkept(self, shape: ShapeChange) -> str | None:
+        """Why an operator cannot return in the state that it had, as a message; ``None`` if all can."""
+        held = self._recovery.parked if shape.returns else {}
+        return next((f"{name} cannot return: {held[name].error}" for name in held if held[name].error), None)
+
     def begin(self, shape: ShapeChange) -> list[Instruction]:
         """Let the operators whose edges change leave their chains; workers learn of the new channels when all have."""
         self._move(ReshapingPhase.SEPARATING)
         topology = self._joining.topology
         self._shape, self.failure = shape, None
         self._before, self._after = topology.graph, shape.after
-        self._failed, self._is_done = set(), False
+        self._failed, self._is_done, self._parked = set(), False, []
         ends = {name for ends in ends_of(topology.graph) ^ ends_of(shape.after) for name in ends}
         self._unseparated = set(self._workers.live(ends & topology.graph.by_name.keys()))
         self._ask_again = set()
@@ -137,7 +149,10 @@ class Reshaping(Coordinator):
         wired = topology.reshaping(self._shape.after, self._membership.hosts)
         self.epoch = wired.epoch
         made = wired.placement.keys() - topology.placement.keys()
-        self._rewiring.request(wired, awaited=made, additions=self._shape.additions, despite_ends=True)
+        self._unparked = {worker for worker in wired.placement if worker.operator not in self._shape.after}
+        parked = self._recovery.parked if self._shape.returns else NONE_PARKED
+        added, keeps = self._shape.additions, {name: one for name, one in parked.items() if name in self._shape.after}
+        self._rewiring.request(wired, awaited=made, additions=added, despite_ends=True, parked=keeps)
         return []
 
     def answered(self, answer: Answer, now_ns: int) -> list[Instruction]:
@@ -152,7 +167,9 @@ class Reshaping(Coordinator):
     def decide(self) -> list[Instruction]:
         """The change is decided: from now on a restart begins with the dataflow after it."""
         assert self._after is not None, "it is wired"
+        assert self._before is not None, "it is wired"
         self._move(ReshapingPhase.SWITCHING)
+        self._recovery.remove([name for name in self._before if name not in self._after], self._after.by_name)
         for follow in self.followers:
             follow(self._after)
         return [ShapeDecided(self.epoch)]
@@ -171,6 +188,11 @@ class Reshaping(Coordinator):
         """Follow a change of the topology."""
         if isinstance(event, Chained):
             return self._separated(event)
+        if isinstance(event, Parked):
+            if event.epoch == self.epoch and event.worker in self._unparked:
+                self._unparked.discard(event.worker)
+                self._parked.append(event)
+            return []
         if isinstance(event, TopologyChanged) and not self.is_idle:
             if event.topology.after is None:
                 self._forget()
@@ -187,7 +209,9 @@ class Reshaping(Coordinator):
             again, self._ask_again = self._ask_again - self._workers.ended, set()
             self._unseparated -= self._workers.ended
             return [*self._separate(again), *self._wire()]
-        if self.phase is ReshapingPhase.SWITCHING and self._is_done and not self._lane.busy:
+        is_over = self._is_done and not self._unparked and not self._lane.busy
+        if self.phase is ReshapingPhase.SWITCHING and is_over:
+            self._park()
             self._move(ReshapingPhase.CLEARING)
             self._rewiring.request(self._joining.topology.reshaped(), despite_ends=True)
             return self._joining.advance(now_ns, is_tick)
@@ -207,6 +231,20 @@ class Reshaping(Coordinator):
             self._forget()
         return []
 
+    def _park(self) -> None:
+        """Keep where the states of removed operators are."""
+        for name in self._recovery.removed:
+            parts = [one for one in self._parked if one.worker.operator == name]
+            count = self._workers.graph.operator(name).workers
+            self._recovery.parked[name] = ParkedOperator(
+                {str(one.worker): one.name for one in parts if one.name},
+                count,
+                self._workers.uneven.get(name, b""),
+                0 if (reading := self._workers.readers.get(name, count)) == count else reading,
+                tuple(sorted({need for one in parts for need in one.needs})),
+                next((one.error for one in parts if one.error), ""),
+            )
+
     def _withdraw_wired(self) -> None:
         topology = self._joining.topology.withdrawn()
         self._rewiring.request(topology, lost=self._failed, despite_ends=True)
@@ -215,6 +253,7 @@ class Reshaping(Coordinator):
         self._move(ReshapingPhase.IDLE)
         self._shape = self._before = self._after = None
         self._is_done = False
+        self._unparked, self._parked = set(), []
 
     def _rejoin(self) -> list[Instruction]:
         """Let operators that are chained in the topology of now share a worker again; whether they do matters not."""

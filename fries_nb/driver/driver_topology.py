@@ -126,16 +126,19 @@ class DriverTopology:
         self._current = order.topology.with_functions({})
         self._epochs.append(self._current)
         joining = self._peers.keys() - self._members
-        epochs = pickle.dumps([replace(epoch) for epoch in self._epochs])  # without what was derived from them
+        epochs = [replace(epoch) for epoch in self._epochs]  # without what was derived from them
         addresses = {host: hello.data_address for host, hello in sorted(self._hosts.items())}
         self._additions = order.additions or self._additions
         packed = b"" if order.additions is None else order.additions.packed
-        extend = Extend(epochs, addresses, tuple(sorted(order.lost)), additions=packed, issued=order.issued)
+        extend = Extend(
+            pickle.dumps(epochs[-1:]), addresses, tuple(sorted(order.lost)), additions=packed, issued=order.issued,
+            parked=dict(order.parked),
+        )  # fmt: skip
         asking = structs.replace(extend, asks=bool(joining))
         for host in self._peers.keys() & self._members:
             self._send(self._peers[host], asking if host == 0 else extend)
         if joining:
-            self._joining = extend, order
+            self._joining = structs.replace(extend, topologies=pickle.dumps(epochs)), order
 
     def configured(self, answer: Configured) -> None:
         """Let new hosts take part, with the configuration that a member has told."""

@@ -25,7 +25,7 @@ from fries_nb.host.host_core import HostCore
 from fries_nb.host.host_progress import ProgressLink, first_view
 from fries_nb.host.host_telemetry import HostTelemetry, Printer
 from fries_nb.host.host_topology import HostTopology
-from fries_nb.host.host_workers import HostWorkers, add_workers, added_maker, build_workers, make_added
+from fries_nb.host.host_workers import Begun, HostWorkers, add_workers, added_maker, build_workers, make_added
 from fries_nb.host.region_spec import Additions, HostReport, RegionSpec
 from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.protocol.messages import (
@@ -69,6 +69,7 @@ from fries_nb.transport.wire import LatencyNotice, Notice
 from fries_nb.worker.events import (
     Counted,
     Instruction,
+    Park,
     Save,
     TellController,
     TellMeasured,
@@ -148,11 +149,12 @@ class Host:
         }
         return HostReport(self._host, os.getpid(), self._reason, self._error, stuck, processed)
 
-    def _make_added(self, built: HostWorkers, topology: Topology, additions: Additions, issued: int) -> HostWorkers:
+    def _make_added(self, built: HostWorkers, topology: Topology, additions: Additions, order: Extend) -> HostWorkers:
         """Make the workers of operators that a change of the shape adds."""
         region = self._region = self._region.reshaped(topology.graph, additions)
         version = max((hosted.worker.version for hosted in self._core.workers), default=0)
-        make = added_maker(region, topology, self._environment, self._core.carry_out, version, issued)
+        begun = Begun(version, order.issued, order.parked)
+        make = added_maker(region, topology, self._environment, self._core.carry_out, begun)
         return make_added(built, self._host, topology, additions.functions, make)
 
     def _linked(self, topology: Topology) -> ProgressLink:
@@ -284,8 +286,8 @@ class Host:
             self._tell(instruction.answer)
         elif isinstance(instruction, TellMeasured):
             self._watch.measured(instruction.measured)
-        elif isinstance(instruction, Save):
-            self._saver.save(instruction.epoch, instruction.snapshots)
+        elif isinstance(instruction, Save | Park):
+            self._saver.save(instruction)
         elif isinstance(instruction, Traced):
             record = instruction.records[0]
             records = tuple(map(pack, instruction.records))

@@ -169,7 +169,7 @@ class HostChains:
             case DryRunResult():
                 to = event.answer.worker
             case _:
-                return self._hosted[worker.worker.wiring.id] is not worker
+                return self._loop_of[worker.worker.wiring.id][1] is not worker  # also of one that was removed
         loop, owner = self._loop_of[to]
         if owner is worker:
             return False

@@ -187,7 +187,8 @@ class HostCore:
             wiring, afterwards = wire(self.topology, chain, worker.index), self.topology.afterwards()
             stays = afterwards is not None and all(name in afterwards.graph for name in chain)
             after = wire(afterwards, chain, worker.index) if afterwards is not None and stays else None
-            loop.post(hosted, Rewired(control.epoch, wiring, worker, after))
+            is_removed = afterwards is not None and worker.operator not in afterwards.graph
+            loop.post(hosted, Rewired(control.epoch, wiring, worker, after, is_removed))
         elif isinstance(control, Fcm):
             yield from loop.switch(hosted, Directed(worker, control))
         elif isinstance(control, Prepare):

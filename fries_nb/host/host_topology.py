@@ -56,7 +56,7 @@ class HostTopology:
         core: the host, which has the topology of now.
         progress: the host's part in the exchange of counts.
         add: makes the workers of a host that takes part in a topology, and adds them to ``built``.
-        make: makes the workers of the operators that an epoch adds, of which the last marker has this id.
+        make: makes the workers of the operators that an epoch adds.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class HostTopology:
         core: HostCore,
         progress: ProgressLink,
         add: Callable[[Topology, TakePart], None],
-        make: Callable[[Topology, Additions, int], HostWorkers],
+        make: Callable[[Topology, Additions, Extend], HostWorkers],
     ) -> None:
         self._incarnation = incarnation
         self._built = built
@@ -105,7 +105,7 @@ class HostTopology:
         if not order.additions:
             return None
         topologies: list[Topology] = pickle.loads(order.topologies)
-        made = self._make(topologies[-1], pickle.loads(order.additions), order.issued)
+        made = self._make(topologies[-1], pickle.loads(order.additions), order)
         self._built.workers.update(made.workers)
         return made
 

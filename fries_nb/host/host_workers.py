@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -30,7 +31,7 @@ import msgspec
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.source import restored_positions
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader
-from fries_nb.dataflow.graph import Operator
+from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.errors import CheckpointError, FriesError, OperatorError, exception_text
 from fries_nb.host.environment import Environment
 from fries_nb.host.hosted_worker import HostedWorker
@@ -39,17 +40,46 @@ from fries_nb.operators.dry_run import open_function
 from fries_nb.operators.instance import FAILURES, Instance, failure
 from fries_nb.operators.state import Definitions, Recipe, gathered
 from fries_nb.progress.progress_graph import ProgressGraph
-from fries_nb.protocol.checkpoints import CommittedChange, Configuration, Restoration, Snapshot
+from fries_nb.protocol.checkpoints import (
+    Checkpoint,
+    CommittedChange,
+    Configuration,
+    ParkedOperator,
+    Restoration,
+    Snapshot,
+)
 from fries_nb.protocol.messages import Failed, WorkerId
 from fries_nb.protocol.topology import Topology, Wiring, wirings_of
 from fries_nb.protocol.trace import EarlierRecords
-from fries_nb.storage.snapshot_files import read_snapshots, spilled
+from fries_nb.storage.snapshot_files import SnapshotStore, read_snapshots, spilled
 from fries_nb.transport.envelopes import TakePart
 from fries_nb.worker.events import Instruction
 from fries_nb.worker.loop_head import HeadWorker
-from fries_nb.worker.snapshot import restore, restore_ended
+from fries_nb.worker.snapshot import Redistribution, restore, restore_ended
 from fries_nb.worker.versions import Spill
 from fries_nb.worker.worker import Worker
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What workers begin with that are added to a running dataflow by a change of the shape.
+
+    Attributes:
+        version: number of tagged changes that the workers of other operators have applied.
+        issued: id of the last marker that was issued.
+        parked: operators that return, with their states.
+    """
+
+    version: int
+    issued: int
+    parked: Mapping[str, ParkedOperator]
+
+    def redistribution(self, graph: Graph) -> Redistribution:
+        """The assignment of these states to the workers of the dataflow that they return to."""
+        return Redistribution(Checkpoint("", 0, 0, {}).with_parked(self.parked), graph)
+
+
+NONE_HELD: Mapping[WorkerId, Snapshot] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -97,6 +127,7 @@ class Assembly:
         running: Mapping[str, Configuration],
         decided: Sequence[CommittedChange],
         issued: int,
+        parked: Mapping[WorkerId, Snapshot] = NONE_HELD,
     ) -> Worker:
         """Make an idle worker that is added to a running dataflow: without state, with the current functions.
 
@@ -105,6 +136,7 @@ class Assembly:
             running: operator to the configuration of its other workers.
             decided: all changes in effect, in order.
             issued: id of the last marker that was issued.
+            parked: operator's worker to its state, if it returns with one.
 
         Raises:
             OperatorError: see ``worker``.
@@ -112,20 +144,21 @@ class Assembly:
         instances = [self._instance(operator, wiring.index) for operator in wiring.chain]
         for instance in instances:
             name = instance.worker.operator
-            snapshot = Snapshot(name, wiring.index, 0, running[name].applied, version=running[name].version)
+            snapshot = parked.get(instance.worker) or Snapshot(name, wiring.index, 0, running[name].applied)
+            snapshot = msgspec.structs.replace(snapshot, version=running[name].version, traced=(0, 0, 0))
             restore(instance, self._continued(instance, snapshot), decided)
             self._agree(instance)
-            self._log_switches(instance, running[name].applied, decided)
+            self._log_switches(instance, snapshot.applied, decided)
         return self._connected(wiring, instances, snapshot, issued)
 
-    def added(self, wiring: Wiring, version: int, issued: int) -> Worker:
-        """Make a worker of operators that a change of the shape adds: without state, at this version of the dataflow.
+    def added(self, wiring: Wiring, begun: Begun, parked: Mapping[WorkerId, Snapshot]) -> Worker:
+        """Make a worker of operators that a change of the shape adds, without state unless they return with one.
 
         Raises:
             OperatorError: see ``worker``.
         """
-        running = {operator.name: Configuration(version=version) for operator in wiring.chain}
-        worker = self.newcomer(wiring, running, (), issued)
+        running = {operator.name: Configuration(version=begun.version) for operator in wiring.chain}
+        worker = self.newcomer(wiring, running, (), begun.issued, parked)
         worker.hold_back()
         return worker
 
@@ -245,12 +278,14 @@ def build_workers(
     wirings = list(wirings_of(built.topology, host))
     window = _window(region, wirings)
     try:
-        snapshots = _snapshots(region, [worker for wiring in wirings for worker in wiring.workers])
+        workers = [worker for wiring in wirings for worker in wiring.workers]
+        snapshots = _snapshots(region.snapshots, region.redistribution, workers)
     except CheckpointError as error:
         return HostWorkers(built.topology, failures=[Failed(wirings[0].id, str(error))])
     assembly = _assembly(region, window, snapshots)
     hosted_by = partial(HostedWorker, environment=environment, carry_out=carry_out)
-    _host(built, region, built.topology, wirings, assembly.worker, _reader, hosted_by)
+    read = partial(_reader, redistribution=region.redistribution)
+    _host(built, region, built.topology, wirings, assembly.worker, read, hosted_by)
     return built
 
 
@@ -326,8 +361,7 @@ def added_maker(
     topology: Topology,
     environment: Environment,
     carry_out: Callable[[Instruction], None],
-    version: int,
-    issued: int,
+    begun: Begun,
 ) -> Callable[[Topology, Wiring], HostedWorker]:
     """Makes the workers of added operators, with their readers and sinks; see ``make_added``.
 
@@ -336,14 +370,16 @@ def added_maker(
         topology: the epoch that adds them.
         environment: see ``build_workers``.
         carry_out: see ``build_workers``.
-        version: number of tagged changes that the workers of other operators have applied.
-        issued: id of the last marker.
+        begun: what they begin with.
     """
     assembly = _assembly(region, _window(region, list(wirings_of(topology, 0))), {})
+    redistribution = begun.redistribution(topology.graph)
 
     def make(own: Topology, wiring: Wiring) -> HostedWorker:
-        worker = assembly.added(wiring, version, issued)
-        reader = _reader(region, worker) if wiring.chain[0].traits.is_source else None
+        returning = [worker for worker in wiring.workers if not redistribution.is_added(worker.operator)]
+        parked = _snapshots(region.snapshots, redistribution, returning)
+        worker = assembly.added(wiring, begun, {one: found for one, found in parked.items() if found is not None})
+        reader = _reader(region, worker, redistribution) if wiring.chain[0].traits.is_source else None
         return HostedWorker(worker, environment, carry_out, _sinks(region, worker, own), reader)
 
     return make
@@ -391,15 +427,16 @@ def _out_channels(wiring: Wiring) -> int:
     return sum(len(edge.channels) for edge in wiring.edges)
 
 
-def _snapshots(region: RegionSpec, workers: Sequence[WorkerId]) -> dict[WorkerId, Snapshot | None]:
+def _snapshots(
+    store: SnapshotStore, redistribution: Redistribution, workers: Sequence[WorkerId]
+) -> dict[WorkerId, Snapshot | None]:
     """Worker to the snapshot from which it is restored; ``None`` without one.
 
     Raises:
         CheckpointError: the checkpoint is damaged.
     """
-    redistribution = region.redistribution
     needed = dict.fromkeys(each for worker in workers for each in redistribution.read_from(worker))
-    held = read_snapshots(region.snapshots, region.restoration.checkpoint, needed)
+    held = read_snapshots(store, redistribution.checkpoint, needed)
     return {worker: redistribution.snapshot(worker, held) for worker in workers}
 
 
@@ -426,10 +463,10 @@ def _sinks(region: RegionSpec, worker: Worker, topology: Topology) -> OpenSinks:
     return OpenSinks({one: sinks[one.operator].open(one, region.incarnation, epochs[one]) for one in writing})
 
 
-def _reader(region: RegionSpec, worker: Worker) -> WorkerReader:
+def _reader(region: RegionSpec, worker: Worker, redistribution: Redistribution) -> WorkerReader:
     """The reader of a source's worker, at the positions of the checkpoint."""
     [instance] = worker.instances
-    id_, workers, redistribution = instance.worker, instance.operator.workers, region.redistribution
+    id_, workers = instance.worker, instance.operator.workers
     plan, ended = region.sources[id_.operator], redistribution.ended(id_.operator)
     known, then = instance.positions, redistribution.readers_then(id_.operator)
     instance.positions = restored_positions(plan.splits, id_.index, workers, known, ended, then)

@@ -18,7 +18,7 @@ True
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,8 @@ from msgspec.structs import replace
 
 from fries_nb.progress.tokens import SavedTokens
 
+PARKED = "parked-"
+"""How directories with states of removed operators begin; others have the number of a checkpoint."""
 EVERY_BIN = -1
 """Stands for all bins of a worker in ``Snapshot.fired``."""
 
@@ -282,6 +284,26 @@ def number_of(change: str) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
+class ParkedOperator(msgspec.Struct, frozen=True):
+    """The state that an operator had when a change of the shape removed it; a rollback of the change brings it back.
+
+    Attributes:
+        snapshots: worker to the name of the file that holds its snapshot, for workers that have a state.
+        workers: its number of workers.
+        table: the owner of each bin, if they were not dealt evenly; see ``Checkpoint``.
+        readers: of a source, the number of its workers that had splits, if not all.
+        needs: the user's definitions that its state needs.
+        error: why a part of it could not be stored; empty if all is.
+    """
+
+    snapshots: dict[str, str]
+    workers: int
+    table: bytes = b""
+    readers: int = 0
+    needs: tuple[tuple[str, str], ...] = ()
+    error: str = ""
+
+
 class Checkpoint(msgspec.Struct, frozen=True):
     """The record of a complete checkpoint: a consistent cut of the whole run.
 
@@ -300,6 +322,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         readers: source to the number of its workers to which its splits were dealt, the first ones, if not to all.
         logged: the heads of loops whose snapshots hold frames of feedback channels.
         needs: operator to the user's definitions that its state needs: module and qualified name of each.
+        parked: files with states of removed operators, which must be kept as long as this record.
     """
 
     run: str
@@ -315,6 +338,39 @@ class Checkpoint(msgspec.Struct, frozen=True):
     logged: tuple[str, ...] = ()
     decisions: int = 0
     needs: dict[str, tuple[tuple[str, str], ...]] = {}
+    parked: tuple[str, ...] = ()
+
+    def of(self, operator: str) -> ParkedOperator:
+        """What it holds of an operator that was removed since."""
+        held = {f"{operator}[{index}]" for index in range(self.workers[operator])}
+        return ParkedOperator(
+            {worker: name for worker, name in self.snapshots.items() if worker in held},
+            self.workers[operator],
+            self.tables.get(operator, b""),
+            self.readers.get(operator, 0),
+            self.needs.get(operator, ()),
+        )
+
+    def with_parked(self, parked: Mapping[str, ParkedOperator]) -> Checkpoint:
+        """The same, with operators that it does not know in the states in which they were removed.
+
+        >>> empty = Checkpoint("r", 1, 1, {"S[0]": "1-1/S-0"}, workers={"S": 1})
+        >>> one = empty.with_parked({"X": ParkedOperator({"X[0]": "parked-3-1/X-0"}, 1), "T": ParkedOperator({}, 9)})
+        >>> one.snapshots, one.workers, one.of("X").snapshots
+        ({'S[0]': '1-1/S-0', 'X[0]': 'parked-3-1/X-0'}, {'S': 1, 'X': 1}, {'X[0]': 'parked-3-1/X-0'})
+        """
+        unknown = {name: one for name, one in parked.items() if one.snapshots and name not in self.workers}
+        if not unknown:
+            return self
+        files = {worker: name for one in unknown.values() for worker, name in one.snapshots.items()}
+        return replace(
+            self,
+            snapshots=self.snapshots | files,
+            workers=self.workers | {name: one.workers for name, one in unknown.items()},
+            tables=self.tables | {name: one.table for name, one in unknown.items() if one.table},
+            readers=self.readers | {name: one.readers for name, one in unknown.items() if one.readers},
+            needs=self.needs | {name: one.needs for name, one in unknown.items() if one.needs},
+        )
 
     def has_forgotten(self, change: str, number: int) -> bool:
         """Whether a change, by the number of its decision, was forgotten by then, so that a restart ignores it."""

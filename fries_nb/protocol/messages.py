@@ -427,6 +427,24 @@ class Saved(msgspec.Struct, frozen=True, tag=True):
     needs: tuple[tuple[str, str], ...] = ()
 
 
+class Parked(msgspec.Struct, frozen=True, tag=True):
+    """The worker, which a change of the shape removes, has ended; its state is stored in case the operator returns.
+
+    Attributes:
+        epoch: the epoch of the topology in which it is removed.
+        worker: the worker.
+        name: name of the file; empty if it has no state.
+        error: why the state could not be written; empty if it is stored.
+        needs: see ``checkpoints.Snapshot``.
+    """
+
+    epoch: int
+    worker: WorkerId
+    name: str = ""
+    error: str = ""
+    needs: tuple[tuple[str, str], ...] = ()
+
+
 class Paused(msgspec.Struct, frozen=True, tag=True):
     """The worker is paused on a tuple on which its operator failed, and retries it after the next fix.
 
@@ -499,6 +517,6 @@ class Chained(msgspec.Struct, frozen=True, tag=True):
 
 
 Answer = (
-    Prepared | Rehearsed | Done | Ended | InputEnded | Settled | TopologyAdopted | Failed | Saved | Paused | Resumed
-    | Report | Chained | Installed | SplitsRead
+    Prepared | Rehearsed | Done | Ended | InputEnded | Settled | TopologyAdopted | Failed | Saved | Parked | Paused
+    | Resumed | Report | Chained | Installed | SplitsRead
 )  # fmt: skip

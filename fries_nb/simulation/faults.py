@@ -168,7 +168,7 @@ class Deployment:
         given = {one.name: one.function for one in self.graph.operators if one.traits.holds is not Holds.ENDPOINT}
         return Assembly(
             restoration=restoration,
-            snapshots={worker: self._snapshot(worker, restoration, redistribution) for worker in topology.workers},
+            snapshots={worker: self.snapshot(worker, redistribution) for worker in topology.workers},
             payloads={name: cloudpickle.dumps(function) for name, function in given.items() if function is not None},
             letters=[operator.name for operator in self.graph.operators if isinstance(operator.on_error, Sink)],
             window=self.window,
@@ -177,10 +177,9 @@ class Deployment:
             progress=self.progress,
         )
 
-    def _snapshot(
-        self, worker: WorkerId, restoration: Restoration, redistribution: Redistribution
-    ) -> Snapshot | None:
-        record, needed = restoration.checkpoint, redistribution.read_from(worker)
+    def snapshot(self, worker: WorkerId, redistribution: Redistribution) -> Snapshot | None:
+        """The snapshot from which a worker is restored; ``None`` without one."""
+        record, needed = redistribution.checkpoint, redistribution.read_from(worker)
         if record is None:
             return None
         held = {each: self.store.snapshot(record.snapshots[str(each)], each) for each in needed}

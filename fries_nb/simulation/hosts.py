@@ -22,7 +22,7 @@ from fries_nb.errors import OperatorError
 from fries_nb.host.host_workers import configuration_of
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.operators.instance import Instance
-from fries_nb.protocol.checkpoints import Restoration, Snapshot
+from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.frames import deliveries
 from fries_nb.protocol.messages import (
     AdoptTopology,
@@ -32,7 +32,6 @@ from fries_nb.protocol.messages import (
     End,
     Failed,
     Rehearse,
-    Saved,
     SetChain,
     TopologyAdopted,
     WorkerId,
@@ -101,7 +100,7 @@ class Hosts:
         self._payloads = defaultdict[int, PayloadReceiver](PayloadReceiver)
         self._failures: list[Failed] = []
         self.trials = SeededTrials(self, plan)
-        self._saves: list[tuple[int, int, tuple[Snapshot, ...]]] = []
+        self._saves: list[tuple[int, events.Save | events.Park]] = []
         self._of, self._sinks = dict[WorkerId, Worker](), dict[WorkerId, OpenSinks]()
         self._resting: list[Worker] = []
         self.draws = Draws(plan.random, lambda one: plan.fate.slow is not None and self._home(one) == plan.fate.slow)
@@ -341,22 +340,22 @@ class Hosts:
             self.network.put((network.LaneKind.CONTROL, host), (host, order))
 
     def _save(self) -> None:
-        host, epoch, snapshots = self._saves.pop(self._random.randrange(len(self._saves)))
+        host, order = self._saves.pop(self._random.randrange(len(self._saves)))
         if not self._saves:
             self.draws.discard(("save", None))
         if host in self.dead:
             return
         if self._plan.fate.disk_is_full():
-            first = WorkerId(snapshots[0].operator, snapshots[0].index)
-            self._answer(host, Saved(epoch, first, error="no space left on device"))
+            first = WorkerId(order.snapshots[0].operator, order.snapshots[0].index)
+            self._answer(host, order.failed(first, "no space left on device"))
             return
-        for saved in self._written(epoch, snapshots):
+        for saved in self._written(order):
             self._answer(host, saved)
 
-    def _written(self, epoch: int, snapshots: tuple[Snapshot, ...]) -> Iterator[Saved]:
-        name = self._plan.store.save(epoch, self.incarnation, snapshots)
-        for snapshot in snapshots:
-            yield Saved(epoch, WorkerId(snapshot.operator, snapshot.index), name)
+    def _written(self, order: events.Save | events.Park) -> Iterator[Answer]:
+        name = self._plan.store.save(order.place, self.incarnation, order.snapshots)
+        for snapshot in order.snapshots:
+            yield order.written(snapshot, name, 0)
 
     def _work(self, id_: WorkerId) -> None:
         worker = self.workers[id_]
@@ -434,10 +433,11 @@ class Hosts:
         """Carry out what a worker of this host causes outside of it."""
         if isinstance(instruction, events.TellController):
             self._answer(host, instruction.answer)
-        elif isinstance(instruction, events.Save):
-            snapshots = instruction.snapshots
-            self._plan.store.note(instruction.epoch, [WorkerId(one.operator, one.index) for one in snapshots])
-            self._saves.append((host, instruction.epoch, snapshots))
+        elif isinstance(instruction, events.Save | events.Park):
+            if isinstance(instruction, events.Save):
+                saved = [WorkerId(one.operator, one.index) for one in instruction.snapshots]
+                self._plan.store.note(instruction.epoch, saved)
+            self._saves.append((host, instruction))
             self.draws.add(("save", None))
         elif isinstance(instruction, events.Traced):
             self._plan.store.trace(instruction.records)
@@ -488,8 +488,8 @@ class Hosts:
             if lane[0] is network.LaneKind.ANSWERS:
                 taken = [self.network.take(lane) for _ in range(count)]
                 yield from (one for one in taken if not isinstance(one, HostMessage))
-        for _, epoch, snapshots in self._saves:
-            yield from self._written(epoch, snapshots)
+        for _, order in self._saves:
+            yield from self._written(order)
 
     def _lives(self, worker: WorkerId) -> bool:
         return self.host_of(worker) not in self.dead

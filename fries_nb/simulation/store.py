@@ -6,7 +6,7 @@ writes are atomic and durable. It also holds the trace, as an external observer 
 >>> store = Store()
 >>> store.restoration().checkpoint is None
 True
->>> name = store.save(3, 1, (Snapshot("FM", 0, processed=7),))
+>>> name = store.save("3", 1, (Snapshot("FM", 0, processed=7),))
 >>> store.snapshot(name, WorkerId("FM", 0)).processed
 7
 
@@ -208,9 +208,9 @@ class Store:
 
     # ---- checkpoints
 
-    def save(self, epoch: int, incarnation: int, snapshots: tuple[Snapshot, ...]) -> str:
+    def save(self, place: str, incarnation: int, snapshots: tuple[Snapshot, ...]) -> str:
         """Write the snapshots of a chain's operators as one file; returns its name."""
-        name = f"{epoch}-{incarnation}/{snapshots[0].operator}-{snapshots[0].index}"
+        name = f"{place}-{incarnation}/{snapshots[0].operator}-{snapshots[0].index}"
         self._files[name] = msgspec.msgpack.encode(snapshots)
         return name
 

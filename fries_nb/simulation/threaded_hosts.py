@@ -24,7 +24,7 @@ from fries_nb.host.environment import Steps
 from fries_nb.host.host_core import HostCore
 from fries_nb.host.host_loop import HostLoop
 from fries_nb.host.host_topology import HostTopology
-from fries_nb.host.host_workers import HostWorkers, make_added
+from fries_nb.host.host_workers import Begun, HostWorkers, make_added
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.host.region_spec import Additions
 from fries_nb.protocol.checkpoints import Restoration
@@ -261,7 +261,7 @@ class ThreadedHosts(Hosts):
             built.workers.update(self._hosted(core, worker, self._opened(worker)))
 
     def _make_added(
-        self, built: HostWorkers, core: HostCore, topology: Topology, additions: Additions, issued: int
+        self, built: HostWorkers, core: HostCore, topology: Topology, additions: Additions, order: Extend
     ) -> HostWorkers:
         """Make the workers of operators that a change of the shape adds."""
         [host] = [host for host, one in self.cores.items() if one is core]
@@ -269,9 +269,13 @@ class ThreadedHosts(Hosts):
         payloads = {**self._assembly.payloads, **additions.functions}
         self._assembly = replace(self._assembly, payloads=payloads, letters=letters)
         version = max((hosted.worker.version for hosted in core.workers), default=0)
+        begun = Begun(version, order.issued, order.parked)
+        parked = begun.redistribution(topology.graph)
+        known = [worker for worker in topology.workers if not parked.is_added(worker.operator)]
+        held = {one: found for one in known if (found := self._plan.snapshot(one, parked)) is not None}
 
         def make(own: Topology, wiring: Wiring) -> HostedWorker:
-            worker = self._assembly.added(wiring, version, issued)
+            worker = self._assembly.added(wiring, begun, held)
             self._of.update((instance.worker, worker) for instance in worker.instances)
             if wiring.chain[0].traits.is_source:
                 count = {wiring.id.operator: wiring.chain[0].workers}

@@ -39,7 +39,7 @@ from pyarrow import fs
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError
-from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration, in_effect
+from fries_nb.protocol.checkpoints import PARKED, Checkpoint, CommittedChange, Restoration, in_effect
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage.claims import ATTEMPTS, CLAIMS, Claims
 from fries_nb.storage.durable import (
@@ -533,13 +533,17 @@ class CheckpointStore:
                 del self._decisions[name]
 
     def _forget_states(self) -> None:
-        needed = {name.partition("/")[0] for record in self._records.values() for name in record.snapshots.values()}
+        held = (name for record in self._records.values() for name in (*record.snapshots.values(), *record.parked))
+        needed = {name.partition("/")[0] for name in held}
         last = max((record.epoch for record in self._records.values()), default=0)
         for name in self._at.names(STATES):
             epoch, _, attempt = name.partition("-")
-            if name in needed or not epoch.isdigit() or not attempt.isdigit():
+            is_parked = name.startswith(PARKED)
+            attempt = attempt.rpartition("-")[2]
+            if name in needed or not (is_parked or epoch.isdigit()) or not attempt.isdigit():
                 continue
-            if int(attempt) < self.incarnation or (int(attempt) == self.incarnation and int(epoch) <= last):
+            is_old = not is_parked and int(attempt) == self.incarnation and int(epoch) <= last
+            if int(attempt) < self.incarnation or is_old:
                 self._at.filesystem.delete_dir(f"{self._at.root}/{STATES}/{name}")
 
 

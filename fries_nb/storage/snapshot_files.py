@@ -13,14 +13,14 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
 
 from fries_nb.errors import CheckpointError, RunError, exception_text
 from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
-from fries_nb.protocol.messages import Saved, WorkerId
+from fries_nb.protocol.messages import Answer, WorkerId
 from fries_nb.storage.durable import NO_KEY, encoded, join, locate, read_file, sealed, unsealed, write_file
 
 STATES = "states"
@@ -39,19 +39,37 @@ def seal_name(run: str, name: str) -> str:
     return f"{run}/{name}" if run else name
 
 
+class Storing(Protocol):
+    """An order to store snapshots as one file: ``worker.events.Save``, or ``Park``."""
+
+    @property
+    def place(self) -> str:
+        """The name of the directory, within an incarnation."""
+
+    @property
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """What is to be stored."""
+
+    def written(self, snapshot: Snapshot, name: str, size: int) -> Answer:
+        """The answer for one of them."""
+
+    def failed(self, worker: WorkerId, error: str) -> Answer:
+        """The answer if the file could not be written."""
+
+
 def write_snapshots(
-    store: SnapshotStore, epoch: int, incarnation: int, snapshots: Sequence[Snapshot]
+    store: SnapshotStore, place: str, incarnation: int, snapshots: Sequence[Snapshot]
 ) -> tuple[str, int]:
     """Write snapshots durably, as one file of the checkpoint directory; returns its name, and its size in bytes."""
     worker = WorkerId(snapshots[0].operator, snapshots[0].index)
-    name = f"{epoch}-{incarnation}/{encoded(worker.operator)}-{worker.index}.msgpack"
-    place = store.place
+    name = f"{place}-{incarnation}/{encoded(worker.operator)}-{worker.index}.msgpack"
     try:
         content = sealed(msgspec.msgpack.encode(snapshots), seal_name(store.run, f"{STATES}/{name}"), store.key)
-        filesystem, path = locate(join(place, STATES, name))
+        filesystem, path = locate(join(store.place, STATES, name))
         write_file(filesystem, path, content)
     except (OSError, ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise CheckpointError(f"the state of {worker} cannot be written to {place}: {_first_line(error)}") from error
+        words = f"the state of {worker} cannot be written to {store.place}: {_first_line(error)}"
+        raise CheckpointError(words) from error
     return name, len(content)
 
 
@@ -81,16 +99,16 @@ def read_snapshots(
 class Saver(threading.Thread):
     """Writes the snapshots of a host's workers, one after the other, and reports each."""
 
-    def __init__(self, store: SnapshotStore, incarnation: int, say: Callable[[Saved], None]) -> None:
+    def __init__(self, store: SnapshotStore, incarnation: int, say: Callable[[Answer], None]) -> None:
         super().__init__(name="fries-save", daemon=True)
         self._store = store
         self._incarnation = incarnation
         self._say = say  # called from this thread with the result of each write
-        self._orders: queue.SimpleQueue[tuple[int, tuple[Snapshot, ...]] | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[Storing | None] = queue.SimpleQueue()
 
-    def save(self, epoch: int, snapshots: tuple[Snapshot, ...]) -> None:
+    def save(self, order: Storing) -> None:
         """Submit snapshots for one file; may be called from any thread."""
-        self._orders.put((epoch, snapshots))
+        self._orders.put(order)
 
     def leave(self) -> None:
         """End when all submitted snapshots are written; may be called from any thread."""
@@ -99,16 +117,15 @@ class Saver(threading.Thread):
     def run(self) -> None:
         """The thread's body: writes snapshots in the order in which they were submitted."""
         while (order := self._orders.get()) is not None:
-            epoch, snapshots = order
-            workers = [WorkerId(snapshot.operator, snapshot.index) for snapshot in snapshots]
+            first = order.snapshots[0]
             try:
-                name, size = write_snapshots(self._store, epoch, self._incarnation, snapshots)
+                name, size = write_snapshots(self._store, order.place, self._incarnation, order.snapshots)
             except Exception as error:  # noqa: BLE001 - an answer is owed, or the checkpoint never ends
                 words = str(error) if isinstance(error, CheckpointError) else exception_text(error)
-                self._say(Saved(epoch, workers[0], error=words))
+                self._say(order.failed(WorkerId(first.operator, first.index), words))
             else:
-                for worker, one in zip(workers, snapshots, strict=True):
-                    self._say(Saved(epoch, worker, name, size if worker == workers[0] else 0, needs=one.needs))
+                for one in order.snapshots:
+                    self._say(order.written(one, name, size if one is first else 0))
 
 
 def _first_line(error: Exception) -> str:

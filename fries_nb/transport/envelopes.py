@@ -64,7 +64,7 @@ from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.errors import LinkError
 from fries_nb.progress.progress_graph import CountChanges
-from fries_nb.protocol.checkpoints import CommittedChange, Configuration
+from fries_nb.protocol.checkpoints import CommittedChange, Configuration, ParkedOperator
 from fries_nb.protocol.messages import Answer, Control, Prepare, WorkerId
 from fries_nb.protocol.trace import Began, EarlierRecords, Emitted, Matched, Ran, RanMany, Updated, WorkerRecord, Wrote
 
@@ -281,12 +281,13 @@ class Constrain(msgspec.Struct, frozen=True, tag=True):
 class Extend(msgspec.Struct, frozen=True, tag=True):
     """Open links and routes of the next epoch of the topology, whose channels the workers adopt next."""
 
-    topologies: bytes  # the topologies of all epochs, without functions, pickled; the last one is the next
+    topologies: bytes  # the next topology, to a new host behind all earlier ones; without functions, pickled
     peers: dict[int, str]  # all hosts to their data addresses
     lost: tuple[WorkerId, ...] = ()  # removed workers whose hosts are gone: their channels are ended at the receivers
     asks: bool = False  # whether to answer with ``Configured``
     additions: bytes = b""  # what hosts need for operators that the last epoch adds, pickled; empty if it adds none
     issued: int = 0  # id of the last marker, which added workers treat as applied
+    parked: dict[str, ParkedOperator] = {}  # those of these operators that return, with their states
 
 
 class TakePart(msgspec.Struct, frozen=True, tag=True):

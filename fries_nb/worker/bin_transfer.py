@@ -123,6 +123,8 @@ class TopologyAdoption:
 
     Attributes:
         after: the wiring from the worker's switch on, if the last epoch is one of a change of the shape.
+        removed: the members of its chain that this change removes.
+        epoch: number of the last epoch.
     """
 
     def __init__(self, inbox: Inbox, alignment: Alignment, outbox: Outbox, open_: set[ChannelId], window: int) -> None:
@@ -135,6 +137,8 @@ class TopologyAdoption:
         self._members: list[WorkerId] = []
         self._unconnected: dict[ChannelId, int] = {}
         self.after: Wiring | None = None
+        self.removed = frozenset[WorkerId]()
+        self.epoch = 1
 
     @property
     def under_way(self) -> bool:
@@ -144,6 +148,9 @@ class TopologyAdoption:
     def begin(self, present: Wiring, event: Rewired, ended: bool) -> list[Grant]:
         """Open the new channels; returns the credit for their senders."""
         self._members.append(event.member)
+        if event.epoch != self.epoch:
+            self.removed, self.epoch = frozenset(), event.epoch
+        self.removed |= {event.member} if event.is_removed else frozenset()
         if self._next is not None:
             return []  # the epoch is being adopted already
         fresh = [channel for channel in event.wiring.incoming if channel not in present.incoming]

@@ -28,7 +28,7 @@ from fries_nb.errors import FriesError
 from fries_nb.operators.dry_run import DryRun, DryRunResult
 from fries_nb.progress.progress_graph import CountChanges
 from fries_nb.progress.times import Antichain
-from fries_nb.protocol.checkpoints import Position, Reading, Snapshot
+from fries_nb.protocol.checkpoints import PARKED, Position, Reading, Snapshot
 from fries_nb.protocol.messages import (
     AdoptSplits,
     Answer,
@@ -40,7 +40,9 @@ from fries_nb.protocol.messages import (
     Frame,
     Measured,
     MovedBins,
+    Parked,
     Prepare,
+    Saved,
     SetRate,
     WorkerId,
 )
@@ -141,12 +143,14 @@ class Rewired:
 
     Attributes:
         after: its wiring from its switch on, if the epoch is one of a change of the shape that concerns it.
+        is_removed: whether the change removes the member.
     """
 
     epoch: int
     wiring: Wiring
     member: WorkerId
     after: Wiring | None = None
+    is_removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +275,40 @@ class Save:
     epoch: int
     snapshots: tuple[Snapshot, ...]
 
+    @property
+    def place(self) -> str:
+        """The name of the directory, within an incarnation."""
+        return str(self.epoch)
+
+    def written(self, snapshot: Snapshot, name: str, size: int) -> Saved:
+        """The answer for a worker whose snapshot is stored."""
+        return Saved(self.epoch, WorkerId(snapshot.operator, snapshot.index), name, size, needs=snapshot.needs)
+
+    def failed(self, worker: WorkerId, error: str) -> Saved:
+        """The answer if the file could not be written."""
+        return Saved(self.epoch, worker, error=error)
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """An instruction: store the state of a worker that is removed in this epoch of the topology; send ``Parked``."""
+
+    epoch: int
+    snapshots: tuple[Snapshot, ...]
+
+    @property
+    def place(self) -> str:
+        """See ``Save``."""
+        return f"{PARKED}{self.epoch}"
+
+    def written(self, snapshot: Snapshot, name: str, size: int) -> Parked:
+        """See ``Save``."""
+        return Parked(self.epoch, WorkerId(snapshot.operator, snapshot.index), name, needs=snapshot.needs)
+
+    def failed(self, worker: WorkerId, error: str) -> Parked:
+        """See ``Save``."""
+        return Parked(self.epoch, worker, error=error)
+
 
 @dataclass(frozen=True, slots=True)
 class Counted:
@@ -301,5 +339,5 @@ class Ship:
 
 Instruction = (
     SendFrame | Ship | Grant | TellController | TellMeasured | DryRun | ToReader | Write | ClosePart | Traced | Save
-    | Counted | Warned
+    | Park | Counted | Warned
 )

@@ -65,14 +65,15 @@ from fries_nb.operators.state import (
     definitions_of,
     dumps,
     gathered,
+    keeps_state,
     loads,
     renewed,
 )
 from fries_nb.protocol.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot
-from fries_nb.protocol.messages import Saved, WorkerId
+from fries_nb.protocol.messages import Parked, Saved, WorkerId
 from fries_nb.protocol.partitioning import Bins, RoutingTable, routing_table
 from fries_nb.protocol.trace import Counts
-from fries_nb.worker.events import Save, TellController
+from fries_nb.worker.events import Park, Save, TellController
 
 
 def saved(instance: Instance) -> Snapshot:
@@ -146,6 +147,18 @@ def kept(epoch: int, instances: Sequence[Instance], positions: dict[str, int], v
     except Unsaved as error:
         return TellController(Saved(epoch, instances[0].worker, error=str(error)))
     return Save(epoch, (*snapshots[:-1], replace(snapshots[-1], round_robin_positions=positions)))
+
+
+def parted(epoch: int, instance: Instance) -> Park | TellController:
+    """Park the state of an operator that is removed in this epoch of the topology; if it keeps none, say so."""
+    traits = instance.operator.traits
+    keeps = traits.is_source or traits.timed or keeps_state(instance.operator, instance.function)
+    if not (keeps or instance.applied):  # of all workers alike
+        return TellController(Parked(epoch, instance.worker))
+    try:
+        return Park(epoch, (saved(instance),))
+    except OperatorError as error:
+        return TellController(Parked(epoch, instance.worker, error=str(error)))
 
 
 def refuse_another(snapshot: Snapshot, instance: Instance) -> None:
@@ -302,30 +315,33 @@ class Redistribution:
         checkpoint: the checkpoint; ``None`` if the run starts from the beginning.
         graph: the dataflow, with the current number of workers of each operator.
         tables: keyed operator to its packed routing table, if its bins are not dealt evenly now.
+
+    Attributes:
+        checkpoint: see the arguments.
     """
 
     def __init__(
         self, checkpoint: Checkpoint | None, graph: Graph, tables: Mapping[str, bytes] = NO_TABLES
     ) -> None:  # fmt: skip
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
         self._tables = dict(tables)
         self._workers = {operator.name: operator.workers for operator in graph.operators}
         self._receivers = {name: frozenset(graph.successors(name)) for name in self._workers}
 
     def is_added(self, operator: str) -> bool:
         """Whether the checkpoint is of a dataflow that did not have this operator, which begins with it."""
-        return self._checkpoint is not None and operator not in self._checkpoint.workers
+        return self.checkpoint is not None and operator not in self.checkpoint.workers
 
     def had_ended(self, worker: WorkerId) -> bool:
         """Whether the checkpoint records this worker as finished (if rescaled: all workers of its operator)."""
         workers = self._workers[worker.operator]
-        return self._checkpoint is not None and self._checkpoint.had_ended(worker.operator, worker.index, workers)
+        return self.checkpoint is not None and self.checkpoint.had_ended(worker.operator, worker.index, workers)
 
     def read_from(self, worker: WorkerId) -> Sequence[WorkerId]:
         """The workers whose snapshots are needed to restore this worker."""
-        if self._checkpoint is None or self.had_ended(worker):
+        if self.checkpoint is None or self.had_ended(worker):
             return ()
-        known = self._checkpoint.snapshots
+        known = self.checkpoint.snapshots
         if self._is_unchanged(worker.operator):
             return [worker] if str(worker) in known else []
         return [each for each in self._workers_in_checkpoint(worker.operator) if str(each) in known]
@@ -335,7 +351,7 @@ class Redistribution:
 
         An operator that the checkpoint does not know begins with an empty snapshot.
         """
-        if self._checkpoint is None or self.had_ended(worker):
+        if self.checkpoint is None or self.had_ended(worker):
             return None
         if self.is_added(worker.operator):
             return Snapshot(worker.operator, worker.index, 0)
@@ -347,10 +363,10 @@ class Redistribution:
 
     def _found(self, worker: WorkerId, snapshots: Mapping[WorkerId, Snapshot]) -> Snapshot:
         """The worker's own snapshot, or its share of those of all workers of its operator."""
-        assert self._checkpoint is not None, "see snapshot"
+        assert self.checkpoint is not None, "see snapshot"
         sources = self.read_from(worker)
         if not sources or any(each not in snapshots for each in sources):
-            raise CheckpointError(f"checkpoint {self._checkpoint.epoch} lacks the snapshot of {worker}")
+            raise CheckpointError(f"checkpoint {self.checkpoint.epoch} lacks the snapshot of {worker}")
         if self._is_unchanged(worker.operator):
             return snapshots[worker]
         return self._divided(worker, [snapshots[each] for each in sources])
@@ -397,16 +413,16 @@ class Redistribution:
     def readers_then(self, source: str) -> int:
         """The number of a source's workers to which its splits were dealt in the checkpoint: the first ones."""
         then = self.workers_then(source)
-        return then if self._checkpoint is None else self._checkpoint.readers.get(source, then)
+        return then if self.checkpoint is None else self.checkpoint.readers.get(source, then)
 
     def workers_then(self, operator: str) -> int:
         """The operator's number of workers in the checkpoint; without a checkpoint, its current number."""
         now = self._workers[operator]
-        return now if self._checkpoint is None else self._checkpoint.workers.get(operator, now)
+        return now if self.checkpoint is None else self.checkpoint.workers.get(operator, now)
 
     def ended(self, operator: str) -> list[int]:
         """The indices of the operator's workers that the checkpoint records as finished."""
-        known = self._checkpoint.ended if self._checkpoint is not None else ()
+        known = self.checkpoint.ended if self.checkpoint is not None else ()
         return [worker.index for worker in self._workers_in_checkpoint(operator) if str(worker) in known]
 
     def _is_unchanged(self, operator: str) -> bool:
@@ -414,7 +430,7 @@ class Redistribution:
             return False
         if self.readers_then(operator) != self._workers[operator]:
             return False
-        then = {} if self._checkpoint is None else self._checkpoint.tables
+        then = {} if self.checkpoint is None else self.checkpoint.tables
         unmoved = operator not in then and operator not in self._tables
         return unmoved or bool((self._owners_then(operator) == self._owners(operator)).all())
 
@@ -422,7 +438,7 @@ class Redistribution:
         return _owners(self._tables.get(operator), self._workers[operator])
 
     def _owners_then(self, operator: str) -> Bins:
-        then = {} if self._checkpoint is None else self._checkpoint.tables
+        then = {} if self.checkpoint is None else self.checkpoint.tables
         return _owners(then.get(operator), self.workers_then(operator))
 
     def _workers_in_checkpoint(self, operator: str) -> list[WorkerId]:

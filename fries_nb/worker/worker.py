@@ -92,7 +92,7 @@ from fries_nb.worker.outbox import Outbox, output_of
 from fries_nb.worker.pause import PauseState
 from fries_nb.worker.reports import WorkerOutput, WorkerReports
 from fries_nb.worker.rota import Slowness
-from fries_nb.worker.snapshot import kept, refuse_another
+from fries_nb.worker.snapshot import kept, parted, refuse_another
 from fries_nb.worker.versions import Preparation, Spill, Versions, is_of_shape, is_tagged, keep_ready
 
 
@@ -225,6 +225,8 @@ class Worker:
             self._instance(event.worker)[1].expect(event.order.change, event.order.tagged)
         elif isinstance(event, Rewired):
             self._instructions += self._adoption.begin(self.wiring, event, self.ended)
+            if self.ended and event.is_removed:
+                self._instructions.append(parted(event.epoch, self._instance(event.member)[1]))
             self._block()
             self._adopt()
         elif isinstance(event, Connected):
@@ -355,6 +357,8 @@ class Worker:
         for instance in self.instances:
             instance.unguard()
             self._instructions.append(ClosePart(Ended(instance.worker)))
+            if instance.worker in self._adoption.removed:
+                self._instructions.append(parted(self._adoption.epoch, instance))
 
     # ---- work
 

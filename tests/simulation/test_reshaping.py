@@ -20,6 +20,7 @@ from fries_nb.protocol.messages import WorkerId
 from fries_nb.simulation.drawn_shapes import Program, Statement, drawn_program
 from fries_nb.simulation.faults import Faults
 from fries_nb.simulation.reshaping_cluster import ReshapingCluster
+from fries_nb.simulation.threaded_hosts import ThreadedHosts
 from fries_nb.worker import alignment, outbox, worker
 
 
@@ -250,6 +251,20 @@ def play_new_source(seed: int) -> tuple[Played, dict[str, list[dict[str, Any]]]]
     return played, rows
 
 
+class SlowlyStored(ThreadedHosts):
+    """Hosts that take long to store a snapshot."""
+
+    def _save(self) -> None:
+        if self._random.random() < 0.02:
+            super()._save()
+
+
+class SlowCluster(ReshapingCluster):
+    """A cluster with a slow disk."""
+
+    hosts_of = SlowlyStored
+
+
 def play_back(seed: int, kills: int = 0) -> tuple[Played, dict[str, list[dict[str, Any]]]]:
     """A change that removes operators with states is rolled back a while later."""
     chance = random.Random(f"back {seed}")
@@ -265,7 +280,8 @@ def play_back(seed: int, kills: int = 0) -> tuple[Played, dict[str, list[dict[st
     if kills:
         faults = Faults(chance.choice((0.0002, 0.0005, 0.001)), host_kills=kills)
         settings |= {"checkpoints": True, "commit_interval_ns": chance.choice((300_000, 3_000_000)), "faults": faults}
-    cluster = ReshapingCluster(before.graph(), rows, seed=seed, audit=False, **settings)
+    made = SlowCluster if chance.random() < 0.5 else ReshapingCluster
+    cluster = made(before.graph(), rows, seed=seed, audit=False, **settings)
     graph = cluster.graph
     cluster.hold(WorkerId(name, index) for name in graph.sources for index in range(graph.operator(name).workers))
     played = Played(cluster, before, {})
@@ -323,9 +339,17 @@ def begin_returned_sources_anew(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(commits.Checkpoint, "with_parked", lambda self, parked: self)
 
 
+def commit_while_workers_park(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint may be taken although states of removed workers are not stored."""
+    patch.setattr(reshaping.Reshaping, "is_parking", False)
+
+
 @pytest.mark.parametrize(
     ("break_it", "kills", "known"),
-    [(bring_nothing_back, 0, 0), (keep_what_a_loss_has_undone, 3, 11), (begin_returned_sources_anew, 3, 0)],
+    [
+        (commit_while_workers_park, 3, 22), (bring_nothing_back, 0, 0), (keep_what_a_loss_has_undone, 3, 7),
+        (begin_returned_sources_anew, 3, 3),
+    ],
 )
 def test_a_broken_return_shows(
     break_it: Callable[[pytest.MonkeyPatch], None], kills: int, known: int, monkeypatch: pytest.MonkeyPatch

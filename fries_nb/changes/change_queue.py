@@ -39,14 +39,13 @@ from fries_nb.changes.queue_entries import (
     guarded_regions,
     planned,
     predicted,
-    shape_guard,
+    shape_requested,
     together,
 )
 from fries_nb.changes.rollbacks import Rollbacks, functions_of
 from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.events import (
     ChangeCancelled,
-    ChangeRequested,
     GuardEnded,
     GuardFired,
     Outcome,
@@ -226,7 +225,7 @@ class ChangeQueue:
     @locked
     def reshape(
         self, shape: ShapeChange, plan: Plan, updates: Mapping[str, Update], payloads: Mapping[str, bytes],
-        before: Graph, limit: float | None = None,
+        before: Graph, limit: float | None = None, force: bool = False,
     ) -> Change:  # fmt: skip
         """Request a change of the shape, of a dataflow that is one region; no other change may be open.
 
@@ -237,6 +236,7 @@ class ChangeQueue:
             payloads: the same, pickled.
             before: the dataflow of now, with what the operators run that are removed.
             limit: the duration of its guard in seconds; ``None`` for no guard.
+            force: whether it is made although its rehearsal gives reason to doubt it.
 
         Raises:
             PlanError: another change is open.
@@ -251,7 +251,7 @@ class ChangeQueue:
         change = self._new({0: plan}, updates, began_s, requested_s, words, BY_USER, shape=shape)
         self._enter(
             Request(
-                change.id, updates, dict(payloads), {0: plan}, (change.id,), rehearse=False, shape=shape,
+                change.id, updates, dict(payloads), {0: plan}, (change.id,), shape=shape, force=force,
                 guard=limit if self._shell.recovers else None, before=before,
             )
         )  # fmt: skip
@@ -543,9 +543,7 @@ class ChangeQueue:
         self._in_flight[region][request.id] = request
         plan = request.plans[region]
         if request.shape is not None:
-            guard = shape_guard(request, self.graph) if request.guard is not None else None
-            asked = ChangeRequested(request.id, plan, request.payloads, guard=guard, shape=request.shape)
-            self._shell.carry_out(region, asked)
+            self._shell.carry_out(region, shape_requested(request, self.graph))
             return
         payloads = {name: request.payloads[name] for name in plan.targets}
         undoes = request.undoes.id if request.undoes is not None else ""

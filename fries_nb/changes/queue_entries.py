@@ -10,10 +10,12 @@ change is requested.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Protocol
+
+import networkx as nx
 
 from fries_nb.changes.change import Change
 from fries_nb.changes.function_versions import FunctionVersions, Shelf
@@ -513,7 +515,25 @@ def _markers(plan: Plan) -> dict[frozenset[str], set[str]]:
     return markers
 
 
-def shape_guard(request: Request, graph: Graph) -> Guard:
+def shape_requested(request: Request, graph: Graph) -> ChangeRequested:
+    """The request of a change of the shape of a dataflow; it is rehearsed from the first operators that switch on."""
+    assert request.shape is not None, "it changes the shape"
+    plan = request.plans[0]
+    fair = rehearsed(plan.targets, graph, request.shape.after) if request.rehearse else frozenset()
+    guard = _shape_guard(request, graph) if request.guard is not None else None
+    undoes = request.undoes.id if request.undoes is not None else ""
+    return ChangeRequested(
+        request.id, plan, request.payloads, fair, guard=guard, undoes=undoes, force=request.force, shape=request.shape
+    )
+
+
+def rehearsed(targets: Collection[str], before: Graph, after: Graph) -> frozenset[str]:
+    """The targets of a change of the shape from which it is rehearsed: those of both shapes with none upstream."""
+    stay = {name for name in targets if name in before and name in after}
+    return frozenset(name for name in stay if not stay & nx.ancestors(before.digraph, name))
+
+
+def _shape_guard(request: Request, graph: Graph) -> Guard:
     """The guard of a change of the shape of a dataflow, which is rolled back by a restart with the dataflow before."""
     assert request.shape is not None, "it changes the shape"
     assert request.before is not None, "it is no rollback"

@@ -183,7 +183,7 @@ class Changes(KnownChanges):
             return None
         if change.state is ChangeState.COMMITTING:
             return self._next_stage(change, now_ns)
-        if (asked := change.rehearse()) is not None:
+        if (asked := change.rehearse(self.reshaping.added)) is not None:
             return [Tell(*asked)]
         if self._awaited_epoch is not None:
             return self._restart_or_not(change, self._awaited_epoch, now_ns)
@@ -263,9 +263,12 @@ class Changes(KnownChanges):
             return self._abort(change, now_ns, f"{error}; nothing changed", details)
         if why := self.reshaping.refusal(shape.after):
             return self._abort(change, now_ns, f"{why}; nothing changed")
-        of, targets = change.request.payloads, change.targets
-        known = change.request.change
-        return [Tell(worker, Prepare(known, of[worker.operator])) for worker in targets if worker.operator in of]
+        request, offers = change.request, self._workers.live(change.request.rehearse)
+        return [
+            Tell(worker, Prepare(request.change, request.payloads.get(worker.operator, b""), worker in offers))
+            for worker in change.targets
+            if worker in change.pending_acks
+        ]
 
     def _undone_already(self, change: Transaction) -> str | None:
         """The reason if the change that this one rolls back was already rolled back by its guard."""
@@ -297,9 +300,9 @@ class Changes(KnownChanges):
 
     def _unfit(self, change: Transaction) -> str | None:
         """Why the prepared change cannot be decided, as a message; ``None`` if it can."""
-        if change.request.shape is not None:
-            return None  # every member is told
-        plan = change.request.plan
+        plan, shape = change.request.plan, change.request.shape
+        if shape is not None:  # every member is told
+            return misfit(shape.after, plan.targets | self.reshaping.added, change.rehearsed, self._reports)
         sends = change.stages[0].sends
         if not plan.covering.loops and not self._lane.reaches_someone(sends):  # those are switched one by one
             starts = names({send.operator for send in sends})

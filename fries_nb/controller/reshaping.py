@@ -103,6 +103,12 @@ class Reshaping(Coordinator):
         return self.phase in (ReshapingPhase.WIRING, ReshapingPhase.CLEARING, ReshapingPhase.WITHDRAWING)
 
     @property
+    def added(self) -> frozenset[str]:
+        """The operators that the change adds; none if no shape is changed."""
+        before, after = self._before, self._after
+        return frozenset() if before is None or after is None else frozenset(after.by_name) - before.by_name.keys()
+
+    @property
     def is_parking(self) -> bool:
         """Whether removed workers may have ended that are still there: a checkpoint would lack their states."""
         return self.phase in (ReshapingPhase.SWITCHING, ReshapingPhase.CLEARING)

@@ -125,8 +125,9 @@ class Transaction:
     def prepare(self, now_ns: int) -> None:
         """Start the preparation: an answer of every target worker is awaited."""
         self.move(ChangeState.PREPARING)
-        # Of a change of the shape, those switch as well whose out-edges change only: they have nothing to prepare.
-        self.pending_acks = {worker for worker in self.targets if worker.operator in self.request.payloads}
+        # Of a change of the shape, others switch as well, which have nothing to prepare; some give recent tuples.
+        asked = self.request.payloads.keys() | self.request.rehearse
+        self.pending_acks = {worker for worker in self.targets if worker.operator in asked}
         if self.early:
             self._requested_ns = now_ns
         self._preparing_ns = self._prepared_ns = now_ns
@@ -150,8 +151,11 @@ class Transaction:
             self.samples[answer.worker] = answer.samples
         return True
 
-    def rehearse(self) -> tuple[WorkerId, Rehearse] | None:
+    def rehearse(self, added: frozenset[str] = frozenset()) -> tuple[WorkerId, Rehearse] | None:
         """Start the rehearsal, if there is one; called when all targets have prepared.
+
+        Args:
+            added: the operators that it adds, if it changes the shape.
 
         Returns:
             The message and the worker whose host rehearses (the host of a first worker has one of every operator);
@@ -161,7 +165,8 @@ class Transaction:
             return None
         first = WorkerId(min(worker.operator for worker in self.samples), 0)
         self.pending_acks = {first}
-        return first, Rehearse(self.request.change, chosen(self.samples), compares=not self.request.force)
+        samples, of_shape = chosen(self.samples), self.request.shape is not None
+        return first, Rehearse(self.request.change, samples, not self.request.force, added if of_shape else None)
 
     def has_rehearsed(self, answer: Rehearsed, now_ns: int) -> bool:
         """Record the result of the rehearsal.

@@ -220,6 +220,8 @@ def dry_run(order: Prepare, offer: Offer) -> DryRun:
 def prepare(order: DryRun) -> DryRunResult:
     """Unpickle and open the function, and try the transformation. Never raises: an error is part of the answer."""
     name = order.worker.operator
+    if not order.payload:
+        return DryRunResult(Prepared(order.change, order.worker, samples=_packed(order.recent)), None)
     stage = "cannot be unpickled here"
     try:
         with gathered() as definitions:

@@ -330,6 +330,7 @@ class PassExecutor:
         self._returned = returned  # the operators whose batches leave by the second output
         self._branch = 0
         self._batch: pa.RecordBatch | None = None
+        self._last: pa.RecordBatch | None = None
         self._results: Results = []
 
     def rebuild(self) -> None:
@@ -338,7 +339,7 @@ class PassExecutor:
     reads: Sequence[str] = ()
 
     def samples(self, position: int) -> Sequence[Recent]:
-        return ()
+        return () if self._last is None else recent_rows([(self._last, passed(self._last.num_rows, ()))])
 
     def facing(self) -> pa.RecordBatch | None:
         return None
@@ -362,7 +363,8 @@ class PassExecutor:
     def advance(self, quota: int) -> int:
         if self._batch is None:
             return 0
-        batch, self._batch = self._batch, None
+        self._last = batch = self._batch
+        self._batch = None
         self._instance.processed += batch.num_rows
         if self._instance.audit:
             self._log(batch.column(TRANSACTION).to_pylist())

@@ -157,7 +157,8 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
 
     Attributes:
         change: id of the change.
-        payload: a cloudpickled ``fries_nb.Update``.
+        payload: a cloudpickled ``fries_nb.Update``; empty if the operator keeps its function, and only its out-edges
+            change.
         rehearse: whether to return recent tuples for the rehearsal of the change.
         tagged: whether it is a multi-version change; the new function processes tuples of the next version, even before
             the marker.
@@ -177,12 +178,14 @@ class Rehearse(msgspec.Struct, frozen=True, tag=True):
     """To a worker's host: run copies of a change's targets and of all operators downstream of them on recent tuples.
 
     ``samples`` maps targets without another target upstream to their recent tuples, as returned by ``Prepared``. With
-    ``compares`` the result is compared with that of the current functions, if it gives reason to.
+    ``compares`` the result is compared with that of the current functions, if it gives reason to. ``added`` are the
+    operators that a change of the shape adds, whose edges are then those after it; ``None`` for other changes.
     """
 
     change: str
     samples: dict[str, tuple[bytes, ...]]
     compares: bool = True
+    added: frozenset[str] | None = None
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):

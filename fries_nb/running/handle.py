@@ -178,7 +178,9 @@ class Run(RunMonitor):
         empty, new sources begin when all others have switched, and a removed sink keeps what was committed.
 
         In this version the shape does not change with times, loops, aggregates or sorts, with latency constraints or
-        under an audit, and a change of the shape is not rehearsed. A change of functions only is ``reconfigure``.
+        under an audit. Recent tuples of the operators that are rerouted or changed go through the new shape first, down
+        to its sinks and without effects; what fails there, and not so in the earlier dataflow, is not applied. A change
+        of functions only is ``reconfigure``.
 
         Args:
             flow: see ``diff``.
@@ -211,7 +213,7 @@ class Run(RunMonitor):
         check_runnable(found.after)
         updates = as_updates(found.functions) if found.functions else {}
         planned = shape_plan(self.graph, found.after, list(updates), order)
-        return self._runner.reshape(found.after, planned.plan, updates, limit)
+        return self._runner.reshape(found.after, planned.plan, updates, limit, force)
 
     def _limit_of_shape(self, scheduler: str, guard: float | Tuples | None) -> float | None:
         """The seconds of a guard; raises a PlanError for what a change of the shape does not go with yet."""

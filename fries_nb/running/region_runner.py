@@ -192,7 +192,9 @@ class RegionRunner(QueueShell):
         measured = self.telemetry.snapshot().operators if self.state in FLOWING else None
         return self.queue.plan(targets, scheduler, pruning, measured)
 
-    def reshape(self, after: Graph, plan: Plan, updates: Mapping[str, Update], limit: float | None = None) -> Change:
+    def reshape(
+        self, after: Graph, plan: Plan, updates: Mapping[str, Update], limit: float | None, force: bool
+    ) -> Change:
         """Request a change of the shape, with functions that change beside; see ``Run.apply``.
 
         Raises:
@@ -209,7 +211,7 @@ class RegionRunner(QueueShell):
         kept = tuple(replace(one, function=ran.get(one.name, one.function)) for one in self.graph.operators)
         shape = self.launched[0].shape_change(self.graph, after)
         before = Graph(self.graph.name, kept, self.graph.edges)
-        return self.queue.reshape(shape, plan, updates, payloads, before, limit)
+        return self.queue.reshape(shape, plan, updates, payloads, before, limit, force)
 
     def shape_back(self, before: Graph) -> events.ShapeChange:
         """What makes the dataflow again what it was, with as many workers of each operator as now."""

@@ -26,6 +26,7 @@ from typing import Any
 
 import cloudpickle
 
+from fries_nb.changes.queue_entries import rehearsed
 from fries_nb.controller import events
 from fries_nb.dataflow.graph import Graph, resized
 from fries_nb.dataflow.traits import Holds
@@ -80,7 +81,8 @@ class ReshapingCluster(JoiningThreads):
         if guarded:
             plan = replace(planned.plan, targets=frozenset(one for one in planned.plan.targets if one in after))
             guard = events.Guard(plan, True, shape=events.ShapeChange(before, fingerprint=f"{name}.back".encode()))
-        self._say(events.ChangeRequested(name, planned.plan, payloads, guard=guard, shape=shape))
+        fair = rehearsed(planned.plan.targets, before, after)
+        self._say(events.ChangeRequested(name, planned.plan, payloads, fair, guard=guard, force=True, shape=shape))
         return name
 
     def _see(self, instruction: events.Instruction) -> None:

@@ -202,8 +202,12 @@ class Metrics:
         self._recent: deque[tuple[float, DDSketch]] = deque()
 
     def go_on(self, operators: Iterable[str]) -> None:
-        """Collect reports on these operators from now on."""
-        self._operators = tuple(operators)
+        """Collect reports on these operators from now on; one that comes, or comes back, is counted anew."""
+        before, self._operators = self._operators, tuple(operators)
+        fresh = set(self._operators).difference(before)
+        self._gone = {worker for worker in self._gone if worker.operator not in fresh}
+        for name in fresh:
+            self._processed_by_gone.pop(name, None)
         self.depart(worker for worker in list(self._last) if worker.operator not in self._operators)
 
     def add(self, report: Report, now_s: float) -> None:

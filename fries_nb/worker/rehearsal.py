@@ -278,7 +278,7 @@ class Rehearsals:
         """Rehearse a change that was prepared here. Never raises: a failure is the answer's ``error``."""
         ready = {target: one for (change, target), one in self._ready.items() if change == order.change}
         try:
-            return _Rehearsal(order, worker, TrialLayout(workers, ready), self._clock).run()
+            return _Rehearsal(order, worker, TrialLayout(workers, ready, order.added), self._clock).run()
         except BaseException as error:  # noqa: BLE001 (a tuple that cannot be loaded, say, runs the user's code)
             words = f"the rehearsal of change {order.change!r} failed: {exception_text(error)}"
             return Rehearsed(order.change, worker, words, user_traceback(error))

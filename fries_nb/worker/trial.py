@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import cycle
 from typing import Any
@@ -39,6 +39,7 @@ from fries_nb.operators.timed_calls import FIRED, firing_batch, is_firing, note_
 from fries_nb.operators.window_steps import call_for_all
 from fries_nb.progress.times import Antichain
 from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.topology import OutEdge
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.worker import Worker
 
@@ -56,18 +57,35 @@ class TrialLayout:
 
     Args:
         ready: worker to the configuration that the change prepared for it.
+        added: the operators that a change of the shape adds; ``None`` for a change of functions only.
 
     Attributes:
-        targets: the operators that the change replaces.
+        targets: the operators that the change replaces, or adds.
     """
 
-    def __init__(self, workers: Iterable[Worker], ready: Mapping[WorkerId, Ready]) -> None:
+    def __init__(
+        self, workers: Iterable[Worker], ready: Mapping[WorkerId, Ready], added: frozenset[str] | None = None
+    ) -> None:
         self._ready = ready
+        self._is_of_shape = added is not None
         self._places: dict[str, tuple[Worker, int]] = {}
         for worker in sorted(workers, key=lambda one: one.wiring.id):
             for position, instance in enumerate(worker.instances):
                 self._places.setdefault(instance.worker.operator, (worker, position))
-        self.targets = frozenset(name for name in self._places if self.ready(name) is not None)
+        replaced = {name for name in self._places if self.ready(name) is not None}
+        self.targets = frozenset(replaced.union(name for name in added or () if self._computes(name)))
+
+    def _computes(self, operator: str) -> bool:
+        """Whether an operator of this host may leave a row as another one."""
+        worker, position = self._places.get(operator, (None, 0))
+        execution = None if worker is None else worker.instances[position].operator.traits.execution
+        return execution not in (None, Execution.PASS, Execution.READ, Execution.WRITE)
+
+    def edges(self, worker: Worker, new: bool) -> tuple[OutEdge, ...]:
+        """The out-edges of a worker: those after the change, or those of now."""
+        if new and self._is_of_shape:
+            return worker.wiring_after.edges
+        return tuple(edge for edge in worker.wiring.edges if not edge.is_closed)
 
     def place(self, operator: str) -> tuple[Worker, int] | None:
         """A worker of the operator and its position in the chain; ``None`` if there is none on this host."""
@@ -102,7 +120,7 @@ class TrialLayout:
                 worker, position = self._places.get(name, (None, 0))
                 if worker is not None:
                     ahead += [instance.worker.operator for instance in worker.instances[position + 1 :]]
-                    ahead += [edge.to for edge in worker.wiring.edges]
+                    ahead += [edge.to for edge in self.edges(worker, new=True)]
         return found
 
 
@@ -292,7 +310,7 @@ class Trial:
             raise TrialFailed(name, error, edge, passage) from error
         for branch, batch in produced:
             passage.writes.setdefault(chain.tail, {}).update(types_of(batch.schema))
-            receivers = [out.to for out in chain.worker.wiring.edges if out.branch == branch]
+            receivers = [out.to for out in chain.edges if out.branch == branch]
             passage.tallies[chain.tail].given += batch.num_rows if receivers else 0
             for receiver in receivers:
                 yield receiver, batch.slice(0, MOST_ROWS)
@@ -302,7 +320,7 @@ class Trial:
         assert place is not None  # only operators with a worker on this host are run
         worker, position = place
         copies = [self._copy(instance) for instance in worker.instances[position:]]
-        self._chains[operator] = made = _Chain(worker, copies, self._meter)
+        self._chains[operator] = made = _Chain(worker, copies, self._layout.edges(worker, self._new), self._meter)
         return made
 
     def _copy(self, instance: Instance) -> Instance:
@@ -344,12 +362,15 @@ def _equal(one: pa.Schema, other: pa.Schema) -> bool:
 class _Chain:
     """Copies of the operators of one chain, from a given position to its end."""
 
-    def __init__(self, worker: Worker, instances: Sequence[Instance], meter: Meter) -> None:
+    def __init__(
+        self, worker: Worker, instances: Sequence[Instance], edges: tuple[OutEdge, ...], meter: Meter
+    ) -> None:  # fmt: skip
         self.worker = worker
+        self.edges = tuple(replace(edge, is_closed=False) for edge in edges)  # rows are to have their keys
         self._meter = meter
         self.names = {instance.worker.operator for instance in instances}
         self.tail = instances[-1].worker.operator
-        self.outbox = Outbox(worker.wiring.edges)
+        self.outbox = Outbox(self.edges)
         self._instances = tuple(instances)
         first = instances[0]
         self._passes = first.operator.traits.execution is Execution.PASS

@@ -94,7 +94,8 @@ class Preparation:
     def begin(self, order: Prepare, position: int, rehearses: bool) -> Instruction:
         """Begin to prepare a change of an operator; returns a dry run for the shell, or a refusal."""
         instance = self._instances[position]
-        instance.expect(order.change, order.tagged)
+        if order.payload:
+            instance.expect(order.change, order.tagged)
         try:
             offer = offer_of(instance, self._recent(position) if rehearses else (), order.before)
         except Exception as error:  # noqa: BLE001 (pickling runs the user's code; the error is the answer)

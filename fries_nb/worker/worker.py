@@ -222,7 +222,8 @@ class Worker:
         elif isinstance(event, Directed):
             self._direct(event.worker, event.control)
         elif isinstance(event, Expected):
-            self._instance(event.worker)[1].expect(event.order.change, event.order.tagged)
+            if event.order.payload:
+                self._instance(event.worker)[1].expect(event.order.change, event.order.tagged)
         elif isinstance(event, Rewired):
             self._instructions += self._adoption.begin(self.wiring, event, self.ended)
             if self.ended and event.is_removed:
@@ -402,6 +403,11 @@ class Worker:
         holds_time = any(instance.holds_time for instance in self.instances[:1]) and not self._alignment.is_closed
         waits = self._versions.under_way or self._transfer is not None
         return self._in_hand or self._pause.under_way or waits or holds_time
+
+    @property
+    def wiring_after(self) -> Wiring:
+        """Its wiring after the change of the shape that is prepared, if there is one; otherwise that of now."""
+        return self._adoption.after or self.wiring
 
     @property
     def version(self) -> int:

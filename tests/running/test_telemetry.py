@@ -11,7 +11,7 @@ from fries_nb.dataflow.regions import Region
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import Report, WorkerId
 from fries_nb.protocol.topology import Topology
-from fries_nb.telemetry.metrics import HostLoad
+from fries_nb.telemetry.metrics import HostLoad, Metrics
 from fries_nb.telemetry.telemetry import Telemetry
 from fries_nb.transport.envelopes import ProcessUsage
 
@@ -63,3 +63,16 @@ def test_hosts_that_were_lost_or_have_left_have_no_load():
     assert telemetry.loads(both) == {0: HostLoad(0.5, 4096, 100)}
     telemetry.recovering(Recover(2, Restoration(None), "a host was lost", 1))
     assert telemetry.loads(one) == {}
+
+
+def test_an_operator_that_comes_back_is_counted_anew():
+    """What was reported of an earlier one of its name is forgotten, and a late report of it before that ignored."""
+    metrics, worker = Metrics(("S", "X")), WorkerId("X", 0)
+    metrics.add(Report(worker, processed=40, queued=0), 1.0)
+    metrics.go_on(("S",))
+    metrics.add(Report(worker, processed=41, queued=0), 2.0)
+    assert metrics.operators()["X"].processed == 40
+    metrics.go_on(("S", "X"))
+    assert metrics.operators()["X"].processed == 0
+    metrics.add(Report(worker, processed=45, queued=0), 3.0)
+    assert metrics.operators()["X"].processed == 45

@@ -211,6 +211,36 @@ def test_a_new_branch_that_fails_is_rolled_back_by_its_guard(
     refuse_errors(run)
 
 
+def test_what_fails_on_recent_rows_is_not_applied(spark: SparkSession, kept: Callable[[Run], Run]) -> None:
+    """In what is added, or in the type of a column at a sink that stays; nothing has changed."""
+    run = kept(declared().run(spark, hosts=2, workers=1, commit_interval_s=0.3))
+    until(lambda: run.metrics().operators["out"].processed > 100, run)
+    failing = declared()
+    failing.stream("L").map("X", even_only).sink("x", fn.memory())
+    keyless = fn.Dataflow("shapes")
+    rows = keyless.source("S", fn.rate(1_500), workers=1).map("K", keyed).map("D", lambda row: {"value": row["value"]})
+    rows.map("C", Numbered(), key="value").map("L", last).sink("out", fn.memory())
+    other_type = fn.Dataflow("shapes")
+    rows = other_type.source("S", fn.rate(1_500), workers=1).map("K", keyed).map("C", Numbered(), key="key")
+    rows.map("L", last).map("T", lambda row: row | {"number": str(row["number"])}).sink("out", fn.memory())
+    empty = declared()
+    empty.stream("L").filter("None", lambda row: row["value"] < 0).sink("none", fn.memory())
+    for flow, words in (
+        (failing, "new X failed in a rehearsal on a recent tuple: X failed on a tuple: ValueError: an odd value"),
+        (other_type, "with the new T, 'number' would come to sink out as string, which has taken it as int64 so far"),
+    ):
+        outcome = run.apply(flow).settled(PATIENCE_S)
+        assert (outcome.outcome, words in outcome.error) == ("aborted", True), outcome.error
+        assert not run.diff(declared())
+    with pytest.raises(PlanError, match="C: key does not change while a dataflow runs"):
+        run.apply(keyless)
+    outcome = run.apply(empty).settled(PATIENCE_S)
+    assert outcome.outcome == "done", outcome.error
+    assert "rehearsed on" in outcome.rehearsal
+    run.stop()
+    refuse_errors(run)
+
+
 class CannotOpen:
     """Fails on hosts."""
 

@@ -19,7 +19,6 @@ import functools
 import threading
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from html import escape
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -29,7 +28,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Enum, Float, HasTraits, Int, TraitError, Unicode, validate
 
 from fries_nb.dataflow.graph import check_runnable
-from fries_nb.errors import PlanError, ReconfigurationError, RunError, unknown
+from fries_nb.errors import ReconfigurationError, RunError, unknown
 from fries_nb.notebook import summaries
 from fries_nb.notebook.cells import (
     DEFAULT_S,
@@ -56,9 +55,8 @@ from fries_nb.notebook.remedy_panels import RescaleView, outcome_line, progress_
 from fries_nb.notebook.statuses import of_hosts, why_failed
 from fries_nb.notebook.summaries import Summary, changeable, quoted
 from fries_nb.notebook.waits import GLANCE_S, Ending, Notes, ProgressOutput, change_summary, wait_for_start
-from fries_nb.planning.difference import Difference
 from fries_nb.planning.schedulers import SCHEDULERS
-from fries_nb.planning.shape import refuse_unsupported
+from fries_nb.planning.shape import PlannedDifference
 from fries_nb.report.page import part
 from fries_nb.report.plan_section import difference_parts, difference_svg
 from fries_nb.run import Dataflow, Run
@@ -476,22 +474,17 @@ def _seen(run: Run, rescale: Rescale, wait_s: float, variable: str) -> Summary:
 FLOW = argument("--of", metavar="NAME", help="of the dataflow that runs and was declared again; the last one")
 
 
-def of_difference(difference: Difference) -> Summary:
-    """The summary of a difference, with the magic that applies it, if it can be applied."""
+def of_difference(difference: PlannedDifference) -> Summary:
+    """The summary of a difference and its plan, with the magic that applies it, if it can be applied."""
     flow = difference.after.name
     if not difference:
         return Summary(f"{flow!r} runs as it is declared", "%fries_status")
-    words, lost = repr(difference), [name for name in difference.removed if name in difference.states]
-    then = " ".join([f"%fries_apply --of {quoted(flow)}", *(f"--drop {quoted(name)}" for name in lost)])
-    html = difference_parts(difference)
-    try:
-        refuse_unsupported(difference, lost)
-    except PlanError as refused:
-        if difference.has_new_shape:
-            then, words = f"%fries_run {quoted(flow)} --replace", f"{words}\n{refused}"
-            html += f"<p>{escape(str(refused))}</p>"
-    html += part("next_step", then)
-    return Summary(words, then, {"text/html": html, "image/svg+xml": difference_svg(difference)})
+    drops = (f"--drop {quoted(name)}" for name in difference.lost)
+    then = " ".join([f"%fries_apply --of {quoted(flow)}", *drops])
+    if difference.refused:
+        then = f"%fries_run {quoted(flow)} --replace"
+    html = f"<div>{difference_parts(difference)}{part('next_step', then)}</div>"
+    return Summary(repr(difference), then, {"text/html": html, "image/svg+xml": difference_svg(difference)})
 
 
 def declared_again(run: Run, flow: object) -> Summary:

@@ -37,6 +37,7 @@ from fries_nb.driver.driver import Closed, ConstraintsChanged, HostsRestarted, T
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
 from fries_nb.host.region_spec import Options
 from fries_nb.planning.schedulers import Plan
+from fries_nb.planning.shape import ExplainedPlan
 from fries_nb.protocol.checkpoints import CommittedChange
 from fries_nb.protocol.messages import Chained, Failed, Report
 from fries_nb.protocol.trace import Record
@@ -191,6 +192,12 @@ class RegionRunner(QueueShell):
         """Plan a change without requesting it, with a prediction if tuples flow; see ``Run.plan``."""
         measured = self.telemetry.snapshot().operators if self.state in FLOWING else None
         return self.queue.plan(targets, scheduler, pruning, measured)
+
+    def foretold(self, explained: ExplainedPlan) -> ExplainedPlan:
+        """The plan of a change of the shape with its predicted delay, if tuples flow."""
+        if self.state not in FLOWING:
+            return explained
+        return replace(explained, plan=self.queue.foretell(explained.plan, self.telemetry.snapshot().operators))
 
     def reshape(self, after: Graph, plan: Plan, updates: Mapping[str, Update]) -> Change:
         """Request a change of the shape, with functions that change beside; see ``Run.apply``.

@@ -99,6 +99,9 @@ def test_edits_one_after_the_other(spark: SparkSession, kept: Callable[[Run], Ru
         ("marked",), ("marked", "branch"), ("branch", "anew"), ("branch", "anew", "joined"), (), ("marked", "source"),
         ("marked", "source", "branch"),
     ]  # fmt: skip
+    planned = run.diff(declared("marked"))
+    assert planned.planned.reasons.keys() == {"K", "C"}
+    assert planned.planned.plan.prediction.commit_ms >= planned.unordered.plan.prediction.commit_ms >= 0
     for parts in shapes:
         before = run.metrics().operators["out"].processed
         applied(run, declared(*parts, files=files))

@@ -33,6 +33,7 @@ from fries_nb.notebook.waits import PROGRESS
 from fries_nb.planning import Prediction
 from fries_nb.planning.difference import Difference
 from fries_nb.planning.schedulers import Plan, schedule
+from fries_nb.planning.shape import ExplainedPlan, PlannedDifference, refuse_unsupported, shape_plan, with_plan
 from fries_nb.protocol.messages import Paused, Report, WorkerId
 from fries_nb.protocol.topology import ChainChange, ChainedOperators, Topology
 from fries_nb.protocol.trace import Ran
@@ -211,9 +212,15 @@ class StandIn:
         """The last one is not."""
         return None if change == self.made[-1].id else f"change {self.made[-1].id} is later"
 
-    def diff(self, flow: Dataflow) -> Difference:
+    def diff(self, flow: Dataflow) -> PlannedDifference:
         """To what was declared: no change is remembered."""
-        return Difference.of(self.graph, flow.graph_like(self.graph))
+        found = Difference.of(self.graph, flow.graph_like(self.graph))
+
+        def shaped(order: bool) -> ExplainedPlan:
+            refuse_unsupported(found, found.lost)
+            return shape_plan(found.before, found.after, list(found.functions), order)
+
+        return with_plan(found, lambda: self.plan(found.functions), shaped)
 
     apply = Run.apply
 

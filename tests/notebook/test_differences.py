@@ -9,7 +9,7 @@ from notebook_shell import FRAUD, StandIn, refused, told
 from patience import PATIENCE_S, until
 from pyspark.sql import SparkSession
 
-from fries_nb.notebook.magics import declared_again
+from fries_nb.notebook.magics import of_difference
 
 CELL = """%%fries_dataflow numbers
 numbers = flow.source("S", fn.rate(2_000))
@@ -81,7 +81,7 @@ def test_the_difference_is_a_picture_as_well(shell: InteractiveShell, stand_ins:
     told(shell, FRAUD)
     told(shell, "%fries_run")
     shell.run_cell(FRAUD.replace('"FM"', '"FN"'))
-    bundle = declared_again(stand_ins[0], shell.user_ns["flow"])._repr_mimebundle_()  # type: ignore[arg-type]
+    bundle = of_difference(stand_ins[0].diff(shell.user_ns["flow"]))._repr_mimebundle_()
     for part in ("text/html", "image/svg+xml"):
         assert 'data-operator="FN" data-state="added"' in bundle[part]
         assert 'data-operator="FM" data-state="removed mcs"' in bundle[part]

@@ -222,7 +222,21 @@ class StandIn:
 
         return with_plan(found, lambda: self.plan(found.functions), shaped)
 
-    apply = Run.apply
+    def apply(self, flow: Dataflow, scheduler: str = "fries", **options: Any) -> Change:
+        """As a run does; a change of the shape ends as ``outcome`` says, or never if that is None."""
+        found = self.diff(flow)
+        if not found.has_new_shape:
+            return Run.apply(self, flow, scheduler, **options)  # type: ignore[arg-type]
+        refuse_unsupported(found, options.get("drop", ()))
+        assert found.planned is not None
+        self.asked = {"drop": tuple(options.get("drop", ()))}
+        change = Change(f"u{len(self.made) + 1}", found.planned.plan, {}, 1.0, run=ChangesAsked())
+        self.made = (*self.made, change)
+        if self.outcome is not None:
+            self.graph = found.after if self.outcome == "done" else self.graph
+            error = "" if self.outcome == "done" else self.why_aborted
+            change.resolve(Outcome(change.id, scheduler, self.outcome, error))
+        return change
 
     def wait_flowing(self, timeout: float) -> bool:
         """It flows from the first."""

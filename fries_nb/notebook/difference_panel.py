@@ -66,7 +66,9 @@ class DifferencePanel:
         self.apply = _button("Apply", "Change the run to what the cell declares", "primary", self._applied)
         self.confirm = _button("", "", "danger", lambda: self._confirmed())
         self.keep = _button("Keep it", "Change nothing", "", self._kept)
-        self.widget = ipywidgets.VBox([self.apply, self.words])
+        self.widget = ipywidgets.HBox([self.apply, self.words])
+        self.widget.layout.flex_flow = "row wrap"
+        self.widget.layout.align_items = "center"
         answer_in_subshell(self.widget, self.confirm, self.keep)
 
     def show(self) -> None:

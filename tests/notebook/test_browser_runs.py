@@ -135,8 +135,9 @@ def an_edited_cell_is_applied(page: Page, pictures: Path) -> None:
     expect(shown).to_contain_text("MC at the message: its out-edges change")
     expect(shown).to_contain_text("predicted delay")
     button = shown.get_by_role("button", name="Apply")
-    button.evaluate("one => one.scrollIntoView()")
-    page.screenshot(path=pictures / "difference.png")
+    for part, name in ((shown.locator("figure"), "difference"), (button, "button")):
+        part.evaluate("one => one.scrollIntoView()")
+        page.screenshot(path=pictures / f"{name}.png")
     button.click()
     expect(shown).to_contain_text("done by fries in")
     page.screenshot(path=pictures / "applied.png")

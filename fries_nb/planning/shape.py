@@ -46,7 +46,7 @@ from fries_nb.planning.schedulers import Plan, Send, Stage, StageAction, foretol
 from fries_nb.protocol.progress_locations import is_tracked
 from fries_nb.words import counted
 
-_BETWEEN, _FUNCTION = "it lies between others", "its function changes"
+BETWEEN, _FUNCTION = "it lies between others", "its function changes"
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def with_plan(
 def explained(graph: Graph, plan: Plan) -> ExplainedPlan:
     """A plan of a change of functions, with the reason why each operator takes part."""
     members = frozenset().union(*(part.operators for part in plan.covering.components))
-    found = dict.fromkeys(members, _BETWEEN) | _kept(plan.covering.pruning) | dict.fromkeys(plan.targets, _FUNCTION)
+    found = dict.fromkeys(members, BETWEEN) | _kept(plan.covering.pruning) | dict.fromkeys(plan.targets, _FUNCTION)
     return ExplainedPlan(plan, {name: found[name] for name in graph.order if name in members})
 
 
@@ -219,7 +219,7 @@ def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), ord
     )
     whys = dict.fromkeys(functions, _FUNCTION) | dict.fromkeys(rerouted, "its out-edges change")
     whys |= dict.fromkeys(removed, "it is removed, and reads no further")
-    found = dict.fromkeys(sorted(scope), _BETWEEN) | kept | meetings | whys
+    found = dict.fromkeys(sorted(scope), BETWEEN) | kept | meetings | whys
     found |= dict.fromkeys(sorted(receivers), "it gets a new edge, which it reads from then on")
     reasons = {name: found[name] for name in before.order if name in found and name in scope | receivers}
     longest = max((part.longest_path for part in parts), default=0)

@@ -266,7 +266,7 @@ def test_every_question_has_a_hint() -> None:
         "components", "heads", "own graph", "algorithm", "naive is safe", "serializable", "arrows", "broken", "counts",
         "pruning", "counter-example", "rule", "frontiers", "closed", "holders", "halving", "longest", "broken rule",
         "overlooked", "ending", "latencies", "bottleneck", "remedies", "messages", "ranking", "outcome", "order",
-        "verifier", "policy", "chains", "stage",
+        "verifier", "policy", "chains", "stage", "shape",
     }  # fmt: skip
 
 

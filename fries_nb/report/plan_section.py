@@ -248,6 +248,5 @@ def difference_svg(difference: Difference) -> str:
 
 def difference_parts(difference: Difference) -> Markup:
     """A difference in one piece: picture, words and, if one is known, the plan."""
-    shown = part("figure", difference_svg(difference), difference.summary) + part("bullets", difference.lines)
     sections = difference.sections if isinstance(difference, PlannedDifference) else []
-    return shown + Markup("").join(part("section", heading, lines) for heading, lines in sections)
+    return part("changes", difference_svg(difference), difference.summary, difference.lines, sections)

@@ -300,7 +300,8 @@ def _difference(before: Graph, after: Graph) -> PlannedDifference:
     found = Difference.of(before, after)
     changed = [operator.name for operator in found.changed]
     functions = partial(schedule, "fries", before, changed)
-    return with_plan(found, functions, partial(shape_plan, before, after, changed))
+    plans = shape_plan(before, after, changed), shape_plan(before, after, changed, order=False)
+    return with_plan(found, functions, lambda: plans)
 
 
 def _shape() -> str:

@@ -117,15 +117,15 @@ def _section(heading: str, explained: ExplainedPlan) -> tuple[str, list[str]]:
 
 
 def with_plan(
-    found: Difference, functions: Callable[[], Plan], shape: Callable[[bool], ExplainedPlan]
+    found: Difference, functions: Callable[[], Plan], shape: Callable[[], tuple[ExplainedPlan, ExplainedPlan]]
 ) -> PlannedDifference:
     """A difference with the plan of the change that applies it.
 
     Args:
         found: the difference.
         functions: makes the plan if only functions differ.
-        shape: makes the plan of a change of the shape, with the order of rows kept or not; raises a FriesError if this
-            version does not make the change.
+        shape: makes the plans of a change of the shape, with the order of rows kept and without; raises a FriesError if
+            this version does not make the change.
     """
     values = {field.name: getattr(found, field.name) for field in fields(Difference)}
     if not found:
@@ -133,7 +133,8 @@ def with_plan(
     try:
         if not found.has_new_shape:
             return PlannedDifference(**values, planned=explained(found.before, functions()))
-        return PlannedDifference(**values, planned=shape(True), unordered=shape(False))
+        ordered, unordered = shape()
+        return PlannedDifference(**values, planned=ordered, unordered=unordered)
     except FriesError as refused:
         return PlannedDifference(**values, refused=str(refused))
 

@@ -175,13 +175,14 @@ class Run(RunMonitor):
         functions = functools.partial(self._runner.plan, found.functions, "fries", True)
         return with_plan(found, functions, functools.partial(self._planned_shape, found))
 
-    def _planned_shape(self, found: Difference, order: bool) -> ExplainedPlan:
-        """The plan of a change of the shape, if all states that would be lost may be; raises as ``apply`` does."""
+    def _planned_shape(self, found: Difference) -> tuple[ExplainedPlan, ExplainedPlan]:
+        """The plans of a change of the shape by which all lost states may be lost; raises as ``apply`` does."""
         self._refuse_options("fries", None)
         gone = [name for name in self._runner.removed if self._runner.queue.has_changed(name)]
         refuse_unsupported(found, found.lost, gone)
         check_runnable(found.after)
-        return self._runner.foretold(shape_plan(self.graph, found.after, list(found.functions), order))
+        ordered, unordered = (shape_plan(self.graph, found.after, [*found.functions], one) for one in (True, False))
+        return self._runner.foretold(ordered, unordered)
 
     def apply(
         self, flow: DataflowBuilder, scheduler: str = "fries", *, guard: float | Tuples | None = None,

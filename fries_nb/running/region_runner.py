@@ -193,11 +193,13 @@ class RegionRunner(QueueShell):
         measured = self.telemetry.snapshot().operators if self.state in FLOWING else None
         return self.queue.plan(targets, scheduler, pruning, measured)
 
-    def foretold(self, explained: ExplainedPlan) -> ExplainedPlan:
-        """The plan of a change of the shape with its predicted delay, if tuples flow."""
+    def foretold(self, ordered: ExplainedPlan, unordered: ExplainedPlan) -> tuple[ExplainedPlan, ExplainedPlan]:
+        """Two plans of a change of the shape with their predicted delays, from the same queues, if tuples flow."""
         if self.state not in FLOWING:
-            return explained
-        return replace(explained, plan=self.queue.foretell(explained.plan, self.telemetry.snapshot().operators))
+            return ordered, unordered
+        measured = self.telemetry.snapshot().operators
+        first, second = (self.queue.foretell(one.plan, measured) for one in (ordered, unordered))
+        return replace(ordered, plan=first), replace(unordered, plan=second)
 
     def reshape(self, after: Graph, plan: Plan, updates: Mapping[str, Update]) -> Change:
         """Request a change of the shape, with functions that change beside; see ``Run.apply``.

@@ -107,6 +107,9 @@ def test_edits_one_after_the_other(spark: SparkSession, kept: Callable[[Run], Ru
         applied(run, declared(*parts, files=files))
         until(lambda before=before: run.metrics().operators["out"].processed > before + 100, run)
     assert run.functions()["M"].version == run.changes[-2].id
+    back = run.diff(declared("marked", "source")).planned
+    assert back is not None
+    assert back.plan.prediction.prepare_ms > 0, "as in the changes before"
     run.stop()
     assert run.state == "finished", run.error
     ways = Counter(row["way"] for row in refuse_errors(run))

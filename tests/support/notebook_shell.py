@@ -216,9 +216,9 @@ class StandIn:
         """To what was declared: no change is remembered."""
         found = Difference.of(self.graph, flow.graph_like(self.graph))
 
-        def shaped(order: bool) -> ExplainedPlan:
+        def shaped() -> tuple[ExplainedPlan, ...]:
             refuse_unsupported(found, found.lost)
-            return shape_plan(found.before, found.after, list(found.functions), order)
+            return tuple(shape_plan(found.before, found.after, [*found.functions], order) for order in (True, False))
 
         return with_plan(found, lambda: self.plan(found.functions), shaped)
 

@@ -59,6 +59,7 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, PlanError
 from fries_nb.locks import locked
 from fries_nb.planning.schedulers import Plan
+from fries_nb.planning.shape import shape_plan
 from fries_nb.protocol.checkpoints import CommittedChange, number_of
 from fries_nb.telemetry.metrics import OperatorMetrics
 from fries_nb.transitions import moved
@@ -200,25 +201,37 @@ class ChangeQueue:
         while True:  # repeated if another request arrives during pickling
             last, ground, updates = self._undoing(change)
             payloads = self._shell.ship(updates)
+            shape = None if last.before is None else self._shell.shape_back(last.before)
             with self.lock:
                 self._shell.refuse_if_over(_NEEDS)
                 if self._undoing(change)[:2] != (last, ground):
                     continue
                 self._refuse_beside_shape()
                 origin.check()
-                plans = self._planned(updates, scheduler, True)
-                back = self._new(plans, updates, began_s, requested_s, "", origin, last.id)
+                plans = self._planned(updates, scheduler, True) if shape is None else self._reshaped(shape, updates)
+                back = self._new(plans, updates, began_s, requested_s, "", origin, last.id, shape)
                 if self._rollbacks.can_withdraw(last):
                     self._dequeue(last)
                     self._known.withdraw(last, back)
                 else:
-                    self._enter(Request(back.id, updates, payloads, plans, (back.id,), last, ground, force=True))
+                    self._enter(
+                        Request(
+                            back.id, updates, payloads, plans, (back.id,), last, ground, rehearse=shape is None,
+                            force=True, shape=shape,
+                        )
+                    )  # fmt: skip
                 return back
+
+    def _reshaped(self, shape: ShapeChange, updates: Mapping[str, Update]) -> dict[int, Plan]:
+        """The plan of a change of the shape, which begins alone."""
+        self._refuse_beside_others()
+        return {0: shape_plan(self.graph, shape.after, list(updates)).plan}
 
     @locked
     def reshape(
-        self, shape: ShapeChange, plan: Plan, updates: Mapping[str, Update], payloads: Mapping[str, bytes]
-    ) -> Change:
+        self, shape: ShapeChange, plan: Plan, updates: Mapping[str, Update], payloads: Mapping[str, bytes],
+        before: Graph,
+    ) -> Change:  # fmt: skip
         """Request a change of the shape, of a dataflow that is one region; no other change may be open.
 
         Args:
@@ -226,6 +239,7 @@ class ChangeQueue:
             plan: the plan, on the dataflow of now.
             updates: the functions that change beside.
             payloads: the same, pickled.
+            before: the dataflow of now, with what the operators run that are removed.
 
         Raises:
             PlanError: another change is open.
@@ -233,14 +247,21 @@ class ChangeQueue:
         """
         began_s, requested_s = self._clock(), time.time()
         self._shell.refuse_if_over(_NEEDS)
+        self._refuse_beside_others()
+        change = self._new({0: plan}, updates, began_s, requested_s, "", BY_USER, shape=shape)
+        self._enter(
+            Request(
+                change.id, updates, dict(payloads), {0: plan}, (change.id,), rehearse=False, shape=shape,
+                before=before,
+            )
+        )  # fmt: skip
+        return change
+
+    def _refuse_beside_others(self) -> None:
+        """Raise a PlanError while another change is open, since the shape is changed alone."""
         if open_ones := [request.id for request in self._known.requests if not request.ended]:
             words = "a change of the shape begins alone; expected its end (settled()) before"
             raise PlanError(f"change {', '.join(open_ones)} is under way, and {words}")
-        change = self._new({0: plan}, updates, began_s, requested_s, "", BY_USER)
-        self._graphs[change.id] = union_of(self.graph, shape.after)
-        request = Request(change.id, updates, dict(payloads), {0: plan}, (change.id,), rehearse=False, shape=shape)
-        self._enter(request)
-        return change
 
     @locked
     def has_changed(self, operator: str) -> bool:
@@ -262,7 +283,9 @@ class ChangeQueue:
         self._regions = (Region(self.graph),)
         self._region_of.clear()
         self._region_of.update(dict.fromkeys(self.graph, 0))
-        self._ran.update({name: one.function for name, one in self.graph.by_name.items() if name not in before})
+        added = {name: one.function for name, one in self.graph.by_name.items() if name not in before}
+        # What comes back by a rollback is what it was: changes of it may be rolled back in turn.
+        self._ran.update({name: one for name, one in added.items() if request.undoes is None or name not in self._ran})
         self._shell.go_on(self.graph)
         self._known.go_on(self.graph)
         self._known.versions.go_on(self.graph, request.id, time.time())
@@ -388,7 +411,7 @@ class ChangeQueue:
 
     def _new(
         self, plans: Mapping[int, Plan], updates: Mapping[str, Update], began_s: float, requested_s: float, guard: str,
-        origin: ChangeOrigin, undoes: str = "",
+        origin: ChangeOrigin, undoes: str = "", shape: ShapeChange | None = None,
     ) -> Change:  # fmt: skip
         self._last_number += 1
         change = Change(
@@ -402,7 +425,7 @@ class ChangeQueue:
             undoes=undoes,
             run=self,
         )
-        self._graphs[change.id] = self.graph
+        self._graphs[change.id] = self.graph if shape is None else union_of(self.graph, shape.after)
         return self._known.add(change)
 
     @locked

@@ -73,6 +73,10 @@ class QueueShell(Protocol):
         """Go on with the dataflow after a change of its shape; called before the change is told to have ended."""
         return
 
+    def shape_back(self, before: Graph) -> ShapeChange:
+        """What makes the dataflow again what it was; raises a FriesError if a source or sink cannot be had again."""
+        return ShapeChange(before, returns=True)
+
     def progress(self, change: str) -> ChangeProgress | None:
         """How far a change is in the first region in which it has not ended; ``None`` if no controller has it."""
         return None
@@ -134,6 +138,7 @@ class Request:
             its parts are.
         timeout_s: seconds within which loops that it touches must have emptied; ``None`` for no limit.
         shape: what it makes of the dataflow, if it changes the shape.
+        before: then the dataflow before it, with what the operators ran that it removes; ``None`` for a rollback.
         as_fix: whether it was begun as the fix of an operator that is still paused.
         begun_s: region index to the time at which it was begun, in seconds of the run's clock.
         outcomes: region index to the outcome.
@@ -156,6 +161,7 @@ class Request:
     timeout_s: float | None = None
     force: bool = False
     shape: ShapeChange | None = None
+    before: Graph | None = None
     as_fix: bool = False
     begun_s: dict[int, float] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)

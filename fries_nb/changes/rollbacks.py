@@ -103,7 +103,7 @@ class Rollbacks:
                         f"got a rollback of change {request.id}, {_fired(request)}; expected a change that "
                         "is not being rolled back; wait for its end (settled())"
                     )
-                _refuse_shape(request)
+                self._refuse_shape(request, undone_in)
                 return request
         gone = next((one.id for one in reversed(self._requests) if any(map(one.rolled_back, one.plans))), "")
         already = f"; change {gone} was rolled back by its guard already" if gone else ""
@@ -115,14 +115,18 @@ class Rollbacks:
         request = self._find(change)
         if request is None:
             raise PlanError(f"change {change} is not in effect and cannot be rolled back")
-        _refuse_shape(request)
         if request.undoes is not None:
             raise PlanError(
                 f"change {change} is a rollback itself, of change {request.undoes.id}; request its functions again"
             )
         held = [name for name in request.updates if _in_effect(request, self._region_of.get(name, 0), undone_in)]
-        if not held:
+        is_shape = request.shape is not None and _in_effect(request, 0, undone_in)
+        if not (held or is_shape):
             raise PlanError(f"change {change} is not in effect and cannot be rolled back: {self._why_not(request)}")
+        self._refuse_shape(request, undone_in)
+        if removed := [name for name in held if name not in self._region_of]:
+            words = f"{removed[0]}, which change {change} has changed, was removed since"
+            raise PlanError(f"{words}; roll back the change that removed it first")
         for one in self._requests[self._requests.index(request) + 1 :]:
             # A later rollback has restored what ran before its own change, which is this request's function by now.
             names = () if one.undoes is not None else one.updates.keys() & held
@@ -134,6 +138,18 @@ class Rollbacks:
         if request.fired:
             raise PlanError(f"change {change} cannot be rolled back, {_fired(request)}")
         return request
+
+    def _refuse_shape(self, request: Request, undone_in: set[tuple[Request, int]]) -> None:
+        """Raise a PlanError for a change of the shape that is not the last change in effect, or the last of a shape."""
+        if request.shape is None:
+            return
+        later = self._requests[self._requests.index(request) + 1 :]
+        if over := next((one for one in later if one.undoes is None and _in_effect(one, 0, undone_in)), None):
+            raise PlanError(f"change {over.id} came after change {request.id} of the shape; roll that back first")
+        if request.before is None or any(one.shape is not None and one.may_hold(0) for one in later):
+            # What it removed is kept until the next change of the shape is decided.
+            words = "expected run.apply() of the earlier dataflow, whose added operators begin with empty states"
+            raise PlanError(f"change {request.id} is not the last one of the shape; {words}")
 
     def functions(self, change: str) -> FunctionPairs:
         """Operator to the function that it ran when a change was begun, and the new one.
@@ -217,7 +233,7 @@ class Rollbacks:
 
     def _outdated(self, victim: Request, request: Request, region: int, undone_in: set[tuple[Request, int]]) -> str:
         """Why a waiting rollback would not restore the functions that ran before, as a message; empty if it would."""
-        for name in sorted(request.plans[region].targets):
+        for name in sorted(request.plans[region].targets & request.ground.keys()):
             before, then = self._newest(victim, name, undone_in), request.ground[name]
             if then is not None and then.rolled_back(region):
                 return (
@@ -327,13 +343,6 @@ def _unpickled(payload: bytes) -> Any:
 
 def _with_windows(windows: WindowFunction | None, function: Callable[[], Any]) -> Any:
     return function() if windows is None else replace(windows, function=function())
-
-
-def _refuse_shape(request: Request) -> None:
-    """Raise a PlanError for a change of the shape, of which there is no change back in this version."""
-    if request.shape is not None:
-        words = "which is not rolled back in this version; expected run.apply() of the earlier dataflow"
-        raise PlanError(f"change {request.id} has changed the shape, {words}")
 
 
 def _fired(request: Request) -> str:

@@ -207,11 +207,14 @@ class Recovery:
     def _parked_then(self) -> dict[str, ParkedOperator]:
         """The states of removed operators as they are when the run goes on from the checkpoint.
 
-        What an operator did behind the checkpoint has not happened: these rows are processed again, without it.
+        What an operator did behind the checkpoint has not happened: these rows are processed again, without it. In a
+        checkpoint behind its removal, before it left the topology, it has ended, and what is parked counts.
         """
-        if self.checkpoint is None:
+        last = self.checkpoint
+        if last is None:
             return {}
-        return self.parked | {name: self.checkpoint.of(name) for name in self.removed & self.checkpoint.workers.keys()}
+        known = {name for name in self.removed & last.workers.keys() if not last.all_ended(name)}
+        return self.parked | {name: last.of(name) for name in known}
 
 
 class CommitNumbers:

@@ -138,7 +138,8 @@ class Lifecycle:
 
     def may_commit(self, now_ns: int) -> bool:
         """Whether nothing prevents a commit from starting."""
-        return self.checkpoints.may_begin and not self.paused.operators and not self.changes.is_draining
+        is_free = self.checkpoints.may_begin and not self.paused.operators and not self.changes.is_draining
+        return is_free and not self.reshaping.is_parking
 
     def _commit_comes_first(self, now_ns: int) -> bool:
         """Whether a commit is due and comes before the next step of moves, or the next attempt at a loop.

@@ -94,6 +94,11 @@ class Reshaping(Coordinator):
         """Whether a change of the topology is requested here, which need not wait for the change to end."""
         return self.phase in (ReshapingPhase.WIRING, ReshapingPhase.CLEARING, ReshapingPhase.WITHDRAWING)
 
+    @property
+    def is_parking(self) -> bool:
+        """Whether removed workers may have ended whose states are not stored yet: a checkpoint would lack them."""
+        return self.phase is ReshapingPhase.SWITCHING
+
     def refusal(self, after: Graph) -> str | None:
         """Why the dataflow cannot become this one now, as a message; ``None`` if it can."""
         before = self._before or self._joining.topology.graph  # of now, not of both

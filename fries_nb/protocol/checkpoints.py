@@ -340,6 +340,10 @@ class Checkpoint(msgspec.Struct, frozen=True):
     needs: dict[str, tuple[tuple[str, str], ...]] = {}
     parked: tuple[str, ...] = ()
 
+    def all_ended(self, operator: str) -> bool:
+        """Whether all workers of an operator had ended."""
+        return {f"{operator}[{index}]" for index in range(self.workers[operator])} <= {*self.ended}
+
     def of(self, operator: str) -> ParkedOperator:
         """What it holds of an operator that was removed since."""
         held = {f"{operator}[{index}]" for index in range(self.workers[operator])}
@@ -359,12 +363,15 @@ class Checkpoint(msgspec.Struct, frozen=True):
         >>> one.snapshots, one.workers, one.of("X").snapshots
         ({'S[0]': '1-1/S-0', 'X[0]': 'parked-3-1/X-0'}, {'S': 1, 'X': 1}, {'X[0]': 'parked-3-1/X-0'})
         """
-        unknown = {name: one for name, one in parked.items() if one.snapshots and name not in self.workers}
+        known = {name for name in self.workers if name not in parked or not self.all_ended(name)}
+        unknown = {name: one for name, one in parked.items() if one.snapshots and name not in known}
         if not unknown:
             return self
         files = {worker: name for one in unknown.values() for worker, name in one.snapshots.items()}
+        ended = {f"{name}[{index}]" for name in unknown for index in range(self.workers.get(name, 0))}
         return replace(
             self,
+            ended=tuple(worker for worker in self.ended if worker not in ended),
             snapshots=self.snapshots | files,
             workers=self.workers | {name: one.workers for name, one in unknown.items()},
             tables=self.tables | {name: one.table for name, one in unknown.items() if one.table},

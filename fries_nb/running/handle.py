@@ -195,8 +195,8 @@ class Run(RunMonitor):
         empty, new sources begin when all others have switched, and a removed sink keeps what was committed.
 
         In this version the shape does not change with times, loops, aggregates or sorts, with latency constraints or
-        under an audit, and a change of the shape is neither rehearsed, nor guarded, nor rolled back: apply the earlier
-        dataflow again. A change of functions only is ``reconfigure``.
+        under an audit, and a change of the shape is neither rehearsed nor guarded. A change of functions only is
+        ``reconfigure``.
 
         Args:
             flow: see ``diff``.
@@ -244,7 +244,8 @@ class Run(RunMonitor):
         """Undo a change that is in effect or under way, by a change back; returns at once.
 
         A change that waits and has not begun is withdrawn: its outcome is ``aborted``. Merged changes are undone
-        together.
+        together. The last change of the shape is undone with its functions: operators that it removed come back in the
+        states in which they were removed, and sources read on from there.
 
         Args:
             change: the change, or its id; ``None`` for the last one. An earlier one can be undone as long as each of
@@ -255,9 +256,9 @@ class Run(RunMonitor):
             The handle of the change back.
 
         Raises:
-            PlanError: no change is in effect, or not this one, or a later one has changed its operators, or its guard
-                is rolling it back; its state transformation has no inverse (``Update(..., back=...)``); or its
-                operators have finished.
+            PlanError: no change is in effect, or not this one, or a later one has changed its operators, or the shape;
+                or its guard is rolling it back; its state transformation has no inverse (``Update(..., back=...)``);
+                or its operators have finished.
             RunError: the run has ended.
         """
         return self._runner.queue.roll_back(scheduler, "" if change is None else self._id_of(change))

@@ -214,8 +214,17 @@ class RegionRunner(QueueShell):
         payloads = self.ship(updates)
         if not self.launched or self.state not in FLOWING:
             raise RunError(f"run {self.graph.name!r} is {self.state}; expected a dataflow whose tuples flow")
+        ran = {name: function for name, function in self.functions_now().items() if name not in after}
+        kept = tuple(replace(one, function=ran.get(one.name, one.function)) for one in self.graph.operators)
         shape = self.launched[0].shape_change(self.graph, after)
-        return self.queue.reshape(shape, plan, updates, payloads)
+        return self.queue.reshape(shape, plan, updates, payloads, Graph(self.graph.name, kept, self.graph.edges))
+
+    def shape_back(self, before: Graph) -> events.ShapeChange:
+        """What makes the dataflow again what it was, with as many workers of each operator as now."""
+        now = self.graph.by_name
+        sized = (replace(one, workers=now[one.name].workers) if one.name in now else one for one in before.operators)
+        after = Graph(before.name, tuple(sized), before.edges)
+        return self.launched[0].shape_change(self.graph, after, returns=True)
 
     def go_on(self, graph: Graph) -> None:
         """Go on with the dataflow after a change of its shape, before the change is told to have ended."""

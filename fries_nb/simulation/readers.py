@@ -142,6 +142,7 @@ def plans_of(graph: Graph, inputs: Mapping[str, Rows], workers: Mapping[str, int
     return {
         name: planned(ListSource(inputs[name]), count, None, graph.operator(name).time, name)
         for name, count in workers.items()
+        if name in graph  # others were removed since
     }
 
 
@@ -204,11 +205,13 @@ class Supply:
             self.held.add(source)
         self._cut(source)
 
-    def add(self, source: WorkerId, workers: int, plan: SourcePlan) -> None:
-        """Note a worker of a source that was added, with so many workers."""
-        self._plans.setdefault(source.operator, plan)
-        mine = splits_of(self._plans[source.operator].splits, source.index, workers)
-        self._reached[source] = {split.number: Position() for split in mine}
+    def add(self, instance: Instance, plan: SourcePlan, parked: Redistribution) -> None:
+        """Note a worker of a source that was added, or that returns and reads on."""
+        source = instance.worker
+        plan = self._plans.setdefault(source.operator, plan)
+        known = positions_of(instance, plan, parked)
+        mine = splits_of(plan.splits, source.index, instance.operator.workers)
+        self._reached[source] = {split.number: known.get(split.number, Position()) for split in mine}
         self._cut(source)
 
     def _cut(self, source: WorkerId) -> None:

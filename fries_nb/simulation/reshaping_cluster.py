@@ -47,8 +47,13 @@ class ReshapingCluster(JoiningThreads):
         self.shapes: dict[str, Graph] = {}  # id of each change of the shape to the dataflow after it
         super().__init__(*args, **settings)
 
-    def reshape(self, after: Graph, order: bool = True) -> str:
+    def reshape(self, after: Graph, order: bool = True, returns: bool = False) -> str:
         """Request that the dataflow becomes another one; returns the id of the change, a key of ``outcomes``.
+
+        Args:
+            after: the dataflow after the change.
+            order: see ``shape_plan``.
+            returns: whether it is the dataflow before the last change of the shape, which is rolled back.
 
         Raises:
             PlanError: there is no plan for it.
@@ -69,7 +74,7 @@ class ReshapingCluster(JoiningThreads):
         name = f"s{len(self.shapes) + 1}"
         self.shapes[name] = after
         payloads = {target: cloudpickle.dumps(Update(one)) for target, one in changed.items()}
-        shape = events.ShapeChange(after, additions, name.encode())
+        shape = events.ShapeChange(after, additions, name.encode(), returns)
         self._say(events.ChangeRequested(name, planned.plan, payloads, shape=shape))
         return name
 

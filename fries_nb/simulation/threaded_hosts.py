@@ -280,7 +280,7 @@ class ThreadedHosts(Hosts):
             if wiring.chain[0].traits.is_source:
                 count = {wiring.id.operator: wiring.chain[0].workers}
                 [plan] = plans_of(own.graph, self._plan.inputs, count).values()
-                self.supply.add(wiring.id, wiring.chain[0].workers, plan)
+                self.supply.add(worker.instances[0], plan, parked)
             [hosted] = {*self._hosted(core, worker, self._opened(worker)).values()}
             return hosted
 

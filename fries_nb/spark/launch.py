@@ -104,9 +104,13 @@ class Launched:
             )
         return payload
 
-
-    def shape_change(self, before: Graph, after: Graph) -> ShapeChange:
+    def shape_change(self, before: Graph, after: Graph, returns: bool = False) -> ShapeChange:
         """What makes the dataflow another one: the functions, sources and sinks of added operators, which are claimed.
+
+        Args:
+            before: the dataflow of now.
+            after: what it is to become.
+            returns: whether added operators are those that the last change of the shape has removed.
 
         Raises:
             SourceError: an added source cannot be read.
@@ -125,8 +129,10 @@ class Launched:
         self.sinks.update({name: sink.path for name, sink in sinks.items() if isinstance(sink, ParquetSink)})
         additions = Additions(functions, sources, sinks)
         packed = pickled("the added operators", additions, "functions and places")
-        fingerprint = msgspec.msgpack.encode(flow_of(after, self.run))
-        return ShapeChange(after, replace(additions, packed=packed), fingerprint)
+        fingerprint = flow_of(after, self.run)
+        if returns:  # decisions from before they were removed concern them as well
+            fingerprint = msgspec.structs.replace(fingerprint, since=dict.fromkeys(graph.by_name, 0))
+        return ShapeChange(after, replace(additions, packed=packed), msgspec.msgpack.encode(fingerprint), returns)
 
 
 def launch(

@@ -249,6 +249,8 @@ class _Job:
             with _own_python(context):
                 reporting = slots.mapInArrow(_task(self._region, self._hosts[0]), _SCHEMA, barrier=True)
             self._await_room()
+            if self._cancelled:
+                return
             rows = reporting.collect()
             reports = [msgspec.msgpack.decode(bytes(row.report), type=HostReport) for row in rows]
             reasons = sorted({report.error or report.reason for report in reports})

@@ -299,7 +299,8 @@ def followed_by(flow: FlowFingerprint, later: FlowFingerprint, decisions: int) -
     they may come back with it, and another attempt of the same dataflow has to name them again.
     """
     removed = tuple(name for name in flow.operators if name not in later.operators)
-    since = flow.since | {name: decisions for name in later.operators if name not in flow.operators}
+    fresh = {name: later.since.get(name, decisions) for name in later.operators if name not in flow.operators}
+    since = flow.since | fresh | later.since
     return replace(
         later,
         operators=later.operators | {name: flow.operators[name] for name in removed},

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from soak import SOAK, first_tried
 
-from fries_nb.controller import reshaping
+from fries_nb.controller import commits, reshaping
 from fries_nb.errors import FriesError, PlanError
 from fries_nb.planning import shape
 from fries_nb.protocol.frames import End
@@ -20,6 +20,7 @@ from fries_nb.protocol.messages import WorkerId
 from fries_nb.simulation.drawn_shapes import Program, Statement, drawn_program
 from fries_nb.simulation.faults import Faults
 from fries_nb.simulation.reshaping_cluster import ReshapingCluster
+from fries_nb.simulation.threaded_hosts import ThreadedHosts
 from fries_nb.worker import alignment, outbox, worker
 
 
@@ -248,6 +249,122 @@ def play_new_source(seed: int) -> tuple[Played, dict[str, list[dict[str, Any]]]]
     cluster.release()
     cluster.run()
     return played, rows
+
+
+class SlowlyStored(ThreadedHosts):
+    """Hosts that take long to store a snapshot."""
+
+    def _save(self) -> None:
+        if self._random.random() < 0.02:
+            super()._save()
+
+
+class SlowCluster(ReshapingCluster):
+    """A cluster with a slow disk."""
+
+    hosts_of = SlowlyStored
+
+
+def play_back(seed: int, kills: int = 0) -> tuple[Played, dict[str, list[dict[str, Any]]]]:
+    """A change that removes operators with states is rolled back a while later."""
+    chance = random.Random(f"back {seed}")
+    while True:
+        before = drawn_program(chance)
+        after = before.edited(chance)
+        keyed = [one.name for one in before.statements if one.kind == "keyed" and one.name not in after.by_name]
+        gone = [one.name for one in before.statements if one.kind == "source" and one.name not in after.by_name]
+        if keyed or (gone and chance.random() < 0.2):
+            break
+    rows = rows_of([before, after], chance.choice((30, 60, 100)))
+    settings: dict[str, Any] = {"hosts": chance.choice((1, 2)), "window": chance.choice((200, 1000, 5000))}
+    if kills:
+        faults = Faults(chance.choice((0.0002, 0.0005, 0.001)), host_kills=kills)
+        settings |= {"checkpoints": True, "commit_interval_ns": chance.choice((300_000, 3_000_000)), "faults": faults}
+    made = SlowCluster if chance.random() < 0.5 else ReshapingCluster
+    cluster = made(before.graph(), rows, seed=seed, audit=False, **settings)
+    graph = cluster.graph
+    cluster.hold(WorkerId(name, index) for name in graph.sources for index in range(graph.operator(name).workers))
+    played = Played(cluster, before, {})
+    for program in (after, before):
+        cluster.steps(chance.choice((50, 200, 500)))
+        for _ in range(3):  # a host may die before it is decided
+            if cluster.state == "running" and len(played.programs) == 1 + (program is before):
+                change = cluster.reshape(program.graph(), returns=program is before)
+                played.asked[change] = program
+                cluster.until(partial(is_over, cluster, change))
+    cluster.release()
+    cluster.run()
+    return played, rows
+
+
+def judge_numbers(cluster: ReshapingCluster, sinks: set[str]) -> int:
+    """No two rows were counted alike by one operator; returns the largest number."""
+    holders: dict[tuple[int, str, int], set[tuple[int, str]]] = {}
+    for row in (row for sink in sinks for row in cluster.rows(sink)):
+        for entry in filter(None, row["numbers"].split(",")):
+            operator, number = entry.split(":")
+            way = row["way"].partition(operator)[0]
+            holders.setdefault((row["key"], operator, int(number)), set()).add((row["value"], way))
+    assert all(len(held) == 1 for held in holders.values()), holders
+    return max((number for _, _, number in holders), default=0)
+
+
+def returned(seed: int, kills: int) -> bool:
+    """Whether what was removed came back; all rows are checked."""
+    played, rows = play_back(seed, kills)
+    judge(played, rows)
+    sinks = {one.name for program in played.programs for one in program.statements if one.kind == "sink"}
+    judge_numbers(played.cluster, sinks)
+    return len(played.programs) == 3
+
+
+def test_what_was_removed_returns_with_its_state() -> None:
+    """By a rollback: numbers go on, and sources read on, also where hosts died before, between or after."""
+    assert sum(returned(seed, 0) for seed in range(30 * SOAK)) > 20 * SOAK
+    assert sum(returned(seed, 3) for seed in range(20 * SOAK)) > 5 * SOAK
+
+
+def bring_nothing_back(patch: pytest.MonkeyPatch) -> None:
+    """Operators that return begin with empty states."""
+    patch.setattr(reshaping.Reshaping, "_park", lambda self: None)
+
+
+def keep_what_a_loss_has_undone(patch: pytest.MonkeyPatch) -> None:
+    """After a loss, an operator returns in the state in which it was removed, although its rows are read again."""
+    patch.setattr(commits.Recovery, "_parked_then", lambda self: self.parked)
+
+
+def begin_returned_sources_anew(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint between the removal and the return knows nothing of what was removed."""
+    patch.setattr(commits.Checkpoint, "with_parked", lambda self, parked: self)
+
+
+def commit_while_workers_park(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint may be taken although states of removed workers are not stored."""
+    patch.setattr(reshaping.Reshaping, "is_parking", False)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "kills", "known"),
+    [
+        (commit_while_workers_park, 3, 22), (bring_nothing_back, 0, 0), (keep_what_a_loss_has_undone, 3, 7),
+        (begin_returned_sources_anew, 3, 3),
+    ],
+)
+def test_a_broken_return_shows(
+    break_it: Callable[[pytest.MonkeyPatch], None], kills: int, known: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state that is lost, or of another history, shows in the numbers of some seed."""
+    break_it(monkeypatch)
+
+    def dies_back(seed: int) -> bool:
+        try:
+            returned(seed, kills)
+        except (AssertionError, FriesError, KeyError, IndexError, ValueError):
+            return True
+        return False
+
+    assert any(dies_back(seed) for seed in first_tried(known, 300))
 
 
 def read_added_sources_at_once(patch: pytest.MonkeyPatch) -> None:

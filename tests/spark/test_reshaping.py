@@ -43,6 +43,11 @@ def marked(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"way": row["way"] + "M"}
 
 
+def last_keyed(row: dict[str, Any]) -> dict[str, Any]:
+    """The same by another function."""
+    return keyed(row) | {"way": "K2"}
+
+
 def last(row: dict[str, Any]) -> dict[str, Any]:
     """A row at the last operator."""
     return row | {"way": row["way"] + "L"}
@@ -138,6 +143,49 @@ def test_a_host_dies_and_the_run_goes_on_in_the_new_shape_also_resumed(
     again.stop()
     ways = [row["way"] for row in sorted(refuse_errors(again), key=lambda row: row["value"])]
     assert set(ways) == {"KL", "KML"}
+
+
+def test_what_was_removed_comes_back_with_its_state(
+    spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path
+) -> None:
+    """A rollback: the removed branch counts on, and the removed source reads on, also after a host has died."""
+
+    def flow(*, whole: bool) -> fn.Dataflow:
+        made = fn.Dataflow("back")
+        rows = made.source("S", fn.rate(1_000), workers=1).map("K", keyed)
+        rows.sink("out", fn.memory())
+        if whole:
+            counted = rows.map("C", Numbered(), key="key")
+            counted.union("U", made.source("T", fn.rate(400), workers=1).map("TK", keyed)).sink(
+                "counted", fn.memory()
+            )
+        return made
+
+    run = kept(flow(whole=True).run(spark, hosts=2, workers=2, checkpoint=tmp_path / "place", commit_interval_s=0.3))
+    until(lambda: run.metrics().operators["counted"].processed > 300, run)
+    change = run.reconfigure({"TK": fn.Update(last_keyed)})
+    assert change.result(PATIENCE_S).outcome == "done"
+    applied(run, flow(whole=False), drop=["C"])
+    before = run.metrics().operators["out"].processed
+    until(lambda: run.metrics().operators["out"].processed > before + 300, run)
+    os.kill(run.host_processes[1], signal.SIGKILL)
+    until(lambda: bool(run.recoveries) and run.recoveries[-1].seconds is not None, run)
+    with pytest.raises(PlanError, match="TK, which change u1 has changed, was removed since"):
+        run.rollback(change)
+    assert run.rollback().settled(PATIENCE_S).outcome == "done"
+    assert run.functions()["TK"].function == "last_keyed"
+    until(lambda: run.metrics().operators["TK"].processed > 300, run)
+    assert run.rollback().settled(PATIENCE_S).outcome == "done", "the change before it, of an operator that is back"
+    run.stop()
+    rows = run.output("counted").collect()
+    numbers = sorted((row["key"], row["number"]) for row in rows if row["number"] is not None)
+    for key in range(7):
+        assert [n for k, n in numbers if k == key] == list(range(1, 1 + sum(k == key for k, _ in numbers)))
+    others = sorted(row["value"] for row in rows if row["number"] is None)
+    assert others == list(range(len(others)))
+    values = sorted(row["value"] for row in run.output("out").collect())
+    assert values == list(range(len(values)))
+    assert len(numbers) < len(values), "some came while nothing was counted"
 
 
 class CannotOpen:

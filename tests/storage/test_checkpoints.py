@@ -17,7 +17,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.driver.tracing import Trace
 from fries_nb.errors import CheckpointError, SourceError
 from fries_nb.protocol.checkpoints import Checkpoint, Position, Restoration, Snapshot
-from fries_nb.protocol.messages import Saved, WorkerId
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.trace import Ran
 from fries_nb.running.run_checkpoints import CheckpointLayout
 from fries_nb.spark.staging import write_table
@@ -30,6 +30,7 @@ from fries_nb.storage.snapshot_files import (
     read_snapshots,
     write_snapshots,
 )
+from fries_nb.worker.events import Save
 
 
 def test_what_was_kept_is_what_is_loaded(tmp_path: Path) -> None:
@@ -88,8 +89,8 @@ def test_the_last_two_checkpoints_are_kept(tmp_path: Path) -> None:
     place = CheckpointStore.claim(str(tmp_path / "c"), graph(), "r1")
     for epoch in (1, 2, 4):
         kept(place, epoch)
-    write_snapshots(store(place), 5, 1, [snapshot()])  # of a checkpoint that was given up
-    write_snapshots(store(place), 7, 1, [snapshot()])  # of one that is on its way
+    write_snapshots(store(place), "5", 1, [snapshot()])  # of a checkpoint that was given up
+    write_snapshots(store(place), "7", 1, [snapshot()])  # of one that is on its way
     kept(place, 6)
     assert sorted(path.name for path in (tmp_path / "c" / "complete").iterdir()) == [
         "000004-0001.json", "000006-0001.json"
@@ -219,7 +220,7 @@ def test_a_host_reads_the_snapshots_of_its_own_workers(tmp_path: Path) -> None:
     snapshots = {}
     for index in range(4):
         chain = [snapshot(index, index), Snapshot("MC", index, 10 * index)]
-        name, _ = write_snapshots(at, 1, 1, chain)
+        name, _ = write_snapshots(at, "1", 1, chain)
         snapshots |= {f"{one.operator}[{index}]": name for one in chain}
     record = Checkpoint("r", 1, 1, snapshots)
     wanted = [WorkerId("FM", 1), WorkerId("MC", 3), WorkerId("MC", 1)]
@@ -230,12 +231,12 @@ def test_a_host_reads_the_snapshots_of_its_own_workers(tmp_path: Path) -> None:
 
 def test_the_saver_says_how_it_went(tmp_path: Path) -> None:
     """Written; or not, and why: a file where the directory should be stands for a disk that is full."""
-    said: list[Saved] = []
+    said: list[Any] = []
     at = SnapshotStore(str(tmp_path), "r")
     saver = Saver(at, 1, said.append)
     saver.start()
     chain = (snapshot(), Snapshot("MC", 0, 3))
-    saver.save(1, chain)
+    saver.save(Save(1, chain))
     saver.leave()
     saver.join()
     workers = [WorkerId("FM", 0), WorkerId("MC", 0)]
@@ -247,7 +248,7 @@ def test_the_saver_says_how_it_went(tmp_path: Path) -> None:
     (tmp_path / "full" / "states").write_text("")
     saver = Saver(SnapshotStore(str(tmp_path / "full"), "r"), 1, said.append)
     saver.start()
-    saver.save(1, (snapshot(),))
+    saver.save(Save(1, (snapshot(),)))
     saver.leave()
     saver.join()
     assert said[2].name == ""
@@ -257,11 +258,11 @@ def test_the_saver_says_how_it_went(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", [object(), 1 << 70, "\ud800"])
 def test_a_position_that_cannot_be_encoded_fails_the_checkpoint_and_not_the_saver(tmp_path: Path, place: Any) -> None:
     """Of a source of one's own; the next snapshot is written."""
-    said: list[Saved] = []
+    said: list[Any] = []
     saver = Saver(SnapshotStore(str(tmp_path), "r"), 1, said.append)
     saver.start()
-    saver.save(1, (replace_struct(snapshot(), positions={0: Position(3, place)}),))
-    saver.save(2, (snapshot(),))
+    saver.save(Save(1, (replace_struct(snapshot(), positions={0: Position(3, place)}),)))
+    saver.save(Save(2, (snapshot(),)))
     saver.leave()
     saver.join()
     assert said[0].error.startswith(f"the state of FM[0] cannot be written to {tmp_path}: ")

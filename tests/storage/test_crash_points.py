@@ -66,7 +66,7 @@ class Attempt:
         snapshots = {}
         for index in WORKERS:
             snapshot = Snapshot("FM", index, epoch)
-            snapshots[f"FM[{index}]"] = write_snapshots(self.store, epoch, self.place.incarnation, (snapshot,))[0]
+            snapshots[f"FM[{index}]"] = write_snapshots(self.store, str(epoch), self.place.incarnation, (snapshot,))[0]
         manifest.prepare(self.out, files)
         self.place.keep(Checkpoint("r1", epoch, self.place.incarnation, snapshots, (), {"out": tuple(files)}))
         manifest.commit(self.out, epoch, files)

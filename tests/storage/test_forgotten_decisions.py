@@ -35,7 +35,7 @@ class Journalled:
     def checkpoint(self) -> Checkpoint:
         """Take one, and delete what is not needed any more."""
         self.epoch += 1
-        name, _ = write_snapshots(store(self.place), self.epoch, self.place.incarnation, [snapshot()])
+        name, _ = write_snapshots(store(self.place), str(self.epoch), self.place.incarnation, [snapshot()])
         known = tuple(one.change for one in self.recovery.decided)
         record = Checkpoint(
             self.place.flow.run, self.epoch, self.place.incarnation, {"FM[0]": name}, decided=known,

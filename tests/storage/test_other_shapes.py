@@ -31,7 +31,7 @@ def kept(place: CheckpointStore, names: Sequence[str], bins: dict[str, dict[int,
     """A checkpoint of one worker of each operator, with these states."""
     store = SnapshotStore(place.path, "r1")
     files = {
-        f"{name}[0]": write_snapshots(store, 1, place.incarnation, [Snapshot(name, 0, 5, bins=bins.get(name, {}))])[0]
+        f"{name}[0]": write_snapshots(store, "1", place.incarnation, [Snapshot(name, 0, 5, bins=bins.get(name, {}))])[0]
         for name in names
     }
     record = replace(Checkpoint("r1", 1, 1, files, workers=dict.fromkeys(names, 1)), **more)

@@ -29,6 +29,7 @@ from fries_nb.changes.queue_entries import (
     BY_USER,
     CHANGES_KEPT,
     NO_GUARD_FOR_FIXES,
+    NO_GUARD_OF_SHAPE,
     ChangeListener,
     ChangeOrigin,
     Ground,
@@ -38,6 +39,7 @@ from fries_nb.changes.queue_entries import (
     guarded_regions,
     planned,
     predicted,
+    shape_guard,
     together,
 )
 from fries_nb.changes.rollbacks import Rollbacks, functions_of
@@ -52,8 +54,8 @@ from fries_nb.controller.events import (
 )
 from fries_nb.controller.states import REGION_MOVES, ChangeProgress, RegionPhase
 from fries_nb.controller.transactions import change_requested
-from fries_nb.dataflow.arguments import Limit
-from fries_nb.dataflow.graph import Graph, union_of
+from fries_nb.dataflow.arguments import Limit, shown_limit
+from fries_nb.dataflow.graph import Graph, resized, union_of
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, PlanError
@@ -230,7 +232,7 @@ class ChangeQueue:
     @locked
     def reshape(
         self, shape: ShapeChange, plan: Plan, updates: Mapping[str, Update], payloads: Mapping[str, bytes],
-        before: Graph,
+        before: Graph, limit: float | None = None,
     ) -> Change:  # fmt: skip
         """Request a change of the shape, of a dataflow that is one region; no other change may be open.
 
@@ -240,6 +242,7 @@ class ChangeQueue:
             updates: the functions that change beside.
             payloads: the same, pickled.
             before: the dataflow of now, with what the operators run that are removed.
+            limit: the duration of its guard in seconds; ``None`` for no guard.
 
         Raises:
             PlanError: another change is open.
@@ -248,11 +251,14 @@ class ChangeQueue:
         began_s, requested_s = self._clock(), time.time()
         self._shell.refuse_if_over(_NEEDS)
         self._refuse_beside_others()
-        change = self._new({0: plan}, updates, began_s, requested_s, "", BY_USER, shape=shape)
+        words = "" if limit is None else NO_GUARD_OF_SHAPE
+        if limit is not None and self._shell.recovers:
+            words = f"for {shown_limit(limit)}, by going back to the last checkpoint"
+        change = self._new({0: plan}, updates, began_s, requested_s, words, BY_USER, shape=shape)
         self._enter(
             Request(
                 change.id, updates, dict(payloads), {0: plan}, (change.id,), rehearse=False, shape=shape,
-                before=before,
+                guard=limit if self._shell.recovers else None, before=before,
             )
         )  # fmt: skip
         return change
@@ -275,17 +281,17 @@ class ChangeQueue:
             under_way = f"change {shapes[0]} of the shape is under way"
             raise PlanError(f"{under_way}; expected its end (settled()) before another one")
 
-    def _go_on(self, request: Request) -> None:
-        """Go on with the dataflow that a request has made."""
-        assert request.shape is not None, "it changes the shape"
+    def _go_on(self, request: Request, after: Graph) -> None:
+        """Go on with the dataflow that a request has made, or its guard again."""
         before = self.graph
-        self.graph = request.shape.after
+        self.graph = after
         self._regions = (Region(self.graph),)
         self._region_of.clear()
         self._region_of.update(dict.fromkeys(self.graph, 0))
         added = {name: one.function for name, one in self.graph.by_name.items() if name not in before}
         # What comes back by a rollback is what it was: changes of it may be rolled back in turn.
-        self._ran.update({name: one for name, one in added.items() if request.undoes is None or name not in self._ran})
+        comes_back = request.undoes is not None or (request.shape is not None and after is not request.shape.after)
+        self._ran.update({name: one for name, one in added.items() if not (comes_back and name in self._ran)})
         self._shell.go_on(self.graph)
         self._known.go_on(self.graph)
         self._known.versions.go_on(self.graph, request.id, time.time())
@@ -333,7 +339,7 @@ class ChangeQueue:
             if outcome.needs_force:
                 self._withhold(request, outcome.error)
             if request.shape is not None and outcome.outcome == "done":
-                self._go_on(request)
+                self._go_on(request, request.shape.after)
             self._known.end(region, request, outcome)
             self._forget()
             self._advance(region)
@@ -363,6 +369,9 @@ class ChangeQueue:
     @locked
     def guard_ended(self, region: int, event: GuardEnded) -> None:
         """Record that the guard of a request has ended in this region; if it has fired, the request is rolled back."""
+        request = self._known.of(event.change)
+        if event.rolled_back and request.before is not None and request.is_done(region):
+            self._go_on(request, resized(request.before, self.graph.sizes))
         self._known.guard_ended(region, event)
 
     @locked
@@ -540,7 +549,9 @@ class ChangeQueue:
         self._in_flight[region][request.id] = request
         plan = request.plans[region]
         if request.shape is not None:
-            self._shell.carry_out(region, ChangeRequested(request.id, plan, request.payloads, shape=request.shape))
+            guard = shape_guard(request, self.graph) if request.guard is not None else None
+            asked = ChangeRequested(request.id, plan, request.payloads, guard=guard, shape=request.shape)
+            self._shell.carry_out(region, asked)
             return
         payloads = {name: request.payloads[name] for name in plan.targets}
         undoes = request.undoes.id if request.undoes is not None else ""

@@ -21,6 +21,7 @@ from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.events import (
     ChangeCancelled,
     ChangeRequested,
+    Guard,
     GuardEnded,
     GuardFired,
     Outcome,
@@ -31,7 +32,7 @@ from fries_nb.controller.guards import Guards
 from fries_nb.controller.states import ChangeProgress
 from fries_nb.controller.transactions import guard_of, names
 from fries_nb.dataflow.arguments import Limit, shown_limit
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.graph import Graph, resized
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update
 from fries_nb.planning import Covering, CriticalPath, Prediction, Queue
@@ -43,6 +44,7 @@ from fries_nb.telemetry.metrics import OperatorMetrics
 
 CHANGES_KEPT = 1_000
 """Number of changes that a run remembers; older ones that have ended are forgotten, and cannot be rolled back."""
+NO_GUARD_OF_SHAPE = "not at all: the run keeps no checkpoint to go back to"
 NO_GUARD_FOR_FIXES = "not at all: it is the fix of an operator that is paused on a tuple, and goes at once"
 
 
@@ -526,6 +528,16 @@ def _markers(graph: Graph, switching: Iterable[Stage]) -> dict[frozenset[str], s
         if send.scope.isdisjoint(graph.predecessors(send.operator)):
             markers.setdefault(send.scope, set()).add(send.operator)
     return markers
+
+
+def shape_guard(request: Request, graph: Graph) -> Guard:
+    """The guard of a change of the shape of a dataflow, which is rolled back by a restart with the dataflow before."""
+    assert request.shape is not None, "it changes the shape"
+    assert request.before is not None, "it is no rollback"
+    after, plan, limit = request.shape.after, request.plans[0], request.guard
+    stay = frozenset(name for name in plan.targets if name in after)
+    back = ShapeChange(resized(request.before, graph.sizes), fingerprint=request.shape.back)
+    return Guard(replace(plan, targets=stay), True, limit if isinstance(limit, float | int) else None, shape=back)
 
 
 def guarded_regions(

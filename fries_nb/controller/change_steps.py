@@ -249,6 +249,7 @@ class Changes(KnownChanges):
         if why := self.reshaping.refusal(shape.after) or self.reshaping.unkept(shape):
             return self._abort(change, now_ns, f"{why}; nothing changed")
         change.targets = tuple(self._workers.of(change.request.switching))
+        change.guard = change.request.guard
         change.prepare(now_ns)
         return self.reshaping.begin(shape)
 
@@ -327,9 +328,9 @@ class Changes(KnownChanges):
 
     def _decide(self, change: Transaction, now_ns: int) -> list[Instruction]:
         steps: list[Instruction] = [self._journal(change)]
-        over = self._guarded(change)
         if change.request.shape is not None:
             steps += self.reshaping.decide()
+        over = self._guarded(change)
         cancelled = self._checkpoints.cancel(now_ns) if self._lane.commits else []
         return [*steps, *cancelled, *self._next_stage(change, now_ns), *over]  # FCMs precede the ends of guards
 

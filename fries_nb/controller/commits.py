@@ -132,6 +132,7 @@ class Recovery:
         self.tables: dict[str, bytes] = {}
         self.parked: dict[str, ParkedOperator] = {}
         self.removed = frozenset[str]()
+        self._reshaped_at = 0  # number of the decision of the last change of the shape
         self.recovers = recovers
         self.decisions = max([0, *(each.number for each in self.decided)])
         if self.checkpoint is not None:
@@ -180,6 +181,8 @@ class Recovery:
     def keep(self, record: Checkpoint) -> None:
         """Record that a checkpoint is on disk."""
         self.checkpoint = record
+        if record.decisions >= self._reshaped_at:  # it includes what has returned
+            self.parked = {name: one for name, one in self.parked.items() if name in self.removed}
         self.decided = without_superseded(self.decided, frozenset(record.decided))
         self._in_a_row = 0
 
@@ -193,28 +196,29 @@ class Recovery:
         self._in_a_row += 1
         decided, columns = tuple(self.decided), dict(self.columns)
         self.parked = self._parked_then()
-        checkpoint = None if self.checkpoint is None else self.checkpoint.with_parked(self.parked)
+        checkpoint = self.checkpoint
+        if checkpoint is not None and checkpoint.decisions < self._reshaped_at:
+            checkpoint = checkpoint.with_parked(self.parked)
         restoration = Restoration(checkpoint, decided, columns, tables=self.tables)
         return Recover(self.incarnation, restoration, reason, hosts)
 
 
     def remove(self, removed: Collection[str], after: Collection[str]) -> None:
         """Record that a change of the shape is decided, which removes these operators and leaves those."""
-        known = () if self.checkpoint is None else self.checkpoint.workers
-        self.removed = frozenset(removed)
-        self.parked = {name: one for name, one in self.parked.items() if name in after and name not in known}
+        self.removed, self._reshaped_at = frozenset(removed), self.decisions
+        self.parked = {name: one for name, one in self.parked.items() if name in after}
 
     def _parked_then(self) -> dict[str, ParkedOperator]:
         """The states of removed operators as they are when the run goes on from the checkpoint.
 
-        What an operator did behind the checkpoint has not happened: these rows are processed again, without it. In a
-        checkpoint behind its removal, before it left the topology, it has ended, and what is parked counts.
+        What an operator did behind the checkpoint has not happened: these rows are processed again, without it.
         """
         last = self.checkpoint
         if last is None:
             return {}
-        known = {name for name in self.removed & last.workers.keys() if not last.all_ended(name)}
-        return self.parked | {name: last.of(name) for name in known}
+        if last.decisions >= self._reshaped_at:
+            return self.parked
+        return self.parked | {name: last.of(name) for name in self.removed & last.workers.keys()}
 
 
 class CommitNumbers:
@@ -397,7 +401,7 @@ class Checkpoints(Coordinator):
     def may_begin(self) -> bool:
         """Whether a marker can start: no attempt, no marker in flight, and a source or a loop that has not ended."""
         free = self.phase is CommitPhase.IDLE and not self._lane.busy
-        return free and bool(self._workers.live((*self._workers.graph.sources, *self._workers.graph.heads)))
+        return free and bool(self._workers.live((*self._workers.settled.sources, *self._workers.settled.heads)))
 
     def working_on(self, epoch: int) -> bool:
         """Whether the attempt with this number is still under way."""
@@ -464,8 +468,8 @@ class Checkpoints(Coordinator):
         self.move(CommitPhase.MARKING)
         self._attempt = self._new(self._epochs.begin(now_ns), checkpoint)
         self.intake.begin(now_ns)
-        everywhere = frozenset(self._workers.graph.by_name)
-        sends = [Send(source, everywhere) for source in self._workers.graph.sources]
+        everywhere = frozenset(self._workers.settled.by_name)
+        sends = [Send(source, everywhere) for source in self._workers.settled.sources]
         return [*self._lane.start(sends, Commit(self._attempt.epoch, checkpoint))]
 
     @property
@@ -582,7 +586,7 @@ class Checkpoints(Coordinator):
         if checkpoint:
             self._requests = []
         decided = tuple(decided.change for decided in self._recovery.decided)
-        ended = [worker for worker in self._workers.of(self._workers.graph.by_name) if worker in self._workers.ended]
+        ended = [worker for worker in self._workers.of(self._workers.settled.by_name) if worker in self._workers.ended]
         tables = self._workers.uneven if checkpoint else {}
         readers = dict(self._workers.readers)
         last = self._recovery.decisions
@@ -599,7 +603,7 @@ class Checkpoints(Coordinator):
             ended=tuple(map(str, attempt.ended)),
             sinks=attempt.files,
             decided=attempt.decided,
-            workers={operator.name: operator.workers for operator in self._workers.graph.operators},
+            workers=self._workers.settled.sizes,
             tables=attempt.tables,
             readers=attempt.readers,
             logged=tuple(sorted(attempt.logged)),

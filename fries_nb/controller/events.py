@@ -169,6 +169,7 @@ class ShapeChange:
         after: the dataflow after the change.
         additions: what hosts need for the operators that are added; of no concern to the controller.
         fingerprint: that of the dataflow after the change, for its decision.
+        back: that of the dataflow before it, for the decision that its guard rolls it back.
         returns: whether it rolls the last change of the shape back, so that added operators have the states in which
             that has removed them.
     """
@@ -176,6 +177,7 @@ class ShapeChange:
     after: Graph
     additions: Any = None
     fingerprint: bytes = b""
+    back: bytes = b""
     returns: bool = False
 
 
@@ -184,6 +186,11 @@ class ShapeDecided:
     """The change of the shape of this epoch is decided: a restart begins with the dataflow after it."""
 
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeUndone:
+    """The last change of the shape is rolled back by its guard: the restart begins with the dataflow before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,12 +261,14 @@ class Guard:
         plan: the plan of the rollback.
         back: whether workers can roll back in place: no state is transformed, or there is an inverse.
         seconds, tuples: its duration from the last worker's switch on, or in tuples that each target has processed.
+        shape: of a change of the shape, what the rollback makes of the dataflow again, by a restart.
     """
 
     plan: Plan
     back: bool
     seconds: float | None = None
     tuples: int | None = None
+    shape: ShapeChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -582,6 +591,6 @@ class RunEnded:
 
 Instruction = (
     Admit | RefuseHost | Tell | StartHosts | ReleaseHosts | ChangeTopology | TopologyChanged | TopologyRefused
-    | ShapeDecided | BinsMoved | SplitsMoved | RescaleEnded | Journal | Resolved | GuardFired | GuardEnded
+    | ShapeDecided | ShapeUndone | BinsMoved | SplitsMoved | RescaleEnded | Journal | Resolved | GuardFired | GuardEnded
     | CommitFiles | KeepCheckpoint | CheckpointEnded | CommitsHeld | Recover | OperatorPaused | DismissHosts | RunEnded
 )  # fmt: skip

@@ -15,6 +15,8 @@ failing tuple has passed:
 A chain can retry a tuple in place if it contains a head of the rollback's plan, since then no changed operator is
 upstream of it. Hosts rearrange chains while they run, so a paused worker names its own.
 
+A change of the shape is always rolled back by a restart, with the dataflow before it.
+
 A guard fires at most once. It ends after its duration, when a later change is decided whose markers pass an operator
 that its rollback needs, or with the run.
 
@@ -117,9 +119,22 @@ class Guards:
     def begin(self, change: str, guard: Guard, transforms: frozenset[str]) -> None:
         """Begin the guard of a change that is decided."""
         plan = guard.plan
+        if guard.shape is not None:
+            self._begin_of_shape(change, guard, guard.shape.after)
+            return
         below = {name for target in plan.targets for name in nx.descendants(self._graph.digraph, target)}
         heads = frozenset(send.operator for stage in plan.stages for send in stage.sends)
         self._watches[change] = Watch(change, guard, transforms, plan.targets | below, plan.scope, heads)
+
+    def _begin_of_shape(self, change: str, guard: Guard, before: Graph) -> None:
+        """Begin the guard of a change of the shape, which ends with the next change and has nothing to retry in place.
+
+        A failure counts in what was added, in targets, and below both.
+        """
+        graph = self._graph.digraph
+        begun = [name for name in graph if name not in before or name in guard.plan.targets]
+        covered = frozenset(begun).union(*(nx.descendants(graph, name) for name in begun))
+        self._watches[change] = Watch(change, guard, frozenset(), covered, frozenset(graph), frozenset())
 
     def counting(self, change: str, now_ns: int, reports: Mapping[WorkerId, Report]) -> None:
         """Start the duration of a guard, since its change is done."""

@@ -297,7 +297,8 @@ class KnownChanges(Coordinator):
         return self._abort(transaction, now_ns, "it was cancelled; nothing changed")
 
     def _known(self, request: ChangeRequested, now_ns: int, early: bool = False) -> Transaction:
-        declared = list(self._workers.graph.by_name)
+        others = () if request.shape is None else request.shape.after
+        declared = list(dict.fromkeys((*self._workers.graph, *others)))
         components = tuple(
             tuple(sorted(component.operators, key=declared.index)) for component in request.plan.covering.components
         )
@@ -340,7 +341,7 @@ class KnownChanges(Coordinator):
     def roll_back(self, watch: Watch, error: str, details: str, now_ns: int) -> list[Instruction]:
         """Fire a guard: decide the rollback of its change, queue it first, and abort undecided changes."""
         watch.error, watch.details = error, details
-        back = self._known(ChangeRequested(watch.back, watch.guard.plan, {}), now_ns)
+        back = self._known(ChangeRequested(watch.back, watch.guard.plan, {}, shape=watch.guard.shape), now_ns)
         back.undoes = watch.change
         back.decide_unprepared(now_ns)
         fired: list[Instruction] = [self._journal(back), GuardFired(watch.change, error)]
@@ -356,6 +357,8 @@ class KnownChanges(Coordinator):
     def has_met(self, change: str, worker: WorkerId | None) -> bool:
         """Whether the worker may have processed tuples of the change: it, or some target upstream, has switched."""
         transaction = self.known[change]
+        if transaction.request.shape is not None and worker is not None and worker not in transaction.targets:
+            return transaction.state in (ChangeState.COMMITTING, ChangeState.DONE)  # it was added, or is below
         if self._deferred is not None and change in self._deferred.changes:
             return False
         if worker is None or worker not in transaction.targets:

@@ -240,7 +240,11 @@ class Lifecycle:
 
     def undo(self, watch: Watch, error: str, details: str, now_ns: int) -> list[Instruction]:
         """Fire a guard, and restart from the last checkpoint, which precedes the failing tuple."""
-        decided = [] if watch.fired else self.changes.roll_back(watch, error, details, now_ns)
+        decided: list[Instruction] = []
+        if not watch.fired:
+            decided = self.changes.roll_back(watch, error, details, now_ns)
+            if watch.guard.shape is not None:
+                decided += self.reshaping.undo(watch.guard.shape.after)
         why = f"change {watch.change!r} is rolled back by its guard ({error})"
         return [*decided, *self.recover(why, now_ns)]
 

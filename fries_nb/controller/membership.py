@@ -55,7 +55,6 @@ Tell(worker=WorkerId(operator='A', index=0), control=AdoptTopology(epoch=2))
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -70,7 +69,7 @@ from fries_nb.controller.events import (
     TopologyRefused,
 )
 from fries_nb.controller.states import HOST_MOVES, TOPOLOGY_MOVES, HostState, TopologyPhase
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.graph import Graph, resized
 from fries_nb.errors import ProtocolError
 from fries_nb.protocol.checkpoints import CommittedChange, ParkedOperator
 from fries_nb.protocol.messages import AdoptTopology, Drain, TopologyAdopted, WorkerId
@@ -208,6 +207,7 @@ class Workers:
 
     Attributes:
         graph: the graph of the current topology.
+        settled: the same, but while a change of the shape is prepared the dataflow before it: rows flow there only.
         ended: the workers that have ended.
         routed: operator to the number of its workers to which tuples are routed.
         tables: keyed operator to its routing table, if its bins are not dealt evenly to its routed workers.
@@ -219,6 +219,7 @@ class Workers:
         self._former: set[WorkerId] = set()
         self._known: set[WorkerId] = set()
         self._know(graph)
+        self.settled = graph
         self.routed: dict[str, int] = {}
         self.tables: dict[str, RoutingTable] = {}
         self.readers: dict[str, int] = {}
@@ -234,6 +235,7 @@ class Workers:
         kept = [source for source in self.graph.sources if source in topology.graph]
         before, readers = self._known, {source: self.reading(source) for source in kept}
         self._know(topology.graph)
+        self.settled = topology.before or topology.graph
         self._former = (self._former | before) - self._known
         self.ended &= self._known
         self.routed = {name: topology.routed(name) for name in topology.graph.by_name}
@@ -243,10 +245,9 @@ class Workers:
 
     def begin_with(self, graph: Graph) -> None:
         """The next incarnation begins with the workers of this graph; ``restarted`` follows."""
-        stays = {operator.name: operator.workers for operator in self.graph.operators}
-        operators = (dataclasses.replace(one, workers=stays.get(one.name, one.workers)) for one in graph.operators)
         self._former = set()
-        self._know(Graph(graph.name, tuple(operators), graph.edges))
+        self._know(resized(graph, self.graph.sizes))
+        self.settled = self.graph
         self.tables = {name: table for name, table in self.tables.items() if name in graph}
 
     def restarted(self) -> None:

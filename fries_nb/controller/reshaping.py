@@ -26,7 +26,15 @@ from collections.abc import Callable, Collection, Iterable
 
 from fries_nb.controller.commits import Recovery
 from fries_nb.controller.coordinator import Coordinator, Taken
-from fries_nb.controller.events import Instruction, ShapeChange, ShapeDecided, Tell, TopologyChanged, TopologyRefused
+from fries_nb.controller.events import (
+    Instruction,
+    ShapeChange,
+    ShapeDecided,
+    ShapeUndone,
+    Tell,
+    TopologyChanged,
+    TopologyRefused,
+)
 from fries_nb.controller.joining import Joining
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import NONE_PARKED, Membership, Rewiring, Workers
@@ -96,8 +104,8 @@ class Reshaping(Coordinator):
 
     @property
     def is_parking(self) -> bool:
-        """Whether removed workers may have ended whose states are not stored yet: a checkpoint would lack them."""
-        return self.phase is ReshapingPhase.SWITCHING
+        """Whether removed workers may have ended that are still there: a checkpoint would lack their states."""
+        return self.phase in (ReshapingPhase.SWITCHING, ReshapingPhase.CLEARING)
 
     def refusal(self, after: Graph) -> str | None:
         """Why the dataflow cannot become this one now, as a message; ``None`` if it can."""
@@ -221,6 +229,19 @@ class Reshaping(Coordinator):
             self._rewiring.request(self._joining.topology.reshaped(), despite_ends=True)
             return self._joining.advance(now_ns, is_tick)
         return []
+
+    def undo(self, before: Graph) -> list[Instruction]:
+        """Go back to the dataflow before the last change at the restart that follows, since its guard has fired."""
+        now = self._joining.topology
+        removed = [name for name in (now.after or now.graph) if name not in before]
+        self._recovery.remove(removed, before.by_name)
+        for follow in self.followers:
+            follow(before)
+        if self.is_idle:
+            self._workers.begin_with(before)
+        else:
+            self._before = self._after = before
+        return [ShapeUndone()]
 
     def done(self) -> None:
         """The last stage of the change has ended; its marker may still be in flight."""

@@ -43,7 +43,7 @@ fries_nb.errors.DataflowError: edge B -> L comes back to the head of loop 'L'; e
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -221,6 +221,11 @@ class Graph:
     def _in(self) -> dict[str, tuple[Edge, ...]]:
         return _grouped(self.by_name, self.edges, "to")
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Operator to its number of workers."""
+        return {operator.name: operator.workers for operator in self.operators}
+
     def operator(self, name: str) -> Operator:
         """The operator of that name."""
         if name not in self.by_name:
@@ -274,6 +279,12 @@ class Graph:
 def ends_of(graph: Graph) -> set[tuple[str, str]]:
     """The edges as (from, to)."""
     return {(edge.source, edge.to) for edge in graph.edges}
+
+
+def resized(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph with these numbers of workers, and its own for operators that are not named."""
+    operators = (replace(one, workers=sizes.get(one.name, one.workers)) for one in graph.operators)
+    return Graph(graph.name, tuple(operators), graph.edges)
 
 
 def union_of(before: Graph, after: Graph) -> Graph:

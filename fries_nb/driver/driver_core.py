@@ -160,7 +160,7 @@ class DriverCore:
     ) -> None:
         self.controller = controller
         self.hosts: dict[int, Hello] = {}
-        self.region = region
+        self.region = self._earlier = region  # the earlier one is that before the last change of the shape
         self.over: events.RunEnded | None = None
         self.trace = trace
         self.queue = EventQueue(controller.handle, environment.now_ns, self._carry_out)
@@ -308,8 +308,10 @@ class DriverCore:
             case events.StartHosts() | events.ReleaseHosts() | events.ChangeTopology() | events.TopologyChanged():
                 self.topology.carry_out(instruction, self.region)
             case events.ShapeDecided():
-                self.region = self.topology.reshaped(self.region)
+                self._earlier, self.region = self.region, self.topology.reshaped(self.region)
                 self._committer.add(self.region.sinks)
+            case events.ShapeUndone():
+                self.region = replace(self._earlier, options=self.region.options)
             case events.Journal():
                 self._committer.decide(instruction.decided)
                 return [events.Journaled(instruction.decided.change, self._environment.now_ns())]

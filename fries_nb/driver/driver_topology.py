@@ -21,7 +21,7 @@ from typing import Protocol
 from msgspec import structs
 
 from fries_nb.controller.events import ChangeTopology, Recover, ReleaseHosts, StartHosts, TopologyChanged
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.graph import resized
 from fries_nb.driver.tracing import Trace
 from fries_nb.host.region_spec import Additions, RegionSpec
 from fries_nb.protocol.messages import WorkerId
@@ -69,13 +69,11 @@ class DriverTopology:
 
     def restarted(self, region: RegionSpec, order: Recover) -> RegionSpec:
         """The specification of the next incarnation, which begins with its first topology."""
-        workers = {operator.name: operator.workers for operator in self._settled.graph.operators}
-        operators = (replace(one, workers=workers.get(one.name, one.workers)) for one in region.graph.operators)
         again = replace(
             region,
             incarnation=order.incarnation,
             restoration=order.restoration,
-            graph=Graph(region.graph.name, tuple(operators), region.graph.edges),
+            graph=resized(region.graph, self._settled.graph.sizes),
             sources={
                 name: replace(plan, rate=order.rates.get(name, plan.rate)) for name, plan in region.sources.items()
             },

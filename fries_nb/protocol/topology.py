@@ -79,7 +79,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning, union_of
+from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning, resized, union_of
 from fries_nb.dataflow.operators import Shape, is_timed, shape_of
 from fries_nb.dataflow.traits import ColumnsOut, Holds
 from fries_nb.errors import DataflowError
@@ -230,7 +230,7 @@ class Topology:
     @cached_property
     def chains(self) -> tuple[tuple[str, ...], ...]:
         """The operators grouped into chains; see ``expansion.chains``."""
-        return chains(_resized(self.graph, self.begun), self.chaining)
+        return chains(resized(self.graph, self.begun), self.chaining)
 
     def __getstate__(self) -> dict[str, object]:
         """The fields alone: what is derived from them may be derived by another thread meanwhile."""
@@ -314,8 +314,8 @@ class Topology:
 
         Operators that both dataflows have keep their numbers of workers.
         """
-        present = {operator.name: operator.workers for operator in self.graph.operators}
-        after, epoch = _resized(after, present), self.epoch + 1
+        present = self.graph.sizes
+        after, epoch = resized(after, present), self.epoch + 1
         fresh = {name: operator.workers for name, operator in after.by_name.items() if name not in present}
         workers = [worker for name in fresh for worker in workers_of(after, name)]
         placed = {worker: hosts[worker.index * len(hosts) // fresh[worker.operator]] for worker in workers}
@@ -424,7 +424,7 @@ class Topology:
         stay = Counter(worker.operator for worker in self.placement if worker not in leaving)
         return replace(
             self,
-            graph=_resized(self.graph, stay),
+            graph=resized(self.graph, stay),
             placement={worker: host for worker, host in self.placement.items() if worker not in leaving},
             epoch=self.epoch + 1,
             added={worker: epoch for worker, epoch in self.added.items() if worker not in leaving},
@@ -438,7 +438,7 @@ class Topology:
         for name in totals:
             self._check_grows(name, totals)
         epoch = self.epoch + 1
-        graph = _resized(self.graph, {name: self.graph.operator(name).workers + more for name, more in totals.items()})
+        graph = resized(self.graph, {name: self.graph.operator(name).workers + more for name, more in totals.items()})
         placement = dict(self.placement)
         for name in totals:
             fresh = iter(workers_of(graph, name)[self.graph.operator(name).workers :])
@@ -482,11 +482,6 @@ class Topology:
                 found |= others
                 ahead += others
         return frozenset(found)
-
-
-def _resized(graph: Graph, workers: Mapping[str, int]) -> Graph:
-    operators = (replace(one, workers=workers.get(one.name, one.workers)) for one in graph.operators)
-    return Graph(graph.name, tuple(operators), graph.edges)
 
 
 BODY_WINDOW = 32 * 1024

@@ -30,7 +30,7 @@ from fries_nb.controller import events
 from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.states import ChangeProgress, RunState
 from fries_nb.dataflow.constraints import LatencyConstraint
-from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.dataflow.graph import Graph, Operator, resized
 from fries_nb.dataflow.regions import Kept, Region, regions
 from fries_nb.dataflow.updates import Lighter, Update, check_updates
 from fries_nb.driver.driver import Closed, ConstraintsChanged, HostsRestarted, Told, Used
@@ -201,7 +201,7 @@ class RegionRunner(QueueShell):
         first, second = (self.queue.foretell(one.plan, measured) for one in (ordered, unordered))
         return replace(ordered, plan=first), replace(unordered, plan=second)
 
-    def reshape(self, after: Graph, plan: Plan, updates: Mapping[str, Update]) -> Change:
+    def reshape(self, after: Graph, plan: Plan, updates: Mapping[str, Update], limit: float | None = None) -> Change:
         """Request a change of the shape, with functions that change beside; see ``Run.apply``.
 
         Raises:
@@ -217,14 +217,12 @@ class RegionRunner(QueueShell):
         ran = {name: function for name, function in self.functions_now().items() if name not in after}
         kept = tuple(replace(one, function=ran.get(one.name, one.function)) for one in self.graph.operators)
         shape = self.launched[0].shape_change(self.graph, after)
-        return self.queue.reshape(shape, plan, updates, payloads, Graph(self.graph.name, kept, self.graph.edges))
+        before = Graph(self.graph.name, kept, self.graph.edges)
+        return self.queue.reshape(shape, plan, updates, payloads, before, limit)
 
     def shape_back(self, before: Graph) -> events.ShapeChange:
         """What makes the dataflow again what it was, with as many workers of each operator as now."""
-        now = self.graph.by_name
-        sized = (replace(one, workers=now[one.name].workers) if one.name in now else one for one in before.operators)
-        after = Graph(before.name, tuple(sized), before.edges)
-        return self.launched[0].shape_change(self.graph, after, returns=True)
+        return self.launched[0].shape_change(self.graph, resized(before, self.graph.sizes), returns=True)
 
     def go_on(self, graph: Graph) -> None:
         """Go on with the dataflow after a change of its shape, before the change is told to have ended."""

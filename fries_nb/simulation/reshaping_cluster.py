@@ -27,7 +27,7 @@ from typing import Any
 import cloudpickle
 
 from fries_nb.controller import events
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.graph import Graph, resized
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
 from fries_nb.host.region_spec import Additions
@@ -47,13 +47,14 @@ class ReshapingCluster(JoiningThreads):
         self.shapes: dict[str, Graph] = {}  # id of each change of the shape to the dataflow after it
         super().__init__(*args, **settings)
 
-    def reshape(self, after: Graph, order: bool = True, returns: bool = False) -> str:
+    def reshape(self, after: Graph, order: bool = True, returns: bool = False, guarded: bool = False) -> str:
         """Request that the dataflow becomes another one; returns the id of the change, a key of ``outcomes``.
 
         Args:
             after: the dataflow after the change.
             order: see ``shape_plan``.
             returns: whether it is the dataflow before the last change of the shape, which is rolled back.
+            guarded: whether it is rolled back if the new dataflow fails, however late.
 
         Raises:
             PlanError: there is no plan for it.
@@ -72,10 +73,14 @@ class ReshapingCluster(JoiningThreads):
         packed = cloudpickle.dumps(Additions(functions, {}, {}))  # hosts have the ports of sinks by themselves
         additions = Additions(functions, {}, sinks, packed)
         name = f"s{len(self.shapes) + 1}"
-        self.shapes[name] = after
+        self.shapes[name], self.shapes[f"{name}.back"] = after, before
         payloads = {target: cloudpickle.dumps(Update(one)) for target, one in changed.items()}
-        shape = events.ShapeChange(after, additions, name.encode(), returns)
-        self._say(events.ChangeRequested(name, planned.plan, payloads, shape=shape))
+        shape = events.ShapeChange(after, additions, name.encode(), returns=returns)
+        guard = None
+        if guarded:
+            plan = replace(planned.plan, targets=frozenset(one for one in planned.plan.targets if one in after))
+            guard = events.Guard(plan, True, shape=events.ShapeChange(before, fingerprint=f"{name}.back".encode()))
+        self._say(events.ChangeRequested(name, planned.plan, payloads, guard=guard, shape=shape))
         return name
 
     def _see(self, instruction: events.Instruction) -> None:
@@ -87,17 +92,14 @@ class ReshapingCluster(JoiningThreads):
             case events.TopologyChanged(topology) if topology.after is not None:
                 self._plan = replace(self._plan, graph=declared)
                 self.graph = declared
-            case events.ShapeDecided():
+            case events.ShapeDecided() | events.ShapeUndone():
                 self._decided()
 
     def _decided(self) -> None:
         """Whatever starts again from now on has the dataflow after the last change that is decided."""
         decided = [one.change for one in self.journal if one.shape]
         if decided:
-            workers = {operator.name: operator.workers for operator in self._plan.graph.operators}
-            after = self.shapes[decided[-1]]
-            sized = (replace(one, workers=workers.get(one.name, one.workers)) for one in after.operators)
-            self.graph = Graph(after.name, tuple(sized), after.edges)
+            self.graph = resized(self.shapes[decided[-1]], self._plan.graph.sizes)
             self._plan = replace(self._plan, graph=self.graph)
 
     def kill_driver(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -129,10 +129,14 @@ class Launched:
         self.sinks.update({name: sink.path for name, sink in sinks.items() if isinstance(sink, ParquetSink)})
         additions = Additions(functions, sources, sinks)
         packed = pickled("the added operators", additions, "functions and places")
-        fingerprint = flow_of(after, self.run)
-        if returns:  # decisions from before they were removed concern them as well
-            fingerprint = msgspec.structs.replace(fingerprint, since=dict.fromkeys(graph.by_name, 0))
-        return ShapeChange(after, replace(additions, packed=packed), msgspec.msgpack.encode(fingerprint), returns)
+        fingerprint = _fingerprint(after, self.run, graph if returns else ())
+        back = _fingerprint(before, self.run, [name for name in before if name not in after])
+        return ShapeChange(after, replace(additions, packed=packed), fingerprint, back, returns)
+
+
+def _fingerprint(graph: Graph, run: str, returning: Iterable[str]) -> bytes:
+    """The fingerprint of a dataflow, in which earlier decisions concern these operators as well."""
+    return msgspec.msgpack.encode(msgspec.structs.replace(flow_of(graph, run), since=dict.fromkeys(returning, 0)))
 
 
 def launch(

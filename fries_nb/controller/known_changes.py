@@ -302,7 +302,8 @@ class KnownChanges(Coordinator):
         components = tuple(
             tuple(sorted(component.operators, key=declared.index)) for component in request.plan.covering.components
         )
-        transaction = Transaction(request, self._workers.of(request.switching), components, now_ns, early)
+        known = [name for name in request.switching if name in self._workers.graph]  # a rollback has others as well
+        transaction = Transaction(request, self._workers.of(known), components, now_ns, early)
         self.known[request.change] = transaction
         self._forget()
         return transaction

@@ -557,8 +557,7 @@ class FriesDifferences(RunMagics):
     def fries_apply(self, line: str) -> Summary:
         """Make the run what the dataflow declares, in one transaction: functions, operators, edges, sources and sinks.
 
-        A change of the shape is under no guard in this version. What cannot be applied is refused in a sentence, and
-        nothing is changed. Examples::
+        What cannot be applied is refused in a sentence, and nothing is changed. Examples::
 
             %fries_apply
             %fries_apply --of fraud --drop Old
@@ -567,9 +566,8 @@ class FriesDifferences(RunMagics):
         args = arguments(self.fries_apply, line, self._configured)
         run = self._run(args.of)
         flow = self._known.flow(args.of or run.graph.name)
-        guard = None if run.diff(flow).has_new_shape and "guard" not in args.given else args.guard or None
         drop, order = args.drop or (), not args.no_order
-        change = run.apply(flow, args.scheduler, guard=guard, force=args.force, drop=drop, order=order)
+        change = run.apply(flow, args.scheduler, guard=args.guard or None, force=args.force, drop=drop, order=order)
         self.shell.user_ns[args.output] = change
         GuardNotice(self.shell, change)
         return change_summary(self.shell, run, change, args.wait, args.output)

@@ -195,13 +195,14 @@ class Run(RunMonitor):
         empty, new sources begin when all others have switched, and a removed sink keeps what was committed.
 
         In this version the shape does not change with times, loops, aggregates or sorts, with latency constraints or
-        under an audit, and a change of the shape is neither rehearsed nor guarded. A change of functions only is
-        ``reconfigure``.
+        under an audit, and a change of the shape is not rehearsed. A change of functions only is ``reconfigure``.
 
         Args:
             flow: see ``diff``.
             scheduler: see ``reconfigure``; a change of the shape is always scheduled by ``fries``.
-            guard: see ``reconfigure``.
+            guard: see ``reconfigure``. For a change of the shape a number of seconds: if an operator fails that it has
+                added or changed, or one below, the run goes back to its last checkpoint and on with the earlier
+                dataflow, in which removed operators have their states. Rows that the new one has committed stay.
             force: see ``reconfigure``.
             drop: the operators that ``flow`` lacks and whose state may be lost.
             order: whether rows of a key keep their order where old and new ways meet; without, fewer operators wait.
@@ -222,23 +223,24 @@ class Run(RunMonitor):
             raise PlanError(f"{flow.name!r} declares what runs already; expected a difference to apply")
         if not found.has_new_shape:
             return self.reconfigure(found.functions, scheduler, guard=guard, force=force)
-        self._refuse_options(scheduler, guard)
+        limit = self._limit_of_shape(scheduler, guard)
         refuse_unsupported(found, drop, [name for name in self._runner.removed if self._runner.queue.has_changed(name)])
         check_runnable(found.after)
         updates = as_updates(found.functions) if found.functions else {}
         planned = shape_plan(self.graph, found.after, list(updates), order)
-        return self._runner.reshape(found.after, planned.plan, updates)
+        return self._runner.reshape(found.after, planned.plan, updates, limit)
 
-    def _refuse_options(self, scheduler: str, guard: float | Tuples | None) -> None:
-        """Raise a PlanError for what a change of the shape does not go with in this version."""
+    def _limit_of_shape(self, scheduler: str, guard: float | Tuples | None) -> float | None:
+        """The seconds of a guard; raises a PlanError for what a change of the shape does not go with yet."""
         if scheduler != "fries":
             raise PlanError(f"scheduler={scheduler!r} changes functions only; the shape is changed by 'fries'")
-        if guard is not None:
-            raise PlanError("a change of the shape is under no guard in this version; expected guard=None")
+        if isinstance(limit := checked_limit(guard), Tuples):
+            raise PlanError(f"guard={limit}: the shape is changed under a guard of some seconds; expected a number")
         if self._options.audit:
             raise PlanError("an audit is of one shape in this version; expected a run without audit=True")
         if self.constraints():
             raise PlanError("a dataflow with latency constraints keeps its shape while it runs, in this version")
+        return limit
 
     def rollback(self, change: Change | str | None = None, scheduler: str = "fries") -> Change:
         """Undo a change that is in effect or under way, by a change back; returns at once.

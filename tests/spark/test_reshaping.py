@@ -188,6 +188,35 @@ def test_what_was_removed_comes_back_with_its_state(
     assert len(numbers) < len(values), "some came while nothing was counted"
 
 
+def even_only(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with an even value; there is one that it was not meant for."""
+    if row["value"] % 2:
+        raise ValueError("an odd value")
+    return row
+
+
+def test_a_new_branch_that_fails_is_rolled_back_by_its_guard(
+    spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path
+) -> None:
+    """The run goes on as it was before, and has lost and doubled nothing."""
+    run = kept(declared().run(spark, hosts=2, workers=2, checkpoint=tmp_path / "place", commit_interval_s=0.3))
+    until(lambda: run.metrics().operators["out"].processed > 100, run)
+    flow = declared("marked")
+    flow.stream("L").map("X", even_only).sink("x", fn.memory())
+    change = run.apply(flow, guard=60)
+    assert change.guard == "for 60 s, by going back to the last checkpoint"
+    outcome = change.settled(PATIENCE_S)
+    assert outcome.outcome == "rolled_back"
+    assert "an odd value" in outcome.error
+    assert not run.diff(declared())
+    before = run.metrics().operators["out"].processed
+    until(lambda: run.metrics().operators["out"].processed > before + 100, run)
+    applied(run, declared("branch"), guard=0.01)
+    run.stop()
+    assert run.state == "finished", run.error
+    refuse_errors(run)
+
+
 class CannotOpen:
     """Fails on hosts."""
 
@@ -213,8 +242,8 @@ def test_what_cannot_be_applied_is_refused_in_a_sentence(spark: SparkSession, ke
         run.apply(other, drop=["C", "Odd"])
     with pytest.raises(PlanError, match="changes functions only; the shape is changed by 'fries'"):
         run.apply(declared(), scheduler="epoch")
-    with pytest.raises(PlanError, match="under no guard in this version"):
-        run.apply(declared(), guard=5)
+    with pytest.raises(PlanError, match="under a guard of some seconds; expected a number"):
+        run.apply(declared(), guard=fn.tuples(5))
     with pytest.raises(PlanError, match="declares what runs already"):
         run.apply(declared("marked"))
     broken = declared("marked")
@@ -225,10 +254,13 @@ def test_what_cannot_be_applied_is_refused_in_a_sentence(spark: SparkSession, ke
     assert "model.bin is not there" in outcome.error
     assert not run.diff(declared("marked"))
     applied(run, declared())
-    with pytest.raises(PlanError, match="has changed the shape, which is not rolled back in this version"):
-        run.rollback()
     applied(run, other, drop=["C"])
+    with pytest.raises(PlanError, match="change u3 came after change u2 of the shape; roll that back first"):
+        run.rollback("u2")
+    assert run.rollback().settled(PATIENCE_S).outcome == "done"
+    with pytest.raises(PlanError, match=r"change u2 is not the last one of the shape; expected run.apply\(\)"):
+        run.rollback()
     run.stop()
     assert run.state == "finished", run.error
     with pytest.raises(RunError, match="a change needs a running dataflow"):
-        run.apply(declared())
+        run.apply(declared("branch"))

@@ -50,7 +50,7 @@ class DifferencePanel:
         flow: the dataflow that was declared, of which ``shown`` is the difference.
         shown: the difference that stands above.
         is_current: whether a dataflow is the one declared last under its name.
-        guard_s: the guard of a change of functions, in seconds; 0 for none.
+        guard_s: the guard of the change, in seconds; 0 for none.
     """
 
     def __init__(
@@ -120,8 +120,7 @@ class DifferencePanel:
             if outdated := self._outdated():
                 self._end(outdated)
                 return
-            guard = guard_for(self._shown, self._guard_s())
-            change = self._run.apply(self._flow, guard=guard, force=force, drop=drop)
+            change = self._run.apply(self._flow, guard=self._guard_s() or None, force=force, drop=drop)
             result = self._result(change)
         except Exception as error:  # noqa: BLE001 - it pickles the user's objects, and the thread ends here
             known = isinstance(error, FriesError | UsageError)
@@ -163,11 +162,6 @@ class DifferencePanel:
             self._ask(words, "Apply all the same", partial(self._begin, drop=drop, force=True))
         else:
             self._offer(f"{change.label} {result.outcome}: {result.error}", failed=True)
-
-
-def guard_for(found: PlannedDifference, guard_s: float) -> float | None:
-    """The guard of a difference that is applied without more being said; a change of the shape has none."""
-    return None if found.has_new_shape else guard_s or None
 
 
 def show_with_button(shell: InteractiveShell, summary: Summary, panel: DifferencePanel) -> None:

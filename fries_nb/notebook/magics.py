@@ -40,7 +40,7 @@ from fries_nb.notebook.cells import (
     told_when_interrupted,
     undone_on_error,
 )
-from fries_nb.notebook.difference_panel import DifferencePanel, guard_for, show_with_button
+from fries_nb.notebook.difference_panel import DifferencePanel, show_with_button
 from fries_nb.notebook.known import OVER, Registry, RunMagics, Start
 from fries_nb.notebook.options import (
     NO_PRUNING,
@@ -153,7 +153,7 @@ class FriesMagics(RunMagics):
     def _apply(self, run: Run, flow: Dataflow, found: PlannedDifference, drop: Sequence[str]) -> Summary:
         """Make a run what was declared, and tell what differed and how it went."""
         scheduler = "fries" if found.has_new_shape else self.scheduler
-        change = run.apply(flow, scheduler, guard=guard_for(found, self.guard), drop=drop)
+        change = run.apply(flow, scheduler, guard=self.guard or None, drop=drop)
         self.shell.user_ns["change"] = change
         GuardNotice(self.shell, change)
         summary = change_summary(self.shell, run, change, GLANCE_S, "change")

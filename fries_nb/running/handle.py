@@ -177,7 +177,7 @@ class Run(RunMonitor):
 
     def _planned_shape(self, found: Difference) -> tuple[ExplainedPlan, ExplainedPlan]:
         """The plans of a change of the shape by which all lost states may be lost; raises as ``apply`` does."""
-        self._refuse_options("fries", None)
+        self._limit_of_shape("fries", None)
         gone = [name for name in self._runner.removed if self._runner.queue.has_changed(name)]
         refuse_unsupported(found, found.lost, gone)
         check_runnable(found.after)

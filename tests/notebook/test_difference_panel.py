@@ -13,6 +13,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, refused, told
 from patience import PATIENCE_S
 
+from fries_nb.changes.change import Change
+from fries_nb.controller.events import Outcome
 from fries_nb.errors import PlanError
 from fries_nb.notebook import magics
 from fries_nb.notebook.difference_panel import WIDGET, DifferencePanel
@@ -88,7 +90,21 @@ def test_a_new_shape_is_applied(shell: InteractiveShell, run: StandIn, panels: l
     assert "Plan: 2 operators take part" in outputs(shell)[0]["text/html"]
     clicked(panels[0].apply)
     assert "alerts" in run.graph
+    assert run.guard == 5
     assert outputs(shell)[-1]["text/plain"].startswith("done by fries in ")
+
+
+def test_a_change_that_its_guard_rolls_back_later_says_so_in_its_place(
+    shell: InteractiveShell, run: StandIn, panels: list[DifferencePanel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The button has been told that it was done before."""
+    back = Outcome("u1", "fries", "rolled_back", "rolled back by its guard: FM[0]: no such column")
+    monkeypatch.setattr(Change, "settled", lambda self: back)
+    told(shell, EDITED)
+    clicked(panels[0].apply)
+    said = [output["text/plain"] for output in outputs(shell)[2:]]
+    assert said[0].startswith("done by fries in ")
+    assert said[1] == "FM by fries: rolled back by its guard: FM[0]: no such column"
 
 
 def test_a_state_is_lost_only_by_a_second_click(

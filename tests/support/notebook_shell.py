@@ -229,7 +229,7 @@ class StandIn:
             return Run.apply(self, flow, scheduler, **options)  # type: ignore[arg-type]
         refuse_unsupported(found, options.get("drop", ()))
         assert found.planned is not None
-        self.asked = {"drop": tuple(options.get("drop", ()))}
+        self.asked, self.guard = {"drop": tuple(options.get("drop", ()))}, options.get("guard")
         change = Change(f"u{len(self.made) + 1}", found.planned.plan, {}, 1.0, run=ChangesAsked())
         self.made = (*self.made, change)
         if self.outcome is not None:

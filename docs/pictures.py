@@ -6,6 +6,8 @@ A picture states its colours for light and for dark pages; see ``fries_nb.report
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import pairwise
 
 import fries_nb as fn
 from fries_nb.constraints.judgements import ConstraintState
@@ -13,9 +15,12 @@ from fries_nb.constraints.reactions import ConstraintStatus, ElementLatency
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.constraints import LatencyConstraint
-from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
+from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
 from fries_nb.planning.counter_example import counter_example
+from fries_nb.planning.covering import components, covered
+from fries_nb.planning.difference import Difference
 from fries_nb.planning.schedulers import schedule
+from fries_nb.planning.shape import PlannedDifference, shape_plan, with_plan
 from fries_nb.protocol.topology import Topology
 from fries_nb.report import markup
 from fries_nb.report.audit_section import CycleNode, cycle_svg, example_met_svg
@@ -23,7 +28,7 @@ from fries_nb.report.constraint_bars import constraint_svg
 from fries_nb.report.dag import dag_svg
 from fries_nb.report.host_rows import hosts_svg
 from fries_nb.report.markup import FONT, escaped, number, themed
-from fries_nb.report.plan_section import roles
+from fries_nb.report.plan_section import difference_svg, roles
 
 Spot = tuple[float, float]
 
@@ -74,6 +79,11 @@ def pictures() -> dict[str, str]:
         "loop": _loop(),
         "constraint": _constraint(),
         "rescaling": _rescaling(),
+        "shape": _shape(),
+        "shape-old": _of_one_shape(0),
+        "shape-new": _of_one_shape(1),
+        "shape-union": difference_svg(_difference(*SHAPES)),
+        "shape-channels": _channels(),
     }
 
 
@@ -273,3 +283,70 @@ def _rescaling() -> str:
         return TopologyStatus.of(Topology.dealt(Graph("rescaled", operators, edges), hosts), tuple(range(hosts)))
 
     return hosts_svg(status(2), {}, [("1 host", status(1))])
+
+
+def _sketch(*paths: str, changed: str = "") -> Graph:
+    """A graph of the paths through it; the operators that are named run another function."""
+    names = dict.fromkeys(name for path in paths for name in path.split())
+    edges = dict.fromkeys(ends for path in paths for ends in pairwise(path.split()))
+    sources, sinks = names.keys() - {to for _, to in edges}, names.keys() - {name for name, _ in edges}
+    kinds = dict.fromkeys(sources, Kind.SOURCE) | dict.fromkeys(sinks, Kind.SINK)
+    functions = {name: len if name in changed.split() else abs for name in names if name not in kinds}
+    operators = (Operator(name, kind=kinds.get(name, Kind.MAP), function=functions.get(name)) for name in names)
+    return Graph("shape", tuple(operators), tuple(Edge(*ends) for ends in edges))
+
+
+def _difference(before: Graph, after: Graph) -> PlannedDifference:
+    found = Difference.of(before, after)
+    changed = [operator.name for operator in found.changed]
+    functions = partial(schedule, "fries", before, changed)
+    plans = shape_plan(before, after, changed), shape_plan(before, after, changed, order=False)
+    return with_plan(found, functions, lambda: plans)
+
+
+def _shape() -> str:
+    """N is inserted between A and B, and C runs another function."""
+    return difference_svg(_difference(_sketch("S A B C out"), _sketch("S A N B C out", changed="C")))
+
+
+SHAPES = (_sketch("S A D T Y", "P D", "Q E T"), _sketch("S A E T Y", "P D T", "Q E", changed="T"))
+"""A sends to E instead of to D, and T, below both, runs another function."""
+
+
+def _of_one_shape(number: int) -> str:
+    """What the covering of the same targets would be on one of the graphs alone."""
+    graph, targets = SHAPES[number], frozenset("AT")
+    parts = components(graph, covered(graph, targets), targets)
+    found = {
+        "mcs": {name for part in parts for name in part.operators},
+        "head": {name for part in parts for name in part.heads},
+        "target": targets,
+    }
+    states = {name: " ".join(word for word, names in found.items() if name in names) for name in found["mcs"]}
+    return dag_svg(graph, states, marked={ends for part in parts for ends in part.edges}, width=760)
+
+
+def _channels() -> str:
+    """When each channel of the first example carries rows, and when its receiver reads them."""
+    said = (
+        "Until B has the marker, its channel from A is read and the one from N is not; then the old one has ended and "
+        "the new one is read."
+    )
+    times = {"prepared": 150, "A switches": 270, "B switches": 450, "C switches": 570}
+    parts = [text(x, 24, words, "small") for words, x in times.items()]
+    parts += [f'<line class="line" x1="{x}" x2="{x}" y1="32" y2="212"/>' for x in times.values()]
+    rows: dict[str, list[tuple[float, float, str, str]]] = {
+        "A to B": [(110, 450, "old", "rows from before")],
+        "A to N": [(150, 270, "box", "made, empty"), (270, 660, "new", "rows are read at once")],
+        "N to B": [(150, 270, "box", "made, empty"), (270, 450, "box", "rows wait unread"), (450, 660, "new", "read")],
+        "B to C": [(110, 570, "old", "rows from before"), (570, 660, "new", "after")],
+    }
+    for number_of, (channel, bars) in enumerate(rows.items()):
+        y = 58 + 44 * number_of
+        parts.append(text(20, y + 5, channel, "strong left"))
+        for start, end, kind, words in bars:
+            parts.append(box((start + end) / 2, y, end - start, 26, "", kind))
+            parts.append(text((start + end) / 2, y + 4.5, words, "small" if kind == "box" else "in"))
+    parts += [*tuples(444, 58, ["mark"]), text(462, 63, "marker and End", "small left"), *tuples(564, 190, ["mark"])]
+    return picture(690, 232, said, parts)
+

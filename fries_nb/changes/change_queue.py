@@ -148,6 +148,12 @@ class ChangeQueue:
             return whole
         return replace(whole, prediction=predicted(self._regions, plans, measured, self._known.prepare_ms()))
 
+    @locked
+    def foretell(self, plan: Plan, measured: Mapping[str, OperatorMetrics]) -> Plan:
+        """A plan of a change of the shape, of a dataflow that is one region, with its predicted delay."""
+        prepare_ms = self._known.prepare_ms(shape=True)
+        return replace(plan, prediction=predicted(self._regions, {0: plan}, measured, prepare_ms))
+
     def request(
         self,
         updates: Mapping[str, Update],

@@ -39,7 +39,7 @@ from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update
 from fries_nb.planning import Covering, CriticalPath, Prediction, Queue
 from fries_nb.planning.prediction import longest, ways
-from fries_nb.planning.schedulers import Plan, StageAction, schedule
+from fries_nb.planning.schedulers import Plan, Stage, StageAction, schedule
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.trace import Record
 from fries_nb.telemetry.metrics import OperatorMetrics
@@ -280,9 +280,13 @@ class RequestRegistry:
             joinable.append(request)
         return joinable[::-1]
 
-    def prepare_ms(self) -> float | None:
-        """Milliseconds from a request to the first message: the median of the last changes that are done, if any is."""
-        ended = [change.result(0) for change in list(self.changes.values())[-_LOOKED_AT:] if change.done]
+    def prepare_ms(self, shape: bool = False) -> float | None:
+        """Milliseconds from a request to the first message: the median of the last changes that are done, if any is.
+
+        Changes of the shape are apart from those of functions: they make workers and channels as well.
+        """
+        last = [change for change in list(self.changes.values())[-_LOOKED_AT:] if change.done]
+        ended = [change.result(0) for change in last if (self.of(change.id).shape is not None) is shape]
         known = [one.delay_ms - one.commit_ms for one in ended if one.outcome == "done" and not one.waited_ms]
         return median(known) if known else None
 
@@ -493,25 +497,38 @@ def predicted(
 ) -> Prediction:
     """Predict the delay of these plans, and that of epoch markers (from all sources) for comparison.
 
-    Only plans that merely switch at a marker have a prediction, not those with tags, holds or restarts.
+    Only plans that merely switch at a marker have a prediction, not those with tags, holds or restarts. In a change of
+    the shape every member gets the message, but those below others wait for their markers all the same; sources that
+    begin to read when all have switched wait for nothing.
     """
     queues = {name: Queue(one.queued, one.rate) for name, one in measured.items() if one.processed}
     found: list[CriticalPath] = []
     by_epoch: list[CriticalPath] = []
     for number, plan in plans.items():
         graph = regions[number].graph
-        found += ways(graph, _markers(plan), plan.targets, queues)
-        by_epoch += ways(graph, {frozenset(graph): set(graph.sources)}, plan.targets, queues)
+        switching = _switching(plan)
+        awaited = frozenset().union(*(stage.awaits for stage in switching))
+        if not awaited and plan.stages[0].does is StageAction.RELEASE:
+            found.append(CriticalPath((), 0.0))
+            continue
+        found += ways(graph, _markers(graph, switching), awaited, queues)
+        by_epoch += ways(graph, {frozenset(graph): set(graph.sources)}, awaited or plan.targets, queues)
     return Prediction(tuple(found), longest(by_epoch), prepare_ms)
 
 
-def _markers(plan: Plan) -> dict[frozenset[str], set[str]]:
-    """Scope to its heads; empty if the plan does more than switch at a marker."""
-    if any(stage.does is not StageAction.SWITCH for stage in plan.stages):
-        return {}
+def _switching(plan: Plan) -> list[Stage]:
+    """The stages at whose markers operators switch; none if the plan does more than that before its end."""
+    if any(stage.does not in (StageAction.SWITCH, StageAction.RELEASE) for stage in plan.stages):
+        return []
+    return [stage for stage in plan.stages if stage.does is StageAction.SWITCH]
+
+
+def _markers(graph: Graph, switching: Iterable[Stage]) -> dict[frozenset[str], set[str]]:
+    """Scope to those that get the message and wait for no marker of the scope."""
     markers: dict[frozenset[str], set[str]] = {}
-    for send in (send for stage in plan.stages for send in stage.sends):
-        markers.setdefault(send.scope, set()).add(send.operator)
+    for send in (send for stage in switching for send in stage.sends):
+        if send.scope.isdisjoint(graph.predecessors(send.operator)):
+            markers.setdefault(send.scope, set()).add(send.operator)
     return markers
 
 

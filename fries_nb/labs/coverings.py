@@ -22,6 +22,18 @@ Traceback (most recent call last):
 fries_nb.errors.LabError: RE is not kept: SJ lets one tuple of a transaction pass, and lies before every target below RE
 >>> check_pruning(graph, {"E"}, {"RE": "uniqueness"})
 Right. RE pruned (uniqueness): SJ lets one tuple of a transaction pass, and lies before every target below RE.
+
+Checks of changes of the shape: which operators take part when edges are added and removed.
+
+>>> before, after = sketch("S -> A -> X", "Q -> E -> T"), sketch("S -> A -> X", "Q -> E -> T", "A -> E")
+>>> check_shape(before, after, {"T"}, {"A", "T"})
+Traceback (most recent call last):
+fries_nb.errors.LabError: not right yet: 1 operator is missing; ask of each one: ... (the next wrong answer ...
+>>> check_shape(before, after, {"T"}, {"A", "T"})
+Traceback (most recent call last):
+fries_nb.errors.LabError: E is missing: it lies on the path A -> E -> T, on the edges of before and after together, ...
+>>> check_shape(before, after, {"T"}, "A, E, T")
+Right. A at the message: its out-edges change; E at the message: it lies between others; T at the marker of E: its ...
 """
 
 from __future__ import annotations
@@ -34,12 +46,13 @@ from typing import Any
 import networkx as nx
 
 from fries_nb.dataflow.builder import DataflowBuilder
-from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator
+from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, ends_of, union_of
 from fries_nb.errors import DataflowError, LabError, PlanError
 from fries_nb.labs.answers import AnsweredSet, Passed, Picture, answered, listed, names_in, result_of, wrong
 from fries_nb.labs.interleavings import check_broken, interleaved
 from fries_nb.planning import Covering, Rule, cover, minimal_covering_subdag
 from fries_nb.planning.covering import PruningDecision, prune
+from fries_nb.planning.shape import BETWEEN, ExplainedPlan, shape_plan
 from fries_nb.report.dag import dag_svg
 
 _ALGORITHM_HINT = (
@@ -246,6 +259,78 @@ def check_algorithm(function: Callable[[nx.DiGraph[str], set[str]], Any] | None)
             drawn = AnsweredSet(shown, members, given, right)
             raise wrong("algorithm", _ALGORITHM_HINT, why, drawn)
     return Passed(f"It was right on {len(cases)} graphs.")
+
+
+def drawn_shapes(before: Graph, after: Graph, changed: Collection[str] = ()) -> Picture:
+    """A picture of two graphs in one: what is added and removed, and the operators whose function changes.
+
+    Returns:
+        The picture.
+    """
+    kinds = {"added": ends_of(after) - ends_of(before), "removed": ends_of(before) - ends_of(after)}
+    edges = "; ".join(f"{source} -> {to} is {word}" for word, ends in kinds.items() for source, to in sorted(ends))
+    return Picture(edges, _shapes_svg(before, after, dict.fromkeys(changed, "changed")))
+
+
+def _shapes_svg(before: Graph, after: Graph, states: Mapping[str, str]) -> str:
+    """Both graphs in one, with these states, and labels on edges that only one of them has."""
+    states = {name: "added" for name in after if name not in before} | dict(states)
+    states = {name: "removed" for name in before if name not in after} | states
+    labels = dict.fromkeys(ends_of(after) - ends_of(before), "added")
+    labels |= dict.fromkeys(ends_of(before) - ends_of(after), "removed")
+    return dag_svg(union_of(before, after), states, labels, marked=())
+
+
+def check_shape(before: Graph, after: Graph, changed: Collection[str], answer: Any) -> Passed:
+    """Check which operators take part in a change of the shape, rows of each key in order.
+
+    ``changed``: operators of both whose function changes. ``answer``: the names of all that get the message.
+
+    Raises:
+        LabError: one is missing, or takes no part; says why, with a picture of the answer.
+    """
+    answered(answer, 'a set of names, such as {"A", "B"}')
+    union = union_of(before, after)
+    given = names_in(answer, union)
+    plan = shape_plan(before, after, changed)
+    if why := _why_not_reshaped(union, before, plan, given):
+        question = ("shape", before.edges, after.edges, frozenset(changed))
+        drawn = AnsweredSet(union, plan.plan.targets, given, plan.reasons.keys())
+        raise wrong(question, _shape_hint(given, plan.reasons.keys()), why, drawn)
+    targets = plan.plan.targets
+    states = {name: "target" if name in targets else "mcs" for name in plan.reasons}
+    return Passed("; ".join(plan.lines) + ".", _shapes_svg(before, after, states))
+
+
+def _shape_hint(given: Collection[str], right: Collection[str]) -> str:
+    many = {"missing": len(set(right) - set(given)), "too many": len(set(given) - set(right))}
+    told = [f"{count} operator{'s are' if count > 1 else ' is'} {words}" for words, count in many.items() if count]
+    return (
+        f"{' and '.join(told)}; ask of each one: do its out-edges or its function change, does it lie between two such "
+        "operators on the edges of before and after together, or do an old and a new way meet there?"
+    )
+
+
+def _why_not_reshaped(union: Graph, before: Graph, plan: ExplainedPlan, given: Collection[str]) -> str:
+    """Which operator is missing or superfluous in a change of the shape, and why; empty if none is."""
+    digraph, members = union.digraph, set(plan.reasons)
+    for name, why in plan.reasons.items():
+        if name in given:
+            continue
+        above, below = members & nx.ancestors(digraph, name), members & nx.descendants(digraph, name)
+        if why != BETWEEN or not above or not below:
+            return f"{name} is missing: {why}"
+        first, last = (next(one for one in union.order if one in some) for some in (above, below))
+        path = " -> ".join(nx.shortest_path(digraph, first, name) + nx.shortest_path(digraph, name, last)[1:])
+        return (
+            f"{name} is missing: it lies on the path {path}, on the edges of before and after together, so a row can "
+            f"be there when {first} has switched and {last} has not, or the other way round"
+        )
+    for name in (name for name in union.order if name in given and name not in members):
+        if name not in before:
+            return f"{name} is one too many: it is added, so no row of before is there, and it waits for nothing"
+        return f"{name} is one too many: no path of before and after together leads over it from one member to another"
+    return ""
 
 
 def check_own(graph: Graph | None, targets: Any, answer: Any) -> Passed:

@@ -173,7 +173,8 @@ def unload(shell: InteractiveShell) -> None:
             del kind[name]
     show_with(None)
     ours = (
-        FriesMagics, FriesQuestions, FriesConstraints, FriesProgress, FriesRescaling, FriesComparing, FriesDashboard
+        FriesMagics, FriesQuestions, FriesConstraints, FriesProgress, FriesRescaling, FriesComparing, FriesDashboard,
+        FriesDifferences,
     )  # fmt: skip
     shell.configurables[:] = [part for part in shell.configurables if not isinstance(part, ours)]
     _shown_as(shell).pop(Run, None)

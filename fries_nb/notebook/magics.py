@@ -18,8 +18,8 @@ from __future__ import annotations
 import functools
 import threading
 from argparse import Namespace
-from collections.abc import Callable, Mapping
-from html import escape
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -29,7 +29,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Enum, Float, HasTraits, Int, TraitError, Unicode, validate
 
 from fries_nb.dataflow.graph import check_runnable
-from fries_nb.errors import PlanError, ReconfigurationError, RunError, unknown
+from fries_nb.errors import ReconfigurationError, RunError, unknown
 from fries_nb.notebook import summaries
 from fries_nb.notebook.cells import (
     DEFAULT_S,
@@ -40,6 +40,7 @@ from fries_nb.notebook.cells import (
     told_when_interrupted,
     undone_on_error,
 )
+from fries_nb.notebook.difference_panel import DifferencePanel, show_with_button
 from fries_nb.notebook.known import OVER, Registry, RunMagics, Start
 from fries_nb.notebook.options import (
     NO_PRUNING,
@@ -55,10 +56,9 @@ from fries_nb.notebook.options import (
 from fries_nb.notebook.remedy_panels import RescaleView, outcome_line, progress_line
 from fries_nb.notebook.statuses import of_hosts, why_failed
 from fries_nb.notebook.summaries import Summary, changeable, quoted
-from fries_nb.notebook.waits import GLANCE_S, Ending, Notes, ProgressOutput, change_summary, wait_for_start
-from fries_nb.planning.difference import Difference
+from fries_nb.notebook.waits import GLANCE_S, Ending, Notes, ProgressOutput, change_summary, has_user, wait_for_start
 from fries_nb.planning.schedulers import SCHEDULERS
-from fries_nb.planning.shape import refuse_unsupported
+from fries_nb.planning.shape import PlannedDifference
 from fries_nb.report.page import part
 from fries_nb.report.plan_section import difference_parts, difference_svg
 from fries_nb.run import Dataflow, Run
@@ -112,7 +112,9 @@ class FriesMagics(RunMagics):
     @magic_arguments()
     @argument("name", nargs="?", help="of the dataflow; may be left out if the cell names it")
     @argument("--replace", action="store_true", help="if the dataflow runs: stop that run first")
-    def fries_dataflow(self, line: str, cell: str) -> Summary:
+    @argument("--apply", action="store_true", help="if the dataflow runs: make the run what the cell declares, at once")
+    @argument("--drop", metavar="OPERATOR", action="append", help="with --apply: lose the state of a removed operator")
+    def fries_dataflow(self, line: str, cell: str) -> Summary | None:
         """Declare a dataflow in the body of a cell. Nothing runs yet.
 
         In the body, ``fn`` is fries_nb and ``flow`` an empty dataflow of that name; all your names are available::
@@ -125,20 +127,50 @@ class FriesMagics(RunMagics):
         The body may also construct the dataflow itself: ``flow = fn.Dataflow("fraud")``. Afterwards ``flow`` holds the
         dataflow, and ``%fries_run fraud`` finds it by its name.
 
-        A cell that is run again while the dataflow runs shows how it differs from the run, which goes on as it is:
-        ``%fries_apply`` makes it what the cell says.
+        A cell that is run again while the dataflow runs shows how it differs from the run, which goes on as it is: the
+        button ``Apply``, or ``%fries_apply``, makes it what the cell says. With ``--apply`` it becomes that at once. A
+        cell that raises an error changes nothing.
         """
         args = arguments(self.fries_dataflow, line)
+        if args.drop and not args.apply:
+            raise UsageError("--drop names what is lost by --apply; expected --apply beside it")
+        if args.apply and args.replace:
+            raise UsageError("--apply changes the run, --replace ends it; expected one of them")
         names = self.shell.user_ns
         with undone_on_error(names, "flow"):
             flow = declare(self.shell, cell, args.name)
-            live = self._known.live(flow.name)
-        again = declared_again(live[-1], flow) if live and not args.replace else None
+            live = [] if args.replace else self._known.live(flow.name)
+            found = live[-1].diff(flow) if live else None
+            applied = self._apply(live[-1], flow, found, args.drop or ()) if args.apply and found else None
         instead = f"%%fries_dataflow {quoted(flow.name)} --replace"
-        replaced = self._make_way(flow.name, args.replace, instead) if again is None else ""
+        replaced = self._make_way(flow.name, args.replace, instead) if found is None else ""
         names["flow"] = flow
         self._known.keep_flow(flow)
-        return again or summaries.of_definition(flow.graph(), replaced)
+        if found is None or applied is not None:
+            return applied or summaries.of_definition(flow.graph(), replaced)
+        return self._shown(live[-1], flow, found)
+
+    def _apply(self, run: Run, flow: Dataflow, found: PlannedDifference, drop: Sequence[str]) -> Summary:
+        """Make a run what was declared, and tell what differed and how it went."""
+        scheduler = "fries" if found.has_new_shape else self.scheduler
+        change = run.apply(flow, scheduler, guard=self.guard or None, drop=drop)
+        self.shell.user_ns["change"] = change
+        GuardNotice(self.shell, change)
+        summary = change_summary(self.shell, run, change, GLANCE_S, "change")
+        return replace(summary, text=f"{found.summary}\n{summary.text}")
+
+    def _shown(self, run: Run, flow: Dataflow, found: PlannedDifference) -> Summary | None:
+        """A difference; for a user at a kernel with the button that applies it."""
+        summary = of_difference(found)
+        if not found or found.refused or not has_user(self.shell):
+            return summary
+        panel = DifferencePanel(self.shell, run, flow, found, self._is_current, lambda: self.guard)
+        show_with_button(self.shell, summary, panel)
+        return None
+
+    def _is_current(self, flow: Dataflow) -> bool:
+        """Whether a dataflow is the one declared last under its name."""
+        return self._known.flows().get(flow.name) is flow
 
     @line_magic
     @magic_arguments()
@@ -476,27 +508,17 @@ def _seen(run: Run, rescale: Rescale, wait_s: float, variable: str) -> Summary:
 FLOW = argument("--of", metavar="NAME", help="of the dataflow that runs and was declared again; the last one")
 
 
-def of_difference(difference: Difference) -> Summary:
-    """The summary of a difference, with the magic that applies it, if it can be applied."""
+def of_difference(difference: PlannedDifference) -> Summary:
+    """The summary of a difference and its plan, with the magic that applies it, if it can be applied."""
     flow = difference.after.name
     if not difference:
         return Summary(f"{flow!r} runs as it is declared", "%fries_status")
-    words, lost = repr(difference), [name for name in difference.removed if name in difference.states]
-    then = " ".join([f"%fries_apply --of {quoted(flow)}", *(f"--drop {quoted(name)}" for name in lost)])
-    html = difference_parts(difference)
-    try:
-        refuse_unsupported(difference, lost)
-    except PlanError as refused:
-        if difference.has_new_shape:
-            then, words = f"%fries_run {quoted(flow)} --replace", f"{words}\n{refused}"
-            html += f"<p>{escape(str(refused))}</p>"
-    html += part("next_step", then)
-    return Summary(words, then, {"text/html": html, "image/svg+xml": difference_svg(difference)})
-
-
-def declared_again(run: Run, flow: object) -> Summary:
-    """What a cell shows that has declared a dataflow again while it runs."""
-    return of_difference(run.diff(flow))  # type: ignore[arg-type]  # refused there, in words
+    drops = (f"--drop {quoted(name)}" for name in difference.lost)
+    then = " ".join([f"%fries_apply --of {quoted(flow)}", *drops])
+    if difference.refused:
+        then = f"%fries_run {quoted(flow)} --replace"
+    html = f"<div>{difference_parts(difference)}{part('next_step', then)}</div>"
+    return Summary(repr(difference), then, {"text/html": html, "image/svg+xml": difference_svg(difference)})
 
 
 @magics_class

@@ -18,13 +18,13 @@ from fries_nb.commands.plan import as_dict, in_words
 from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Edge, Graph
 from fries_nb.planning.counter_example import counter_example
-from fries_nb.planning.schedulers import Plan
+from fries_nb.planning.schedulers import Plan, foretold
 from fries_nb.protocol.topology import workers_of
 from fries_nb.report.audit_section import example_lines
 from fries_nb.report.change_rows import parts_ms
 from fries_nb.report.dag import dag_svg
 from fries_nb.report.page import part
-from fries_nb.report.plan_section import foretold, plan_drawing, plan_parts
+from fries_nb.report.plan_section import plan_drawing, plan_parts
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.words import milliseconds
 

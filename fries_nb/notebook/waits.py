@@ -137,7 +137,7 @@ class ProgressOutput:
     def _new_line(self) -> _Line:
         if _has_kernel(self._shell):
             output = CellOutput(self._shell)
-            return _NotebookLine(output, self._button, self.click) if _has_user(self._shell) else _ExecutedLine(output)
+            return _NotebookLine(output, self._button, self.click) if has_user(self._shell) else _ExecutedLine(output)
         return _TerminalLine() if sys.stdout.isatty() else _PrintedLine()
 
 
@@ -239,9 +239,9 @@ def _has_kernel(shell: InteractiveShell) -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-def _has_user(shell: InteractiveShell) -> bool:
+def has_user(shell: InteractiveShell) -> bool:
     """Whether a front end that can ask its user for input sent the cell; nbclient does not."""
-    return bool(getattr(shell.kernel, "_allow_stdin", False))  # type: ignore[attr-defined]  # a kernel's shell
+    return bool(getattr(getattr(shell, "kernel", None), "_allow_stdin", False))
 
 
 def _interrupt() -> None:

@@ -137,6 +137,11 @@ class Difference(Displayed):
         return later | windows
 
     @property
+    def lost(self) -> list[str]:
+        """The removed operators whose state would be lost."""
+        return [name for name in self.removed if name in self.states]
+
+    @property
     def has_new_shape(self) -> bool:
         """Whether more than functions and tables of operators differ."""
         return bool(self.added or self.removed or self.edges_added or self.edges_removed or self.edges_changed) or any(
@@ -156,15 +161,19 @@ class Difference(Displayed):
         words = [*_counts("operator", operators), *_counts("edge", edges)]
         return f"{self.after.name}: {', '.join(words) or 'no difference'}"
 
-    def __repr__(self) -> str:
-        lines = [self.summary]
-        lines += [f"+ {name} ({self.after.operator(name).kind}){self._state(name)}" for name in self.added]
+    @property
+    def lines(self) -> list[str]:
+        """A line for each operator that differs, then the edges and hints."""
+        lines = [f"+ {name} ({self.after.operator(name).kind}){self._state(name)}" for name in self.added]
         lines += [f"- {name} ({self.before.operator(name).kind}){self._state(name)}" for name in self.removed]
         lines += [f"~ {operator.name}: {operator.words}{self._state(operator.name)}" for operator in self.changed]
         lines += [f"~ {_arrow(ends)}: {words}" for ends, words in self.edges_changed.items()]
         lines += [f"+ {', '.join(map(_arrow, self.edges_added))}"] if self.edges_added else []
         lines += [f"- {', '.join(map(_arrow, self.edges_removed))}"] if self.edges_removed else []
-        return "\n".join([*lines, *self.hints])
+        return [*lines, *self.hints]
+
+    def __repr__(self) -> str:
+        return "\n".join([self.summary, *self.lines])
 
     @property
     def hints(self) -> list[str]:

@@ -22,7 +22,7 @@ minibatch    release payments: payments
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -30,6 +30,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import PlanError, unknown
 from fries_nb.planning.covering import Covering, cover
 from fries_nb.planning.prediction import Prediction
+from fries_nb.words import duration
 
 
 class StageAction(StrEnum):
@@ -132,6 +133,9 @@ def minibatch(graph: Graph, covering: Covering) -> Stages:
     )
 
 
+_NAMED = 12
+"""Operators that a line names at most."""
+
 SCHEDULERS: dict[str, Callable[[Graph, Covering], Stages]] = {
     "fries": fries,
     "epoch": epoch,
@@ -163,3 +167,42 @@ def _from_sources(graph: Graph) -> tuple[Send, ...]:
 def _alone(operators: Iterable[str]) -> tuple[Send, ...]:
     """A message to each operator, whose marker stays there."""
     return tuple(Send(operator, frozenset((operator,))) for operator in sorted(operators))
+
+
+def foretold(plan: Plan) -> list[str]:
+    """A line on the predicted delay and its parts; empty if the plan was not made for a run.
+
+    >>> from dataclasses import replace
+    >>> from fries_nb.dataflow.graph import Edge, Operator
+    >>> from fries_nb.planning.prediction import CriticalPath
+    >>> plan = schedule("fries", Graph("chain", (Operator("S"), Operator("A")), (Edge("S", "A"),)), ["A"])
+    >>> foretold(plan), foretold(replace(plan, prediction=Prediction((CriticalPath(("A",), 12.0),), 8_400.0)))
+    ([], ['predicted delay: time to prepare (not measured yet), then commit 12 ms (epoch: 8.4 s)'])
+    >>> foretold(replace(plan, prediction=Prediction((CriticalPath(("A",), 12.0),), 8_400.0, 158.0)))
+    ['predicted delay 170 ms: prepare 158 ms, as in changes before, then commit 12 ms (epoch: 8.4 s)']
+    """
+    known = plan.prediction
+    if known is None:
+        return []
+    by_epoch = known.epoch_ms if plan.scheduler != "epoch" else None
+    compared = "" if by_epoch is None else f" (epoch: {duration(by_epoch / 1000)})"
+    slowest = max(known.ways, key=lambda way: way.delay_ms or 0.0, default=None)
+    unmeasured = list(dict.fromkeys(name for way in known.ways for name in way.unmeasured))
+    if slowest is None:
+        return [f"predicted delay unknown, since a change by {plan.scheduler} waits for more than markers{compared}"]
+    if loops := list(dict.fromkeys(name for way in known.ways for name in way.loops)):
+        return [f"predicted delay unknown, since {waits_for_loops(loops)} to be empty first{compared}"]
+    if unmeasured:
+        named = ", ".join(unmeasured[:_NAMED])
+        return [f"predicted delay unknown, since the pace of {named} is not known yet{compared}"]
+    along = f" along {' → '.join(slowest.operators)}" if len(slowest.operators) > 1 else ""
+    commit = f"then commit {duration((slowest.delay_ms or 0.0) / 1000)}{along}{compared}"
+    if known.prepare_ms is None or known.delay_ms is None:
+        return [f"predicted delay: time to prepare (not measured yet), {commit}"]
+    prepare = f"prepare {duration(known.prepare_ms / 1000)}, as in changes before"
+    return [f"predicted delay {duration(known.delay_ms / 1000)}: {prepare}, {commit}"]
+
+
+def waits_for_loops(loops: Sequence[str]) -> str:
+    """The loops, as the subject of what they have to be."""
+    return f"loop {loops[0]} has" if len(loops) == 1 else f"loops {', '.join(loops)} have"

@@ -24,29 +24,34 @@ brought the marker or its end.
 >>> plan = shape_plan(before, after, ["C"])
 >>> [sorted(part.operators) for part in plan.plan.covering.components]
 [['A', 'B', 'C']]
->>> for name, why in plan.reasons.items():
-...     print(f"{name}: {why}")
-A: its out-edges change
-B: rows of A from B and from N meet there, and keep their order
-C: its function changes
+>>> for line in plan.lines:
+...     print(line)
+A at the message: its out-edges change
+B at the marker of A: rows of A that come directly and by way of N meet there, and keep their order
+C at the marker of B: its function changes
+
+A difference that was planned has both plans of a change of the shape, with the order of rows kept and without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 
 from fries_nb.dataflow.graph import Edge, Graph, ends_of, union_of
-from fries_nb.errors import PlanError, unknown
-from fries_nb.planning.covering import Covering, components, covered, prune, reached
+from fries_nb.errors import FriesError, PlanError, unknown
+from fries_nb.planning.covering import Covering, PruningDecision, components, covered, prune, reached
 from fries_nb.planning.difference import Difference
-from fries_nb.planning.schedulers import Plan, Send, Stage, StageAction
+from fries_nb.planning.schedulers import Plan, Send, Stage, StageAction, foretold
 from fries_nb.protocol.progress_locations import is_tracked
+from fries_nb.words import counted
+
+BETWEEN, _FUNCTION = "it lies between others", "its function changes"
 
 
 @dataclass(frozen=True)
-class ShapePlan:
-    """The plan of a change of the shape.
+class ExplainedPlan:
+    """A plan of a change, with the reason why each operator takes part.
 
     Attributes:
         plan: its stages; its scheduler is ``fries``.
@@ -55,6 +60,95 @@ class ShapePlan:
 
     plan: Plan
     reasons: Mapping[str, str]
+
+    @property
+    def lines(self) -> list[str]:
+        """A line for each operator that takes part: what it waits for, and why."""
+        edges = [ends for part in self.plan.covering.components for ends in part.edges]
+        above = {name: [source for source, to in edges if to == name] for name in self.reasons}
+        return [f"{name} {_awaited(above[name])}: {why}" for name, why in self.reasons.items()]
+
+
+def _awaited(above: list[str]) -> str:
+    """What an operator waits for below these members."""
+    if not above:
+        return "at the message"
+    return f"at the {'marker' if len(above) == 1 else 'markers'} of {', '.join(above)}"
+
+
+@dataclass(frozen=True, repr=False)
+class PlannedDifference(Difference):
+    """A difference between what runs and what was declared, with the plan of the change that applies it.
+
+    Attributes:
+        planned: the plan; ``None`` if there is no difference, or if it is refused. Its ``prediction`` is there while
+            tuples flow.
+        unordered: that of a change of the shape in which rows of a key need not keep their order; ``None`` for others.
+        refused: why this version cannot apply the difference, in a sentence; empty if it can.
+    """
+
+    planned: ExplainedPlan | None = None
+    unordered: ExplainedPlan | None = None
+    refused: str = ""
+
+    @property
+    def sections(self) -> list[tuple[str, list[str]]]:
+        """The plan in words, headings with lines: what takes part and why, the predicted delay; both for each order."""
+        if self.planned is None:
+            return [(self.refused, [])] if self.refused else []
+        first = _section("Plan", self.planned)
+        if self.unordered is None:
+            return [first]
+        without = "order=False, which lets rows of a key change places"
+        if self.unordered.plan == self.planned.plan:
+            return [first, (f"The same plan with {without}", [])]
+        return [first, _section(f"Plan with {without}", self.unordered)]
+
+    def __repr__(self) -> str:
+        lines = [line for heading, told in self.sections for line in (heading, *(f"  {one}" for one in told))]
+        return "\n".join([super().__repr__(), *lines])
+
+
+def _section(heading: str, explained: ExplainedPlan) -> tuple[str, list[str]]:
+    number = len(explained.reasons)
+    takes = "takes" if number == 1 else "take"
+    size = f"{counted(number, 'operator')} {takes} part" if number else "no operator has to wait"
+    return f"{heading}: {size}", [*explained.lines, *foretold(explained.plan)]
+
+
+def with_plan(
+    found: Difference, functions: Callable[[], Plan], shape: Callable[[], tuple[ExplainedPlan, ExplainedPlan]]
+) -> PlannedDifference:
+    """A difference with the plan of the change that applies it.
+
+    Args:
+        found: the difference.
+        functions: makes the plan if only functions differ.
+        shape: makes the plans of a change of the shape, with the order of rows kept and without; raises a FriesError if
+            this version does not make the change.
+    """
+    values = {field.name: getattr(found, field.name) for field in fields(Difference)}
+    if not found:
+        return PlannedDifference(**values)
+    try:
+        if not found.has_new_shape:
+            return PlannedDifference(**values, planned=explained(found.before, functions()))
+        ordered, unordered = shape()
+        return PlannedDifference(**values, planned=ordered, unordered=unordered)
+    except FriesError as refused:
+        return PlannedDifference(**values, refused=str(refused))
+
+
+def explained(graph: Graph, plan: Plan) -> ExplainedPlan:
+    """A plan of a change of functions, with the reason why each operator takes part."""
+    members = frozenset().union(*(part.operators for part in plan.covering.components))
+    found = dict.fromkeys(members, BETWEEN) | _kept(plan.covering.pruning) | dict.fromkeys(plan.targets, _FUNCTION)
+    return ExplainedPlan(plan, {name: found[name] for name in graph.order if name in members})
+
+
+def _kept(decisions: Iterable[PruningDecision]) -> dict[str, str]:
+    """One-to-many operator to why it is in the covering, of those that are not pruned."""
+    return {one.operator: f"one-to-many, and {one.reason.partition(': ')[2]}" for one in decisions if not one.pruned}
 
 
 def refuse_unsupported(found: Difference, drop: Collection[str] = (), gone: Collection[str] = ()) -> None:
@@ -97,7 +191,7 @@ def refuse_unsupported(found: Difference, drop: Collection[str] = (), gone: Coll
             raise PlanError(f"drop={list(drop)!r}: {unknown('removed operator', str(name), found.removed)}")
 
 
-def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), order: bool = True) -> ShapePlan:
+def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), order: bool = True) -> ExplainedPlan:
     """The plan that makes a running dataflow another one, in O(V + E) for each operator whose out-edges change.
 
     Args:
@@ -117,21 +211,21 @@ def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), ord
         raise PlanError("the two dataflows have the same shape and functions; expected a difference")
     decisions = prune(union, targets) if targets else ()
     meetings = dict(_meetings(before, after, union, rerouted)) if order else {}
-    kept = {decision.operator: decision.reason for decision in decisions if not decision.pruned}
+    kept = _kept(decisions)
     members = targets | kept.keys() | meetings.keys()
     scope = {name for name in covered(union, members) if name in before}
     receivers = {to for _, to in ends_of(after) - ends_of(before) if to in before} - scope
     parts = components(before, scope, targets) + tuple(
         part for name in sorted(receivers) for part in components(before, {name}, frozenset())
     )
-    whys = dict.fromkeys(functions, "its function changes") | dict.fromkeys(rerouted, "its out-edges change")
+    whys = dict.fromkeys(functions, _FUNCTION) | dict.fromkeys(rerouted, "its out-edges change")
     whys |= dict.fromkeys(removed, "it is removed, and reads no further")
-    found = dict.fromkeys(sorted(scope), "it lies between others") | kept | meetings | whys
+    found = dict.fromkeys(sorted(scope), BETWEEN) | kept | meetings | whys
     found |= dict.fromkeys(sorted(receivers), "it gets a new edge, which it reads from then on")
     reasons = {name: found[name] for name in before.order if name in found and name in scope | receivers}
     longest = max((part.longest_path for part in parts), default=0)
     covering = Covering(targets, parts, decisions, len(scope) <= 1, longest)
-    return ShapePlan(Plan("fries", targets, _stages(before, after, covering), covering), reasons)
+    return ExplainedPlan(Plan("fries", targets, _stages(before, after, covering), covering), reasons)
 
 
 def _stages(before: Graph, after: Graph, covering: Covering) -> tuple[Stage, ...]:
@@ -175,5 +269,6 @@ def _meetings(before: Graph, after: Graph, union: Graph, rerouted: Iterable[str]
                 if a != b and (splits or a in changed or b in changed)
             )
             if (pair := next(pairs, None)) is not None:
-                words = f"rows of {name} from {pair[0]} and from {pair[1]} meet there, and keep their order"
-                yield meeting, words
+                ways_to = [f"by way of {to}" for to in pair if to != meeting]
+                come = " and ".join(ways_to if len(ways_to) == 2 else ["directly", *ways_to])
+                yield meeting, f"rows of {name} that come {come} meet there, and keep their order"

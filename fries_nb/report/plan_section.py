@@ -29,7 +29,7 @@ The difference of two dataflows as a picture: both in one, with what is added, r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
@@ -37,10 +37,11 @@ from markupsafe import Markup
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.loops import loops_in
 from fries_nb.errors import DataflowError
-from fries_nb.planning import CriticalPath
+from fries_nb.planning import Component, CriticalPath
 from fries_nb.planning.counter_example import CounterExample, counter_example
 from fries_nb.planning.difference import Difference
-from fries_nb.planning.schedulers import Plan
+from fries_nb.planning.schedulers import Plan, foretold, waits_for_loops
+from fries_nb.planning.shape import PlannedDifference
 from fries_nb.planning.tuple_ways import witnesses
 from fries_nb.report.audit_section import end_svgs, example_parts, summary
 from fries_nb.report.dag import Ends, dag_svg, explained, state_words
@@ -153,41 +154,6 @@ def _on_naive(plan: Plan, example: CounterExample | None) -> str:
     return f"Naive FCM would not be consistent: {summary(example)}"
 
 
-def foretold(plan: Plan) -> list[str]:
-    """A line on the predicted delay and its parts; empty if the plan was not made for a run.
-
-    >>> from dataclasses import replace
-    >>> from fries_nb.dataflow.graph import Edge, Operator
-    >>> from fries_nb.planning import Prediction, CriticalPath
-    >>> from fries_nb.planning.schedulers import schedule
-    >>> plan = schedule("fries", Graph("chain", (Operator("S"), Operator("A")), (Edge("S", "A"),)), ["A"])
-    >>> foretold(plan), foretold(replace(plan, prediction=Prediction((CriticalPath(("A",), 12.0),), 8_400.0)))
-    ([], ['predicted delay: time to prepare (not measured yet), then commit 12 ms (epoch: 8.4 s)'])
-    >>> foretold(replace(plan, prediction=Prediction((CriticalPath(("A",), 12.0),), 8_400.0, 158.0)))
-    ['predicted delay 170 ms: prepare 158 ms, as in changes before, then commit 12 ms (epoch: 8.4 s)']
-    """
-    known = plan.prediction
-    if known is None:
-        return []
-    by_epoch = known.epoch_ms if plan.scheduler != "epoch" else None
-    compared = "" if by_epoch is None else f" (epoch: {duration(by_epoch / 1000)})"
-    slowest = max(known.ways, key=lambda way: way.delay_ms or 0.0, default=None)
-    unmeasured = list(dict.fromkeys(name for way in known.ways for name in way.unmeasured))
-    if slowest is None:
-        return [f"predicted delay unknown, since a change by {plan.scheduler} waits for more than markers{compared}"]
-    if loops := list(dict.fromkeys(name for way in known.ways for name in way.loops)):
-        return [f"predicted delay unknown, since {_loops(loops)} to be empty first{compared}"]
-    if unmeasured:
-        named = ", ".join(unmeasured[:_SHOWN])
-        return [f"predicted delay unknown, since the pace of {named} is not known yet{compared}"]
-    along = f" along {' → '.join(slowest.operators)}" if len(slowest.operators) > 1 else ""
-    commit = f"then commit {duration((slowest.delay_ms or 0.0) / 1000)}{along}{compared}"
-    if known.prepare_ms is None or known.delay_ms is None:
-        return [f"predicted delay: time to prepare (not measured yet), {commit}"]
-    prepare = f"prepare {duration(known.prepare_ms / 1000)}, as in changes before"
-    return [f"predicted delay {duration(known.delay_ms / 1000)}: {prepare}, {commit}"]
-
-
 def _of_scope(graph: Graph, plan: Plan, scope: frozenset[str], predicted: CriticalPath | None) -> str:
     heads = {send.operator for stage in plan.stages for send in stage.sends if send.scope == scope}
     receivers = f"the {'head' if len(heads) == 1 else 'heads'} {_names(graph, heads)}"
@@ -200,12 +166,8 @@ def _of_scope(graph: Graph, plan: Plan, scope: frozenset[str], predicted: Critic
         return f"{changing} receives the message directly, and no marker follows{after}."
     verb = "change together" if len(plan.targets & scope) > 1 else "changes"
     way = f"the message goes to {receivers}, and a marker travels from there along {', '.join(edges)}"
-    waits = f"; {_loops(loops)} to be empty first, and no row enters until then" if loops else ""
+    waits = f"; {waits_for_loops(loops)} to be empty first, and no row enters until then" if loops else ""
     return f"{changing} {verb}: {way}{waits}{after}."
-
-
-def _loops(loops: Sequence[str]) -> str:
-    return f"loop {loops[0]} has" if len(loops) == 1 else f"loops {', '.join(loops)} have"
 
 
 def _scopes(plan: Plan) -> list[frozenset[str]]:
@@ -236,23 +198,42 @@ def united(difference: Difference) -> Graph | None:
 
 
 def states(difference: Difference) -> dict[str, str]:
-    """Operator to its state in the picture, as ``dag_svg`` takes it."""
+    """Operator to its state in the picture, as ``dag_svg`` takes it; with the roles in a plan, if there is one."""
     before, after = difference.before, difference.after
     found = {name: "removed" for name in before if name not in after}
     found |= {name: "added" for name in after if name not in before}
-    return found | {operator.name: "changed" for operator in difference.changed}
+    found |= {operator.name: "changed" for operator in difference.changed}
+    for component in _components(difference):
+        for name in component.operators:
+            role = "target" if name in component.targets and name not in found else ""
+            head = "head" if name in component.heads else ""
+            found[name] = " ".join(filter(None, [found.get(name), role, head, "mcs"]))
+    return found
+
+
+def _components(difference: Difference) -> tuple[Component, ...]:
+    """What is synchronised, if a plan is known."""
+    planned = difference.planned if isinstance(difference, PlannedDifference) else None
+    return () if planned is None else planned.plan.covering.components
 
 
 def difference_svg(difference: Difference) -> str:
-    """The difference as one SVG element: both dataflows in one, or one above the other if that has a cycle."""
+    """The difference as one SVG element: both dataflows in one, or one above the other if that has a cycle.
+
+    Where a plan is known, markers travel on the edges that are marked.
+    """
     marks = states(difference)
     titles = {operator.name: operator.words for operator in difference.changed}
+    marked = {ends for component in _components(difference) for ends in component.edges}
+    if isinstance(difference, PlannedDifference) and difference.planned is not None:
+        why = difference.planned.reasons
+        titles |= {name: "\n".join(filter(None, [titles.get(name), words])) for name, words in why.items()}
     before, after = difference.before, difference.after
     was, now = ({(edge.source, edge.to) for edge in graph.edges} for graph in (before, after))
     kept = {ends for ends in was | now if {*ends} <= {*before} & {*after}}  # others are plain from their ends
     labels = dict.fromkeys(kept - was, "added") | dict.fromkeys(kept - now, "removed")
     if (both := united(difference)) is not None:
-        return dag_svg(both, marks, labels, titles, marked=())
+        return dag_svg(both, marks, labels, titles, marked)
     return stacked(*(
         dag_svg(
             graph,
@@ -266,7 +247,6 @@ def difference_svg(difference: Difference) -> str:
 
 
 def difference_parts(difference: Difference) -> Markup:
-    """A difference in one piece: picture and words."""
-    return part("figure", difference_svg(difference), difference.summary) + part(
-        "bullets", repr(difference).splitlines()[1:]
-    )
+    """A difference in one piece: picture, words and, if one is known, the plan."""
+    sections = difference.sections if isinstance(difference, PlannedDifference) else []
+    return part("changes", difference_svg(difference), difference.summary, difference.lines, sections)

@@ -5,6 +5,7 @@ A run executes in the background: methods return at once, except those that say 
 
 from __future__ import annotations
 
+import functools
 import pickle
 import sys
 import time
@@ -24,7 +25,7 @@ from fries_nb.errors import DataflowError, PlanError, RunError, unknown
 from fries_nb.host.region_spec import Options
 from fries_nb.long_calls import progress_of
 from fries_nb.planning.difference import Difference
-from fries_nb.planning.shape import refuse_unsupported, shape_plan
+from fries_nb.planning.shape import ExplainedPlan, PlannedDifference, refuse_unsupported, shape_plan, with_plan
 from fries_nb.protocol.topology import chains
 from fries_nb.running.region_runner import RegionRunner
 from fries_nb.running.rescales import Rescale
@@ -141,8 +142,11 @@ class Run(RunMonitor):
             force=force,
         )  # fmt: skip
 
-    def diff(self, flow: DataflowBuilder) -> Difference:
+    def diff(self, flow: DataflowBuilder) -> PlannedDifference:
         """What tells a dataflow from what runs: operators, functions, edges, and what becomes of each state.
+
+        The plan of the change that ``apply`` would make is part of it: which operators take part and why, and the
+        predicted delay while tuples flow.
 
         Operators are matched by name. A function is the same if its code, closure, defaults, attributes and the globals
         that it names are; what cannot be compared counts as changed.
@@ -152,7 +156,9 @@ class Run(RunMonitor):
                 in the run.
 
         Returns:
-            The difference, which is false if there is none. A notebook shows it as ``%fries_diff`` does.
+            The difference, which is false if there is none. ``planned`` is the plan, ``unordered`` that of
+            ``order=False`` if the shape changes, and ``refused`` says why this version does not apply it. A notebook
+            shows it as ``%fries_diff`` does.
 
         Raises:
             DataflowError: it is no dataflow, or of another name; or a function of it cannot be pickled.
@@ -165,7 +171,18 @@ class Run(RunMonitor):
             )
         after = flow.graph_like(self.graph)
         shipped = {name: pickle.loads(payload) for name, payload in pickled_functions(after).items()}
-        return Difference.of(self.graph, after, self._runner.functions_now(), shipped)
+        found = Difference.of(self.graph, after, self._runner.functions_now(), shipped)
+        functions = functools.partial(self._runner.plan, found.functions, "fries", True)
+        return with_plan(found, functions, functools.partial(self._planned_shape, found))
+
+    def _planned_shape(self, found: Difference) -> tuple[ExplainedPlan, ExplainedPlan]:
+        """The plans of a change of the shape by which all lost states may be lost; raises as ``apply`` does."""
+        self._limit_of_shape("fries", None)
+        gone = [name for name in self._runner.removed if self._runner.queue.has_changed(name)]
+        refuse_unsupported(found, found.lost, gone)
+        check_runnable(found.after)
+        ordered, unordered = (shape_plan(self.graph, found.after, [*found.functions], one) for one in (True, False))
+        return self._runner.foretold(ordered, unordered)
 
     def apply(
         self, flow: DataflowBuilder, scheduler: str = "fries", *, guard: float | Tuples | None = None,

@@ -37,6 +37,7 @@ from fries_nb.driver.driver import Closed, ConstraintsChanged, HostsRestarted, T
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
 from fries_nb.host.region_spec import Options
 from fries_nb.planning.schedulers import Plan
+from fries_nb.planning.shape import ExplainedPlan
 from fries_nb.protocol.checkpoints import CommittedChange
 from fries_nb.protocol.messages import Chained, Failed, Report
 from fries_nb.protocol.trace import Record
@@ -191,6 +192,14 @@ class RegionRunner(QueueShell):
         """Plan a change without requesting it, with a prediction if tuples flow; see ``Run.plan``."""
         measured = self.telemetry.snapshot().operators if self.state in FLOWING else None
         return self.queue.plan(targets, scheduler, pruning, measured)
+
+    def foretold(self, ordered: ExplainedPlan, unordered: ExplainedPlan) -> tuple[ExplainedPlan, ExplainedPlan]:
+        """Two plans of a change of the shape with their predicted delays, from the same queues, if tuples flow."""
+        if self.state not in FLOWING:
+            return ordered, unordered
+        measured = self.telemetry.snapshot().operators
+        first, second = (self.queue.foretell(one.plan, measured) for one in (ordered, unordered))
+        return replace(ordered, plan=first), replace(unordered, plan=second)
 
     def reshape(
         self, after: Graph, plan: Plan, updates: Mapping[str, Update], limit: float | None, force: bool

@@ -33,6 +33,8 @@ from fries_nb.protocol.trace import Ran, Updated
 FORK = sketch("A -> C -> D -> F -> H", "C -> E -> F", "B -> G -> H")
 CARDS = sketch("P -> FC -> J -> SP -> FMX -> U", "SP -> FMY -> U", one_to_many={"J"})
 FIGURE_10 = sketch("S -> RE -> C -> SJ -> E", "RE -> D -> SJ", replicate={"RE"}, unique={"SJ"})
+EDGE = (sketch("S -> A -> X", "Q -> E -> T"), sketch("S -> A -> X", "Q -> E -> T", "A -> E"), {"T"})
+INSERTED = (sketch("S -> A -> B -> Y"), sketch("S -> A -> N -> B -> Y"), ())
 CHAIN = sketch("payments -> FC -> FM -> MC -> scored")
 S3 = [Ran("t", "FM"), Updated("u", "FM"), Updated("u", "MC"), Ran("t", "MC")]
 SCHEDULES = {"S1": [Ran("t", "FC"), Updated("u", "FM"), Ran("t", "FM")], "S3": S3}
@@ -120,6 +122,11 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "too plain": (lambda: coverings.check_own(sketch("A -> B"), "B", [{"B"}]), "the graph is too plain"),
     "one component": (lambda: coverings.check_own(FORK, "C F", [{"C"}]), "the change has one component"),
     "all change": (lambda: coverings.check_own(FORK, "C G", [{"C"}, {"G"}]), "only operators that change"),
+    "one graph": (lambda: coverings.check_shape(*EDGE, "A, T"), "E is missing: it lies on the path A -> E -> T"),
+    "its edges": (lambda: coverings.check_shape(*EDGE, "E, T"), "A is missing: its out-edges change"),
+    "order": (lambda: coverings.check_shape(*INSERTED, "A"), "B is missing: rows of A that come directly and by"),
+    "added": (lambda: coverings.check_shape(*INSERTED, "A, B, N"), "N is one too many: it is added"),
+    "beside": (lambda: coverings.check_shape(*EDGE, "A, E, T, X"), "X is one too many: no path of before and after"),
     "a cycle": (lambda: sketch("A -> B -> A"), "has a cycle"),
     "no path": (lambda: sketch("A -> -> B"), "expected names with arrows"),
     "unsafe": (lambda: coverings.check_naive_safe(CARDS, {"x": {"FMX"}}, "x"), "J may send two tuples"),
@@ -259,7 +266,7 @@ def test_every_question_has_a_hint() -> None:
         "components", "heads", "own graph", "algorithm", "naive is safe", "serializable", "arrows", "broken", "counts",
         "pruning", "counter-example", "rule", "frontiers", "closed", "holders", "halving", "longest", "broken rule",
         "overlooked", "ending", "latencies", "bottleneck", "remedies", "messages", "ranking", "outcome", "order",
-        "verifier", "policy", "chains", "stage",
+        "verifier", "policy", "chains", "stage", "shape",
     }  # fmt: skip
 
 
@@ -334,6 +341,11 @@ DRAWN: Mapping[str, tuple[Callable[[], object], Mapping[str, str], Mapping[str, 
     "no decision": (
         lambda: coverings.check_pruning(FIGURE_10, {"E"}, {}), {"E": "target"}, {"RE": "missing", "E": "target"},
     ),
+    "shape": (
+        lambda: coverings.check_shape(*EDGE, "A, T, X"),
+        {"A": "target answered", "T": "target answered", "X": "answered"},
+        {"A": "target answered", "T": "target answered", "X": "wrong", "E": "missing"},
+    ),
     "messages": (
         lambda: rankings.check_messages(CHAIN, {"FM", "MC"}, {"fries": "MC"}),
         {"FM": "target", "MC": "target answered"},
@@ -393,6 +405,7 @@ ODD = (
 ANSWERED: Mapping[str, Callable[[Any], object]] = {
     "a source": lambda answer: coverings.check_own(FORK, {"A"}, answer),
     "components": fork,
+    "shape": lambda answer: coverings.check_shape(*EDGE, answer),
     "heads": lambda answer: coverings.check_heads(FORK, {"C"}, answer),
     "algorithm": coverings.check_algorithm,
     "own graph": lambda answer: coverings.check_own(answer, {"C"}, [{"C"}]),

@@ -39,6 +39,11 @@ QUICKSTART = {
     "MC": "Combine([0.4, 0.4, 0.2])",
 }
 OFFERED = {"FM": "fast", "MC": "merchants first"}
+BRANCH = 'flow.stream("MC").filter("late", lambda row: True).sink("alerts", fn.memory())'
+ARRIVED = """# arrived
+while not run.output("alerts").count():
+    run.checkpoint()
+print("rows in alerts:", run.output("alerts").count() > 0)"""
 expect.set_options(timeout=PATIENCE_MS)
 
 
@@ -58,6 +63,7 @@ def test_the_quickstart_in_jupyterlab(served: Jupyter, program: BrowserContext, 
         until_stopped(view)
         kept = saved(page, served, "00_quickstart.ipynb")
         assert re.search(r"[\d.]+ m?s: FM, MC by fries", kept)  # in the picture that stays
+        an_edited_cell_is_applied(page, tmp_path)
         assert here.abroad == []
         assert here.errors == []
 
@@ -116,6 +122,37 @@ def test_two_visitors_of_the_app_in_voila(served: Jupyter, program: BrowserConte
         for visitor in (first, second):
             assert [address for address in visitor.abroad if not VOILAS_OWN.match(address)] == []
             assert visitor.errors == []
+
+
+def an_edited_cell_is_applied(page: Page, pictures: Path) -> None:
+    """A branch is written into the cell of a run; the difference is looked at, and its button makes it so."""
+    edit(page, "%fries_run fraud", "%fries_run fraud --commit-interval 0.5")  # without an audit, which is of one shape
+    run_cell(page, "%fries_run fraud")
+    edit(page, "%%fries_dataflow", None, "\n" + BRANCH)
+    shown = run_cell(page, "%%fries_dataflow").locator(".jp-OutputArea")
+    for name, state in (("late", "added"), ("alerts", "added"), ("MC", "target head mcs")):
+        expect(shown.locator(f'svg g.node[data-operator="{name}"]')).to_have_attribute("data-state", state)
+    expect(shown).to_contain_text("MC at the message: its out-edges change")
+    expect(shown).to_contain_text("predicted delay")
+    button = shown.get_by_role("button", name="Apply")
+    for part, name in ((shown.locator("figure"), "difference"), (button, "button")):
+        part.evaluate("one => one.scrollIntoView()")
+        page.screenshot(path=pictures / f"{name}.png")
+    button.click()
+    expect(shown).to_contain_text("done by fries in")
+    page.screenshot(path=pictures / "applied.png")
+    edit(page, "%fries_plan FM MC", ARRIVED)
+    expect(run_cell(page, "# arrived")).to_contain_text("rows in alerts: True")
+    edit(page, "# arrived", "%fries_stop --now")
+    run_cell(page, "%fries_stop --now")
+
+
+def edit(page: Page, beginning: str, text: str | None, more: str = "") -> None:
+    """Write a text into the first cell that holds this one, in place of what is there, or behind it."""
+    cell = page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text=beginning)).first
+    cell.locator(".cm-content").click()
+    page.keyboard.press("ControlOrMeta+a" if text is not None else "ControlOrMeta+End")
+    page.keyboard.insert_text(more if text is None else text)
 
 
 def every_button(page: Page, view: Locator) -> None:

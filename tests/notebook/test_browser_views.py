@@ -42,6 +42,7 @@ numbers = flow.source("numbers", fn.rate(2_000))
 merchants = numbers.map("FM", Score(), key="value")
 merchants.map("MC", lambda row: row, key="timestamp").sink("out", fn.memory())
 """
+EDITED = DECLARE.replace("lambda row: row", "lambda row: dict(row)")
 RUN = "%fries_run fraud"
 SHOW = "# view {}\nrun"
 BUSY = """# busy {0}
@@ -232,7 +233,7 @@ def test_a_plan_is_read_and_stepped_through_and_a_saved_notebook_shows_its_pictu
     """Words beside the picture, a counter-example in steps; without its kernel a view's picture takes its place."""
     with shown(program, tmp_path) as here:
         page = here.page
-        written(served, "kept.ipynb", SHOW.format(0), "%fries_plan FM MC", "# again\n%fries_plan MC FM")
+        written(served, "kept.ipynb", SHOW.format(0), "%fries_plan FM MC", "# again\n%fries_plan MC FM", EDITED)
         started(page, served, "kept.ipynb")
         view = run_cell(page, "# view 0").locator(".jp-OutputArea")
         expect(view.locator(".fries-live")).to_be_visible()
@@ -242,6 +243,9 @@ def test_a_plan_is_read_and_stepped_through_and_a_saved_notebook_shows_its_pictu
         a_plan_has_its_words(plan)
         again = run_cell(page, "# again").locator(".jp-OutputArea")
         a_counter_example_is_stepped_through(page, plan.locator("form.fries-steps"), again.locator("form.fries-steps"))
+        difference = run_cell(page, "dict(row)").locator(".jp-OutputArea")
+        button = difference.get_by_role("button", name="Apply")
+        expect(button).to_be_visible()
         saved(page, served, "kept.ipynb")
         assert here.errors == []
         served.end_kernels()
@@ -250,6 +254,13 @@ def test_a_plan_is_read_and_stepped_through_and_a_saved_notebook_shows_its_pictu
         expect(error).to_have_count(1)
         expect(error).to_be_hidden()
         expect(picture).to_be_visible()
+        changed = difference.locator('svg g.node[data-operator="MC"]')
+        changed.scroll_into_view_if_needed()
+        expect(changed).to_have_attribute("data-state", "changed head mcs")
+        lost = difference.get_by_text("model not found")
+        expect(lost).to_have_count(1)
+        expect(lost).to_be_hidden()
+        expect(button).to_have_count(0)
 
 
 def a_plan_has_its_words(plan: Locator) -> None:

@@ -9,7 +9,7 @@ from notebook_shell import FRAUD, StandIn, refused, told
 from patience import PATIENCE_S, until
 from pyspark.sql import SparkSession
 
-from fries_nb.notebook.magics import declared_again
+from fries_nb.notebook.magics import of_difference
 
 CELL = """%%fries_dataflow numbers
 numbers = flow.source("S", fn.rate(2_000))
@@ -27,6 +27,7 @@ def test_a_cell_that_is_run_again_shows_what_differs_and_leaves_the_run(
     shown = told(shell, FRAUD.replace("Score(1)", "Score(3)")).splitlines()
     assert shown[0] == "fraud: 1 operator changed"
     assert shown[1].startswith("~ FM: function: version: 1 -> 3")
+    assert shown[2:-1] == ["Plan: 1 operator takes part", "  FM at the message: its function changes"]
     assert shown[-1] == "Next: %fries_apply --of fraud"
     assert told(shell, "%fries_diff").splitlines() == shown
     assert stand_ins[0].state == "running"
@@ -42,6 +43,15 @@ def test_a_new_shape_is_shown_with_the_magic_that_applies_it(shell: InteractiveS
     branch = FRAUD + '\nscored.filter("Rule", lambda row: True).sink("alerts", fn.memory())'
     shown = told(shell, branch).splitlines()
     assert shown[0] == "fraud: 2 operators added, 2 edges added"
+    meet = "rows of MC that come directly and by way of Replicate(MC) meet there, and keep their order"
+    assert shown[4:-1] == [
+        "Plan: 2 operators take part",
+        "  MC at the message: its out-edges change",
+        f"  out at the marker of MC: {meet}",
+        "Plan with order=False, which lets rows of a key change places: 2 operators take part",
+        "  MC at the message: its out-edges change",
+        "  out at the message: it gets a new edge, which it reads from then on",
+    ]
     assert shown[-1] == "Next: %fries_apply --of fraud"
     shown = told(shell, FRAUD.replace('Score(1), key="value"', 'Score(1), key="value", chain=False')).splitlines()
     assert shown[-2].startswith("FM: chain does not change while a dataflow runs; expected another name")
@@ -71,11 +81,13 @@ def test_the_difference_is_a_picture_as_well(shell: InteractiveShell, stand_ins:
     told(shell, FRAUD)
     told(shell, "%fries_run")
     shell.run_cell(FRAUD.replace('"FM"', '"FN"'))
-    bundle = declared_again(stand_ins[0], shell.user_ns["flow"])._repr_mimebundle_()  # type: ignore[arg-type]
+    bundle = of_difference(stand_ins[0].diff(shell.user_ns["flow"]))._repr_mimebundle_()
     for part in ("text/html", "image/svg+xml"):
         assert 'data-operator="FN" data-state="added"' in bundle[part]
-        assert 'data-operator="FM" data-state="removed"' in bundle[part]
+        assert 'data-operator="FM" data-state="removed mcs"' in bundle[part]
+        assert 'data-operator="numbers" data-state="target head mcs"' in bundle[part]
     assert "- FM (map)" in bundle["text/html"]
+    assert "MC at the marker of FM: rows of numbers that come by way of FM and by way of FN" in bundle["text/html"]
 
 
 def test_a_global_that_was_changed_in_another_cell_is_told_and_applied(

@@ -15,8 +15,7 @@ from fries_nb.dataflow import DataflowBuilder, Emits, Graph, graph_from_json, gr
 from fries_nb.dataflow.loops import contracted, loops_in
 from fries_nb.planning import Prediction, cover
 from fries_nb.planning.prediction import CriticalPath, Queue, ways
-from fries_nb.planning.schedulers import SCHEDULERS, Plan, schedule
-from fries_nb.report.plan_section import foretold
+from fries_nb.planning.schedulers import SCHEDULERS, Plan, foretold, schedule
 from fries_nb.report.plan_section import in_words as report_words
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,8 @@ from fries_nb.changes.queue_entries import planned, predicted
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.dataflow.regions import regions
 from fries_nb.planning import CriticalPath, Prediction
-from fries_nb.planning.schedulers import schedule
+from fries_nb.planning.schedulers import Plan, foretold, schedule
+from fries_nb.planning.shape import shape_plan
 from fries_nb.protocol.messages import Report, WorkerId
 from fries_nb.running.region_runner import RegionRunner
 from fries_nb.telemetry.metrics import OperatorMetrics
@@ -186,3 +188,43 @@ def test_a_delay_is_from_the_request_on_as_that_of_a_result() -> None:
     assert (Prediction(ways, None).commit_ms, Prediction(ways, None).delay_ms) == (11.0, None)
     assert (Prediction(ways, None, 159.0).commit_ms, Prediction(ways, None, 159.0).delay_ms) == (11.0, 170.0)
     assert Prediction((), None, 159.0).delay_ms is None
+
+
+def of_shape(before: Graph, after: Graph, waiting: dict[str, int], order: bool = True) -> tuple[Plan, Prediction]:
+    """A change of the shape, and what a run foretells of it; the run knows nothing of the added operators."""
+    plan = shape_plan(before, after, order=order).plan
+    return plan, predicted(regions(before), {0: plan}, measured(before, waiting), 30.0)
+
+
+def test_a_change_of_the_shape_takes_as_long_as_the_longest_old_queue_below_a_head() -> None:
+    """Every member gets the message, but the one at which old and new rows meet waits for the marker on the old way."""
+    before = drawn("Src > A > B > Sink", workers=2)
+    after = drawn("Src > A > N > B > Sink", workers=2)
+    waiting = {"Src": 5_000, "A": 300, "B": 400, "Sink": 700}
+    _, ordered = of_shape(before, after, waiting)
+    assert deciding(ordered) == ["A > B"]
+    assert (ordered.commit_ms, ordered.delay_ms) == (pytest.approx(4_020), pytest.approx(4_050))
+    assert ordered.epoch_ms == pytest.approx(7_000)
+    _, unordered = of_shape(before, after, waiting, order=False)
+    assert deciding(unordered) == ["A", "B"]
+    assert unordered.commit_ms == pytest.approx(20)
+
+
+def test_what_waits_in_front_of_a_removed_operator_is_passed_before_its_end() -> None:
+    """It is a member if its rows meet those of the new way; a branch that is dropped is none."""
+    before, after = drawn("Src > A > R > B > Sink", workers=2), drawn("Src > A > B > Sink", workers=2)
+    _, found = of_shape(before, after, {"R": 800, "B": 100})
+    assert (deciding(found), found.commit_ms) == (["A > R > B"], pytest.approx(9_000))
+    before, after = drawn("Src > A > Sink, A > R > Rest", many="A"), drawn("Src > A > Sink", many="A")
+    _, found = of_shape(before, after, {"R": 800, "A": 7})
+    assert (deciding(found), found.commit_ms) == (["A"], pytest.approx(10))
+
+
+def test_an_added_source_alone_waits_for_nothing() -> None:
+    """What is left is the time to prepare."""
+    before = drawn("Src > A > Sink")
+    plan, found = of_shape(before, drawn("Src > A > Sink, More > Rest"), {"A": 500})
+    assert (found.commit_ms, found.delay_ms, found.epoch_ms) == (0.0, 30.0, None)
+    assert foretold(replace(plan, prediction=found)) == [
+        "predicted delay 30 ms: prepare 30 ms, as in changes before, then commit 0 ms"
+    ]

@@ -104,11 +104,17 @@ def test_edits_one_after_the_other(spark: SparkSession, kept: Callable[[Run], Ru
         ("marked",), ("marked", "branch"), ("branch", "anew"), ("branch", "anew", "joined"), (), ("marked", "source"),
         ("marked", "source", "branch"),
     ]  # fmt: skip
+    planned = run.diff(declared("marked"))
+    assert planned.planned.reasons.keys() == {"K", "C"}
+    assert planned.planned.plan.prediction.commit_ms >= planned.unordered.plan.prediction.commit_ms >= 0
     for parts in shapes:
         before = run.metrics().operators["out"].processed
         applied(run, declared(*parts, files=files))
         until(lambda before=before: run.metrics().operators["out"].processed > before + 100, run)
     assert run.functions()["M"].version == run.changes[-2].id
+    back = run.diff(declared("marked", "source")).planned
+    assert back is not None
+    assert back.plan.prediction.prepare_ms > 0, "as in the changes before"
     run.stop()
     assert run.state == "finished", run.error
     ways = Counter(row["way"] for row in refuse_errors(run))

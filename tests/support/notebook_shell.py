@@ -33,6 +33,7 @@ from fries_nb.notebook.waits import PROGRESS
 from fries_nb.planning import Prediction
 from fries_nb.planning.difference import Difference
 from fries_nb.planning.schedulers import Plan, schedule
+from fries_nb.planning.shape import ExplainedPlan, PlannedDifference, refuse_unsupported, shape_plan, with_plan
 from fries_nb.protocol.messages import Paused, Report, WorkerId
 from fries_nb.protocol.topology import ChainChange, ChainedOperators, Topology
 from fries_nb.protocol.trace import Ran
@@ -211,11 +212,31 @@ class StandIn:
         """The last one is not."""
         return None if change == self.made[-1].id else f"change {self.made[-1].id} is later"
 
-    def diff(self, flow: Dataflow) -> Difference:
+    def diff(self, flow: Dataflow) -> PlannedDifference:
         """To what was declared: no change is remembered."""
-        return Difference.of(self.graph, flow.graph_like(self.graph))
+        found = Difference.of(self.graph, flow.graph_like(self.graph))
 
-    apply = Run.apply
+        def shaped() -> tuple[ExplainedPlan, ...]:
+            refuse_unsupported(found, found.lost)
+            return tuple(shape_plan(found.before, found.after, [*found.functions], order) for order in (True, False))
+
+        return with_plan(found, lambda: self.plan(found.functions), shaped)
+
+    def apply(self, flow: Dataflow, scheduler: str = "fries", **options: Any) -> Change:
+        """As a run does; a change of the shape ends as ``outcome`` says, or never if that is None."""
+        found = self.diff(flow)
+        if not found.has_new_shape:
+            return Run.apply(self, flow, scheduler, **options)  # type: ignore[arg-type]
+        refuse_unsupported(found, options.get("drop", ()))
+        assert found.planned is not None
+        self.asked, self.guard = {"drop": tuple(options.get("drop", ()))}, options.get("guard")
+        change = Change(f"u{len(self.made) + 1}", found.planned.plan, {}, 1.0, run=ChangesAsked())
+        self.made = (*self.made, change)
+        if self.outcome is not None:
+            self.graph = found.after if self.outcome == "done" else self.graph
+            error = "" if self.outcome == "done" else self.why_aborted
+            change.resolve(Outcome(change.id, scheduler, self.outcome, error))
+        return change
 
     def wait_flowing(self, timeout: float) -> bool:
         """It flows from the first."""

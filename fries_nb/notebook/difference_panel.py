@@ -1,0 +1,179 @@
+"""The button below the difference of a cell that was run again, which applies what the picture shows.
+
+The button belongs to one difference: it applies that one, or says in a sentence why not. It does not apply what was
+declared later, since that is not what its reader looks at; nor the difference to a run that has changed since, or has
+ended. Where states would be lost, it asks first, and names the operators.
+
+While the notebook is open, the output is a small widget; as soon as its outcome is known, it is text, which a saved
+notebook keeps. Programs that execute notebooks, and shells without a kernel, get the difference alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import ipywidgets
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+from fries_nb.changes.change import Change
+from fries_nb.controller.events import Outcome
+from fries_nb.errors import FriesError, exception_text
+from fries_nb.notebook import summaries
+from fries_nb.notebook.cells import CellOutput
+from fries_nb.notebook.known import OVER
+from fries_nb.notebook.summaries import Summary
+from fries_nb.notebook.waits import GLANCE_S, change_progress
+from fries_nb.notebook.widgets import answer_in_subshell, words_html
+from fries_nb.planning.shape import PlannedDifference
+from fries_nb.run import Dataflow, Run
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+# Without its kernel the panel is only text ("Loading widget..." or an error) in a panel without elements.
+WITHOUT_KERNEL = """<style>
+.jp-OutputArea-child:has(.fries-difference) + .jp-OutputArea-child > .jp-OutputArea-output.lm-Panel:not(:has(*)) {
+  display: none; }
+</style>"""
+_AGAIN = "run the cell again to see the present one"
+
+
+class DifferencePanel:
+    """The output of a cell with the button Apply, below a difference. Needs a kernel.
+
+    Its parts are the attributes ``apply``, ``confirm`` and ``keep`` (the answers to what it asks), and ``words``.
+
+    Args:
+        shell: the shell whose cell is being executed.
+        run: the run.
+        flow: the dataflow that was declared, of which ``shown`` is the difference.
+        shown: the difference that stands above.
+        is_current: whether a dataflow is the one declared last under its name.
+        guard_s: the guard of the change, in seconds; 0 for none.
+    """
+
+    def __init__(
+        self, shell: InteractiveShell, run: Run, flow: Dataflow, shown: PlannedDifference,
+        is_current: Callable[[Dataflow], bool], guard_s: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self._run, self._flow, self._shown = run, flow, shown
+        self._is_current, self._guard_s = is_current, guard_s
+        self._confirmed: Callable[[], None] = lambda: None
+        self._busy = False  # from a click on until its outcome: a second click of the same button does nothing
+        self._output = CellOutput(shell)
+        self.words = ipywidgets.HTML()
+        self.apply = _button("Apply", "Change the run to what the cell declares", "primary", self._applied)
+        self.confirm = _button("", "", "danger", lambda: self._confirmed())
+        self.keep = _button("Keep it", "Change nothing", "", self._kept)
+        self.widget = ipywidgets.HBox([self.apply, self.words])
+        self.widget.layout.flex_flow = "row wrap"
+        self.widget.layout.align_items = "center"
+        answer_in_subshell(self.widget, self.confirm, self.keep)
+
+    def show(self) -> None:
+        """Add the panel to the cell that is being executed."""
+        self._output.create({WIDGET: self.widget.get_view_spec(), "text/plain": ""})
+
+    # ---- clicks
+
+    def _applied(self) -> None:
+        if self._busy:
+            return
+        if lost := self._shown.lost:
+            words = f"{', '.join(lost)}: the state is lost. Apply all the same?"
+            self._ask(words, f"Drop {', '.join(lost)}", partial(self._begin, drop=lost))
+        else:
+            self._begin()
+
+    def _kept(self) -> None:
+        self._offer("nothing changed")
+
+    def _ask(self, words: str, answer: str, confirmed: Callable[[], None]) -> None:
+        self._busy, self._confirmed, self.confirm.description = False, confirmed, answer
+        self.words.value = words_html(words)
+        self.widget.children = [self.words, self.confirm, self.keep]
+
+    def _offer(self, words: str, failed: bool = False) -> None:
+        """Say something, and offer to apply it."""
+        self._busy = False
+        self.words.value = words_html(words, failed)
+        self.widget.children = [self.apply, self.words]
+
+    def _end(self, words: str) -> None:
+        """Say something in place of the buttons, for good."""
+        self._output.replace({"text/plain": words})
+        self.widget.close()
+
+    # ---- the change, in a thread, since the kernel handles further messages only when the handler has returned
+
+    def _begin(self, drop: Sequence[str] = (), force: bool = False) -> None:
+        if self._busy:
+            return
+        self._busy = True
+        self.words.value = words_html("under way ...")
+        self.widget.children = [self.words]
+        threading.Thread(target=self._change, args=[drop, force], name="fries-apply", daemon=True).start()
+
+    def _change(self, drop: Sequence[str], force: bool) -> None:
+        try:
+            if outdated := self._outdated():
+                self._end(outdated)
+                return
+            change = self._run.apply(self._flow, guard=self._guard_s() or None, force=force, drop=drop)
+            result = self._result(change)
+        except Exception as error:  # noqa: BLE001 - it pickles the user's objects, and the thread ends here
+            known = isinstance(error, FriesError | UsageError)
+            self._offer(str(error) if known else exception_text(error), failed=True)
+        else:
+            self._tell(change, result, drop)
+
+    def _outdated(self) -> str:
+        """Why the difference that is shown is not the one to apply any more, in a sentence; empty if it is."""
+        run = self._run
+        if run.state in OVER:
+            return f"{run.graph.name!r} has {run.state}; a difference is applied to a dataflow that runs"
+        if not self._is_current(self._flow):
+            return "this difference is outdated, since the dataflow was declared again; the newest one has the button"
+        now = run.diff(self._flow)
+        if not now:
+            return f"{run.graph.name!r} runs as it is declared"
+        if (now.summary, now.lines) != (self._shown.summary, self._shown.lines):
+            return f"this difference is outdated, since the run has changed meanwhile; {_AGAIN}"
+        return ""
+
+    def _result(self, change: Change) -> Outcome:
+        """Wait for the end of a change, and say meanwhile what it waits for."""
+        while True:
+            try:
+                return change.result(timeout=GLANCE_S)
+            except TimeoutError:
+                self.words.value = words_html(change_progress(self._run, change))
+
+    def _tell(self, change: Change, result: Outcome, drop: Sequence[str]) -> None:
+        """Say how it went; a change that was rolled back by its guard later is told in the same place."""
+        if result.outcome == "done":
+            self._end(repr(summaries.of_change(result)))
+            settled = change.settled()
+            if settled.outcome == "rolled_back":
+                self._output.replace({"text/plain": f"{change.label}: {settled.error}"})
+        elif result.needs_force:
+            words = f"{change.label} {result.outcome}: {result.error}"
+            self._ask(words, "Apply all the same", partial(self._begin, drop=drop, force=True))
+        else:
+            self._offer(f"{change.label} {result.outcome}: {result.error}", failed=True)
+
+
+def show_with_button(shell: InteractiveShell, summary: Summary, panel: DifferencePanel) -> None:
+    """Show a difference and, below it, the panel that applies it, in the cell that is being executed."""
+    bundle = summary._repr_mimebundle_()
+    shown = f'<div class="fries-difference">{WITHOUT_KERNEL}{bundle["text/html"]}</div>'
+    shell.display_pub.publish({**bundle, "text/html": shown})
+    panel.show()
+
+
+def _button(words: str, tooltip: str, style: str, clicked: Callable[[], None]) -> ipywidgets.Button:
+    button = ipywidgets.Button(description=words, tooltip=tooltip, button_style=style)
+    button.layout.width = "auto"
+    button.on_click(lambda _: clicked())
+    return button

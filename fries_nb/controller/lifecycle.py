@@ -85,14 +85,13 @@ class Lifecycle:
         self.paused = PausedOperators()
         self.sources = Sources(workers)
         self.checkpoints = Checkpoints(workers, lane, self.epochs, self.recovery, run, self.may_commit)
-        had_ended = self.checkpoints.had_ended
-        self.split_moves = SplitMoves(workers, lane, self.sources, self.may_move, splits, had_ended)
+        self.split_moves = SplitMoves(workers, lane, self.sources, self.may_move, splits, self.checkpoints.had_ended)
         self.bin_moves = BinMoves(workers, lane, self.may_move)
         rewiring = self.rewiring = Rewiring(workers)
         topology, moves = Topology.dealt(graph, hosts, chaining), (self.bin_moves, self.split_moves)
         self.joining = Joining(topology, workers, self.membership, rewiring, *moves, self._rewire)
-        known = rewiring, self.joining, self.recovery
-        self.reshaping = Reshaping(workers, self.membership, lane, *known, [self.guards.know])
+        beside = rewiring, self.joining, self.recovery, [self.guards.know]
+        self.reshaping = Reshaping(workers, self.membership, lane, *beside)
         parts = self.checkpoints, self.recovery, self.paused, self.guards, self.reshaping, self.reports
         self.changes = Changes(workers, lane, *parts)
         self.loops = LoopAttempts(workers, lane, self._commit_comes_first)

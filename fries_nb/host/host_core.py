@@ -196,7 +196,8 @@ class HostCore:
             if trial is None:
                 loop.post(hosted, Directed(worker, control), urgent=True)
             else:
-                loop.post(hosted, Expected(worker, control))
+                if control.payload:
+                    loop.post(hosted, Expected(worker, control))
                 self._trials.put(trial)
         else:
             loop.post(hosted, Directed(worker, control))

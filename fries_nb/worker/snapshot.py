@@ -149,7 +149,7 @@ def kept(epoch: int, instances: Sequence[Instance], positions: dict[str, int], v
     return Save(epoch, (*snapshots[:-1], replace(snapshots[-1], round_robin_positions=positions)))
 
 
-def parted(epoch: int, instance: Instance) -> Park | TellController:
+def parking(epoch: int, instance: Instance) -> Park | TellController:
     """Park the state of an operator that is removed in this epoch of the topology; if it keeps none, say so."""
     traits = instance.operator.traits
     keeps = traits.is_source or traits.timed or keeps_state(instance.operator, instance.function)

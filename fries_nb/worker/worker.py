@@ -92,7 +92,7 @@ from fries_nb.worker.outbox import Outbox, output_of
 from fries_nb.worker.pause import PauseState
 from fries_nb.worker.reports import WorkerOutput, WorkerReports
 from fries_nb.worker.rota import Slowness
-from fries_nb.worker.snapshot import kept, parted, refuse_another
+from fries_nb.worker.snapshot import kept, parking, refuse_another
 from fries_nb.worker.versions import Preparation, Spill, Versions, is_of_shape, is_tagged, keep_ready
 
 
@@ -222,14 +222,9 @@ class Worker:
         elif isinstance(event, Directed):
             self._direct(event.worker, event.control)
         elif isinstance(event, Expected):
-            if event.order.payload:
-                self._instance(event.worker)[1].expect(event.order.change, event.order.tagged)
+            self._instance(event.worker)[1].expect(event.order.change, event.order.tagged)
         elif isinstance(event, Rewired):
-            self._instructions += self._adoption.begin(self.wiring, event, self.ended)
-            if self.ended and event.is_removed:
-                self._instructions.append(parted(event.epoch, self._instance(event.member)[1]))
-            self._block()
-            self._adopt()
+            self._rewire(event)
         elif isinstance(event, Connected):
             self._instructions += self._adoption.connect()
         elif isinstance(event, Observe | Measure | Resize):
@@ -341,6 +336,14 @@ class Worker:
         if not (self._open or self.ended or self._in_hand or self._awaits_time or self._extracts):
             self._finish()
 
+    def _rewire(self, event: Rewired) -> None:
+        """Begin to adopt the next epoch of the topology."""
+        self._instructions += self._adoption.begin(self.wiring, event, self.ended)
+        if self.ended and event.is_removed:
+            self._instructions.append(parking(event.epoch, self._instance(event.member)[1]))
+        self._block()
+        self._adopt()
+
     def _adopt(self) -> None:
         """Adopt the wiring of the next topology epoch, if nothing is left of the present one."""
         self.wiring, answers = self._adoption.adopted(self.wiring)
@@ -359,7 +362,7 @@ class Worker:
             instance.unguard()
             self._instructions.append(ClosePart(Ended(instance.worker)))
             if instance.worker in self._adoption.removed:
-                self._instructions.append(parted(self._adoption.epoch, instance))
+                self._instructions.append(parking(self._adoption.epoch, instance))
 
     # ---- work
 

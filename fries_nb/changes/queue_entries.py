@@ -353,7 +353,8 @@ class RequestRegistry:
             words = f"rolled back by its guard, since the new configuration failed: {event.error}"
             was = request.outcomes[region]
             request.outcomes[region] = replace(was, outcome="rolled_back", error=words, details=event.details)
-            self.versions.restore(request.id, request.plans[region].targets, time.time())
+            replaced = request.plans[region].targets & request.updates.keys()
+            self.versions.restore(request.id, replaced, time.time())
         self._settle(request, event.rolled_back and request.ended)
 
     def executed(self) -> list[tuple[str, str]]:

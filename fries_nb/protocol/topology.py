@@ -79,7 +79,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning, resized, union_of
+from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning, ends_of, resized, union_of
 from fries_nb.dataflow.operators import Shape, is_timed, shape_of
 from fries_nb.dataflow.traits import ColumnsOut, Holds
 from fries_nb.errors import DataflowError
@@ -346,6 +346,25 @@ class Topology:
     def afterwards(self) -> Topology | None:
         """The same epoch as it is for a worker that has switched; ``None`` if the shape does not change."""
         return None if self.after is None else replace(self, graph=self.after, before=None, after=None)
+
+    @property
+    def concerned(self) -> frozenset[str]:
+        """The operators of which workers are wired otherwise before, during or after the change of the shape.
+
+        These are the ends of edges that change, and those above them whose rows must have other columns, since only
+        operators are between that add none.
+        """
+        assert self.before is not None, "a change of the shape is under way"
+        assert self.after is not None, "a change of the shape is under way"
+        changed = ends_of(self.before) ^ ends_of(self.after)
+        found, ahead = {name for ends in changed for name in ends}, [source for source, _ in changed]
+        while ahead:
+            name = ahead.pop()
+            if self.graph.operator(name).traits.columns is ColumnsOut.SAME:
+                above = set(self.graph.predecessors(name))
+                ahead += above - found
+                found |= above
+        return frozenset(found)
 
     def is_closed(self, edge: Edge) -> bool:
         """Whether workers do not send or read on this edge before they switch."""

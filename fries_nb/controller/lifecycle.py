@@ -165,8 +165,14 @@ class Lifecycle:
 
     def _rewire(self, now_ns: int, goes_on: bool) -> list[Instruction]:
         """Take the next step of a change of the topology; one may follow another, since nothing else has begun."""
+        cancelled = self._precede_commit(now_ns)
         is_free = goes_on or self.may_rewire(now_ns)
-        return self.rewiring.step(is_free, self.lane.issued, self.recovery.decided)
+        return [*cancelled, *self.rewiring.step(is_free, self.lane.issued, self.recovery.decided)]
+
+    def _precede_commit(self, now_ns: int) -> list[Instruction]:
+        """Cancel a commit whose marker is in flight if a change of the shape waits for it: so do rows, in queues."""
+        waits = self.reshaping.is_wiring and self.rewiring.is_awaited and not self.paused.operators
+        return self.checkpoints.cancel(now_ns) if waits and self.lane.commits else []
 
     # ---- hosts
 

@@ -346,6 +346,11 @@ class Rewiring(Coordinator):
         return self.phase is TopologyPhase.IDLE
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether a topology is requested that nobody adopts yet."""
+        return self.phase is TopologyPhase.AWAITED
+
+    @property
     def under_way(self) -> bool:
         """Whether workers are adopting a topology, so that no marker may start."""
         return self.phase is TopologyPhase.ADOPTING

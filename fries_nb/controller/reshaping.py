@@ -96,6 +96,11 @@ class Reshaping(Coordinator):
         return self.phase is ReshapingPhase.IDLE
 
     @property
+    def is_wiring(self) -> bool:
+        """Whether workers are about to learn of the channels of both shapes."""
+        return self.phase is ReshapingPhase.WIRING
+
+    @property
     def is_wired(self) -> bool:
         """Whether all workers know the channels of both shapes."""
         return self.phase is ReshapingPhase.WIRED

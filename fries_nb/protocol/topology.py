@@ -616,9 +616,11 @@ def wire(topology: Topology, chain: tuple[str, ...], index: int) -> Wiring:
     return Wiring(operators, index, tuple(incoming), edges, left, needed, feedback, keys, closed)
 
 
-def wirings_of(topology: Topology, host: int) -> Iterator[Wiring]:
-    """The wirings of all workers on one host."""
+def wirings_of(topology: Topology, host: int, first: Collection[str] | None = None) -> Iterator[Wiring]:
+    """The wirings of all workers on one host, or of those of chains that begin with some operators."""
     for chain in topology.chains:
+        if first is not None and chain[0] not in first:
+            continue
         for index in range(topology.graph.operator(chain[0]).workers):
             if topology.host_of(WorkerId(chain[0], index)) == host:
                 yield wire(topology, chain, index)

@@ -325,13 +325,22 @@ class Topology:
             self,
             graph=union_of(self.graph, after),
             placement={**self.placement, **placed},
-            begun={**self.begun, **fresh},
+            begun={**self.begun, **{name: self._as_begun(count) for name, count in fresh.items()}},
             epoch=epoch,
             added={**self.added, **dict.fromkeys(workers, epoch)},
             made={**self.made, **{end: epoch for end in ends if end not in known}},
             before=self.graph,
             after=after,
         )
+
+    def _as_begun(self, count: int) -> int:
+        """The number with which an added operator of so many workers counts as begun.
+
+        Operators that began with equal numbers are connected one to one, so it is none with which others began that
+        have another number of workers by now.
+        """
+        others = {operator.workers for operator in self.graph.operators if self.begun[operator.name] == count}
+        return count if others <= {count} else max(self.begun.values()) + count
 
     def reshaped(self) -> Topology:
         """The epoch behind that, in which only the dataflow after the change is left."""

@@ -8,7 +8,7 @@ from fries_nb.controller.events import Answered, ChangeRequested, ChangeTopology
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.host.region_spec import Additions
 from fries_nb.planning.shape import shape_plan
-from fries_nb.protocol.messages import AdoptTopology, Cancel, Chained, Commit, Fcm, SetChain, WorkerId
+from fries_nb.protocol.messages import AdoptTopology, Cancel, Chained, Commit, Fcm, Paused, Resumed, SetChain, WorkerId
 
 NAMES = ("S", "A", "B", "out")
 KINDS = {"S": Kind.SOURCE, "out": Kind.SINK, "new": Kind.SINK}
@@ -57,3 +57,15 @@ def test_only_those_that_it_concerns_are_told_of_the_channels() -> None:
     followed = requested(started())
     told = [one.worker.operator for one in followed if isinstance(one, Tell) and isinstance(one.control, AdoptTopology)]
     assert told == ["B"]
+
+
+def test_a_change_of_the_shape_fixes_no_paused_operator() -> None:
+    """It waits until B goes on, also where the edges of B alone change: that is no other function of B."""
+    controller = started()
+    controller.handle(Answered(Paused(WorkerId("B", 0), "ValueError: no", "")), now_ns=10)
+    shape = events.ShapeChange(AFTER, Additions({}, {}, {}, b""), b"shape")
+    request = ChangeRequested("u1", shape_plan(BEFORE, AFTER).plan, {}, shape=shape)
+    assert request.plan.targets == {"B"}
+    assert controller.handle(request, now_ns=20) == []
+    told = controller.handle(Answered(Resumed(WorkerId("B", 0))), now_ns=30)
+    assert Tell(WorkerId("B", 0), SetChain(("B",))) in told

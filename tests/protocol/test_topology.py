@@ -215,3 +215,18 @@ def test_those_that_a_change_of_the_shape_does_not_concern_are_wired_as_before()
         needed = [name for name in during.concerned - ends if wire(topology, (name,), 0) != wire(during, (name,), 0)]
         far += len(needed)
     assert far > 10
+
+
+def test_an_operator_is_added_after_others_have_grown() -> None:
+    """A forward edge from four workers, of which two have joined, to two is dealt; each channel has both ends."""
+    before = Graph("g", (Operator("A", workers=2), Operator("B", workers=2)), (Edge("A", "B"),))
+    grown = Topology.dealt(before, hosts=1).joined([1], {"A": 2, "B": 2}).widened()
+    operators = (*before.operators, Operator("N", workers=2), Operator("M", workers=2))
+    after = Graph("g", operators, (Edge("A", "N"), Edge("N", "M"), Edge("M", "B")))
+    reshaping = grown.reshaping(after, hosts=[0, 1])
+    made = sorted(str(channel) for channel in reshaping.channels() if channel.epoch == reshaping.epoch)
+    assert len([one for one in made if one.startswith("A")]) == 8
+    assert [one for one in made if one.startswith("N")] == ["N[0]->M[0]", "N[1]->M[1]"]
+    assert len([one for one in made if one.startswith("M")]) == 8
+    wired = [worker for host in (0, 1) for wiring in wirings_of(reshaping.reshaped(), host) for worker in wiring.workers]
+    assert sorted(wired) == sorted(reshaping.reshaped().placement)

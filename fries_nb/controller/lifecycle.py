@@ -92,6 +92,7 @@ class Lifecycle:
         self.joining = Joining(topology, workers, self.membership, rewiring, *moves, self._rewire)
         beside = rewiring, self.joining, self.recovery, [self.guards.know]
         self.reshaping = Reshaping(workers, self.membership, lane, *beside)
+        self.joining.is_held = lambda: not self.reshaping.is_idle
         parts = self.checkpoints, self.recovery, self.paused, self.guards, self.reshaping, self.reports
         self.changes = Changes(workers, lane, *parts)
         self.loops = LoopAttempts(workers, lane, self._commit_comes_first)

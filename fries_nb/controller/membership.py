@@ -347,7 +347,7 @@ class Rewiring(Coordinator):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a topology is requested that nobody adopts yet."""
+        """Whether a topology is requested that no worker adopts yet."""
         return self.phase is TopologyPhase.AWAITED
 
     @property

@@ -228,5 +228,6 @@ def test_an_operator_is_added_after_others_have_grown() -> None:
     assert len([one for one in made if one.startswith("A")]) == 8
     assert [one for one in made if one.startswith("N")] == ["N[0]->M[0]", "N[1]->M[1]"]
     assert len([one for one in made if one.startswith("M")]) == 8
-    wired = [worker for host in (0, 1) for wiring in wirings_of(reshaping.reshaped(), host) for worker in wiring.workers]
-    assert sorted(wired) == sorted(reshaping.reshaped().placement)
+    behind = reshaping.reshaped()
+    wired = [worker for host in (0, 1) for wiring in wirings_of(behind, host) for worker in wiring.workers]
+    assert sorted(wired) == sorted(behind.placement)

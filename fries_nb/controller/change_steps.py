@@ -251,7 +251,8 @@ class Changes(KnownChanges):
         change.targets = tuple(self._workers.of(change.request.switching))
         change.guard = change.request.guard
         change.prepare(now_ns)
-        return self.reshaping.begin(shape)
+        parts = change.request.plan.covering.components
+        return self.reshaping.begin(shape, {name for part in parts for name in part.operators})
 
     def _wired(self, change: Transaction, shape: ShapeChange, now_ns: int) -> list[Instruction] | None:
         """Prepare the functions of a change of the shape, when all workers know the channels; or abort it."""

@@ -93,6 +93,7 @@ class Joining(Coordinator):
     Attributes:
         phase: see the table.
         topology: the current topology.
+        is_held: whether the next request has to wait, since the shape is being changed.
     """
 
     takes = (HostsRequested, RescaleCancelled, SplitsMoved, BinsMoved)
@@ -109,6 +110,7 @@ class Joining(Coordinator):
         patience_s: float = JOIN_S,
     ) -> None:
         self.phase = RescalePhase.IDLE
+        self.is_held: Callable[[], bool] = lambda: False
         self.topology = topology
         self._workers = workers
         self._membership = membership
@@ -189,7 +191,7 @@ class Joining(Coordinator):
         return steps
 
     def _step(self, now_ns: int) -> list[Instruction]:
-        if self.phase is RescalePhase.REQUESTED:
+        if self.phase is RescalePhase.REQUESTED and not self.is_held():
             self._since_ns = now_ns
             return self._begin(now_ns)
         if self.phase is not RescalePhase.STARTING:

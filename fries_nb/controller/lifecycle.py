@@ -82,8 +82,7 @@ class Lifecycle:
         self.epochs = CommitNumbers(commit_interval_ns, max(begun, restored.last_epoch if restored else 0))
         self.guards = Guards(graph, chaining)
         lane = self.lane = MarkerCoordinator(workers)
-        self.paused = PausedOperators()
-        self.sources = Sources(workers)
+        self.paused, self.sources = PausedOperators(), Sources(workers)
         self.checkpoints = Checkpoints(workers, lane, self.epochs, self.recovery, run, self.may_commit)
         self.split_moves = SplitMoves(workers, lane, self.sources, self.may_move, splits, self.checkpoints.had_ended)
         self.bin_moves = BinMoves(workers, lane, self.may_move)
@@ -92,6 +91,7 @@ class Lifecycle:
         self.joining = Joining(topology, workers, self.membership, rewiring, *moves, self._rewire)
         beside = rewiring, self.joining, self.recovery, [self.guards.know]
         self.reshaping = Reshaping(workers, self.membership, lane, *beside)
+        self.joining.is_held = lambda: not self.reshaping.is_idle
         parts = self.checkpoints, self.recovery, self.paused, self.guards, self.reshaping, self.reports
         self.changes = Changes(workers, lane, *parts)
         self.loops = LoopAttempts(workers, lane, self._commit_comes_first)
@@ -165,8 +165,14 @@ class Lifecycle:
 
     def _rewire(self, now_ns: int, goes_on: bool) -> list[Instruction]:
         """Take the next step of a change of the topology; one may follow another, since nothing else has begun."""
+        cancelled = self._precede_commit(now_ns)
         is_free = goes_on or self.may_rewire(now_ns)
-        return self.rewiring.step(is_free, self.lane.issued, self.recovery.decided)
+        return [*cancelled, *self.rewiring.step(is_free, self.lane.issued, self.recovery.decided)]
+
+    def _precede_commit(self, now_ns: int) -> list[Instruction]:
+        """Cancel a commit whose marker is in flight if a change of the shape waits for it: so do rows, in queues."""
+        waits = self.reshaping.is_wiring and self.rewiring.is_awaited and not self.paused.operators
+        return self.checkpoints.cancel(now_ns) if waits and self.lane.commits else []
 
     # ---- hosts
 

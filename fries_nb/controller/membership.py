@@ -338,11 +338,17 @@ class Rewiring(Coordinator):
         self._additions: Any = None
         self._parked: dict[str, ParkedOperator] = {}
         self._despite_ends = False
+        self._concerned: Collection[str] | None = None
 
     @property
     def is_idle(self) -> bool:
         """Whether no topology is requested or being adopted."""
         return self.phase is TopologyPhase.IDLE
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a topology is requested that no worker adopts yet."""
+        return self.phase is TopologyPhase.AWAITED
 
     @property
     def under_way(self) -> bool:
@@ -352,6 +358,7 @@ class Rewiring(Coordinator):
     def request(
         self, topology: Topology, awaited: Collection[WorkerId] = (), lost: Collection[WorkerId] = (),
         additions: Any = None, despite_ends: bool = False, parked: Mapping[str, ParkedOperator] = NONE_PARKED,
+        concerned: Collection[str] | None = None,
     ) -> None:  # fmt: skip
         """Request a topology; it is adopted as soon as nothing else is under way.
 
@@ -362,6 +369,7 @@ class Rewiring(Coordinator):
             additions: what hosts need for operators that are added.
             parked: those of them that return, with their states.
             despite_ends: whether it is adopted even if workers have ended.
+            concerned: the operators whose workers are told of it, since the others stay as they are; ``None`` for all.
         """
         if topology.epoch != self.epoch + 1:
             raise ProtocolError(
@@ -374,6 +382,7 @@ class Rewiring(Coordinator):
         self._move(TopologyPhase.AWAITED)
         self._next, self._awaited, self._lost = topology, frozenset(awaited), frozenset(lost)
         self._additions, self._parked, self._despite_ends = additions, dict(parked), despite_ends
+        self._concerned = concerned
 
     def expects(self, worker: WorkerId) -> bool:
         """Whether an answer of this added worker is awaited, which is not one of the run's workers yet."""
@@ -438,7 +447,8 @@ class Rewiring(Coordinator):
         topology = self._next = self._next.with_tables({**self._next.tables, **self._workers.tables})
         present, stay = self._workers.of(self._workers.graph.by_name), set(topology.workers)
         self._leaving = frozenset(present) - stay - self._lost
-        asked = [worker for worker in present if worker in stay]  # whatever their chains are by now
+        told = topology.graph.by_name if self._concerned is None else self._concerned
+        asked = [worker for worker in present if worker in stay and worker.operator in told]
         self._pending_acks = {*asked, *self._awaited}
         order = AdoptTopology(topology.epoch)
         change = ChangeTopology(topology, issued, self._lost, decided, self._additions, self._parked)

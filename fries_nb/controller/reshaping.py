@@ -23,6 +23,7 @@ After a loss of hosts the run goes on with the dataflow after the change if it w
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from fries_nb.controller.commits import Recovery
 from fries_nb.controller.coordinator import Coordinator, Taken
@@ -42,6 +43,7 @@ from fries_nb.controller.states import RESHAPING_MOVES, ReshapingPhase
 from fries_nb.dataflow.graph import Graph, ends_of
 from fries_nb.protocol.checkpoints import ParkedOperator
 from fries_nb.protocol.messages import Answer, Chained, Failed, Parked, SetChain, WorkerId
+from fries_nb.protocol.topology import Topology
 from fries_nb.transitions import moved
 
 
@@ -86,11 +88,17 @@ class Reshaping(Coordinator):
         self._unparked: set[WorkerId] = set()
         self._parked: list[Parked] = []
         self._is_done = False
+        self._concerned = frozenset[str]()
 
     @property
     def is_idle(self) -> bool:
         """Whether no shape is being changed, so that a change may begin."""
         return self.phase is ReshapingPhase.IDLE
+
+    @property
+    def is_wiring(self) -> bool:
+        """Whether workers are about to learn of the channels of both shapes."""
+        return self.phase is ReshapingPhase.WIRING
 
     @property
     def is_wired(self) -> bool:
@@ -134,13 +142,17 @@ class Reshaping(Coordinator):
         held = self._recovery.parked if shape.returns else {}
         return next((f"{name} cannot return: {held[name].error}" for name in held if held[name].error), None)
 
-    def begin(self, shape: ShapeChange) -> list[Instruction]:
-        """Let the operators whose edges change leave their chains; workers learn of the new channels when all have."""
+    def begin(self, shape: ShapeChange, members: Collection[str]) -> list[Instruction]:
+        """Let the operators whose edges change leave their chains; then workers learn of the new channels.
+
+        Those are told that are wired otherwise, or switch; the others stay as they are.
+        """
         self._move(ReshapingPhase.SEPARATING)
         topology = self._joining.topology
         self._shape, self.failure = shape, None
         self._before, self._after = topology.graph, shape.after
         self._failed, self._is_done, self._parked = set(), False, []
+        self._concerned = frozenset(members)
         ends = {name for ends in ends_of(topology.graph) ^ ends_of(shape.after) for name in ends}
         self._unseparated = set(self._workers.live(ends & topology.graph.by_name.keys()))
         self._ask_again = set()
@@ -167,11 +179,12 @@ class Reshaping(Coordinator):
         topology = self._joining.topology
         wired = topology.reshaping(self._shape.after, self._membership.hosts)
         self.epoch = wired.epoch
+        self._concerned |= wired.concerned
         made = wired.placement.keys() - topology.placement.keys()
         self._unparked = {worker for worker in wired.placement if worker.operator not in self._shape.after}
         parked = self._recovery.parked if self._shape.returns else NONE_PARKED
         added, keeps = self._shape.additions, {name: one for name, one in parked.items() if name in self._shape.after}
-        self._rewiring.request(wired, awaited=made, additions=added, despite_ends=True, parked=keeps)
+        self._request(wired, awaited=made, additions=added, parked=keeps)
         return []
 
     def answered(self, answer: Answer, now_ns: int) -> list[Instruction]:
@@ -232,7 +245,7 @@ class Reshaping(Coordinator):
         if self.phase is ReshapingPhase.SWITCHING and is_over:
             self._park()
             self._move(ReshapingPhase.CLEARING)
-            self._rewiring.request(self._joining.topology.reshaped(), despite_ends=True)
+            self._request(self._joining.topology.reshaped())
             return self._joining.advance(now_ns, is_tick)
         return []
 
@@ -278,8 +291,10 @@ class Reshaping(Coordinator):
             )
 
     def _withdraw_wired(self) -> None:
-        topology = self._joining.topology.withdrawn()
-        self._rewiring.request(topology, lost=self._failed, despite_ends=True)
+        self._request(self._joining.topology.withdrawn(), lost=self._failed)
+
+    def _request(self, topology: Topology, **details: Any) -> None:
+        self._rewiring.request(topology, despite_ends=True, concerned=self._concerned, **details)
 
     def _forget(self) -> None:
         self._move(ReshapingPhase.IDLE)

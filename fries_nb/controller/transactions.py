@@ -189,9 +189,9 @@ class Transaction:
         self._sent_ns = now_ns
 
     def alone(self) -> str:
-        """The only target operator; empty if there are several."""
+        """The only target operator, which it may fix; empty if there are several, or the shape changes with it."""
         targets = self.request.plan.targets
-        return next(iter(targets)) if len(targets) == 1 else ""
+        return next(iter(targets)) if len(targets) == 1 and self.request.shape is None else ""
 
     def next_stage(self, awaited: Iterable[WorkerId], now_ns: int) -> None:
         """Begin the next stage, which ends when the workers ``awaited`` have acknowledged."""

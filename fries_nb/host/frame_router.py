@@ -113,5 +113,8 @@ class FrameRouter:
     def _return(self, channel: ChannelId, size: int) -> None:
         if channel.sender in self._unmade:
             return
-        loop, hosted = self._loop_of[channel.sender]
+        try:
+            loop, hosted = self._loop_of[channel.sender]
+        except KeyError:
+            return  # the sender was removed, and has come back on another host
         loop.post_credit(hosted, Granted(channel, size))

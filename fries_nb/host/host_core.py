@@ -87,6 +87,9 @@ class HostCore:
     def adopt(self, topology: Topology) -> None:
         """Know the next topology: its routes, and the wiring of workers that are told to adopt it."""
         self.topology = self.chains.topology = topology
+        for worker, host in topology.placement.items():
+            if host != self._host:  # it was removed here, and has come back there
+                self.loop_of.pop(worker, None)
         self.router.place(topology.placement)
 
     # ---- start and end

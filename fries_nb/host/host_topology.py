@@ -80,8 +80,9 @@ class HostTopology:
     def extend(self, order: Extend) -> None:
         """Open links and routes of the next epoch, make what it adds, and end the channels of lost workers."""
         before = self._core.topology
-        made = self._added(order)
-        topology = self._loaded(order)[-1]
+        topology: Topology = pickle.loads(order.topologies)[-1]
+        made = self._added(topology, order)
+        topology = topology.with_functions(self._built.functions)
         self._links.extend(tuple(topology.channels()), order.peers)
         self._core.adopt(topology)
         if made is not None:
@@ -100,12 +101,11 @@ class HostTopology:
         # Behind the links: what is sent to new hosts from now on needs one to each of them.
         self._progress.admit(order.peers)
 
-    def _added(self, order: Extend) -> HostWorkers | None:
-        """The workers of the operators that the last epoch adds, if it adds some."""
+    def _added(self, topology: Topology, order: Extend) -> HostWorkers | None:
+        """The workers of the operators that this epoch adds, if it adds some."""
         if not order.additions:
             return None
-        topologies: list[Topology] = pickle.loads(order.topologies)
-        made = self._make(topologies[-1], pickle.loads(order.additions), order)
+        made = self._make(topology, pickle.loads(order.additions), order)
         self._built.workers.update(made.workers)
         return made
 

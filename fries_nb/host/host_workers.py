@@ -340,18 +340,17 @@ def make_added(
     """
     fresh = {worker.operator for worker, epoch in topology.added.items() if epoch == topology.epoch}
     made = HostWorkers(topology)
-    wirings = [wiring for wiring in wirings_of(topology, host) if wiring.id.operator in fresh]
     try:
         for name in sorted(fresh & functions.keys()):
             built.functions[name] = _unpickled(name, functions[name], host)
         topology = topology.with_functions(built.functions)
-        wirings = [wiring for wiring in wirings_of(topology, host) if wiring.id.operator in fresh]
-        for wiring in wirings:
+        for wiring in wirings_of(topology, host, fresh):
             hosted = make(topology, wiring)
             made.workers.update({instance.worker: hosted for instance in hosted.worker.instances})
     except FriesError as error:
         details = error.details if isinstance(error, OperatorError) else ""
-        missing = {worker for wiring in wirings for worker in wiring.workers} - made.workers.keys()
+        here = {worker for worker, at in topology.placement.items() if at == host and worker.operator in fresh}
+        missing = here - made.workers.keys()
         made.failures = [Failed(worker, str(error), details) for worker in sorted(missing)]
     return made
 

@@ -79,7 +79,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning, resized, union_of
+from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning, ends_of, resized, union_of
 from fries_nb.dataflow.operators import Shape, is_timed, shape_of
 from fries_nb.dataflow.traits import ColumnsOut, Holds
 from fries_nb.errors import DataflowError
@@ -325,13 +325,22 @@ class Topology:
             self,
             graph=union_of(self.graph, after),
             placement={**self.placement, **placed},
-            begun={**self.begun, **fresh},
+            begun={**self.begun, **{name: self._as_begun(count) for name, count in fresh.items()}},
             epoch=epoch,
             added={**self.added, **dict.fromkeys(workers, epoch)},
             made={**self.made, **{end: epoch for end in ends if end not in known}},
             before=self.graph,
             after=after,
         )
+
+    def _as_begun(self, count: int) -> int:
+        """The number with which an added operator of so many workers counts as begun.
+
+        Operators that began with equal numbers are connected one to one, so it is none with which others began that
+        have another number of workers by now.
+        """
+        others = {operator.workers for operator in self.graph.operators if self.begun[operator.name] == count}
+        return count if others <= {count} else max(self.begun.values()) + count
 
     def reshaped(self) -> Topology:
         """The epoch behind that, in which only the dataflow after the change is left."""
@@ -346,6 +355,25 @@ class Topology:
     def afterwards(self) -> Topology | None:
         """The same epoch as it is for a worker that has switched; ``None`` if the shape does not change."""
         return None if self.after is None else replace(self, graph=self.after, before=None, after=None)
+
+    @property
+    def concerned(self) -> frozenset[str]:
+        """The operators of which workers are wired otherwise before, during or after the change of the shape.
+
+        These are the ends of edges that change, and those above them whose rows must have other columns, since only
+        operators are between that add none.
+        """
+        assert self.before is not None, "a change of the shape is under way"
+        assert self.after is not None, "a change of the shape is under way"
+        changed = ends_of(self.before) ^ ends_of(self.after)
+        found, ahead = {name for ends in changed for name in ends}, [source for source, _ in changed]
+        while ahead:
+            name = ahead.pop()
+            if self.graph.operator(name).traits.columns is ColumnsOut.SAME:
+                above = set(self.graph.predecessors(name))
+                ahead += above - found
+                found |= above
+        return frozenset(found)
 
     def is_closed(self, edge: Edge) -> bool:
         """Whether workers do not send or read on this edge before they switch."""
@@ -597,9 +625,11 @@ def wire(topology: Topology, chain: tuple[str, ...], index: int) -> Wiring:
     return Wiring(operators, index, tuple(incoming), edges, left, needed, feedback, keys, closed)
 
 
-def wirings_of(topology: Topology, host: int) -> Iterator[Wiring]:
-    """The wirings of all workers on one host."""
+def wirings_of(topology: Topology, host: int, first: Collection[str] | None = None) -> Iterator[Wiring]:
+    """The wirings of all workers on one host, or of those of chains that begin with some operators."""
     for chain in topology.chains:
+        if first is not None and chain[0] not in first:
+            continue
         for index in range(topology.graph.operator(chain[0]).workers):
             if topology.host_of(WorkerId(chain[0], index)) == host:
                 yield wire(topology, chain, index)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import random
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,17 +100,29 @@ class Program:
 
     def graph(self) -> Graph:
         """The dataflow that it declares."""
-        flow, streams = DataflowBuilder("drawn"), dict[str, Any]()
-        for statement in self.statements:
-            streams[statement.name] = self._declared(flow, streams, statement)
+        flow = DataflowBuilder("drawn")
+        self.declare(flow, lambda name: rate(None, count=4))
         graph: Graph = flow.graph(workers=1)
         return graph
 
-    def _declared(self, flow: DataflowBuilder, streams: Mapping[str, Any], statement: Statement) -> Any:
+    def declare(self, flow: DataflowBuilder, read: Callable[[str], Any]) -> None:
+        """Declare its streams in an empty dataflow.
+
+        Args:
+            flow: the dataflow.
+            read: gives what the source of this name reads.
+        """
+        streams: dict[str, Any] = {}
+        for statement in self.statements:
+            streams[statement.name] = self._declared(flow, streams, statement, read)
+
+    def _declared(
+        self, flow: DataflowBuilder, streams: Mapping[str, Any], statement: Statement, read: Callable[[str], Any]
+    ) -> Any:
         name, workers = statement.name, 1 + drawn_of(statement.name) % 3
         function = self.functions.setdefault((name, statement.version), self._function(statement))
         if statement.kind == "source":
-            return flow.source(name, rate(None, count=4), workers=workers)
+            return flow.source(name, read(name), workers=workers)
         first = streams[statement.inputs[0]]
         match statement.kind:
             case "map":

@@ -180,7 +180,7 @@ def launch(
         scratch = make_scratch(session.spark, run)
         undo.callback(remove_scratch, scratch)
         path = absolute(checkpoint) if checkpoint else join(scratch, "checkpoint")
-        place = _taken(path, graph, run, resumed, key, drop)
+        place = _taken(path, graph, run, resumed, key, drop, lasts=checkpoint != "")
         undo.callback(place.release if resumed else place.withdraw)  # the directory stays usable after a failure
         root = path if checkpoint else scratch
         sources, functions = _sources(graph, session, place), functions | _tables(graph, session, place)
@@ -200,12 +200,12 @@ def launch(
 
 
 def _taken(
-    path: str, graph: Graph, run: str, resumed: bool, key: bytes, drop: Collection[str]
+    path: str, graph: Graph, run: str, resumed: bool, key: bytes, drop: Collection[str], lasts: bool
 ) -> CheckpointStore:  # fmt: skip
     """The checkpoint directory, as the next attempt of an earlier run or for a new one."""
     if resumed:
         return CheckpointStore.resume(path, graph, key, drop)
-    return CheckpointStore.claim(path, graph, run, key)
+    return CheckpointStore.claim(path, graph, run, key, lasts)
 
 
 def _listen(session: Session, keys: RunKeys, options: Options) -> tuple[ControlServer, str]:

@@ -102,6 +102,7 @@ class Location:
     filesystem: fs.FileSystem
     root: str
     key: bytes
+    lasts: bool = True  # whether its files are to survive the machine
 
     @staticmethod
     def of(path: str, key: bytes) -> Location:
@@ -162,6 +163,13 @@ class Contents:
     targets: dict[str, str]
 
 
+def _behind(flow: FlowFingerprint, decided: CommittedChange) -> FlowFingerprint:
+    """The dataflow after a decision."""
+    if not decided.shape:
+        return flow
+    return followed_by(flow, msgspec.msgpack.decode(decided.shape, type=FlowFingerprint), decided.number)
+
+
 def begun(at: Location) -> list[int]:
     """The numbers of the attempts that have begun."""
     return [int(name.removesuffix(".json")) for name in at.names(ATTEMPTS) if re.fullmatch(r"\d+\.json", name)]
@@ -179,11 +187,15 @@ def contents(at: Location) -> Contents | None:
     if (version := at.read(file, _Format).format) != FORMAT:
         raise CheckpointError(_of_another_format(at.path, version))
     attempt = at.read(file, RunAttempt)
+    flow = attempt.flow
+    later = [name for name in _numbered(at, DECISIONS, number) if name not in attempt.decisions]
+    for name in later:
+        flow = _behind(flow, at.read(name, CommittedChange, flow.run))
     return Contents(
         number,
-        attempt.flow,
+        flow,
         tuple(dict.fromkeys((*attempt.records, *_numbered(at, COMPLETE, number)))),
-        tuple(dict.fromkeys((*attempt.decisions, *_numbered(at, DECISIONS, number)))),
+        (*attempt.decisions, *later),
         attempt.sources | {name: f"{SOURCES}/{file}" for name, file in _own(at, SOURCES, number)},
         attempt.targets | {name: f"{TARGETS}/{file}" for name, file in _own(at, TARGETS, number)},
     )
@@ -305,7 +317,6 @@ STAGED = "staged"
 SINKS = "sinks"
 
 
-
 class CheckpointStore:
     """A checkpoint directory held by one attempt of a run; made by ``claim`` or ``resume``, left by ``release``."""
 
@@ -325,11 +336,25 @@ class CheckpointStore:
         self._targets = dict(found.targets)
         self._last_decision = max([0, *(numbered(name) for name in found.decisions)])
         self._doubtful: set[str] = set()
+        self._shapes: set[str] = set()  # decisions by which the dataflow is another one than that of the attempt's file
 
     @classmethod
-    def claim(cls, path: str, graph: Graph, run: str, key: bytes = NO_KEY) -> CheckpointStore:
-        """Make an empty or new directory the checkpoint directory of a run."""
-        at = Location.of(path, key)
+    def claim(
+        cls, path: str, graph: Graph, run: str, key: bytes = NO_KEY, lasts: bool = True
+    ) -> CheckpointStore:  # fmt: skip
+        """Make an empty or new directory the checkpoint directory of a run.
+
+        Args:
+            path: the directory.
+            graph: the dataflow.
+            run: id of the run.
+            key: the key that signs its files.
+            lasts: whether it is to survive its driver; what does not is not flushed to the disk, for which all wait.
+
+        Raises:
+            CheckpointError: the directory is not empty, or cannot be written.
+        """
+        at = replace(Location.of(path, key), lasts=lasts)
         _check_empty(at, graph)
         claims = Claims(at.filesystem, at.root, path)
         with in_words(f"{path} cannot hold checkpoints"), contextlib.ExitStack() as undo:
@@ -447,10 +472,9 @@ class CheckpointStore:
         name = entry(DECISIONS, f"{self._last_decision:06d}", self.incarnation, "msgpack")
         self._write(name, msgspec.msgpack.encode(journaled))
         self._decisions[name] = decided.change
-        if decided.shape:  # the decision may be forgotten before the attempt ends, and its dataflow may not
-            later = msgspec.msgpack.decode(decided.shape, type=FlowFingerprint)
-            self.flow = followed_by(self.flow, later, self._last_decision)
-            self._begin()
+        if decided.shape:
+            self.flow = _behind(self.flow, journaled)
+            self._shapes.add(name)
 
     def keep(self, record: Checkpoint) -> None:
         """Store the record that completes a checkpoint, durably."""
@@ -504,13 +528,14 @@ class CheckpointStore:
         )
         name = attempt_file(self.incarnation)
         self._write_sealed(name, sealed(msgspec.json.encode(begun), name, self.key))
+        self._shapes.clear()
 
     def _write(self, name: str, content: bytes) -> None:
         self._write_sealed(name, sealed(content, seal_name(self.flow.run, name), self.key))
 
     def _write_sealed(self, name: str, content: bytes) -> None:
         with in_words(f"{self.path} cannot be written"):
-            write_file(self._at.filesystem, f"{self._at.root}/{name}", content)
+            write_file(self._at.filesystem, f"{self._at.root}/{name}", content, lasts=self._at.lasts)
             self._claims.check()
 
     def _delete(self, name: str) -> None:
@@ -527,10 +552,17 @@ class CheckpointStore:
         self._records = kept
 
     def _forget_decisions(self) -> None:
-        for name, change in list(self._decisions.items()):
-            if self._records and all(record.has_forgotten(change, numbered(name)) for record in self._records.values()):
-                self._delete(name)
-                del self._decisions[name]
+        records = self._records.values()
+        gone = [
+            name
+            for name, change in self._decisions.items()
+            if records and all(record.has_forgotten(change, numbered(name)) for record in records)
+        ]
+        if self._shapes.intersection(gone):  # the decision is forgotten before the attempt ends, its dataflow is not
+            self._begin()
+        for name in gone:
+            self._delete(name)
+            del self._decisions[name]
 
     def _forget_states(self) -> None:
         held = (name for record in self._records.values() for name in (*record.snapshots.values(), *record.parked))

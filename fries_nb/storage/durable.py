@@ -168,17 +168,21 @@ def entries(filesystem: fs.FileSystem, directory: str) -> list[fs.FileInfo]:
         return list(filesystem.get_file_info(selector))
 
 
-def write_file(filesystem: fs.FileSystem, place: str, content: bytes, mode: int = PRIVATE) -> None:
-    """Write a small file atomically and durably; raises an OSError if that fails."""
+def write_file(
+    filesystem: fs.FileSystem, place: str, content: bytes, mode: int = PRIVATE, lasts: bool = True
+) -> None:  # fmt: skip
+    """Write a small file atomically and, if it ``lasts``, durably; raises an OSError if that fails."""
     make_directory(filesystem, posixpath.dirname(place), mode)
     draft = place if filesystem.type_name in _WHOLE_OR_NOT else f"{place}.draft"
     if _is_local(filesystem):
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT, mode))  # Arrow would make it readable by all
     with filesystem.open_output_stream(draft) as stream:
         stream.write(content)
-    if draft != place:
+    if lasts and draft != place:
         see_durable(filesystem, draft)
+    if draft != place:
         filesystem.move(draft, place)
+    if lasts and draft != place:
         see_durable(filesystem, posixpath.dirname(place))
 
 

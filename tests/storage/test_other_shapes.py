@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -182,3 +183,35 @@ def test_a_decided_shape_is_that_of_the_checkpoint_whatever_follows(tmp_path: Pa
     again = CheckpointStore.resume(place.path, later)
     assert [change.change for change in again.restoration.decided] == []
     assert not Redistribution(again.restoration.checkpoint, later).is_added("New")
+
+
+def test_a_decided_shape_is_one_file_as_long_as_it_is_kept(tmp_path: Path) -> None:
+    """The members of a change wait for the disk, so the attempt is written anew only where the decision is deleted."""
+    place = CheckpointStore.claim(str(tmp_path / "c"), chain(*EARLIER), "r1")
+    later = chain("S", "New", "FM", "out")
+    begun = (tmp_path / "c" / "attempts" / "0001.json").read_bytes()
+    place.decide(CommittedChange("u1", "fries", (), {}, shape=msgspec.msgpack.encode(flow_of(later, "r1"))))
+    place.decide(CommittedChange("u2", "fries", (), {"FM": b"code"}))
+    assert (tmp_path / "c" / "attempts" / "0001.json").read_bytes() == begun
+    known = CheckpointStore.load(place.path)[0]
+    assert known == place.flow
+    assert known.since == {"New": 1}
+    for epoch in (1, 2):
+        kept(place, ["S", "New", "FM", "out"], {}, epoch=epoch, decided=(), decisions=2)
+    place.tidy()
+    assert list((tmp_path / "c" / "decisions").iterdir()) == []
+    assert CheckpointStore.load(place.path)[0] == known
+
+
+def test_what_lasts_only_as_long_as_its_driver_waits_for_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is flushed for a decision of a run that cannot be resumed; for one that can, file and directory are."""
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    for lasts in (False, True):
+        place = CheckpointStore.claim(str(tmp_path / f"c{lasts}"), chain(*EARLIER), "r1", lasts=lasts)
+        place.decide(CommittedChange("u1", "fries", (), {"FM": b"code"}))
+        flushed.clear()
+        place.decide(CommittedChange("u2", "fries", (), {"FM": b"code"}))
+        assert len(flushed) == (2 if lasts else 0)

@@ -14,6 +14,7 @@ from fries_nb.experiments.bench.display_cost import display
 from fries_nb.experiments.bench.maps import chain, exchange
 from fries_nb.experiments.bench.pairs import BenchReport, keep
 from fries_nb.experiments.bench.rescale_costs import idle_bins, joining, recovery, rescale_peers, second_host
+from fries_nb.experiments.bench.reshape_costs import reshape
 from fries_nb.experiments.bench.timed_rates import components, iteration, loop_change, window_latency, windows
 from fries_nb.experiments.bench.w1_throughput import checkpoint, constraints, files, kafka, w1
 
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "joining": joining,
     "second-host": second_host,
     "rescale-peers": rescale_peers,
+    "reshape": reshape,
     "files": files,
     "kafka": kafka,
 }

@@ -172,10 +172,10 @@ class ChangeQueue:
         payloads = self._shell.ship(updates)
         with self.lock:
             self._shell.refuse_if_over(_NEEDS)
-            self._refuse_beside_shape()
+            if not (mends := self._mends(updates)):  # without its fix a paused operator would keep the shape waiting
+                self._refuse_beside_shape()
             origin.check()
             plans = self._planned(updates, scheduler, pruning)
-            mends = self._mends(updates)
             joins = self._known.joinable if merge and not mends else []  # a merged request cannot be a fix
             whole = self._planned([name for one in joins for name in one.updates] + [*updates], scheduler, pruning)
             limit = limit or next((one.guard for one in joins if one.guard is not None), None)

@@ -237,9 +237,9 @@ class Transaction:
         plan = self.request.plan
         self.request = ChangeRequested(
             self.request.change, plan, {}, self.request.rehearse, self.request.transforms,
-            shape=self.request.shape and ShapeChange(self.request.shape.after),
+            shape=self.request.shape and ShapeChange(self.request.shape.after, returns=self.request.shape.returns),
         )  # fmt: skip
-        rehearsal = in_words(self.rehearsed, plan.targets) if self.request.rehearse else "not rehearsed, as requested"
+        rehearsal = in_words(self.rehearsed, plan.targets) if self.request.rehearse else _unrehearsed(self.request)
         return Outcome(
             change=self.request.change,
             scheduler=plan.scheduler,
@@ -256,6 +256,12 @@ class Transaction:
             rehearsal=rehearsal if done else "",
             needs_force=state is ChangeState.ABORTED and doubted,
         )
+
+
+def _unrehearsed(request: ChangeRequested) -> str:
+    if request.shape is None:
+        return "not rehearsed, as requested"
+    return f"not rehearsed, since it {'goes back' if request.shape.returns else 'only begins further sources'}"
 
 
 # ---- requests

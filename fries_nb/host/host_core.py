@@ -12,6 +12,7 @@ whose interleavings are drawn (see ``environment``).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 
 from fries_nb.dataflow.traits import Execution
@@ -74,7 +75,11 @@ class HostCore:
         self._environment = environment
         self._host = host
         self._outside = outside
-        self._trials: Fifo[DryRun | tuple[WorkerId, Rehearse] | None] = environment.queue()
+        self._trials: Fifo[DryRun | tuple[WorkerId, Rehearse] | Callable[[], Callable[[], None]] | None] = (
+            environment.queue()
+        )
+        self._apart = 0
+        self._done: deque[Callable[[], None]] = deque()
         self._rehearsals = Rehearsals(environment.now_ns)
         self._preparer: Body | None = None
         self._tickets = 1
@@ -205,15 +210,23 @@ class HostCore:
         else:
             loop.post(hosted, Directed(worker, control))
 
+    def apart(self, call: Callable[[], Callable[[], None]]) -> None:
+        """Call this in the thread that tries new functions, since it may take long; and what it returns here, later."""
+        self._apart += 1
+        self._trials.put(call)
+
     def look_after(self) -> None:
-        """Hand a turn off that is inside one tuple for long, so that no other worker waits for it."""
+        """Go on with what was done apart; hand a turn off that is inside one tuple for long, so that no other waits."""
+        while self._done:
+            self._apart -= 1
+            self._done.popleft()()
         for loop in self.loops:
             loop.check()
 
     @property
     def is_busy(self) -> bool:
-        """Whether it is to be looked after soon: a chain is requested, or a loop is in a turn."""
-        return self.chains.is_waiting or any(loop.is_busy for loop in self.loops)
+        """Whether it is to be looked after soon: a chain is requested, a loop is in a turn, or a call is made apart."""
+        return self._apart > 0 or self.chains.is_waiting or any(loop.is_busy for loop in self.loops)
 
     # ---- instructions, carried out in the workers' threads
 
@@ -236,6 +249,8 @@ class HostCore:
             yield
             if isinstance(order, DryRun):
                 self._try(order)
+            elif callable(order):
+                self._done.append(order())
             else:
                 worker, rehearse = order
                 yield from self._environment.acquired(self.chains.kept)

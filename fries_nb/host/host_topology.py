@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Protocol
 
@@ -78,18 +79,13 @@ class HostTopology:
         self._make = make
 
     def extend(self, order: Extend) -> None:
-        """Open links and routes of the next epoch, make what it adds, and end the channels of lost workers."""
+        """Open links and routes of the next epoch, have made what it adds, and end the channels of lost workers."""
         before = self._core.topology
-        topology: Topology = pickle.loads(order.topologies)[-1]
-        made = self._added(topology, order)
-        topology = topology.with_functions(self._built.functions)
+        topology = self._loaded(order)[-1]
         self._links.extend(tuple(topology.channels()), order.peers)
         self._core.adopt(topology)
-        if made is not None:
-            self._core.router.leave_out(failed.worker for failed in made.failures)
-            self._core.enlist(made.workers)
-            adopted = (TopologyAdopted(topology.epoch, worker) for worker in made.workers)
-            self._links.say(Said((*made.failures, *adopted)))
+        if order.additions:
+            self._core.apart(partial(self._added, topology, order))
         lost = set(order.lost)
         for channel in before.channels() if lost else ():
             if channel.sender in lost and channel.receiver in self._core.hosted:
@@ -101,13 +97,20 @@ class HostTopology:
         # Behind the links: what is sent to new hosts from now on needs one to each of them.
         self._progress.admit(order.peers)
 
-    def _added(self, topology: Topology, order: Extend) -> HostWorkers | None:
-        """The workers of the operators that this epoch adds, if it adds some."""
-        if not order.additions:
-            return None
+    def _added(self, topology: Topology, order: Extend) -> Callable[[], None]:
+        """Make the workers of the operators that this epoch adds, apart; returns what is to be done with them here."""
         made = self._make(topology, pickle.loads(order.additions), order)
-        self._built.workers.update(made.workers)
-        return made
+
+        def enlist() -> None:
+            self._built.workers.update(made.workers)
+            # Nothing is sent to them before all have answered, so they need not have been known until now.
+            self._core.adopt(topology.with_functions(self._built.functions))
+            self._core.router.leave_out(failed.worker for failed in made.failures)
+            self._core.enlist(made.workers)
+            adopted = (TopologyAdopted(topology.epoch, worker) for worker in made.workers)
+            self._links.say(Said((*made.failures, *adopted)))
+
+        return enlist
 
     def take_part(self, order: TakePart) -> None:
         """Join the others in the last epoch, and make the workers of this host, which answer that they are there."""

@@ -105,6 +105,21 @@ def test_a_shape_begins_alone() -> None:
             do()
 
 
+def test_a_paused_operator_gets_its_fix_while_a_shape_waits_for_it() -> None:
+    """The shape cannot begin before, and would wait for ever."""
+    desk = ShapeDesk("A", "B")
+    desk.pause("A", True)
+    shape = desk.reshape("A", done=False)
+    with pytest.raises(PlanError, match="change u1 of the shape is under way"):
+        desk.ask(B=function("b"))
+    fix, orders = desk.ask(A=function("a"))
+    assert orders == [f"0:{fix.id}"]
+    desk.end(0, fix.id)
+    desk.pause("A", False)
+    desk.end(0, shape.id)
+    assert desk.queue.running_functions()["A"].function == "a"
+
+
 def test_a_guard_undoes_a_shape_with_its_functions() -> None:
     """The queue goes on with the dataflow before, and takes changes of its operators."""
     desk = ShapeDesk("A", "B")

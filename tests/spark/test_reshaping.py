@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from patience import PATIENCE_S
+from patience import PATIENCE_S, looks
 from pyspark.sql import SparkSession
 from run_setting import until
 
@@ -256,6 +256,39 @@ def test_what_fails_on_recent_rows_is_not_applied(spark: SparkSession, kept: Cal
     outcome = run.apply(empty).settled(PATIENCE_S)
     assert outcome.outcome == "done", outcome.error
     assert "rehearsed on" in outcome.rehearsal
+    run.stop()
+    refuse_errors(run)
+
+
+class OpensWhen:
+    """Can be opened when a file is there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def open(self) -> None:
+        """Wait for the file."""
+        assert any(self.path.exists() for _ in looks())
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row."""
+        return row
+
+
+def test_rows_flow_while_an_added_operator_is_opened(
+    spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path
+) -> None:
+    """However long that takes: hosts do it apart."""
+    run = kept(declared().run(spark, hosts=2, workers=1, commit_interval_s=0.3))
+    until(lambda: run.metrics().operators["out"].processed > 10, run)
+    flow = declared()
+    flow.stream("L").map("X", OpensWhen(tmp_path / "model")).sink("x", fn.memory())
+    change = run.apply(flow)
+    before = run.metrics().operators["out"].processed
+    until(lambda: run.metrics().operators["out"].processed > before + 1_000, run)
+    assert not change.done
+    (tmp_path / "model").touch()
+    assert change.settled(PATIENCE_S).outcome == "done"
     run.stop()
     refuse_errors(run)
 

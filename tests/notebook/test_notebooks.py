@@ -124,6 +124,7 @@ def test_the_shape_changes_as_told(kernel: SharedKernel, tmp_path: Path):
     applied = said(notebook, "%fries_apply --wait 120")
     assert applied.count("done by fries in ") == 3
     assert "Next: %fries_apply --of payments" in said(notebook, "%%fries_dataflow payments")
+    assert "done by fries in " in said(notebook, "%fries_rollback --wait 120")
     assert re.search(r"[\d,]+ payments scored, [\d,]+ left out by the filter, \d+ alerts", said(notebook, "rows = "))
 
 

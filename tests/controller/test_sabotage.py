@@ -170,7 +170,7 @@ BROKEN = {
     "a fix waits in line": (MarkerCoordinator, "start_bypass", _fix_like_any_other, is_mended),
     "not fixed in its version": (Changes, "_is_paused_before", lambda changes, operator: False, is_mended),
     "fix behind the change": (recovery, "insert_decided", list.append, is_mended),
-    "not rehearsed": (Transaction, "rehearse", lambda transaction: None, ends_well),
+    "not rehearsed": (Transaction, "rehearse", lambda transaction, added: None, ends_well),
     "functions dropped": (recovery, "without_superseded", _drop_all_that_is_behind, recovers_well),
     "columns not told": (Recovery, "again", _tell_no_columns, is_rolled_back),
     "a guard that nobody keeps": (Changes, "_guarded", _guard_all, is_rolled_back),

@@ -198,6 +198,8 @@ class Transaction:
         if self.state is ChangeState.PREPARING:
             self.move(ChangeState.COMMITTING)
             self._sent_ns = self._last_ns = now_ns
+            if self.request.shape is not None:  # to make workers and channels is to prepare
+                self._prepared_ns = now_ns
         self.stage += 1
         self.pending_acks = set(awaited)
 

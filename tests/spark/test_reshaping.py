@@ -81,6 +81,7 @@ def applied(run: Run, flow: fn.Dataflow, **options: Any) -> None:
     """Apply a dataflow, and see that the run is it then."""
     outcome = run.apply(flow, **options).settled(PATIENCE_S)
     assert outcome.outcome == "done", outcome.error
+    assert 0 < outcome.prepare_ms < outcome.prepare_ms + outcome.commit_ms <= outcome.delay_ms
     assert not run.diff(flow)
 
 

@@ -303,11 +303,7 @@ def play_guarded(seed: int, kills: int = 0) -> tuple[Played, dict[str, list[dict
 
 def guarded(seed: int, kills: int) -> bool:
     """Whether a guard has rolled a change of the shape back; all rows are checked."""
-    played, rows = play_guarded(seed, kills)
-    judge(played, rows)
-    sinks = {one.name for program in played.programs for one in program.statements if one.kind == "sink"}
-    judge_numbers(played.cluster, sinks)
-    return len(played.programs) == 3
+    return went_back(*play_guarded(seed, kills))
 
 
 def test_a_shape_that_fails_is_rolled_back_by_its_guard() -> None:
@@ -374,13 +370,17 @@ def judge_numbers(cluster: ReshapingCluster, sinks: set[str]) -> int:
     return max((number for _, _, number in holders), default=0)
 
 
-def returned(seed: int, kills: int) -> bool:
-    """Whether what was removed came back; all rows are checked."""
-    played, rows = play_back(seed, kills)
+def went_back(played: Played, rows: dict[str, list[dict[str, Any]]]) -> bool:
+    """Whether a change was made and undone; all rows and their numbers are checked."""
     judge(played, rows)
     sinks = {one.name for program in played.programs for one in program.statements if one.kind == "sink"}
     judge_numbers(played.cluster, sinks)
     return len(played.programs) == 3
+
+
+def returned(seed: int, kills: int) -> bool:
+    """Whether what was removed came back; all rows are checked."""
+    return went_back(*play_back(seed, kills))
 
 
 def test_what_was_removed_returns_with_its_state() -> None:

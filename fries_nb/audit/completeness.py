@@ -170,7 +170,7 @@ class Executed:
     def add(self, record: Record) -> None:
         """Process the next record."""
         match record:
-            case Updated(update, operator, worker, before):
+            case Updated(update, operator, worker, before, edges=False):
                 applied = self._applied[operator, worker]
                 applied.add(update)
                 if before not in applied:

@@ -5,7 +5,8 @@ them arrive at the operators below it. So for each source tuple, the number that
 that those above it emit. One pass over the trace compares fingerprints, a sum of hashes for each operator; only if one
 differs, a second pass finds the source tuples. Likewise as many tuples leave a loop that is declared ``one_to_one`` as
 enter it. The check applies to complete traces, since in others some tuples are
-still in transit.
+still in transit. Where a run has changed its shape, each tuple goes along the edges of the dataflow that its operator
+had switched to at this worker.
 
 >>> from fries_nb.protocol.trace import Link, Ran
 >>> flow = TraceFlow({"A": 1, "B": 1}, (Link("A", "B"),), finished=True)
@@ -61,6 +62,8 @@ from fries_nb.errors import TraceError
 from fries_nb.protocol.trace import Began, Emitted, Link, OneToOne, Ran, RanMany, Record, TraceFlow, Updated
 
 Id = str | int
+Sends = tuple[str, Id]
+"""An operator, and the change of the shape whose links its tuples go along."""
 _Hashes = npt.NDArray[np.uint64]
 _MASK = (1 << 64) - 1
 _FIRST, _LAST = -(1 << 63), (1 << 63) - 1
@@ -112,72 +115,132 @@ class _Sum:
         self.print = (self.print + times * other.print) & _MASK
 
 
-class Balance:
-    """Counts and fingerprints of the tuples that each operator took and emitted."""
+@dataclass(frozen=True)
+class _Way:
+    """An edge, and the dataflow that has it: by the change that has made it, and empty for the first one."""
+
+    link: Link
+    shape: str
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A loop that lets one tuple out for each that enters, and its edges of both."""
+
+    name: str
+    entries: list[_Way]
+    exits: list[_Way]
+
+    @staticmethod
+    def of(declared: OneToOne, shape: str) -> _Loop:
+        return _Loop(declared.loop, _ways(declared.entries, shape), _ways(declared.exits, shape))
+
+
+class _Shapes:
+    """The dataflow whose edges the tuples of each worker go along: the last one that it has switched to."""
 
     def __init__(self) -> None:
-        self._taken: defaultdict[str, _Sum] = defaultdict(_Sum)
-        self._extra: defaultdict[tuple[str, int], _Sum] = defaultdict(_Sum)
+        self._known: set[Id] = set()
+        self._now: dict[tuple[str, int], Id] = {}
+
+    def add(self, record: Record) -> None:
+        """Follow the next record."""
+        match record:
+            case TraceFlow():
+                self._known.add(record.shape)
+            case Updated(update, operator, worker) if update in self._known:
+                self._now[operator, worker] = update
+
+    def of(self, operator: str, worker: int) -> Sends:
+        """The operator, with the dataflow in which this worker of it is."""
+        return operator, self._now.get((operator, worker), "")
+
+
+class Balance:
+    """Counts and fingerprints of the tuples that each operator took and emitted.
+
+    Of a run that has changed its shape, tuples go along the edges of the dataflow that their operator had switched to.
+    """
+
+    def __init__(self) -> None:
+        self._taken: defaultdict[Sends, _Sum] = defaultdict(_Sum)
+        self._extra: defaultdict[tuple[Sends, int], _Sum] = defaultdict(_Sum)
         self._begun = 0
+        self._shapes = _Shapes()
 
     def add(self, record: Record) -> None:
         """Account for the next record."""
+        self._shapes.add(record)
+        of = self._shapes.of
         match record:
-            case Ran(transaction, operator):
-                self._taken[operator].add(_sum_of((transaction,)))
-            case RanMany(transactions, operator):
-                self._taken[operator].add(_sum_of(transactions))
-            case Emitted(transactions, extra, operator, _, branch):
-                self._extra[operator, branch].add(_sum_of(transactions), extra)
-            case Began(transactions, operator):
-                self._extra[operator, 0].add(_sum_of(transactions))
+            case Ran(transaction, operator, worker):
+                self._taken[of(operator, worker)].add(_sum_of((transaction,)))
+            case RanMany(transactions, operator, worker):
+                self._taken[of(operator, worker)].add(_sum_of(transactions))
+            case Emitted(transactions, extra, operator, worker, branch):
+                self._extra[of(operator, worker), branch].add(_sum_of(transactions), extra)
+            case Began(transactions, operator, worker):
+                self._extra[of(operator, worker), 0].add(_sum_of(transactions))
                 self._begun += len(transactions)
 
     def astray(
         self, flows: Iterable[TraceFlow], records: Iterable[Record], distinct: int | None = None
     ) -> list[Astray]:
         """The transactions of which tuples were lost or duplicated."""
-        into: defaultdict[str, list[Link]] = defaultdict(list)
-        operators: list[str] = []
-        loops: list[OneToOne] = []
+        into: defaultdict[str, list[_Way]] = defaultdict(list)
+        operators: dict[str, None] = {}
+        loops: list[_Loop] = []
         for flow in flows:
-            loops += (one for one in flow.one_to_one if self._sent(one.entries) != self._sent(one.exits))
-            operators += flow.workers
-            for link in flow.links:
-                into[link.to].append(link)
-        wrong = [name for name in operators if name in into and self._taken[name] != self._sent(into[name])]
+            loops += (_Loop.of(one, flow.shape) for one in flow.one_to_one)
+            operators |= dict.fromkeys(flow.workers)
+            for way in _ways(flow.links, flow.shape):
+                into[way.link.to].append(way)
+        loops = [loop for loop in loops if self._sent(loop.entries) != self._sent(loop.exits)]
+        taken = self._taken_by()
+        wrong = [name for name in operators if name in into and taken[name] != self._sent(into[name])]
         sources = [name for name in operators if name not in into]
-        begun = sum(self._taken[name].count for name in sources) + self._begun
+        begun = sum(taken[name].count for name in sources) + self._begun
         if distinct is not None and begun != distinct:
             wrong += sources
         return list(_found(wrong, into, loops, records)) if wrong or loops else []
 
-    def _sent(self, links: Iterable[Link]) -> _Sum:
+    def _taken_by(self) -> defaultdict[str, _Sum]:
+        taken: defaultdict[str, _Sum] = defaultdict(_Sum)
+        for (operator, _), some in self._taken.items():
+            taken[operator].add(some)
+        return taken
+
+    def _sent(self, ways: Iterable[_Way]) -> _Sum:
         sent = _Sum()
-        for link in links:
+        for way in ways:
+            link, sender = way.link, (way.link.source, way.shape)
             if link.branch == 0:
-                sent.add(self._taken[link.source], link.copies)
-            sent.add(self._extra[link.source, link.branch], link.copies)
+                sent.add(self._taken[sender], link.copies)
+            sent.add(self._extra[sender, link.branch], link.copies)
         return sent
 
 
+def _ways(links: Iterable[Link], shape: str) -> list[_Way]:
+    return [_Way(link, shape) for link in links]
+
+
 def _found(
-    wrong: Sequence[str], into: Mapping[str, Sequence[Link]], loops: Sequence[OneToOne], records: Iterable[Record]
+    wrong: Sequence[str], into: Mapping[str, Sequence[_Way]], loops: Sequence[_Loop], records: Iterable[Record]
 ) -> Iterator[Astray]:
     """Count the tuples that these operators took, and that entered and left these loops, by transaction."""
-    links = [link for name in wrong for link in into.get(name, ())]
-    links += [link for loop in loops for link in (*loop.entries, *loop.exits)]
-    tuples = _Tuples({*wrong, *(link.source for link in links)}, records)
+    ways = [way for name in wrong for way in into.get(name, ())]
+    ways += [way for loop in loops for way in (*loop.entries, *loop.exits)]
+    tuples = _Tuples({*wrong, *(way.link.source for way in ways)}, records)
     for name in wrong:
-        taken = tuples.taken[name]
+        taken = tuples.taken(name)
         sent = tuples.sent(into[name]) if name in into else Counter(dict.fromkeys(taken, 1))
-        senders = " and ".join(link.source for link in into.get(name, ()))
+        senders = " and ".join(dict.fromkeys(way.link.source for way in into.get(name, ())))
         for transaction in _unequal(sent, taken):
             yield Astray(transaction, senders, name, sent[transaction], taken[transaction])
     for loop in loops:
         entered, left = tuples.sent(loop.entries), tuples.sent(loop.exits)
         for transaction in _unequal(entered, left):
-            yield Astray(transaction, "", "", entered[transaction], left[transaction], loop.loop)
+            yield Astray(transaction, "", "", entered[transaction], left[transaction], loop.name)
 
 
 def _unequal(sent: Counter[Id], taken: Counter[Id]) -> Iterator[Id]:
@@ -188,27 +251,33 @@ class _Tuples:
     """The tuples that some operators took and emitted, by transaction."""
 
     def __init__(self, operators: Set[str], records: Iterable[Record]) -> None:
-        self.taken: defaultdict[str, Counter[Id]] = defaultdict(Counter)
-        self._extra: defaultdict[tuple[str, int], Counter[Id]] = defaultdict(Counter)
+        self._taken: defaultdict[Sends, Counter[Id]] = defaultdict(Counter)
+        self._extra: defaultdict[tuple[Sends, int], Counter[Id]] = defaultdict(Counter)
+        shapes = _Shapes()
         for record in records:
+            shapes.add(record)
             match record:
-                case Ran(transaction, operator) if operator in operators:
-                    self.taken[operator].update((transaction,))
-                case RanMany(transactions, operator) if operator in operators:
-                    self.taken[operator].update(transactions)
-                case Emitted(transactions, extra, operator, _, branch) if operator in operators:
+                case Ran(transaction, operator, worker) if operator in operators:
+                    self._taken[shapes.of(operator, worker)].update((transaction,))
+                case RanMany(transactions, operator, worker) if operator in operators:
+                    self._taken[shapes.of(operator, worker)].update(transactions)
+                case Emitted(transactions, extra, operator, worker, branch) if operator in operators:
                     for transaction, count in Counter(transactions).items():
-                        self._extra[operator, branch][transaction] += count * extra
-                case Began(transactions, operator) if operator in operators:
-                    self._extra[operator, 0].update(transactions)
+                        self._extra[shapes.of(operator, worker), branch][transaction] += count * extra
+                case Began(transactions, operator, worker) if operator in operators:
+                    self._extra[shapes.of(operator, worker), 0].update(transactions)
 
-    def sent(self, links: Iterable[Link]) -> Counter[Id]:
+    def taken(self, operator: str) -> Counter[Id]:
+        """The tuples that an operator took."""
+        found = (taken for (name, _), taken in self._taken.items() if name == operator)
+        return sum(found, Counter[Id]())
+
+    def sent(self, ways: Iterable[_Way]) -> Counter[Id]:
         """The tuples that arrived by these edges."""
         sent: Counter[Id] = Counter()
-        for link in links:
-            for emitted in (
-                *([self.taken[link.source]] if link.branch == 0 else []), self._extra[link.source, link.branch],
-            ):  # fmt: skip
+        for way in ways:
+            link, sender = way.link, (way.link.source, way.shape)
+            for emitted in (*([self._taken[sender]] if link.branch == 0 else []), self._extra[sender, link.branch]):
                 for transaction, count in emitted.items():
                     sent[transaction] += count * link.copies
         return sent

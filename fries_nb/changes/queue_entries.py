@@ -365,6 +365,7 @@ class RequestRegistry:
             for region, outcome in request.outcomes.items()
             if outcome.outcome != "aborted" and region not in request.at_start
             for target in request.plans[region].targets
+            if request.shape is None or target in request.shape.after  # what a restart has removed has no record
         ]
 
     # ---- outcomes of changes

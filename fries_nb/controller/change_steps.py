@@ -252,7 +252,7 @@ class Changes(KnownChanges):
         change.guard = change.request.guard
         change.prepare(now_ns)
         parts = change.request.plan.covering.components
-        return self.reshaping.begin(shape, {name for part in parts for name in part.operators})
+        return self.reshaping.begin(change.request.change, shape, {name for part in parts for name in part.operators})
 
     def _wired(self, change: Transaction, shape: ShapeChange, now_ns: int) -> list[Instruction] | None:
         """Prepare the functions of a change of the shape, when all workers know the channels; or abort it."""
@@ -344,12 +344,10 @@ class Changes(KnownChanges):
         for worker in change.targets:
             if worker in self._workers.ended:
                 change.acknowledged(worker, None, now_ns)
-        shape, targets = change.request.shape, change.request.plan.targets
-        if shape is not None:
-            targets = frozenset(change.request.payloads)
-        action = action_of(
-            stage, change.request.change, targets, change.before, 0 if shape is None else self.reshaping.epoch
-        )
+        request, targets, epoch = change.request, change.request.plan.targets, 0
+        if request.shape is not None:
+            targets, epoch = frozenset(request.payloads), self.reshaping.epoch
+        action = action_of(stage, request.change, targets, change.before, epoch, request.rerouted)
         if change is self.fix:
             fcms = self._lane.start_bypass(change.alone(), action)
         else:

@@ -155,6 +155,7 @@ class Recovery:
         undoes: str = "",
         aside: bool = False,
         shape: bytes = b"",
+        rerouted: Collection[str] = (),
     ) -> CommittedChange:
         """Record the decision on a change, which is carried out even if hosts are lost."""
         if not self.recovers:  # only checkpoints that are still to be taken can be restored
@@ -162,7 +163,7 @@ class Recovery:
         self.decisions += 1
         decided = CommittedChange(
             change, scheduler, components, dict(payloads), self.incarnation, before, undoes, aside, (), self.decisions,
-            shape,
+            shape, tuple(sorted(rerouted)),
         )
         insert_decided(self.decided, decided)
         for operator in payloads:

@@ -141,6 +141,21 @@ class RescaleEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class AddedOperators:
+    """The operators that a change of the shape adds.
+
+    Attributes:
+        change: id of the change.
+        additions: what hosts need for them; of no concern to the controller.
+        parked: those of them that return, with their states.
+    """
+
+    change: str
+    additions: Any
+    parked: Mapping[str, ParkedOperator]
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeTopology:
     """Make the added workers, idle, and let every other worker adopt the topology on ``AdoptTopology``.
 
@@ -149,16 +164,14 @@ class ChangeTopology:
         issued: id of the last marker; added workers treat markers up to it as applied.
         lost: removed workers whose hosts are gone, so that the hosts of their receivers end their channels.
         decided: all changes in effect, in order, for added workers.
-        additions: what hosts need for the operators that the topology adds; ``None`` if it adds none.
-        parked: those of them that return, with their states.
+        added: the operators that the topology adds; ``None`` if it is of the same dataflow.
     """
 
     topology: Topology
     issued: int
     lost: frozenset[WorkerId] = frozenset()
     decided: tuple[CommittedChange, ...] = ()
-    additions: Any = None
-    parked: Mapping[str, ParkedOperator] = field(default_factory=dict)
+    added: AddedOperators | None = None
 
 
 @dataclass(frozen=True)
@@ -186,11 +199,14 @@ class ShapeDecided:
     """The change of the shape of this epoch is decided: a restart begins with the dataflow after it."""
 
     epoch: int
+    change: str
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeUndone:
-    """The last change of the shape is rolled back by its guard: the restart begins with the dataflow before it."""
+    """A guard's rollback of the last change of the shape: the restart begins with the dataflow before that one."""
+
+    change: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +315,14 @@ class ChangeRequested:
     timeout_s: float | None = None
     force: bool = False
     shape: ShapeChange | None = None
+
+    @property
+    def rerouted(self) -> frozenset[str]:
+        """The operators of which a change of the shape replaces the out-edges only."""
+        shape = self.shape
+        if shape is None:
+            return frozenset()
+        return frozenset(name for name in self.plan.targets if name in shape.after and name not in self.payloads)
 
     @property
     def switching(self) -> frozenset[str]:

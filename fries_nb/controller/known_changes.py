@@ -469,8 +469,20 @@ class KnownChanges(Coordinator):
                 change.undoes,
                 change is self.fix,
                 b"" if request.shape is None else request.shape.fingerprint,
+                self._rerouted(change),
             )
         )
+
+    def _rerouted(self, change: Transaction) -> frozenset[str]:
+        """The operators that a change adds, and those of which it replaces the out-edges only."""
+        shape = change.request.shape
+        if shape is None or not change.undoes:
+            return change.request.rerouted | self.reshaping.added
+        # By a restart, at which removed operators return.
+        undone = self.known[change.undoes].request.shape
+        gone = frozenset[str]() if undone is None else frozenset(shape.after) - undone.after.by_name.keys()
+        rerouted = next((each.rerouted for each in self._recovery.decided if each.change == change.undoes), ())
+        return gone.union(rerouted).intersection(shape.after)
 
     def _end_if_over(self, change: Transaction, now_ns: int) -> list[Instruction]:
         return [] if change.pending_acks or change.stages_left else self._finish(change, now_ns)

@@ -249,7 +249,7 @@ class Lifecycle:
         if not watch.fired:
             decided = self.changes.roll_back(watch, error, details, now_ns)
             if watch.guard.shape is not None:
-                decided += self.reshaping.undo(watch.guard.shape.after)
+                decided += self.reshaping.undo(watch.change, watch.guard.shape.after)
         why = f"change {watch.change!r} is rolled back by its guard ({error})"
         return [*decided, *self.recover(why, now_ns)]
 

@@ -294,11 +294,14 @@ def tags(stages: Iterable[Stage]) -> bool:
     return any(stage.does is StageAction.TAG for stage in stages)
 
 
-def action_of(stage: Stage, change: str, targets: frozenset[str], before: str, epoch: int = 0) -> Action:
-    """The action of a stage's markers; ``epoch`` is that of a change of the shape."""
+def action_of(
+    stage: Stage, change: str, targets: frozenset[str], before: str, epoch: int = 0,
+    rerouted: frozenset[str] = frozenset(),
+) -> Action:  # fmt: skip
+    """The action of a stage's markers; for ``epoch`` and ``rerouted`` of a change of the shape see ``Reconfigure``."""
     match stage.does:
         case StageAction.SWITCH:
-            return Reconfigure(change, targets, before=before, epoch=epoch)
+            return Reconfigure(change, targets, before=before, epoch=epoch, rerouted=rerouted)
         case StageAction.TAG:
             return Reconfigure(change, targets, tagged=True)
         case StageAction.HOLD:

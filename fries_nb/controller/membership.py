@@ -57,10 +57,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 from fries_nb.controller.coordinator import Coordinator, Taken
 from fries_nb.controller.events import (
+    AddedOperators,
     ChangeTopology,
     HostJoined,
     Instruction,
@@ -335,8 +335,7 @@ class Rewiring(Coordinator):
         self._leaving: frozenset[WorkerId] = frozenset()
         self._awaited: frozenset[WorkerId] = frozenset()
         self._lost: frozenset[WorkerId] = frozenset()
-        self._additions: Any = None
-        self._parked: dict[str, ParkedOperator] = {}
+        self._added: AddedOperators | None = None
         self._despite_ends = False
         self._concerned: Collection[str] | None = None
 
@@ -357,8 +356,7 @@ class Rewiring(Coordinator):
 
     def request(
         self, topology: Topology, awaited: Collection[WorkerId] = (), lost: Collection[WorkerId] = (),
-        additions: Any = None, despite_ends: bool = False, parked: Mapping[str, ParkedOperator] = NONE_PARKED,
-        concerned: Collection[str] | None = None,
+        added: AddedOperators | None = None, despite_ends: bool = False, concerned: Collection[str] | None = None,
     ) -> None:  # fmt: skip
         """Request a topology; it is adopted as soon as nothing else is under way.
 
@@ -366,8 +364,7 @@ class Rewiring(Coordinator):
             topology: the topology.
             awaited: the added workers whose answers are awaited, since they may fail.
             lost: the removed workers that are gone, so that their receivers' hosts end their channels.
-            additions: what hosts need for operators that are added.
-            parked: those of them that return, with their states.
+            added: the operators that are added, if any.
             despite_ends: whether it is adopted even if workers have ended.
             concerned: the operators whose workers are told of it, since the others stay as they are; ``None`` for all.
         """
@@ -381,7 +378,7 @@ class Rewiring(Coordinator):
                 raise ProtocolError(f"{source}[{reading - 1}] was to be idle; expected its splits to be moved first")
         self._move(TopologyPhase.AWAITED)
         self._next, self._awaited, self._lost = topology, frozenset(awaited), frozenset(lost)
-        self._additions, self._parked, self._despite_ends = additions, dict(parked), despite_ends
+        self._added, self._despite_ends = added, despite_ends
         self._concerned = concerned
 
     def expects(self, worker: WorkerId) -> bool:
@@ -451,8 +448,8 @@ class Rewiring(Coordinator):
         asked = [worker for worker in present if worker in stay and worker.operator in told]
         self._pending_acks = {*asked, *self._awaited}
         order = AdoptTopology(topology.epoch)
-        change = ChangeTopology(topology, issued, self._lost, decided, self._additions, self._parked)
-        self._additions, self._parked = None, {}
+        change = ChangeTopology(topology, issued, self._lost, decided, self._added)
+        self._added = None
         sources = set(self._workers.graph.sources)
         leaving = sorted(self._leaving - self._workers.ended)
         ends = [Tell(worker, Drain()) for worker in leaving if worker.operator in sources]

@@ -28,6 +28,7 @@ from typing import Any
 from fries_nb.controller.commits import Recovery
 from fries_nb.controller.coordinator import Coordinator, Taken
 from fries_nb.controller.events import (
+    AddedOperators,
     Instruction,
     ShapeChange,
     ShapeDecided,
@@ -36,6 +37,7 @@ from fries_nb.controller.events import (
     TopologyChanged,
     TopologyRefused,
 )
+from fries_nb.controller.guards import rollback_of
 from fries_nb.controller.joining import Joining
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import NONE_PARKED, Membership, Rewiring, Workers
@@ -81,6 +83,7 @@ class Reshaping(Coordinator):
         self.followers = list(followers)
         self._before: Graph | None = None
         self._after: Graph | None = None
+        self._change = ""
         self._shape: ShapeChange | None = None
         self._failed: set[WorkerId] = set()
         self._unseparated: set[WorkerId] = set()
@@ -142,14 +145,14 @@ class Reshaping(Coordinator):
         held = self._recovery.parked if shape.returns else {}
         return next((f"{name} cannot return: {held[name].error}" for name in held if held[name].error), None)
 
-    def begin(self, shape: ShapeChange, members: Collection[str]) -> list[Instruction]:
+    def begin(self, change: str, shape: ShapeChange, members: Collection[str]) -> list[Instruction]:
         """Let the operators whose edges change leave their chains; then workers learn of the new channels.
 
         Those are told that are wired otherwise, or switch; the others stay as they are.
         """
         self._move(ReshapingPhase.SEPARATING)
         topology = self._joining.topology
-        self._shape, self.failure = shape, None
+        self._change, self._shape, self.failure = change, shape, None
         self._before, self._after = topology.graph, shape.after
         self._failed, self._is_done, self._parked = set(), False, []
         self._concerned = frozenset(members)
@@ -183,8 +186,8 @@ class Reshaping(Coordinator):
         made = wired.placement.keys() - topology.placement.keys()
         self._unparked = {worker for worker in wired.placement if worker.operator not in self._shape.after}
         parked = self._recovery.parked if self._shape.returns else NONE_PARKED
-        added, keeps = self._shape.additions, {name: one for name, one in parked.items() if name in self._shape.after}
-        self._request(wired, awaited=made, additions=added, parked=keeps)
+        keeps = {name: one for name, one in parked.items() if name in self._shape.after}
+        self._request(wired, awaited=made, added=AddedOperators(self._change, self._shape.additions, keeps))
         return []
 
     def answered(self, answer: Answer, now_ns: int) -> list[Instruction]:
@@ -204,7 +207,7 @@ class Reshaping(Coordinator):
         self._recovery.remove([name for name in self._before if name not in self._after], self._after.by_name)
         for follow in self.followers:
             follow(self._after)
-        return [ShapeDecided(self.epoch)]
+        return [ShapeDecided(self.epoch, self._change)]
 
     def withdraw(self) -> None:
         """Go back to the dataflow before the change, which is not made."""
@@ -249,7 +252,7 @@ class Reshaping(Coordinator):
             return self._joining.advance(now_ns, is_tick)
         return []
 
-    def undo(self, before: Graph) -> list[Instruction]:
+    def undo(self, change: str, before: Graph) -> list[Instruction]:
         """Go back to the dataflow before the last change at the restart that follows, since its guard has fired."""
         now = self._joining.topology
         removed = [name for name in (now.after or now.graph) if name not in before]
@@ -260,7 +263,7 @@ class Reshaping(Coordinator):
             self._workers.begin_with(before)
         else:
             self._before = self._after = before
-        return [ShapeUndone()]
+        return [ShapeUndone(rollback_of(change))]
 
     def done(self) -> None:
         """The last stage of the change has ended; its marker may still be in flight."""

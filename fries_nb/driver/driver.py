@@ -10,13 +10,14 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from fries_nb.controller import events
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.event_log import Noted
 from fries_nb.controller.states import RunState
+from fries_nb.dataflow.graph import Graph
 from fries_nb.driver.committer import Committer
 from fries_nb.driver.driver_core import Closed, ConstraintsChanged, DriverCore, HostJob, HostsRestarted, Told, Used
 from fries_nb.driver.tracing import Trace
@@ -101,6 +102,11 @@ class Driver(threading.Thread):
     def noted(self) -> tuple[Noted, ...]:
         """The last events and instructions of the controller, in words."""
         return self.core.queue.log.noted()
+
+    @property
+    def shapes(self) -> Sequence[tuple[str, Graph]]:
+        """The first dataflow, and each that a change of the shape, which comes first, has made of it."""
+        return self.core.shapes
 
     @property
     def workers(self) -> dict[str, int]:

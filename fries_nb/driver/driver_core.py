@@ -27,6 +27,7 @@ from typing import Protocol
 from fries_nb.controller import events
 from fries_nb.controller.controller import Controller, EventQueue
 from fries_nb.dataflow.constraints import LatencyConstraint
+from fries_nb.dataflow.graph import Graph
 from fries_nb.driver.committer import Committer
 from fries_nb.driver.driver_topology import DriverTopology, GrowingJob
 from fries_nb.driver.tracing import Trace
@@ -161,6 +162,8 @@ class DriverCore:
         self.controller = controller
         self.hosts: dict[int, Hello] = {}
         self.region = self._earlier = region  # the earlier one is that before the last change of the shape
+        # the first dataflow, and each that a change of the shape, which comes first, has made of it
+        self.shapes: list[tuple[str, Graph]] = [("", region.graph)]
         self.over: events.RunEnded | None = None
         self.trace = trace
         self.queue = EventQueue(controller.handle, environment.now_ns, self._carry_out)
@@ -309,9 +312,11 @@ class DriverCore:
                 self.topology.carry_out(instruction, self.region)
             case events.ShapeDecided():
                 self._earlier, self.region = self.region, self.topology.reshaped(self.region)
+                self.shapes = [*self.shapes, (instruction.change, self.region.graph)]
                 self._committer.add(self.region.sinks)
             case events.ShapeUndone():
                 self.region = replace(self._earlier, options=self.region.options)
+                self.shapes = [*self.shapes, (instruction.change, self.region.graph)]
             case events.Journal():
                 self._committer.decide(instruction.decided)
                 return [events.Journaled(instruction.decided.change, self._environment.now_ns())]

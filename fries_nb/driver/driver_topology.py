@@ -20,13 +20,30 @@ from typing import Protocol
 
 from msgspec import structs
 
-from fries_nb.controller.events import ChangeTopology, Recover, ReleaseHosts, StartHosts, TopologyChanged
+from fries_nb.controller.events import (
+    AddedOperators,
+    ChangeTopology,
+    Recover,
+    ReleaseHosts,
+    StartHosts,
+    TopologyChanged,
+)
 from fries_nb.dataflow.graph import resized
 from fries_nb.driver.tracing import Trace
 from fries_nb.host.region_spec import Additions, RegionSpec
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.topology import Topology
-from fries_nb.transport.envelopes import Configured, ControllerMessage, Extend, Go, Hello, HostsLeft, Leave, TakePart
+from fries_nb.transport.envelopes import (
+    Begin,
+    Configured,
+    ControllerMessage,
+    Extend,
+    Go,
+    Hello,
+    HostsLeft,
+    Leave,
+    TakePart,
+)
 
 
 class GrowingJob(Protocol):
@@ -79,6 +96,7 @@ class DriverTopology:
             },
             options=replace(region.options, hosts=order.hosts),
         )
+        self._trace.leave(one for one in self._settled.placement if one.operator not in again.graph)
         self._begin(again)
         return again
 
@@ -126,12 +144,10 @@ class DriverTopology:
         joining = self._peers.keys() - self._members
         epochs = [replace(epoch) for epoch in self._epochs]  # without what was derived from them
         addresses = {host: hello.data_address for host, hello in sorted(self._hosts.items())}
-        self._additions = order.additions or self._additions
-        packed = b"" if order.additions is None else order.additions.packed
-        extend = Extend(
-            pickle.dumps(epochs[-1:]), addresses, tuple(sorted(order.lost)), additions=packed, issued=order.issued,
-            parked=dict(order.parked),
-        )  # fmt: skip
+        extend = Extend(pickle.dumps(epochs[-1:]), addresses, tuple(sorted(order.lost)))
+        if order.added is not None:
+            self._additions = order.added.additions
+            extend = structs.replace(extend, added=self._added(order.added, order.issued))
         asking = structs.replace(extend, asks=bool(joining))
         for host in self._peers.keys() & self._members:
             self._send(self._peers[host], asking if host == 0 else extend)
@@ -144,9 +160,15 @@ class DriverTopology:
             (extend, order), self._joining = self._joining, None
             for host in sorted(self._peers.keys() - self._members):
                 here = {worker for worker, at in self._current.placement.items() if at == host}
-                earlier = tuple(item for item in self._trace.earlier().items() if item[0] in here)
+                earlier = {worker: known for worker, known in self._trace.earlier().items() if worker in here}
                 part = TakePart(extend, order.decided, answer.configurations, order.issued, earlier)
                 self._send(self._peers[host], part)
+
+    def _added(self, added: AddedOperators, issued: int) -> Begin:
+        """What the workers of added operators begin with."""
+        fresh = {worker for worker, epoch in self._current.added.items() if epoch == self._current.epoch}
+        earlier = {worker: known for worker, known in self._trace.earlier().items() if worker in fresh}
+        return Begin(added.change, added.additions.packed, issued, dict(added.parked), earlier)
 
     def _changed(self, topology: Topology) -> None:
         self._trace.leave(self._settled.placement.keys() - topology.placement.keys())

@@ -41,6 +41,7 @@ from fries_nb.protocol.progress_locations import audience
 from fries_nb.protocol.topology import Topology
 from fries_nb.storage.snapshot_files import Saver
 from fries_nb.transport.envelopes import (
+    Begin,
     Chunk,
     Constrain,
     ControllerMessage,
@@ -149,12 +150,11 @@ class Host:
         }
         return HostReport(self._host, os.getpid(), self._reason, self._error, stuck, processed)
 
-    def _make_added(self, built: HostWorkers, topology: Topology, additions: Additions, order: Extend) -> HostWorkers:
+    def _make_added(self, built: HostWorkers, topology: Topology, additions: Additions, added: Begin) -> HostWorkers:
         """Make the workers of operators that a change of the shape adds."""
         region = self._region = self._region.reshaped(topology.graph, additions)
         version = max((hosted.worker.version for hosted in self._core.workers), default=0)
-        begun = Begun(version, order.issued, order.parked)
-        make = added_maker(region, topology, self._environment, self._core.carry_out, begun)
+        make = added_maker(region, topology, self._environment, self._core.carry_out, Begun.of(added, version))
         return make_added(built, self._host, topology, additions.functions, make)
 
     def _linked(self, topology: Topology) -> ProgressLink:

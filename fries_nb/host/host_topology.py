@@ -25,7 +25,7 @@ from fries_nb.host.host_workers import HostWorkers, configuration_of
 from fries_nb.host.region_spec import Additions
 from fries_nb.protocol.messages import ChannelId, End, TopologyAdopted
 from fries_nb.protocol.topology import Topology
-from fries_nb.transport.envelopes import Configured, Extend, HostMessage, Said, TakePart
+from fries_nb.transport.envelopes import Begin, Configured, Extend, HostMessage, Said, TakePart
 from fries_nb.worker.events import Arrived
 
 NO_PEERS: Mapping[int, str] = MappingProxyType({})
@@ -68,7 +68,7 @@ class HostTopology:
         core: HostCore,
         progress: ProgressLink,
         add: Callable[[Topology, TakePart], None],
-        make: Callable[[Topology, Additions, Extend], HostWorkers],
+        make: Callable[[Topology, Additions, Begin], HostWorkers],
     ) -> None:
         self._incarnation = incarnation
         self._built = built
@@ -84,8 +84,8 @@ class HostTopology:
         topology = self._loaded(order)[-1]
         self._links.extend(tuple(topology.channels()), order.peers)
         self._core.adopt(topology)
-        if order.additions:
-            self._core.apart(partial(self._added, topology, order))
+        if order.added is not None:
+            self._core.apart(partial(self._added, topology, order.added))
         lost = set(order.lost)
         for channel in before.channels() if lost else ():
             if channel.sender in lost and channel.receiver in self._core.hosted:
@@ -97,9 +97,9 @@ class HostTopology:
         # Behind the links: what is sent to new hosts from now on needs one to each of them.
         self._progress.admit(order.peers)
 
-    def _added(self, topology: Topology, order: Extend) -> Callable[[], None]:
+    def _added(self, topology: Topology, added: Begin) -> Callable[[], None]:
         """Make the workers of the operators that this epoch adds, apart; returns what is to be done with them here."""
-        made = self._make(topology, pickle.loads(order.additions), order)
+        made = self._make(topology, pickle.loads(added.additions), added)
 
         def enlist() -> None:
             self._built.workers.update(made.workers)

@@ -52,7 +52,7 @@ from fries_nb.protocol.messages import Failed, WorkerId
 from fries_nb.protocol.topology import Topology, Wiring, wirings_of
 from fries_nb.protocol.trace import EarlierRecords
 from fries_nb.storage.snapshot_files import SnapshotStore, read_snapshots, spilled
-from fries_nb.transport.envelopes import TakePart
+from fries_nb.transport.envelopes import Begin, TakePart
 from fries_nb.worker.events import Instruction
 from fries_nb.worker.loop_head import HeadWorker
 from fries_nb.worker.snapshot import Redistribution, restore, restore_ended
@@ -66,13 +66,22 @@ class Begun:
 
     Attributes:
         version: number of tagged changes that the workers of other operators have applied.
+        change: id of the change.
         issued: id of the last marker that was issued.
         parked: operators that return, with their states.
+        earlier: see ``Assembly.earlier``.
     """
 
     version: int
+    change: str
     issued: int
     parked: Mapping[str, ParkedOperator]
+    earlier: Mapping[WorkerId, EarlierRecords]
+
+    @staticmethod
+    def of(added: Begin, version: int) -> Begun:
+        """What the driver tells, at a host whose workers have applied so many tagged changes."""
+        return Begun(version, added.change, added.issued, added.parked, added.earlier)
 
     def redistribution(self, graph: Graph) -> Redistribution:
         """The assignment of these states to the workers of the dataflow that they return to."""
@@ -144,11 +153,16 @@ class Assembly:
         instances = [self._instance(operator, wiring.index) for operator in wiring.chain]
         for instance in instances:
             name = instance.worker.operator
-            snapshot = parked.get(instance.worker) or Snapshot(name, wiring.index, 0, running[name].applied)
-            snapshot = msgspec.structs.replace(snapshot, version=running[name].version, traced=(0, 0, 0))
+            now = running[name]
+            snapshot = parked.get(instance.worker)
+            snapshot = snapshot or Snapshot(name, wiring.index, 0, now.applied, rerouted=now.rerouted)
+            snapshot = msgspec.structs.replace(snapshot, version=now.version, traced=(0, 0, 0))
             restore(instance, self._continued(instance, snapshot), decided)
+            functions = [change for change in instance.applied if change not in instance.rerouted]
+            if functions and not instance.identity:  # one that returns comes with the function that it ran
+                instance.run_function(instance.function, functions[-1])
             self._agree(instance)
-            self._log_switches(instance, snapshot.applied, decided)
+            self._log_switches(instance, snapshot, decided)
         return self._connected(wiring, instances, snapshot, issued)
 
     def added(self, wiring: Wiring, begun: Begun, parked: Mapping[WorkerId, Snapshot]) -> Worker:
@@ -158,7 +172,9 @@ class Assembly:
             OperatorError: see ``worker``.
         """
         running = {operator.name: Configuration(version=begun.version) for operator in wiring.chain}
-        worker = self.newcomer(wiring, running, (), begun.issued, parked)
+        worker = replace(self, earlier=begun.earlier).newcomer(wiring, running, (), begun.issued, parked)
+        for instance in worker.instances:
+            instance.reroute(begun.change)
         worker.hold_back()
         return worker
 
@@ -194,15 +210,14 @@ class Assembly:
             deferred = self.restoration.deferred if instance.worker.operator in self.restoration.closed else ()
             restore(instance, self._continued(instance, snapshot), self.restoration.decided, deferred)
             if snapshot is not None and not any(snapshot.traced):  # it has the bins of others, and no records
-                self._log_switches(instance, snapshot.applied, self.restoration.decided)
+                self._log_switches(instance, snapshot, self.restoration.decided)
         self._agree(instance)
 
-    def _log_switches(
-        self, instance: Instance, applied: Collection[str], decided: Sequence[CommittedChange]
-    ) -> None:
+    def _log_switches(self, instance: Instance, snapshot: Snapshot, decided: Sequence[CommittedChange]) -> None:
         """Log that a worker without records has switched to those of the applied changes that are its operator's."""
         if self.audit:
-            instance.log.began_with(_switches(instance.worker.operator, applied, decided))
+            switches = _switches(instance.worker.operator, snapshot.applied, decided)
+            instance.log.began_with(switches, snapshot.rerouted)
 
     def _continued(self, instance: Instance, snapshot: Snapshot | None) -> Snapshot | None:
         """The snapshot, with the record counts at which the instance continues the records of earlier workers."""
@@ -217,11 +232,11 @@ class Assembly:
 
 
 def _switches(operator: str, applied: Collection[str], decided: Sequence[CommittedChange]) -> list[str]:
-    """Those of the applied changes that have replaced the function of an operator, in order.
+    """Those of the applied changes that have replaced the function of an operator, or its out-edges, in order.
 
     Decisions that no restart needs are forgotten; what a worker has applied of them, it has switched to.
     """
-    replaced = {change.change for change in decided if operator in change.targets}
+    replaced = {change.change for change in decided if operator in change.targets or operator in change.rerouted}
     replaced |= {change.change for change in decided if change.undoes in replaced}
     others = {change.change for change in decided} - replaced
     return [change for change in applied if change not in others]
@@ -229,7 +244,9 @@ def _switches(operator: str, applied: Collection[str], decided: Sequence[Committ
 
 def configuration_of(worker: Worker) -> dict[str, Configuration]:
     """Operator to its configuration, for all operators of a worker; no change is under way."""
-    return {one.worker.operator: Configuration(one.applied, worker.version) for one in worker.instances}
+    return {
+        one.worker.operator: Configuration(one.applied, worker.version, one.rerouted) for one in worker.instances
+    }
 
 
 SMALLEST_WINDOW = 64 * 1024
@@ -310,7 +327,7 @@ def add_workers(
         order: the configuration of the running dataflow.
     """
     wirings = list(wirings_of(topology, host))
-    assembly = replace(_assembly(region, _window(region, wirings), {}), earlier=dict(order.earlier))
+    assembly = replace(_assembly(region, _window(region, wirings), {}), earlier=order.earlier)
 
     def newcomer(wiring: Wiring) -> Worker:
         return assembly.newcomer(wiring, order.configurations, order.decided, order.issued)

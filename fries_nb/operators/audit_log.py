@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -126,18 +126,21 @@ class AuditLog:
     def _open(self) -> tuple[list[Any], ...]:
         return *self._runs.values(), *self._emitted.values(), *self._begun.values(), *self._matched.values()
 
-    def updated(self, change: str, before: str) -> None:
-        """Log a switch, after the records so far."""
+    def updated(self, change: str, before: str, edges: bool = False) -> None:
+        """Log a switch, of the out-edges only if ``edges``, after the records so far."""
         if change in self.known:
             return
         self._close()
-        self._add(Updated(change, *self._worker, before))
+        self._add(Updated(change, *self._worker, before, edges))
 
-    def began_with(self, changes: Iterable[str]) -> None:
-        """Log switches in front of all records so far: the worker has made them before its first tuple."""
+    def began_with(self, changes: Iterable[str], rerouted: Collection[str]) -> None:
+        """Log switches in front of all records so far: the worker has made them before its first tuple.
+
+        Those in ``rerouted`` are switches of the out-edges only.
+        """
         later, self._records = self._records, []
         for change in changes:
-            self.updated(change, before="")
+            self.updated(change, before="", edges=change in rerouted)
         self._records += later
 
     def merge(self, other: AuditLog) -> None:

@@ -105,6 +105,7 @@ class Instance:
         self.positions: dict[int, Position | None] = {}
         self.bounds: dict[int, int] = {}  # for a source, split number to the least time of its unread rows
         self.applied: tuple[str, ...] = ()  # ids of the changes that it has switched to, in order
+        self.rerouted: tuple[str, ...] = ()  # those of them that have added it, or replaced its out-edges only
         self.has_dead_letters = False  # whether tuples on which the function fails become dead letters
         self.letters: list[pa.RecordBatch] = []  # dead letters not yet taken by the worker
         # dead letters of the current tuple, if they must wait until the whole chain has processed it
@@ -273,6 +274,12 @@ class Instance:
             self.transforms[change] = transform
         self._note(change, before)
 
+    def reroute(self, change: str) -> None:
+        """Record that it sends on other edges from now on, and runs the same function."""
+        self.applied, self.rerouted = (*self.applied, change), (*self.rerouted, change)
+        if self.audit:
+            self.log.updated(change, "", edges=True)
+
     def _note(self, change: str, before: str = "") -> None:
         self.written.agreed = pa.schema([])
         self.applied = (*self.applied, change)
@@ -294,9 +301,11 @@ class Instance:
         function, change, before = self._installed
         return change if self.function is function else before
 
-    def begin_at(self, processed: int, applied: tuple[str, ...], traced: Counts = NO_RECORDS) -> None:
+    def begin_at(
+        self, processed: int, applied: tuple[str, ...], traced: Counts = NO_RECORDS, rerouted: tuple[str, ...] = ()
+    ) -> None:
         """Set counts and applied changes from a snapshot, and discard prepared configurations and records."""
-        self.processed, self.applied = processed, applied
+        self.processed, self.applied, self.rerouted = processed, applied, rerouted
         self.prepared.clear()
         self._prepared_at.clear()
         self._missed.clear()

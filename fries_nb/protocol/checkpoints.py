@@ -107,6 +107,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         index: index of the parallel instance.
         processed: number of tuples that it has processed since the beginning of the run.
         applied: the changes that it has switched to, in order.
+        rerouted: those of them that have added it, or replaced its out-edges only.
         bins: bin number to the pickled dict from key to state, in the form of the last applied change.
         traced: under audit, the record counts so far (``fries_nb.protocol.trace.Counts``).
         positions: for a source, split number to position; ``None`` for a split that was read completely. Splits that
@@ -138,6 +139,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     came: bytes = b""
     feedback: tuple[LoggedFrame, ...] = ()
     needs: tuple[tuple[str, str], ...] = ()
+    rerouted: tuple[str, ...] = ()
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -145,11 +147,13 @@ class Configuration(msgspec.Struct, frozen=True):
 
     Attributes:
         applied: the changes that its workers have switched to, in order.
+        rerouted: those of them that have added it, or replaced its out-edges only.
         version: number of tagged changes that they have applied.
     """
 
     applied: tuple[str, ...] = ()
     version: int = 0
+    rerouted: tuple[str, ...] = ()
 
 
 class CommittedChange(msgspec.Struct, frozen=True):
@@ -171,6 +175,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
         superseded: the targets whose payloads are kept no more; see ``without_superseded``.
         number: its place among the decisions of the run, from 1; 0 before it has one.
         shape: the fingerprint of the dataflow that it has made, if it changes the shape.
+        rerouted: the operators that it has added, and those of which it has replaced the out-edges only.
     """
 
     change: str
@@ -184,6 +189,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
     superseded: tuple[str, ...] = ()
     number: int = 0
     shape: bytes = b""
+    rerouted: tuple[str, ...] = ()
 
     @property
     def targets(self) -> frozenset[str]:

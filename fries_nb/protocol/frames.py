@@ -63,6 +63,7 @@ class Reconfigure(msgspec.Struct, frozen=True, tag=True):
             none.
         epoch: epoch of the topology in which workers have switched to the dataflow after the change, if it is one of
             the shape; else 0. Every member of the scope is told, and waits for the others that send to it.
+        rerouted: the operators of which only the out-edges change; those of a target may change as well.
     """
 
     change: str
@@ -70,6 +71,7 @@ class Reconfigure(msgspec.Struct, frozen=True, tag=True):
     tagged: bool = False
     before: str = ""
     epoch: int = 0
+    rerouted: frozenset[str] = frozenset()
 
 
 class Commit(msgspec.Struct, frozen=True, tag=True):

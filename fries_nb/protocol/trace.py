@@ -7,7 +7,7 @@ determines conflict-serializability, however the records of different workers ar
 >>> print(to_line(Ran("t1", "FM")))
 {"kind":"data","transaction":"t1","operator":"FM"}
 >>> from_line('{"kind":"update","id":"u1","operator":"FM"}')
-Updated(id='u1', operator='FM', worker=0, before='')
+Updated(id='u1', operator='FM', worker=0, before='', edges=False)
 """
 
 from __future__ import annotations
@@ -90,13 +90,15 @@ class Updated(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind",
     """A function update: at this worker, ``operator`` switched to the configuration of change ``id``.
 
     ``before`` names a change that is ordered after this one at every worker and replaces the same function: a worker
-    that has applied that one skips this one.
+    that has applied that one skips this one. With ``edges``, a change of the shape has added the operator, or replaced
+    the edges on which it sends, and its function runs on.
     """
 
     id: str | int
     operator: str
     worker: int = 0
     before: str = ""
+    edges: bool = False
 
 
 class RanMany(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="data_many"):
@@ -205,6 +207,8 @@ class TraceFlow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
         one_to_one: the loops that are declared so.
         before: the changes that this checkpoint includes. All tuples of the trace come after them; only workers that
             the earlier run did not have record them.
+        shape: the change of the shape that has made this dataflow of the one before; empty for the first one. Tuples
+            go along the links of the last one that the operator, at its worker, has switched to.
     """
 
     workers: dict[str, int]
@@ -213,6 +217,7 @@ class TraceFlow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     finished: bool = False
     one_to_one: tuple[OneToOne, ...] = ()
     before: tuple[str | int, ...] = ()
+    shape: str = ""
 
 
 class EarlierRecords(msgspec.Struct, frozen=True):
@@ -281,13 +286,15 @@ def last_word(operator: str, worker: int, records: Iterable[WorkerRecord]) -> Wr
     counts, function = Counts(), ""
     for record in records:
         counts = counts.with_record(record)
-        if isinstance(record, Wrote | Updated):
-            function = record.function if isinstance(record, Wrote) else str(record.id)
+        if isinstance(record, Wrote):
+            function = record.function
+        elif isinstance(record, Updated) and not record.edges:
+            function = str(record.id)
     return Wrote(operator, worker, *counts, function=function, ended=True)
 
 
 def flow_of(
-    graph: Graph, resumed: bool = False, finished: bool = False, before: tuple[str | int, ...] = ()
+    graph: Graph, resumed: bool = False, finished: bool = False, before: tuple[str | int, ...] = (), shape: str = ""
 ) -> TraceFlow:
     """The description of a graph for its traces."""
     links = tuple(
@@ -296,7 +303,13 @@ def flow_of(
     )
     loops = tuple(_one_to_one(graph, graph.operator(head)) for head in graph.heads)
     declared = tuple(loop for loop in loops if graph.operator(loop.loop).emits is Emits.ONE_TO_ONE)
-    return TraceFlow({one.name: one.workers for one in graph.operators}, links, resumed, finished, declared, before)
+    workers = {one.name: one.workers for one in graph.operators}
+    return TraceFlow(workers, links, resumed, finished, declared, before, shape)
+
+
+def traced_of(flow: TraceFlow, workers: Mapping[str, int]) -> dict[str, int]:
+    """The operators of a dataflow that are in a trace, and the number of workers of each."""
+    return {name: workers[name] for name in flow.workers if name in workers}
 
 
 def _one_to_one(graph: Graph, head: Operator) -> OneToOne:

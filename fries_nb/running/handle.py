@@ -194,8 +194,8 @@ class Run(RunMonitor):
         or wholly by the new dataflow. Operators are matched by name; those of both keep their states, new ones begin
         empty, new sources begin when all others have switched, and a removed sink keeps what was committed.
 
-        In this version the shape does not change with times, loops, aggregates or sorts, with latency constraints or
-        under an audit. Recent tuples of the operators that are rerouted or changed go through the new shape first, down
+        In this version the shape does not change with times, loops, aggregates or sorts, or with latency constraints.
+        Recent tuples of the operators that are rerouted or changed go through the new shape first, down
         to its sinks and without effects; what fails there, and not so in the earlier dataflow, is not applied. A change
         of functions only is ``reconfigure``.
 
@@ -238,8 +238,6 @@ class Run(RunMonitor):
             raise PlanError(f"scheduler={scheduler!r} changes functions only; the shape is changed by 'fries'")
         if isinstance(limit := checked_limit(guard), Tuples):
             raise PlanError(f"guard={limit}: the shape is changed under a guard of some seconds; expected a number")
-        if self._options.audit:
-            raise PlanError("an audit is of one shape in this version; expected a run without audit=True")
         if self.constraints():
             raise PlanError("a dataflow with latency constraints keeps its shape while it runs, in this version")
         return limit

@@ -304,8 +304,9 @@ class RegionRunner(QueueShell):
         if not self.options.audit:
             raise RunError("this run keeps no trace; start it with audit=True")
         parts = [
-            Part(region, one.driver.records, one.resumed, one.before, one.driver.has_finished, one.driver.workers)
+            Part(region, driver.records, one.resumed, one.before, driver.has_finished, driver.workers, driver.shapes)
             for region, one in zip(self._regions, list(self.launched), strict=False)
+            for driver in (one.driver,)
         ]
         return RunTrace(tuple(parts))
 

@@ -28,7 +28,17 @@ from fries_nb.displays import Displayed
 from fries_nb.errors import TraceError
 from fries_nb.planning.schedulers import Plan
 from fries_nb.protocol.topology import ChainChange
-from fries_nb.protocol.trace import Emitted, Ran, RanMany, Record, SourceRow, TraceFlow, WorkerRecord, flow_of
+from fries_nb.protocol.trace import (
+    Emitted,
+    Ran,
+    RanMany,
+    Record,
+    SourceRow,
+    TraceFlow,
+    WorkerRecord,
+    flow_of,
+    traced_of,
+)
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier
 from fries_nb.telemetry.history import PlotMark, Point
 from fries_nb.telemetry.metrics import MetricsSnapshot
@@ -45,7 +55,8 @@ class Part:
         resumed: whether it was resumed from a checkpoint of an earlier run, whose trace is not included.
         before: the changes that this checkpoint includes.
         finished: whether all of its workers have ended.
-        workers: operator to the largest number of workers that it has had, where hosts have joined.
+        workers: operator to the number of its workers that are there, or have left records.
+        shapes: the first dataflow, and each that a change of the shape, which comes first, has made of it.
     """
 
     region: Region
@@ -53,7 +64,15 @@ class Part:
     resumed: bool
     before: tuple[str, ...]
     finished: bool
-    workers: Mapping[str, int] = field(default_factory=dict)
+    workers: Mapping[str, int]
+    shapes: Sequence[tuple[str, Graph]]
+
+    @property
+    def flows(self) -> Iterator[TraceFlow]:
+        """The description of each of these dataflows."""
+        for number, (change, graph) in enumerate(self.shapes):
+            flow = flow_of(graph, self.resumed and not number, self.finished, self.before, change)
+            yield msgspec.structs.replace(flow, workers=traced_of(flow, self.workers))
 
 
 @dataclass(frozen=True)
@@ -69,8 +88,7 @@ class RunTrace:
     def __iter__(self) -> Iterator[Record]:
         for number, part in enumerate(self.parts):
             named = _namer(number, part.region)
-            flow = flow_of(part.region.graph, part.resumed, part.finished, part.before)
-            yield _flow(named, msgspec.structs.replace(flow, workers={**flow.workers, **part.workers}))
+            yield from (_flow(named, flow) for flow in part.flows)
             for packed in part.packed:
                 yield in_region(number, named, unpack(packed))
 

@@ -21,10 +21,12 @@ asked for is a whole dataflow, as ``Run.apply`` takes it; functions count as cha
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import cloudpickle
+from msgspec import structs
 
 from fries_nb.changes.queue_entries import rehearsed
 from fries_nb.controller import events
@@ -33,6 +35,7 @@ from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
 from fries_nb.host.region_spec import Additions
 from fries_nb.planning.shape import shape_plan
+from fries_nb.protocol.trace import Record, TraceFlow, flow_of, traced_of
 from fries_nb.simulation.threaded_hosts import JoiningThreads
 
 
@@ -47,6 +50,7 @@ class ReshapingCluster(JoiningThreads):
     def __init__(self, *args: Any, **settings: Any) -> None:
         self.shapes: dict[str, Graph] = {}  # id of each change of the shape to the dataflow after it
         super().__init__(*args, **settings)
+        self._first = self.graph
 
     def reshape(self, after: Graph, order: bool = True, returns: bool = False, guarded: bool = False) -> str:
         """Request that the dataflow becomes another one; returns the id of the change, a key of ``outcomes``.
@@ -85,6 +89,18 @@ class ReshapingCluster(JoiningThreads):
         self._say(events.ChangeRequested(name, planned.plan, payloads, fair, guard=guard, force=True, shape=shape))
         return name
 
+    def records(self) -> list[Record]:
+        """The trace so far, with the first dataflow and each that was made of it."""
+        _, *records = super().records()
+        workers = {(one.operator, one.worker) for one in records if not isinstance(one, TraceFlow)}
+        workers |= {(name, index) for name, count in self.graph.sizes.items() for index in range(count)}
+        traced = Counter(operator for operator, _ in workers)
+        made = [one.change for one in self.journal if one.shape]
+        flows = [("", self._first), *((change, self.shapes[change]) for change in made)]
+        over = self.state == "finished"
+        described = [flow_of(graph, finished=over, shape=change) for change, graph in flows]
+        return [*(structs.replace(flow, workers=traced_of(flow, traced)) for flow in described), *records]
+
     def _see(self, instruction: events.Instruction) -> None:
         declared = self._plan.graph
         super()._see(instruction)
@@ -103,6 +119,10 @@ class ReshapingCluster(JoiningThreads):
         if decided:
             self.graph = resized(self.shapes[decided[-1]], self._plan.graph.sizes)
             self._plan = replace(self._plan, graph=self.graph)
+
+    def _start_again(self, *args: Any) -> None:
+        self.store.leave(one for one in self.hosts.topology.workers if one.operator not in self.graph)
+        super()._start_again(*args)
 
     def kill_driver(self) -> None:
         """Kill the driver with all hosts; the run is resumed with the dataflow that was decided last."""

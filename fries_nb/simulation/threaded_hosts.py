@@ -36,7 +36,7 @@ from fries_nb.simulation.network import LaneKind
 from fries_nb.simulation.readers import SuppliedReader, plans_of
 from fries_nb.simulation.rescaling_cluster import JoiningCluster, RechainingCluster
 from fries_nb.simulation.virtual_threads import OwnerMark, VirtualThread, Wait
-from fries_nb.transport.envelopes import ControllerMessage, Extend, Go, HostMessage, HostsLeft, Leave, TakePart
+from fries_nb.transport.envelopes import Begin, ControllerMessage, Extend, Go, HostMessage, HostsLeft, Leave, TakePart
 from fries_nb.transport.envelopes import Said as Answers
 from fries_nb.worker import events
 from fries_nb.worker.turns import HANDOFF_NS
@@ -261,7 +261,7 @@ class ThreadedHosts(Hosts):
             built.workers.update(self._hosted(core, worker, self._opened(worker)))
 
     def _make_added(
-        self, built: HostWorkers, core: HostCore, topology: Topology, additions: Additions, order: Extend
+        self, built: HostWorkers, core: HostCore, topology: Topology, additions: Additions, added: Begin
     ) -> HostWorkers:
         """Make the workers of operators that a change of the shape adds."""
         [host] = [host for host, one in self.cores.items() if one is core]
@@ -269,7 +269,7 @@ class ThreadedHosts(Hosts):
         payloads = {**self._assembly.payloads, **additions.functions}
         self._assembly = replace(self._assembly, payloads=payloads, letters=letters)
         version = max((hosted.worker.version for hosted in core.workers), default=0)
-        begun = Begun(version, order.issued, order.parked)
+        begun = replace(Begun.of(added, version), earlier=self._plan.store.earlier(topology.workers))
         parked = begun.redistribution(topology.graph)
         known = [worker for worker in topology.workers if not parked.is_added(worker.operator)]
         held = {one: found for one in known if (found := self._plan.snapshot(one, parked)) is not None}

@@ -278,6 +278,16 @@ class Constrain(msgspec.Struct, frozen=True, tag=True):
     constraints: tuple[LatencyConstraint, ...]
 
 
+class Begin(msgspec.Struct, frozen=True):
+    """What workers begin with whose operators a change of the shape adds."""
+
+    change: str  # id of the change
+    additions: bytes  # what hosts need for these operators, pickled
+    issued: int  # id of the last marker, which they treat as applied
+    parked: dict[str, ParkedOperator] = {}  # those of them that return, with their states
+    earlier: dict[WorkerId, EarlierRecords] = {}  # the records that the trace holds of earlier workers of their index
+
+
 class Extend(msgspec.Struct, frozen=True, tag=True):
     """Open links and routes of the next epoch of the topology, whose channels the workers adopt next."""
 
@@ -285,9 +295,7 @@ class Extend(msgspec.Struct, frozen=True, tag=True):
     peers: dict[int, str]  # all hosts to their data addresses
     lost: tuple[WorkerId, ...] = ()  # removed workers whose hosts are gone: their channels are ended at the receivers
     asks: bool = False  # whether to answer with ``Configured``
-    additions: bytes = b""  # what hosts need for operators that the last epoch adds, pickled; empty if it adds none
-    issued: int = 0  # id of the last marker, which added workers treat as applied
-    parked: dict[str, ParkedOperator] = {}  # those of these operators that return, with their states
+    added: Begin | None = None  # what the workers of operators begin with that the last epoch adds, if it adds any
 
 
 class TakePart(msgspec.Struct, frozen=True, tag=True):
@@ -300,8 +308,7 @@ class TakePart(msgspec.Struct, frozen=True, tag=True):
     decided: tuple[CommittedChange, ...]  # all changes in effect, in order
     configurations: dict[str, Configuration]  # operator to the configuration of its other workers
     issued: int  # id of the last marker
-    # worker to the records that the trace holds of earlier workers of its index, if there were any
-    earlier: tuple[tuple[WorkerId, EarlierRecords], ...] = ()
+    earlier: dict[WorkerId, EarlierRecords] = {}  # the records that the trace holds of earlier workers of their index
 
 
 class Go(msgspec.Struct, frozen=True, tag=True):

@@ -221,6 +221,8 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Do
         return Done(marker.id, worker, switched=_apply_deferred(instance))
     if isinstance(action, MoveSplits) and worker.operator == action.source:
         return Done(marker.id, worker, positions=_given_up(instance, action))
+    if isinstance(action, Reconfigure) and worker.operator in action.rerouted:
+        instance.reroute(action.change)
     if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
         return Done(marker.id, worker)
     if action.before in instance.applied:

@@ -93,7 +93,7 @@ def saved(instance: Instance) -> Snapshot:
     traced, positions = instance.log.counts.as_tuple, dict(instance.positions)
     taken = Snapshot(
         name, instance.worker.index, instance.processed, instance.applied, bins, traced, positions, instance.bounds,
-        needs=needs,
+        needs=needs, rerouted=instance.rerouted,
     )  # fmt: skip
     return replace(taken, **times)
 
@@ -194,11 +194,13 @@ def restore(
     _restore_times(instance, before, definitions)
     with instance.bound():
         instance.state.load(_states(name, before, definitions))
-    instance.begin_at(before.processed, before.applied, Counts(*before.traced))
+    instance.begin_at(before.processed, before.applied, Counts(*before.traced), before.rerouted)
     instance.positions, instance.bounds = dict(before.positions), dict(before.bounds)
     for change in decided:
         if change.change not in deferred:
             changes.apply(change)
+        if name in change.rerouted and change.change not in before.applied:
+            instance.reroute(change.change)
     if instance.function is not first:
         _open(name, instance.function)
     later = [change for change in decided if change.change in deferred and (name in change.payloads or change.undoes)]
@@ -334,8 +336,10 @@ class Redistribution:
 
     def had_ended(self, worker: WorkerId) -> bool:
         """Whether the checkpoint records this worker as finished (if rescaled: all workers of its operator)."""
-        workers = self._workers[worker.operator]
-        return self.checkpoint is not None and self.checkpoint.had_ended(worker.operator, worker.index, workers)
+        if self.checkpoint is None:
+            return False
+        workers = self._workers.get(worker.operator, self.checkpoint.workers.get(worker.operator, 0))
+        return self.checkpoint.had_ended(worker.operator, worker.index, workers)
 
     def read_from(self, worker: WorkerId) -> Sequence[WorkerId]:
         """The workers whose snapshots are needed to restore this worker."""

@@ -48,6 +48,7 @@ from fries_nb.protocol.messages import (
     MoveSplits,
     OpenEntries,
     Prepare,
+    Reconfigure,
     Report,
     SetRate,
     Settled,
@@ -610,8 +611,8 @@ class Worker:
             self.close(action.operators)
         if effects.leaves:
             self.outbox.mark(marker)
-        if is_of_shape(marker):
-            self._reshape(marker, start, effects.leaves)
+        if isinstance(action, Reconfigure) and action.epoch:
+            self._reshape(action.change, start, effects.leaves)
         if isinstance(action, Move):
             self.outbox.reassign(action.operator, action.bins)
             self._align_transfer(marker)
@@ -629,7 +630,7 @@ class Worker:
                 self._transfer.install_early()
                 self._release_rows()
 
-    def _reshape(self, marker: Marker, start: int, leaves: bool) -> None:
+    def _reshape(self, change: str, start: int, leaves: bool) -> None:
         """Switch to the dataflow after a change of the shape, as far as it concerns the operators that have switched.
 
         The first operator of the chain reads its new channels, the last one sends on its new edges; see ``shape``. The
@@ -638,6 +639,7 @@ class Worker:
         after, first = self._adoption.after, self.instances[0]
         if after is None:
             if first.operator.traits.is_source and not self.ended:  # it is removed, and reads no further
+                first.reroute(change)
                 self._instructions.append(ToReader(Drain()))
                 self._finish()
             return

@@ -126,7 +126,7 @@ def test_two_visitors_of_the_app_in_voila(served: Jupyter, program: BrowserConte
 
 def an_edited_cell_is_applied(page: Page, pictures: Path) -> None:
     """A branch is written into the cell of a run; the difference is looked at, and its button makes it so."""
-    edit(page, "%fries_run fraud", "%fries_run fraud --commit-interval 0.5")  # without an audit, which is of one shape
+    edit(page, "%fries_run fraud", "%fries_run fraud --commit-interval 0.5 --audit")
     run_cell(page, "%fries_run fraud")
     edit(page, "%%fries_dataflow", None, "\n" + BRANCH)
     shown = run_cell(page, "%%fries_dataflow").locator(".jp-OutputArea")

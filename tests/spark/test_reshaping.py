@@ -85,8 +85,15 @@ def applied(run: Run, flow: fn.Dataflow, **options: Any) -> None:
     assert not run.diff(flow)
 
 
+def refuse_mixed(run: Run) -> None:
+    """No source tuple has met two shapes, and none was lost on the way or doubled."""
+    verdict = run.audit()
+    assert (verdict.serializable, verdict.claim) == (True, "complete"), str(verdict)
+
+
 def refuse_errors(run: Run) -> list[Any]:
-    """Every number is there once, and each key was counted without a gap; returns the rows."""
+    """Every number is there once, and each key was counted without a gap, by one shape; returns the rows."""
+    refuse_mixed(run)
     rows = [row for row in run.output("out").collect() if row["number"] is not None]
     values = sorted(row["value"] for row in rows)
     assert values == list(range(len(values)))
@@ -99,7 +106,7 @@ def refuse_errors(run: Run) -> list[Any]:
 def test_edits_one_after_the_other(spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path) -> None:
     """Insert, branch off into files, join a table, change a function beside, take all of it away; a branch again."""
     files = str(tmp_path / "even")
-    run = kept(declared().run(spark, hosts=2, workers=2, commit_interval_s=0.3))
+    run = kept(declared().run(spark, hosts=2, workers=2, commit_interval_s=0.3, audit=True))
     until(lambda: run.metrics().operators["out"].processed > 100, run)
     shapes: list[tuple[str, ...]] = [
         ("marked",), ("marked", "branch"), ("branch", "anew"), ("branch", "anew", "joined"), (), ("marked", "source"),
@@ -131,14 +138,14 @@ def test_a_host_dies_and_the_run_goes_on_in_the_new_shape_also_resumed(
 ) -> None:
     """The decision is in the checkpoint's directory: the new cell resumes it, whatever was declared at the start."""
     place = tmp_path / "place"
-    run = kept(declared().run(spark, hosts=2, workers=2, checkpoint=place, commit_interval_s=0.3))
+    run = kept(declared().run(spark, hosts=2, workers=2, checkpoint=place, commit_interval_s=0.3, audit=True))
     until(lambda: run.metrics().operators["out"].processed > 100, run)
     applied(run, declared("marked", "branch"))
     os.kill(run.host_processes[1], signal.SIGKILL)
     until(lambda: bool(run.recoveries) and run.recoveries[-1].seconds is not None, run)
     until(lambda: run.metrics().operators["even"].processed > 100, run)
     run.suspend()
-    again = kept(declared("marked", "branch").resume(place, spark, hosts=1, commit_interval_s=0.3))
+    again = kept(declared("marked", "branch").resume(place, spark, hosts=1, commit_interval_s=0.3, audit=True))
     until(lambda: again.metrics().operators["even"].processed > 100, again)
     applied(again, declared("branch"))
     again.stop()
@@ -162,7 +169,8 @@ def test_what_was_removed_comes_back_with_its_state(
             )
         return made
 
-    run = kept(flow(whole=True).run(spark, hosts=2, workers=2, checkpoint=tmp_path / "place", commit_interval_s=0.3))
+    options: dict[str, Any] = {"checkpoint": tmp_path / "place", "commit_interval_s": 0.3, "audit": True}
+    run = kept(flow(whole=True).run(spark, hosts=2, workers=2, **options))
     until(lambda: run.metrics().operators["counted"].processed > 300, run)
     change = run.reconfigure({"TK": fn.Update(last_keyed)})
     assert change.result(PATIENCE_S).outcome == "done"
@@ -187,6 +195,7 @@ def test_what_was_removed_comes_back_with_its_state(
     values = sorted(row["value"] for row in run.output("out").collect())
     assert values == list(range(len(values)))
     assert len(numbers) < len(values), "some came while nothing was counted"
+    refuse_mixed(run)
 
 
 def small_only(row: dict[str, Any]) -> dict[str, Any]:
@@ -211,7 +220,8 @@ def test_a_new_branch_that_fails_is_rolled_back_by_its_guard(
     spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path
 ) -> None:
     """The run goes on as it was before, and has lost and doubled nothing."""
-    run = kept(declared().run(spark, hosts=2, workers=2, checkpoint=tmp_path / "place", commit_interval_s=0.3))
+    options: dict[str, Any] = {"checkpoint": tmp_path / "place", "commit_interval_s": 0.3, "audit": True}
+    run = kept(declared().run(spark, hosts=2, workers=2, **options))
     until(lambda: run.metrics().operators["out"].processed > 100, run)
     flow = declared("marked")
     fails = tmp_path / "fails"
@@ -234,7 +244,7 @@ def test_a_new_branch_that_fails_is_rolled_back_by_its_guard(
 
 def test_what_fails_on_recent_rows_is_not_applied(spark: SparkSession, kept: Callable[[Run], Run]) -> None:
     """In what is added, or in the type of a column at a sink that stays; nothing has changed."""
-    run = kept(declared().run(spark, hosts=2, workers=1, commit_interval_s=0.3))
+    run = kept(declared().run(spark, hosts=2, workers=1, commit_interval_s=0.3, audit=True))
     until(lambda: run.metrics().operators["out"].processed > 100, run)
     failing = declared()
     failing.stream("L").map("X", small_only).sink("x", fn.memory())
@@ -281,7 +291,7 @@ def test_rows_flow_while_an_added_operator_is_opened(
     spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path
 ) -> None:
     """However long that takes: hosts do it apart."""
-    run = kept(declared().run(spark, hosts=2, workers=1, commit_interval_s=0.3))
+    run = kept(declared().run(spark, hosts=2, workers=1, commit_interval_s=0.3, audit=True))
     until(lambda: run.metrics().operators["out"].processed > 10, run)
     flow = declared()
     flow.stream("L").map("X", OpensWhen(tmp_path / "model")).sink("x", fn.memory())
@@ -309,7 +319,7 @@ class CannotOpen:
 
 def test_what_cannot_be_applied_is_refused_in_a_sentence(spark: SparkSession, kept: Callable[[Run], Run]) -> None:
     """And nothing has changed: the run goes on as it was, and takes the next change."""
-    run = kept(declared("marked").run(spark, hosts=2, workers=1, commit_interval_s=0.3))
+    run = kept(declared("marked").run(spark, hosts=2, workers=1, commit_interval_s=0.3, audit=True))
     until(lambda: run.metrics().operators["out"].processed > 10, run)
     other = fn.Dataflow("shapes")
     rows = other.source("S", fn.rate(1_500), workers=1).map("K", keyed).map("M", marked)

@@ -184,7 +184,7 @@ def test_a_host_dies_at_a_step_of_a_change(
     for edit in edits:
         after = edit(after)
     flow = declared(BASE)
-    run = kept(flow.run(spark, hosts=2, workers=2, checkpoint=tmp_path / "c", commit_interval_s=0.3))
+    run = kept(flow.run(spark, hosts=2, workers=2, checkpoint=tmp_path / "c", commit_interval_s=0.3, audit=True))
     until(lambda: bool(run.checkpoints) and run.metrics().operators["out"].processed > 100, run)
     killed = kill_at(step, run, monkeypatch)
     drop = [one.name for one in BASE.statements if one.kind == "keyed" and one.name not in after.by_name]
@@ -201,3 +201,5 @@ def test_a_host_dies_at_a_step_of_a_change(
         run.set_rate(source, 100 * RATE)
     assert run.wait(PATIENCE_S) == "finished", run.error
     assert 1 in judge(run, [BASE, after])
+    verdict = run.audit()
+    assert (verdict.serializable, verdict.claim) == (True, "complete"), str(verdict)

@@ -202,12 +202,12 @@ class RegionSpec:
                     "is a module of yours missing there?",
                     operator.name,
                 ) from error
-        return Graph(self.graph.name, tuple(operators), self.graph.edges)
+        return replace(self.graph, operators=tuple(operators))
 
 
 def without_functions(graph: Graph) -> Graph:
     """The graph as drivers and hosts are sent it; functions travel by themselves, pickled."""
-    return Graph(graph.name, tuple(replace(operator, function=None) for operator in graph.operators), graph.edges)
+    return replace(graph, operators=tuple(replace(operator, function=None) for operator in graph.operators))
 
 
 class HostReport(msgspec.Struct, frozen=True):

@@ -218,6 +218,8 @@ def _gates(graph: Graph, targets: Set[str], leading: Mapping[str, list[Edge]]) -
     """
     gates: dict[str, str] = {}
     for name in reversed(graph.order):
+        if name in graph.on_cycles:  # what lies behind it lies before it as well, so none is said to
+            continue
         if name in leading and (gate := _gate_behind(graph, leading[name], targets, gates)) is not None:
             gates[name] = gate
     return gates

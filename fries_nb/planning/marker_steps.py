@@ -23,8 +23,9 @@ import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.graph import Edge, Graph
 from fries_nb.planning.schedulers import Plan, Stage, StageAction
 
 Ends = tuple[str, str]
@@ -81,17 +82,18 @@ def _reached(graph: Graph, stage: Stage, times: Mapping[str, float]) -> Iterator
     scopes = list(dict.fromkeys(send.scope for send in stage.sends))
     waits: dict[tuple[int, str], int] = {}
     ready: list[tuple[float, int, int, str]] = []
+    inputs = partial(_inputs, graph, stage)
     for number, scope in enumerate(scopes):
         for name in (name for name in graph.order if name in scope):
-            waits[number, name] = len(_inputs(graph, name, scope))
+            waits[number, name] = len(inputs(name, scope))
             if not waits[number, name]:
                 heapq.heappush(ready, (times.get(name, 0.0), places[name], number, name))
     while ready:
         at, _, number, name = heapq.heappop(ready)
         scope = scopes[number]
-        yield MarkerStep(MarkerStepKind.REACHED, stage.does, (name,), _inputs(graph, name, scope))
+        yield MarkerStep(MarkerStepKind.REACHED, stage.does, (name,), inputs(name, scope))
         for edge in graph.out_edges(name):
-            if edge.to not in scope:
+            if edge.to not in scope or not _is_along(stage, edge):
                 continue
             if edge.feedback:
                 yield MarkerStep(MarkerStepKind.RETURNED, stage.does, (edge.to,), ((name, edge.to),))
@@ -101,6 +103,11 @@ def _reached(graph: Graph, stage: Stage, times: Mapping[str, float]) -> Iterator
                 heapq.heappush(ready, (times.get(edge.to, at), places[edge.to], number, edge.to))
 
 
-def _inputs(graph: Graph, name: str, scope: frozenset[str]) -> tuple[Ends, ...]:
-    """The forward edges into an operator from inside a scope."""
-    return tuple((edge.source, name) for edge in graph.in_edges(name) if edge.source in scope and not edge.feedback)
+def _inputs(graph: Graph, stage: Stage, name: str, scope: frozenset[str]) -> tuple[Ends, ...]:
+    """The forward edges into an operator on which markers come from inside a scope."""
+    inside = (edge for edge in graph.in_edges(name) if edge.source in scope and not edge.feedback)
+    return tuple((edge.source, name) for edge in inside if _is_along(stage, edge))
+
+
+def _is_along(stage: Stage, edge: Edge) -> bool:
+    return stage.along is None or (edge.source, edge.to) in stage.along

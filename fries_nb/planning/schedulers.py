@@ -58,11 +58,16 @@ class Send:
 
 @dataclass(frozen=True)
 class Stage:
-    """Messages that are sent together. The stage ends when every worker of the operators in ``awaits`` is done."""
+    """Messages that are sent together. The stage ends when every worker of the operators in ``awaits`` is done.
+
+    Markers travel along all edges inside of their scope; in a change of the shape only along those in ``along``, as
+    (from, to), since channels of others do not exist yet, or no more.
+    """
 
     sends: tuple[Send, ...]
     awaits: frozenset[str]
     does: StageAction = StageAction.SWITCH
+    along: frozenset[tuple[str, str]] | None = None
 
 
 Stages = tuple[Stage, ...]

@@ -201,7 +201,7 @@ def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), ord
         order: whether rows of a key keep their order where the old and the new ways of an operator meet.
 
     Raises:
-        PlanError: the union of both has a cycle, or nothing changes.
+        PlanError: nothing changes.
     """
     union = union_of(before, after)
     rerouted = {name for name in before if name in after and _outs(before, name) != _outs(after, name)}
@@ -235,10 +235,11 @@ def _stages(before: Graph, after: Graph, covering: Covering) -> tuple[Stage, ...
     and nothing waits for it; but until it has, rows of before are below the change, and no other change may begin.
     """
     sends = tuple(Send(name, part.operators) for part in covering.components for name in sorted(part.operators))
-    switch = Stage(sends, frozenset(send.operator for send in sends))
+    switch = Stage(sends, frozenset(send.operator for send in sends), along=frozenset(ends_of(before)))
     everywhere = frozenset((*before, *after))
     added = frozenset(name for name in after.sources if name not in before)
-    release = Stage(tuple(Send(name, everywhere) for name in after.sources), added, StageAction.RELEASE)
+    again = tuple(Send(name, everywhere) for name in after.sources)
+    release = Stage(again, added, StageAction.RELEASE, frozenset(ends_of(after)))
     return (switch, release) if sends else (release,)
 
 

@@ -302,7 +302,7 @@ class Topology:
 
         def own(graph: Graph) -> Graph:
             operators = (replace(operator, function=functions.get(operator.name)) for operator in graph.operators)
-            return Graph(graph.name, tuple(operators), graph.edges)
+            return replace(graph, operators=tuple(operators))
 
         before, after = self.before and own(self.before), self.after and own(self.after)
         return replace(self, graph=own(self.graph), before=before, after=after)

@@ -152,7 +152,7 @@ def with_functions(graph: Graph, functions: Mapping[str, Any]) -> Graph:
     operators = tuple(
         replace(one, function=functions[one.name]) if one.name in functions else one for one in graph.operators
     )
-    return Graph(graph.name, operators, graph.edges)
+    return replace(graph, operators=operators)
 
 
 class CheckpointRequests:

@@ -161,6 +161,22 @@ class Program:
             program = program._edit(chance)
         return program
 
+    def swapped(self, chance: random.Random) -> Program:
+        """Another program, in which two operators have changed places, and perhaps more was edited."""
+        pairs = [(one, self.by_name[one.inputs[0]]) for one in self.statements if _is_single(one)]
+        pairs = [(one, above) for one, above in pairs if _is_single(above)]
+        if not pairs:
+            return self
+        below, above = chance.choice(pairs)
+        names = {below.name: above.name, above.name: below.name}
+        places = {above.name: replace(below, inputs=above.inputs), below.name: replace(above, inputs=(below.name,))}
+        moved = [
+            places.get(one.name) or replace(one, inputs=tuple(names.get(of, of) for of in one.inputs))
+            for one in self.statements
+        ]
+        program = Program(moved, self.functions)
+        return program._edit(chance) if chance.random() < 0.5 else program
+
     def _edit(self, chance: random.Random) -> Program:
         edits = ("insert", "insert", "remove", "branch", "cut", "version", "source", "unsource", "retarget")
         what = chance.choice(edits)
@@ -264,6 +280,11 @@ class Program:
             if one.kind == "sink" or one.name in used:
                 used.update((one.name, *one.inputs))
         return Program([one for one in self.statements if one.name in used], self.functions)
+
+
+def _is_single(one: Statement) -> bool:
+    """Whether it is an operator with one input."""
+    return len(one.inputs) == 1 and one.kind != "sink"
 
 
 def _renamed(one: Statement, was: str, now: str) -> Statement:

@@ -54,12 +54,14 @@ def rows_of(programs: list[Program], count: int) -> dict[str, list[dict[str, Any
     }
 
 
-def play(seed: int, kills: int = 0) -> tuple[Played, dict[str, list[dict[str, Any]]]]:
+def play(
+    seed: int, kills: int = 0, edited: Callable[[Program, random.Random], Program] = Program.edited
+) -> tuple[Played, dict[str, list[dict[str, Any]]]]:
     """Edit a drawn program while it runs; sources mostly keep their last rows until that is over."""
     chance = random.Random(f"reshaping {seed}")
     programs = [drawn_program(chance)]
     for _ in range(chance.choice((1, 1, 2))):
-        programs.append(programs[-1].edited(chance))
+        programs.append(edited(programs[-1], chance))
     rows = rows_of(programs, chance.choice((10, 30, 60)))
     settings: dict[str, Any] = {
         "hosts": chance.choice((1, 2)), "window": chance.choice((200, 1000, 5000)), "chaining": chance.random() < 0.6,
@@ -90,7 +92,7 @@ def edit(cluster: ReshapingCluster, programs: list[Program], chance: random.Rand
             break
         try:
             change = cluster.reshape(program.graph())
-        except PlanError:  # nothing is changed, or two operators change places
+        except PlanError:  # nothing is changed
             continue
         asked[change] = program
         if program is not programs[-1] or chance.random() < 0.7:
@@ -152,6 +154,18 @@ def test_hosts_and_drivers_may_die_at_any_step() -> None:
         decided += len(played.programs) > 1
     assert recovered > 20 * SOAK
     assert decided > 10 * SOAK
+
+
+@pytest.mark.parametrize("kills", [0, 2])
+def test_operators_change_places(kills: int) -> None:
+    """Both dataflows in one have a cycle; no row goes around it."""
+    both = decided = 0
+    for seed in range(40 * SOAK):
+        played, rows = play(seed, kills, Program.swapped)
+        both += len(+judge(played, rows)) > 1
+        decided += len(played.programs) > 1
+    assert both > (0 if kills else 8 * SOAK)
+    assert decided > (2 if kills else 15) * SOAK
 
 
 # ---- mutants
@@ -512,6 +526,8 @@ CASES = {
     "deep": "s0-A A-B B-C C-T T-k0 s1-E E-k1; E-C !A !T",
     "cutsink": "s0-A A-k0 A-k1 A-k2; ~A-k1",
     "many": "s0-m m-A A-k0 m-k1; ~A-k0 A-N N-k0 A-k2",
+    "swap": "s0-A A-B B-k0; ~s0-A ~A-B ~B-k0 s0-B B-A A-k0",
+    "behind": "s0-P P-m m-cB cB-cC cC-k0 s1-P; ~P-m ~m-cB ~cC-k0 P-cB cC-m m-k0 !cB",
 }
 KINDS = {"s": "source", "k": "sink", "m": "flat_map", "f": "filter", "c": "keyed"}
 

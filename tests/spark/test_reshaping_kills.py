@@ -109,15 +109,26 @@ def renewed(program: Program) -> Program:
     return Program(list(found), program.functions)
 
 
+def placed(program: Program) -> Program:
+    """A and B change places, if B is there."""
+    if "B" not in program.by_name:
+        return program
+    other, of = {"A": "B", "B": "A"}, program.by_name["A"].inputs
+    inputs = {one.name: tuple(other.get(name, name) for name in one.inputs) for one in program.statements}
+    inputs |= {"B": of, "A": ("B",)}
+    moved = [program.by_name[other.get(one.name, one.name)] for one in program.statements]
+    return without(Program(moved, program.functions), **inputs)
+
+
 Edit = Callable[[Program], Program]
-EDITS: tuple[Edit, ...] = (inserted, removed, branched, cut, fed, unfed, rewired, renewed)
+EDITS: tuple[Edit, ...] = (inserted, removed, branched, cut, fed, unfed, rewired, renewed, placed)
 STEPS = (
     ReshapingPhase.SEPARATING, ReshapingPhase.WIRING, ReshapingPhase.WIRED, ReshapingPhase.SWITCHING,
     ReshapingPhase.CLEARING,
 )  # fmt: skip
 TRIALS: list[tuple[tuple[Edit, ...], ReshapingPhase]] = [
     ((inserted, branched), STEPS[0]), ((removed, rewired), STEPS[1]), ((cut, fed), STEPS[2]), ((unfed,), STEPS[3]),
-    ((renewed, inserted), STEPS[4]),
+    ((renewed, inserted), STEPS[4]), ((placed, branched), STEPS[3]),
 ]  # fmt: skip
 if SOAK > 1:
     TRIALS += [((edit,), step) for edit in EDITS if edit is not renewed for step in STEPS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Set
 from random import Random
 
 import pytest
@@ -10,6 +11,7 @@ from planning_reference import is_synchronised
 from fries_nb.dataflow import Edge, Emits, Graph, Operator, Partitioning
 from fries_nb.dataflow.graph import union_of
 from fries_nb.errors import PlanError
+from fries_nb.planning import covering
 from fries_nb.planning.covering import components, covered
 from fries_nb.planning.schedulers import StageAction
 from fries_nb.planning.shape import shape_plan
@@ -153,24 +155,59 @@ def drawn_change(seed: int) -> tuple[Graph, Graph, list[str]]:
     return drawn(before, both), drawn(after, both), functions
 
 
+def is_ordered(before: Graph, after: Graph, functions: list[str], order: bool = True) -> bool | None:
+    """Whether the plan of a change orders what it has to, by the definition; ``None`` if nothing is changed."""
+    union = union_of(before, after)
+    try:
+        planned = shape_plan(before, after, functions, order)
+    except PlanError:
+        return None
+    targets = {name for name in planned.plan.targets if union.in_edges(name)}
+    kept = {decision.operator for decision in planned.plan.covering.pruning if not decision.pruned}
+    meetings = {name for name, why in planned.reasons.items() if "meet there" in why}
+    scope = covered(union, planned.plan.targets | kept | meetings)
+    told = {name for part in planned.plan.covering.components for name in part.operators}
+    alone = {name for name in told if "new edge" in planned.reasons[name]}
+    assert {name for name in scope if name in before} == told - alone
+    parts = [part.operators for part in components(union, scope, frozenset(targets))]
+    return is_synchronised(union, targets, parts) if targets else None
+
+
 def test_markers_order_every_pair_of_operations_that_the_change_replaces() -> None:
     """By the definition, over all ways of the union of both graphs, old and new edges after one another."""
-    tried = 0
-    for seed in range(CHANGES):
-        before, after, functions = drawn_change(seed)
-        union = union_of(before, after)
-        try:
-            planned = shape_plan(before, after, functions, order=seed % 2 == 0)
-        except PlanError:
-            continue
-        targets = {name for name in planned.plan.targets if union.in_edges(name)}
-        kept = {decision.operator for decision in planned.plan.covering.pruning if not decision.pruned}
-        meetings = {name for name, why in planned.reasons.items() if "meet there" in why}
-        scope = covered(union, planned.plan.targets | kept | meetings)
-        told = {name for part in planned.plan.covering.components for name in part.operators}
-        alone = {name for name in told if "new edge" in planned.reasons[name]}
-        assert {name for name in scope if name in before} == told - alone
-        parts = [part.operators for part in components(union, scope, frozenset(targets))]
-        assert is_synchronised(union, targets, parts), seed
-        tried += bool(targets)
-    assert tried > CHANGES / 2
+    answers = [is_ordered(*drawn_change(seed), order=seed % 2 == 0) for seed in range(CHANGES)]
+    assert False not in answers, answers.index(False)
+    assert answers.count(True) > CHANGES / 2
+
+
+def accept_different_gates(patch: pytest.MonkeyPatch) -> None:
+    """Each way has some operator that passes one row, not all the same."""
+
+    def gate(graph: Graph, edges: Iterable[Edge], targets: Set[str], gates: Mapping[str, str]) -> str | None:
+        found = [gate_behind(graph, [edge], targets, gates) for edge in edges]
+        return found[0] if found and None not in found else None
+
+    gate_behind = covering._gate_behind
+    patch.setattr(covering, "_gate_behind", gate)
+
+
+def forget_broadcasts(patch: pytest.MonkeyPatch) -> None:
+    """A unique operator passes one row, although each of its workers gets all."""
+    patch.setattr(covering, "passes_one", lambda graph, name: graph.by_name[name].unique_per_transaction)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "edges", "change"),
+    [
+        (accept_different_gates, "s0-L L-dC L-dD dC-X dD-X X-k0", "~X-k0 X-N N-k0"),
+        (forget_broadcasts, "s0-b b-d d-T T-k0", "~T-k0 T-N N-k0"),
+    ],
+)  # fmt: skip
+def test_a_broken_rule_shows(
+    break_it: Callable[[pytest.MonkeyPatch], None], edges: str, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is pruned on the union has to be unique behind it."""
+    before, after, functions = changed(edges, change)
+    assert is_ordered(before, after, functions, order=False)
+    break_it(monkeypatch)
+    assert is_ordered(before, after, functions, order=False) is False

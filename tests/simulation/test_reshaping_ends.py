@@ -1,0 +1,159 @@
+"""Changes of the shape while workers end, and changes that are refused: nothing waits for what does not come."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from shapes_played import Played, is_over, judge, rows_of
+from soak import SOAK, first_tried
+
+from fries_nb.controller import reshaping
+from fries_nb.errors import FriesError
+from fries_nb.planning import shape
+from fries_nb.planning.schedulers import Stage
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.simulation.drawn_shapes import Program, Statement, drawn_program
+from fries_nb.simulation.reshaping_cluster import ReshapingCluster
+from fries_nb.worker import outbox
+
+S, M, OUT = "source", "map", "sink"
+MIDDLE = [Statement("S", S), Statement("A", M, ("S",)), Statement("B", M, ("A",))]
+END = [Statement("D", M, ("B",)), Statement("out", OUT, ("D",))]
+Plays = tuple[Played, dict[str, list[dict[str, Any]]]]
+
+
+def play_ended_head(seed: int) -> Plays:
+    """A branch behind A is cut when A has ended, together with another function of D, which has rows of T to come."""
+    branch = [Statement("Y", M, ("A",)), Statement("outY", OUT, ("Y",))]  # two are left, so that copies go on
+    first = [*MIDDLE, Statement("T", S), Statement("U", "union", ("B", "T")), replace(END[0], inputs=("U",)), END[1]]
+    before = Program([*first, *branch, Statement("X", M, ("A",)), Statement("outX", OUT, ("X",))])
+    after = Program([*first[:-2], replace(first[-2], version=1), END[1], *branch], before.functions)
+    rows = rows_of([before], 20)
+    cluster = ReshapingCluster(before.graph(), rows, hosts=2, seed=seed, chaining=False, window=5_000)
+    workers = {name: cluster.graph.operator(name).workers for name in ("T", "Replicate(A)")}
+    cluster.hold(WorkerId("T", index) for index in range(workers["T"]))
+    copies = range(workers["Replicate(A)"])
+    cluster.until(lambda: all(cluster.worker("Replicate(A)", index).ended for index in copies))
+    change = cluster.reshape(after.graph())
+    cluster.until(partial(is_over, cluster, change))
+    cluster.release()
+    cluster.run()
+    return Played(cluster, before, {change: after}), rows
+
+
+def play_ending(seed: int) -> Plays:
+    """An operator is inserted behind A, whose workers end meanwhile."""
+    chance = random.Random(f"ending {seed}")
+    before = Program([*MIDDLE, *END])
+    new = Statement("N", chance.choice((M, "keyed")), ("A",))
+    after = Program([*MIDDLE[:2], new, replace(MIDDLE[2], inputs=("N",)), *END], before.functions)
+    rows = rows_of([before], chance.choice((6, 12, 20)))
+    window = chance.choice((200, 900))
+    cluster = ReshapingCluster(before.graph(), rows, hosts=2, seed=seed, chaining=False, window=window)
+    cluster.steps(chance.randrange(0, 400))
+    played = Played(cluster, before, {cluster.reshape(after.graph()): after})
+    cluster.run()
+    return played, rows
+
+
+class CannotOpen:
+    """The function of a map that cannot be opened."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def open(self) -> None:
+        """It needs a file that is not there."""
+        raise FileNotFoundError("model.bin")
+
+    def __call__(self, row: dict[str, Any]) -> Any:
+        """The result of the other function."""
+        return self.inner(row)
+
+
+def play_refused(seed: int) -> Plays:
+    """A change is refused, since a new function cannot be opened; then it is made with one that can."""
+    chance = random.Random(f"refused {seed}")
+    while True:
+        before = drawn_program(chance)
+        after = before.edited(chance)
+        known = {(one.name, one.version) for one in before.statements}
+        fresh = [one for one in after.statements if one.kind == M and (one.name, one.version) not in known]
+        if fresh:
+            break
+    after.graph()  # makes the functions
+    bad = chance.choice(fresh)
+    refused = Program(after.statements, dict(after.functions))
+    refused.functions[bad.name, bad.version] = CannotOpen(after.functions[bad.name, bad.version])
+    rows = rows_of([before, after], chance.choice((20, 60)))
+    cluster = ReshapingCluster(before.graph(), rows, seed=seed, hosts=chance.choice((1, 2)), window=1_000)
+    cluster.steps(chance.choice((20, 200)))
+    played = Played(cluster, before, {})
+    for program in (refused, after):
+        if cluster.state == "running":
+            change = cluster.reshape(program.graph())
+            played.asked[change] = program
+            cluster.until(partial(is_over, cluster, change))
+    cluster.run()
+    assert all(outcome.outcome == "aborted" for change, outcome in cluster.outcomes.items() if change == "s1")
+    return played, rows
+
+
+@pytest.mark.parametrize("play", [play_ended_head, play_ending, play_refused])
+def test_a_run_goes_on_to_its_end(play: Callable[[int], Plays]) -> None:
+    """Each row went through one of the programs."""
+    made = 0
+    for seed in range(30 * SOAK):
+        played, rows = play(seed)
+        judge(played, rows)
+        made += len(played.programs) > 1
+    assert made > 5 * SOAK
+
+
+def tell_heads_only(patch: pytest.MonkeyPatch) -> None:
+    """Other members learn of the change by its marker."""
+    stages = shape._stages
+
+    def told(before: Any, after: Any, covering: Any) -> tuple[Stage, ...]:
+        first, *others = stages(before, after, covering)
+        heads = frozenset().union(*(part.heads for part in covering.components))
+        return (replace(first, sends=tuple(send for send in first.sends if send.operator in heads)), *others)
+
+    patch.setattr(shape, "_stages", told)
+
+
+def end_nothing_new(patch: pytest.MonkeyPatch) -> None:
+    """A worker that has ended does not end the channels that it gets."""
+    rewire = outbox.Outbox.rewire
+    patch.setattr(outbox.Outbox, "rewire", lambda self, edges, ended=False: rewire(self, edges))
+
+
+def withdraw_nothing(patch: pytest.MonkeyPatch) -> None:
+    """A refusal leaves the channels and workers of the change where they are."""
+    patch.setattr(reshaping.Reshaping, "_withdraw_wired", lambda self: self._move(reshaping.ReshapingPhase.IDLE))
+
+
+@pytest.mark.parametrize(
+    ("break_it", "play", "known"),
+    [(tell_heads_only, play_ended_head, 0), (end_nothing_new, play_ending, 0), (withdraw_nothing, play_refused, 0)],
+)
+def test_a_broken_rule_shows(
+    break_it: Callable[[pytest.MonkeyPatch], None], play: Callable[[int], Plays], known: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Each rule is needed: without it some seed fails, the one that is known to first."""
+    break_it(monkeypatch)
+
+    def dies(seed: int) -> bool:
+        try:
+            judge(*play(seed))
+        except (AssertionError, FriesError, KeyError):
+            return True
+        return False
+
+    assert any(map(dies, first_tried(known, 200)))

@@ -27,6 +27,7 @@ Each file is written atomically and carries a seal.
 from __future__ import annotations
 
 import contextlib
+import posixpath
 import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping
@@ -50,6 +51,7 @@ from fries_nb.storage.durable import (
     make_directory,
     read_file,
     sealed,
+    see_durable,
     unsealed,
     verify,
     write_file,
@@ -336,6 +338,7 @@ class CheckpointStore:
         self._targets = dict(found.targets)
         self._last_decision = max([0, *(numbered(name) for name in found.decisions)])
         self._doubtful: set[str] = set()
+        self._unflushed: list[str] = []  # files that have to last from the next record on
         self._shapes: set[str] = set()  # decisions by which the dataflow is another one than that of the attempt's file
 
     @classmethod
@@ -480,6 +483,7 @@ class CheckpointStore:
         """Store the record that completes a checkpoint, durably."""
         name = entry(COMPLETE, f"{record.epoch:06d}", self.incarnation, "json")
         try:
+            self._flush()
             self._write(name, msgspec.json.encode(record))
         except CheckpointError:
             self._doubtful.update(file for files in record.sinks.values() for file in files)
@@ -511,9 +515,13 @@ class CheckpointStore:
         return None if file is None else self._at.read(file, kind, self.flow.run)
 
     def keep_target(self, name: str, sink: bytes) -> None:
-        """Store a sink, pickled; its output is completed by it if a later dataflow lacks the sink."""
+        """Store a sink, pickled; its output is completed by it if a later dataflow lacks the sink.
+
+        Nothing is owed to it before the next record, so a change of the shape need not wait until it is on disk.
+        """
         file = entry(TARGETS, encoded(name), self.incarnation, "msgpack")
-        self._write(file, sink)
+        self._write(file, sink, lasts=False)
+        self._unflushed.append(file)
         self._targets[encoded(name)] = file
 
     def target(self, name: str) -> bytes | None:
@@ -523,6 +531,7 @@ class CheckpointStore:
 
     def _begin(self) -> None:
         """Record the state with which the attempt begins; from then on that, and its later writes, are valid."""
+        self._flush()
         begun = RunAttempt(
             FORMAT, self.flow, tuple(self._records), tuple(self._decisions), self._sources, self._targets
         )
@@ -530,13 +539,23 @@ class CheckpointStore:
         self._write_sealed(name, sealed(msgspec.json.encode(begun), name, self.key))
         self._shapes.clear()
 
-    def _write(self, name: str, content: bytes) -> None:
-        self._write_sealed(name, sealed(content, seal_name(self.flow.run, name), self.key))
+    def _write(self, name: str, content: bytes, lasts: bool = True) -> None:
+        self._write_sealed(name, sealed(content, seal_name(self.flow.run, name), self.key), lasts)
 
-    def _write_sealed(self, name: str, content: bytes) -> None:
+    def _write_sealed(self, name: str, content: bytes, lasts: bool = True) -> None:
         with in_words(f"{self.path} cannot be written"):
-            write_file(self._at.filesystem, f"{self._at.root}/{name}", content, lasts=self._at.lasts)
+            write_file(self._at.filesystem, f"{self._at.root}/{name}", content, lasts=lasts and self._at.lasts)
             self._claims.check()
+
+    def _flush(self) -> None:
+        """See to it that what was written without waiting for the disk is on it."""
+        with in_words(f"{self.path} cannot be written"):
+            for name in tuple(self._unflushed):  # the thread of a user may add to it meanwhile
+                if self._at.lasts:
+                    place = f"{self._at.root}/{name}"
+                    see_durable(self._at.filesystem, place)
+                    see_durable(self._at.filesystem, posixpath.dirname(place))
+                self._unflushed.remove(name)
 
     def _delete(self, name: str) -> None:
         self._at.filesystem.delete_file(f"{self._at.root}/{name}")

@@ -15,6 +15,7 @@ from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.errors import CheckpointError
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Snapshot
 from fries_nb.protocol.messages import WorkerId
+from fries_nb.storage import checkpoint_store
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.flow_shape import check_drop, flow_of, next_flow, refused, shape_of
 from fries_nb.storage.snapshot_files import SnapshotStore, write_snapshots
@@ -215,3 +216,18 @@ def test_what_lasts_only_as_long_as_its_driver_waits_for_no_disk(
         flushed.clear()
         place.decide(CommittedChange("u2", "fries", (), {"FM": b"code"}))
         assert len(flushed) == (2 if lasts else 0)
+
+
+def test_a_stored_sink_is_on_disk_before_the_first_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of the shape does not wait for the disk; what is owed to the sink begins with a record."""
+    place = CheckpointStore.claim(str(tmp_path), chain("S", "A", "out"), "r1")
+    flushed: list[str] = []
+    monkeypatch.setattr(checkpoint_store, "see_durable", lambda _, name: flushed.append(Path(name).parts[-2]))
+    place.keep_target("more", b"the sink")
+    assert not flushed
+    place.keep(Checkpoint("r1", 1, place.incarnation, {}))
+    assert "targets" in flushed
+    first = len(flushed)
+    place.keep(Checkpoint("r1", 2, place.incarnation, {}))
+    assert len(flushed) == first, "once"
+    place.release()

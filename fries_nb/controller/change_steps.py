@@ -255,7 +255,9 @@ class Changes(KnownChanges):
         return self.reshaping.begin(change.request.change, shape, {name for part in parts for name in part.operators})
 
     def _wired(self, change: Transaction, shape: ShapeChange, now_ns: int) -> list[Instruction] | None:
-        """Prepare the functions of a change of the shape, when all workers know the channels; or abort it."""
+        """Prepare the functions of a change of the shape while workers learn of the channels; or abort it."""
+        if self.reshaping.is_wiring and not change.is_asked:
+            return self._ask(change)
         if not self.reshaping.is_wired:
             return None
         change.is_wired = True
@@ -264,6 +266,11 @@ class Changes(KnownChanges):
             return self._abort(change, now_ns, f"{error}; nothing changed", details)
         if why := self.reshaping.refusal(shape.after):
             return self._abort(change, now_ns, f"{why}; nothing changed")
+        return [] if change.is_asked else self._ask(change)
+
+    def _ask(self, change: Transaction) -> list[Instruction]:
+        """Let the targets of a change of the shape prepare, as soon as they have left their chains."""
+        change.is_asked = True
         request, offers = change.request, self._workers.live(change.request.rehearse)
         return [
             Tell(worker, Prepare(request.change, request.payloads.get(worker.operator, b""), worker in offers))

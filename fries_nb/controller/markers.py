@@ -160,6 +160,8 @@ class MarkerCoordinator(Coordinator):
     @property
     def on_the_way(self) -> tuple[int, ...]:
         """The ids of the markers in flight."""
+        if self._journey is None and self._bypass is None:
+            return ()
         return tuple(marker for journey in self._journeys() for marker in journey.markers)
 
     @property

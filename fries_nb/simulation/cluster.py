@@ -357,7 +357,7 @@ class Cluster:
     def step(self) -> bool:
         """Carry out one possible event; returns whether there was any."""
         self.clock.advance(PAUSES_NS[int(self.random.random() * len(PAUSES_NS))])
-        dying = self._fate.next_kill(bool(self.controller.on_the_way))
+        dying = self._fate.next_kill(bool(self.controller.on_the_way)) if self._fate.kills else None
         if dying:
             self.kill(*dying)
         elif dying is not None:

@@ -68,14 +68,14 @@ class Fate:
         self._faults = faults
         self.hosts = list(range(hosts))  # the hosts that may be killed
         self._random = chance
-        self._kills = ["host"] * faults.host_kills + ["driver"] * faults.driver_kills
+        self.kills = ["host"] * faults.host_kills + ["driver"] * faults.driver_kills  # those that are left
         self.slow = chance.randrange(hosts) if faults.slow else None  # the slow host, ``None`` if there is none
 
     def next_kill(self, busy: bool) -> tuple[int, ...] | None:
         """The hosts to kill now; empty to kill the driver; ``None`` for no kill."""
-        if not self._kills or self._random.random() >= self._faults.hazard * (BUSY if busy else 1):
+        if not self.kills or self._random.random() >= self._faults.hazard * (BUSY if busy else 1):
             return None
-        if self._kills.pop(self._random.randrange(len(self._kills))) == "driver":
+        if self.kills.pop(self._random.randrange(len(self.kills))) == "driver":
             return ()
         dying = 1 if self._random.random() < 0.7 else self._random.randint(1, len(self.hosts))
         return tuple(self._random.sample(self.hosts, dying))

@@ -72,10 +72,11 @@ class Draws:
 
     def draw(self) -> Hashable:
         """A possible event. The set must not be empty."""
+        drawn, things = self._random.random, self._things
         for _ in range(PATIENCE):
-            thing = self._things[int(self._random.random() * len(self._things))]
+            thing = things[int(drawn() * len(things))]
             pace = self._pace[thing]
-            if pace == 1.0 or self._random.random() < pace:
+            if pace == 1.0 or drawn() < pace:
                 break
         return thing
 

@@ -56,7 +56,7 @@ class Errands:
         """The body of the thread."""
         while True:
             if not self.left:
-                yield Wait(lambda: bool(self.left))
+                yield Wait(self.left.__len__)
             yield from self.left.popleft()
             yield
 
@@ -170,6 +170,7 @@ class ThreadedHosts(Hosts):
     """One incarnation of all hosts; see ``Hosts``."""
 
     def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
+        self._is_known = True  # whether no thread has taken a step since the workers were asked for
         super().__init__(plan, incarnation, restoration)
         self.cores: dict[int, HostCore] = {}  # index of each host to its core
         self._first = self.topology
@@ -206,11 +207,35 @@ class ThreadedHosts(Hosts):
         found = dict.fromkeys(pair for core in alive for pair in core.loop_of.values())
         return [(loop, worker) for loop, worker in found if isinstance(worker, ObservedWorker)]
 
+    @property
+    def workers(self) -> dict[WorkerId, Worker]:
+        """All workers, by their first operator."""
+        self._know()
+        return self._by_first
+
+    @workers.setter
+    def workers(self, workers: dict[WorkerId, Worker]) -> None:
+        self._by_first = workers
+
+    @property
+    def _of(self) -> dict[WorkerId, Worker]:
+        self._know()
+        return self._by_operator
+
+    @_of.setter
+    def _of(self, workers: dict[WorkerId, Worker]) -> None:
+        self._by_operator = workers
+
     def _know(self) -> None:
-        """Know which workers run which operators, as chains may have changed."""
-        hosted = ((name, worker.worker) for core in self.cores.values() for name, worker in core.hosted.items())
-        self._of = {name: worker for name, worker in hosted if name not in self._removed}
-        self.workers = {worker.wiring.id: worker for worker in self._of.values()}
+        """Know which workers run which operators, as the last step of a thread may have changed chains.
+
+        Few events ask for them, so they are not looked for after each step.
+        """
+        if not self._is_known:
+            self._is_known = True
+            hosted = ((name, worker.worker) for core in self.cores.values() for name, worker in core.hosted.items())
+            self._of = {name: worker for name, worker in hosted if name not in self._removed}
+            self.workers = {worker.wiring.id: worker for worker in self._by_operator.values()}
 
     # ---- threads
 
@@ -292,7 +317,7 @@ class ThreadedHosts(Hosts):
         removed = self._of.keys() - set(topology.workers)
         self._plan.store.leave(sorted(removed))
         self._removed = (self._removed | removed) - set(topology.workers)
-        self._know()
+        self._is_known = False
 
     def _concerns(self, message: Extend | Go | HostsLeft) -> bool:
         return True
@@ -345,7 +370,7 @@ class ThreadedHosts(Hosts):
         answer = None
         if thing[0] == "thread":
             self.threads.step(thing[1])
-            self._know()
+            self._is_known = False
         elif thing[0] in ("work", "feed"):  # the threads see to it
             self.draws.discard(thing)
         elif thing[0] == "save":

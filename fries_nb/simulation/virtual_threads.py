@@ -35,9 +35,12 @@ from fries_nb.worker.worker import Worker
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a thread waits for: a condition, or a time in nanoseconds, whichever is met first."""
+    """What a thread waits for: a condition, or a time in nanoseconds, whichever is met first.
 
-    until: Callable[[], bool] = lambda: False
+    The condition is looked at after each event of a run, so it is best a method of what it depends on.
+    """
+
+    until: Callable[[], object] | None = None
     due_ns: int | None = None
 
 
@@ -103,6 +106,7 @@ class ListQueue:
 
     def __init__(self) -> None:
         self._items: deque[Any] = deque()
+        self.filled = self._items.__len__  # the number of items; threads wait until there is one
 
     def put(self, item: Any) -> None:
         """Append an item; see ``turns.Fifo``."""
@@ -125,7 +129,7 @@ class VirtualThreads:
         self.alive: set[VirtualThread] = set()  # the threads that have steps left
         self._draws = draws  # the possible events; threads that can go on are among them
         self._clock = clock  # returns nanoseconds
-        self._waiting: dict[VirtualThread, Wait] = {}
+        self._waiting: dict[VirtualThread, tuple[Callable[[], object] | None, int | None]] = {}
 
     def start(self, host: int, steps: Steps[None]) -> VirtualThread:
         """Start a thread of a host."""
@@ -148,19 +152,23 @@ class VirtualThreads:
             self.current = before
         if wait is not None:
             self._draws.discard(("thread", thread))
-            self._waiting[thread] = wait
+            self._waiting[thread] = wait.until, wait.due_ns
 
     def look(self) -> None:
         """Let the threads go on whose wait is over."""
         now = self._clock()
-        for thread, wait in list(self._waiting.items()):
-            if (wait.due_ns is not None and wait.due_ns <= now) or wait.until():
-                del self._waiting[thread]
-                self._draws.add(("thread", thread))
+        over = [
+            thread
+            for thread, (until, due_ns) in self._waiting.items()
+            if (until is not None and until()) or (due_ns is not None and due_ns <= now)
+        ]
+        for thread in over:
+            del self._waiting[thread]
+            self._draws.add(("thread", thread))
 
     def next_due_ns(self) -> int | None:
         """The earliest time for which a thread waits; ``None`` if none does."""
-        return min((wait.due_ns for wait in self._waiting.values() if wait.due_ns is not None), default=None)
+        return min((due_ns for _, due_ns in self._waiting.values() if due_ns is not None), default=None)
 
     def drop(self, host: int) -> None:
         """Drop the threads of a host that was killed."""
@@ -250,8 +258,9 @@ class VirtualEnvironment:
 
     def received(self, items: Fifo[Any], due_ns: int | None) -> Steps[Any]:
         """Let others go on until an item is queued."""
+        assert isinstance(items, ListQueue), "the queues of a seeded run are its own"
         if items.empty():
-            yield Wait(lambda: not items.empty(), due_ns)
+            yield Wait(items.filled, due_ns)
         return None if items.empty() else items.get()
 
     def acquired(self, lock: Lock) -> Steps[None]:

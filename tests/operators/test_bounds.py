@@ -6,6 +6,7 @@ import gc
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -194,11 +195,32 @@ def is_letters(policy: Any) -> bool:
     return policy not in ("fail", "pause")
 
 
+@cache
+def plain_peak() -> tuple[int, list[dict[str, Any]]]:
+    """The same of a tuple that is multiplied, and no more."""
+    return peak_of([one_to_many("F", multiplies)])
+
+
+@cache
+def plain_chain_peak() -> tuple[int, list[dict[str, Any]]]:
+    """The same of a tuple that goes through a chain."""
+    return peak_of(chain_behind())
+
+
+def chain_behind() -> list[Operator]:
+    """Operators behind one that multiplies, one of them with a state."""
+    return [
+        one_to_many("F", multiplies),
+        Operator("C", function=Counted(), key=("n",)),
+        Operator("M", function=lambda row: row | {"twice": 2 * row["child"]}),
+    ]
+
+
 @pytest.mark.parametrize("guarded", ["", "F"])
 @pytest.mark.parametrize("policy", ["fail", "pause", "dead"])
 def test_a_tuple_that_may_have_to_be_taken_back_costs_little_more_than_another(policy: str, guarded: str) -> None:
     """Whatever it becomes: a guard on its operator, or what this does about failures, keeps no rows of all that."""
-    plain, expected = peak_of([one_to_many("F", multiplies)])
+    plain, expected = plain_peak()
     assert len(expected) == CHILDREN
     peak, rows = peak_of([replace(one_to_many("F", multiplies), on_error=policy)], guarded)
     assert rows == expected
@@ -208,21 +230,16 @@ def test_a_tuple_that_may_have_to_be_taken_back_costs_little_more_than_another(p
 @pytest.mark.parametrize("guarded", ["F", "C", "M"])
 def test_nor_does_a_chain_under_guard(guarded: str) -> None:
     """Wherever the change is: in front, behind, or at an operator with a state, which is copied once."""
-    chain = [
-        one_to_many("F", multiplies),
-        Operator("C", function=Counted(), key=("n",)),
-        Operator("M", function=lambda row: row | {"twice": 2 * row["child"]}),
-    ]
-    plain, expected = peak_of(chain)
+    plain, expected = plain_chain_peak()
     assert [row["count"] for row in expected] == list(range(1, CHILDREN + 1))
-    peak, rows = peak_of(chain, guarded)
+    peak, rows = peak_of(chain_behind(), guarded)
     assert rows == expected
     assert peak <= 3 * plain
 
 
 def test_a_rehearsal_costs_less_than_the_tuple_itself() -> None:
     """Of all that the new function would make of it a few rows are asked for."""
-    plain, _ = peak_of([one_to_many("F", multiplies)])
+    plain, _ = plain_peak()
     bench = Bench(one_to_many("F", lambda row: [row]))
     bench.arrive(0, Data(numbers(1), size=100))
     bench.run()

@@ -26,24 +26,24 @@ from fries_nb.worker import alignment, outbox, worker
 def test_each_row_is_processed_by_one_shape() -> None:
     """Two of three runs have rows of both; many changes are made, and each that is refused leaves all as it was."""
     both = done = 0
-    for seed in range(120 * SOAK):
+    for seed in range(60 * SOAK):
         played, rows = play(seed)
         both += len(judge(played, rows)) > 1
         done += sum(one.outcome == "done" for one in played.cluster.outcomes.values())
-    assert both > 40 * SOAK
-    assert done > 60 * SOAK
+    assert both > 20 * SOAK
+    assert done > 30 * SOAK
 
 
 def test_hosts_and_drivers_may_die_at_any_step() -> None:
     """A change that was decided is in effect after the restart; one that was not has left nothing."""
     recovered = decided = 0
-    for seed in range(60 * SOAK):
+    for seed in range(30 * SOAK):
         played, rows = play(seed, kills=2)
         judge(played, rows)
         recovered += bool(played.cluster.recoveries)
         decided += len(played.programs) > 1
-    assert recovered > 20 * SOAK
-    assert decided > 10 * SOAK
+    assert recovered > 10 * SOAK
+    assert decided > 5 * SOAK
 
 
 @pytest.mark.parametrize("kills", [0, 2])
@@ -215,8 +215,8 @@ def guarded(seed: int, kills: int) -> bool:
 
 def test_a_shape_that_fails_is_rolled_back_by_its_guard() -> None:
     """The row on which it fails, and all later ones, are processed by the dataflow before; nothing is lost."""
-    assert sum(guarded(seed, 0) for seed in range(30 * SOAK)) > 10 * SOAK
-    assert sum(guarded(seed, 2) for seed in range(20 * SOAK)) > 5 * SOAK
+    assert sum(guarded(seed, 0) for seed in range(15 * SOAK)) > 5 * SOAK
+    assert sum(guarded(seed, 2) for seed in range(10 * SOAK)) > 2 * SOAK
 
 
 class SlowlyStored(ThreadedHosts):
@@ -292,7 +292,7 @@ def returned(seed: int, kills: int) -> bool:
 
 def test_what_was_removed_returns_with_its_state() -> None:
     """By a rollback: numbers go on, and sources read on, also where hosts died before, between or after."""
-    assert sum(returned(seed, 0) for seed in range(30 * SOAK)) > 20 * SOAK
+    assert sum(returned(seed, 0) for seed in range(15 * SOAK)) > 10 * SOAK
     assert sum(returned(seed, 3) for seed in range(20 * SOAK)) > 5 * SOAK
 
 
@@ -352,7 +352,7 @@ def read_added_sources_at_once(patch: pytest.MonkeyPatch) -> None:
 
 def test_an_added_source_begins_when_all_have_switched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows would meet operators behind its entry that run the earlier functions still."""
-    for seed in range(20):
+    for seed in range(12 * SOAK):
         judge(*play_new_source(seed))
     read_added_sources_at_once(monkeypatch)
 
@@ -363,7 +363,7 @@ def test_an_added_source_begins_when_all_have_switched(monkeypatch: pytest.Monke
             return True
         return False
 
-    assert any(map(fails, range(100)))
+    assert any(map(fails, first_tried(11, 100)))
 
 
 def play_new_edge(seed: int) -> tuple[Played, dict[str, list[dict[str, Any]]]]:
@@ -553,7 +553,7 @@ def case_dies(case: str, seed: int, kills: int) -> bool:
 
 
 BROKEN: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int]] = [
-    (plan_on_the_old_graph, "cross", 0), (plan_on_the_new_graph, "uncross", 0), (shut_at_targets_only, "between", 5),
+    (plan_on_the_old_graph, "cross", 15), (plan_on_the_new_graph, "uncross", 5), (shut_at_targets_only, "between", 2),
     (lose_what_waits, "uncross", 5), (keep_removed_sources, "oldsrc", 0), (forget_the_order, "kept", 0),
 ]  # fmt: skip
 

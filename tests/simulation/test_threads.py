@@ -260,7 +260,7 @@ BROKEN = [
     (HostChains, "_assign", _forgets_the_loop_of_a_chain, FIRST),
     (HostChains, "_assign", _runs_by_name_what_was_before, (1, *FIRST)),
     (HostChains, "_release", _leaves_a_worker_stalled, FIRST),
-    (HostChains, "_step", _takes_a_worker_that_runs, FIRST),
+    (HostChains, "_step", _takes_a_worker_that_runs, (7, *FIRST)),
     (HostLoop, "_keep", _ends_with_its_worker, FIRST),
     (HostLoop, "_flush", _forgets_what_is_buffered, (46, *FIRST)),
     (HostCore, "direct", _lets_functions_wait, (27, *FIRST)),

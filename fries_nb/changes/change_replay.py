@@ -163,8 +163,8 @@ class _Replay:
         [name] = step.operators
         switches = step.does in (StageAction.SWITCH, StageAction.TAG) and name in self.versions
         workers = {worker.index: outcome for worker, outcome in self._workers().items() if worker.operator == name}
-        has_ended = bool(workers) and all(outcome.ended for outcome in workers.values())
-        if switches and not has_ended:
+        is_live = not all(outcome.ended for outcome in workers.values())
+        if switches and is_live:
             self._switch([name])
             switch = _switch_words(name, step.does, workers.values(), self._since, self.counts.get(name))
             words = f"{_arrival(step)}; {switch}."
@@ -179,7 +179,7 @@ class _Replay:
             way = (*last.operators, name)
             self._add(ReplayKind.PASSED, way, step.edges, f"The marker passes {' → '.join(way)}.", along=last.edges)
         else:
-            self._add(ReplayKind.PASSED, (name,), step.edges, _passed_words(step, has_ended))
+            self._add(ReplayKind.PASSED, (name,), step.edges, _passed_words(step, bool(workers) and not is_live))
 
     def _complete(self, step: MarkerStep) -> None:
         """The end of a stage, where something follows from it."""

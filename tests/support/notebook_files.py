@@ -9,7 +9,9 @@ from nbclient import NotebookClient
 from patience import PATIENCE_S
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-"""For one cell, on busy cores; no notebook takes as long in all."""
+WAITS = {"timeout": PATIENCE_S, "iopub_timeout": int(PATIENCE_S)}
+"""For one cell, on busy cores; no notebook takes as long in all. The second one is for the outputs of a cell that has
+answered: by default those are given up that come four seconds later, and the cell seems to have shown nothing."""
 
 
 def stored(name: str) -> nbformat.NotebookNode:
@@ -40,7 +42,7 @@ def executed(name: str, directory: Path, behind: str = "", before: str = "") -> 
     if behind:
         notebook.cells.append(nbformat.v4.new_code_cell(behind))
     resources = {"metadata": {"path": str(directory)}}
-    NotebookClient(notebook, timeout=PATIENCE_S, kernel_name="python3", resources=resources).execute()
+    NotebookClient(notebook, kernel_name="python3", resources=resources, **WAITS).execute()
     return notebook
 
 
@@ -61,7 +63,7 @@ class SharedKernel:
 
     def __init__(self, directory: Path) -> None:
         resources = {"metadata": {"path": str(directory)}}
-        self._client = NotebookClient(_of(LEASE), timeout=PATIENCE_S, kernel_name="python3", resources=resources)
+        self._client = NotebookClient(_of(LEASE), kernel_name="python3", resources=resources, **WAITS)
         self._client.execute(cleanup_kc=False)
 
     def executed(self, name: str, directory: Path) -> nbformat.NotebookNode:
@@ -79,7 +81,7 @@ class SharedKernel:
 
     def _execute(self, notebook: nbformat.NotebookNode, cleanup_kc: bool = False) -> nbformat.NotebookNode:
         """Run a notebook's cells; ``cleanup_kc`` ends the kernel afterwards."""
-        client = NotebookClient(notebook, km=self._client.km, timeout=PATIENCE_S)
+        client = NotebookClient(notebook, km=self._client.km, **WAITS)
         client.kc = self._client.kc
         client.execute(cleanup_kc=cleanup_kc)
         return notebook

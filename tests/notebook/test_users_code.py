@@ -7,7 +7,7 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from patience import PATIENCE_S
+from notebook_files import WAITS
 
 MODEL = """
 import logging
@@ -104,7 +104,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for cell, name in zip(new, CELLS, strict=True):
         cell.metadata["tags"] = ["raises-exception"] if name in FAILING else []
     notebook = nbformat.v4.new_notebook(cells=new)
-    NotebookClient(notebook, timeout=PATIENCE_S, resources={"metadata": {"path": str(directory)}}).execute()
+    NotebookClient(notebook, **WAITS, resources={"metadata": {"path": str(directory)}}).execute()
     return dict(zip(CELLS, notebook.cells, strict=True))
 
 

@@ -62,7 +62,7 @@ from fries_nb.errors import TraceError
 from fries_nb.protocol.trace import Began, Emitted, Link, OneToOne, Ran, RanMany, Record, TraceFlow, Updated
 
 Id = str | int
-Sends = tuple[str, Id]
+_Sender = tuple[str, Id]
 """An operator, and the change of the shape whose links its tuples go along."""
 _Hashes = npt.NDArray[np.uint64]
 _MASK = (1 << 64) - 1
@@ -151,7 +151,7 @@ class _Shapes:
             case Updated(update, operator, worker) if update in self._known:
                 self._now[operator, worker] = update
 
-    def of(self, operator: str, worker: int) -> Sends:
+    def of(self, operator: str, worker: int) -> _Sender:
         """The operator, with the dataflow in which this worker of it is."""
         return operator, self._now.get((operator, worker), "")
 
@@ -163,8 +163,8 @@ class Balance:
     """
 
     def __init__(self) -> None:
-        self._taken: defaultdict[Sends, _Sum] = defaultdict(_Sum)
-        self._extra: defaultdict[tuple[Sends, int], _Sum] = defaultdict(_Sum)
+        self._taken: defaultdict[_Sender, _Sum] = defaultdict(_Sum)
+        self._extra: defaultdict[tuple[_Sender, int], _Sum] = defaultdict(_Sum)
         self._begun = 0
         self._shapes = _Shapes()
 
@@ -251,8 +251,8 @@ class _Tuples:
     """The tuples that some operators took and emitted, by transaction."""
 
     def __init__(self, operators: Set[str], records: Iterable[Record]) -> None:
-        self._taken: defaultdict[Sends, Counter[Id]] = defaultdict(Counter)
-        self._extra: defaultdict[tuple[Sends, int], Counter[Id]] = defaultdict(Counter)
+        self._taken: defaultdict[_Sender, Counter[Id]] = defaultdict(Counter)
+        self._extra: defaultdict[tuple[_Sender, int], Counter[Id]] = defaultdict(Counter)
         shapes = _Shapes()
         for record in records:
             shapes.add(record)

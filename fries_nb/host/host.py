@@ -25,7 +25,7 @@ from fries_nb.host.host_core import HostCore
 from fries_nb.host.host_progress import ProgressLink, first_view
 from fries_nb.host.host_telemetry import HostTelemetry, Printer
 from fries_nb.host.host_topology import HostTopology
-from fries_nb.host.host_workers import Begun, HostWorkers, add_workers, added_maker, build_workers, make_added
+from fries_nb.host.host_workers import HostWorkers, add_workers, added_maker, build_workers, make_added
 from fries_nb.host.region_spec import Additions, HostReport, RegionSpec
 from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.protocol.messages import (
@@ -154,7 +154,7 @@ class Host:
         """Make the workers of operators that a change of the shape adds."""
         region = self._region = self._region.reshaped(topology.graph, additions)
         version = max((hosted.worker.version for hosted in self._core.workers), default=0)
-        make = added_maker(region, topology, self._environment, self._core.carry_out, Begun.of(added, version))
+        make = added_maker(region, topology, self._environment, self._core.carry_out, added, version)
         return make_added(built, self._host, topology, additions.functions, make)
 
     def _linked(self, topology: Topology) -> ProgressLink:

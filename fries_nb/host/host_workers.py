@@ -44,7 +44,6 @@ from fries_nb.protocol.checkpoints import (
     Checkpoint,
     CommittedChange,
     Configuration,
-    ParkedOperator,
     Restoration,
     Snapshot,
 )
@@ -60,32 +59,9 @@ from fries_nb.worker.versions import Spill
 from fries_nb.worker.worker import Worker
 
 
-@dataclass(frozen=True)
-class Begun:
-    """What workers begin with that are added to a running dataflow by a change of the shape.
-
-    Attributes:
-        version: number of tagged changes that the workers of other operators have applied.
-        change: id of the change.
-        issued: id of the last marker that was issued.
-        parked: operators that return, with their states.
-        earlier: see ``Assembly.earlier``.
-    """
-
-    version: int
-    change: str
-    issued: int
-    parked: Mapping[str, ParkedOperator]
-    earlier: Mapping[WorkerId, EarlierRecords]
-
-    @staticmethod
-    def of(added: Begin, version: int) -> Begun:
-        """What the driver tells, at a host whose workers have applied so many tagged changes."""
-        return Begun(version, added.change, added.issued, added.parked, added.earlier)
-
-    def redistribution(self, graph: Graph) -> Redistribution:
-        """The assignment of these states to the workers of the dataflow that they return to."""
-        return Redistribution(Checkpoint("", 0, 0, {}).with_parked(self.parked), graph)
+def redistribution_of(added: Begin, graph: Graph) -> Redistribution:
+    """The assignment of the states with which operators return to the workers of the dataflow that they return to."""
+    return Redistribution(Checkpoint("", 0, 0, {}).with_parked(added.parked), graph)
 
 
 NONE_HELD: Mapping[WorkerId, Snapshot] = MappingProxyType({})
@@ -165,16 +141,22 @@ class Assembly:
             self._log_switches(instance, snapshot, decided)
         return self._connected(wiring, instances, snapshot, issued)
 
-    def added(self, wiring: Wiring, begun: Begun, parked: Mapping[WorkerId, Snapshot]) -> Worker:
+    def added(self, wiring: Wiring, added: Begin, version: int, parked: Mapping[WorkerId, Snapshot]) -> Worker:
         """Make a worker of operators that a change of the shape adds, without state unless they return with one.
+
+        Args:
+            wiring: the new worker's wiring.
+            added: what it begins with.
+            version: number of tagged changes that the workers of other operators have applied.
+            parked: operator's worker to its state, if it returns with one.
 
         Raises:
             OperatorError: see ``worker``.
         """
-        running = {operator.name: Configuration(version=begun.version) for operator in wiring.chain}
-        worker = replace(self, earlier=begun.earlier).newcomer(wiring, running, (), begun.issued, parked)
+        running = {operator.name: Configuration(version=version) for operator in wiring.chain}
+        worker = replace(self, earlier=added.earlier).newcomer(wiring, running, (), added.issued, parked)
         for instance in worker.instances:
-            instance.reroute(begun.change)
+            instance.reroute(added.change)
         worker.hold_back()
         return worker
 
@@ -377,7 +359,8 @@ def added_maker(
     topology: Topology,
     environment: Environment,
     carry_out: Callable[[Instruction], None],
-    begun: Begun,
+    added: Begin,
+    version: int,
 ) -> Callable[[Topology, Wiring], HostedWorker]:
     """Makes the workers of added operators, with their readers and sinks; see ``make_added``.
 
@@ -386,15 +369,18 @@ def added_maker(
         topology: the epoch that adds them.
         environment: see ``build_workers``.
         carry_out: see ``build_workers``.
-        begun: what they begin with.
+        added: what they begin with.
+        version: number of tagged changes that the workers of other operators have applied.
     """
     assembly = _assembly(region, _window(region, list(wirings_of(topology, 0))), {})
-    redistribution = begun.redistribution(topology.graph)
+    redistribution = redistribution_of(added, topology.graph)
 
     def make(own: Topology, wiring: Wiring) -> HostedWorker:
         returning = [worker for worker in wiring.workers if not redistribution.is_added(worker.operator)]
         parked = _snapshots(region.snapshots, redistribution, returning)
-        worker = assembly.added(wiring, begun, {one: found for one, found in parked.items() if found is not None})
+        worker = assembly.added(
+            wiring, added, version, {one: found for one, found in parked.items() if found is not None}
+        )
         reader = _reader(region, worker, redistribution) if wiring.chain[0].traits.is_source else None
         return HostedWorker(worker, environment, carry_out, _sinks(region, worker, own), reader)
 

@@ -67,7 +67,6 @@ class Part:
     workers: Mapping[str, int]
     shapes: Sequence[tuple[str, Graph]]
 
-    @property
     def flows(self) -> Iterator[TraceFlow]:
         """The description of each of these dataflows."""
         for number, (change, graph) in enumerate(self.shapes):
@@ -88,7 +87,7 @@ class RunTrace:
     def __iter__(self) -> Iterator[Record]:
         for number, part in enumerate(self.parts):
             named = _namer(number, part.region)
-            yield from (_flow(named, flow) for flow in part.flows)
+            yield from (_flow(named, flow) for flow in part.flows())
             for packed in part.packed:
                 yield in_region(number, named, unpack(packed))
 

@@ -18,13 +18,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from msgspec import structs
+
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.errors import LinkError
 from fries_nb.host.environment import Steps
 from fries_nb.host.host_core import HostCore
 from fries_nb.host.host_loop import HostLoop
 from fries_nb.host.host_topology import HostTopology
-from fries_nb.host.host_workers import Begun, HostWorkers, make_added
+from fries_nb.host.host_workers import HostWorkers, make_added, redistribution_of
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.host.region_spec import Additions
 from fries_nb.protocol.checkpoints import Restoration
@@ -294,13 +296,13 @@ class ThreadedHosts(Hosts):
         payloads = {**self._assembly.payloads, **additions.functions}
         self._assembly = replace(self._assembly, payloads=payloads, letters=letters)
         version = max((hosted.worker.version for hosted in core.workers), default=0)
-        begun = replace(Begun.of(added, version), earlier=self._plan.store.earlier(topology.workers))
-        parked = begun.redistribution(topology.graph)
+        begin = structs.replace(added, earlier=self._plan.store.earlier(topology.workers))
+        parked = redistribution_of(begin, topology.graph)
         known = [worker for worker in topology.workers if not parked.is_added(worker.operator)]
         held = {one: found for one in known if (found := self._plan.snapshot(one, parked)) is not None}
 
         def make(own: Topology, wiring: Wiring) -> HostedWorker:
-            worker = self._assembly.added(wiring, begun, held)
+            worker = self._assembly.added(wiring, begin, version, held)
             self._of.update((instance.worker, worker) for instance in worker.instances)
             if wiring.chain[0].traits.is_source:
                 count = {wiring.id.operator: wiring.chain[0].workers}

@@ -58,6 +58,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import Action, Answer, Commit, Done, Ended, Report, WorkerId
+from fries_nb.protocol.topology import Topology
 
 
 class EventQueue:
@@ -180,6 +181,11 @@ class Controller:
     def topology(self) -> TopologyStatus:
         """The hosts, workers and bins, and the phase of a rescale; may be called from any thread."""
         return self._life.joining.status
+
+    @property
+    def placed(self) -> Topology:
+        """The placement and connection of all workers; may be called from any thread."""
+        return self._life.joining.topology
 
     @property
     def uncommitted(self) -> Uncommitted:

@@ -7,7 +7,7 @@ The caller carries out the instructions of one event in order: a ``Journal`` ent
 is sent, and messages to one worker arrive in the given order. Results of instructions (``Journaled``,
 ``CheckpointKept``) are separate events, after all of them; see ``controller.EventQueue``.
 
-Hosts that join or leave while the run goes on: on ``HostsRequested`` follow, by way of ``joining``,
+Hosts that join or leave while the run goes on: on ``RescaleRequested`` follow, by way of ``joining``,
 
     new hosts                 StartHosts
     changes of the topology   ChangeTopology; TopologyChanged, or TopologyRefused
@@ -83,25 +83,27 @@ class SplitsMoved:
 
 
 @dataclass(frozen=True, slots=True)
-class HostsRequested:
-    """The user requests another number of hosts; ``RescaleEnded`` answers with the id ``request``.
+class RescaleRequested:
+    """The user requests another number of hosts, or of workers; ``RescaleEnded`` answers with the id ``request``.
 
     Attributes:
         request: id of the request.
-        hosts: number of hosts.
+        hosts: number of hosts; ``None`` for those of now.
         shares: operator to the number of workers that each new host brings; operators without an entry stay.
         at_once: maximum number of bins that one step moves; 0 adapts it by ``STEP_MS``.
+        workers: operator to its number of workers on these hosts; operators on its forward edges get as many.
     """
 
     request: str
-    hosts: int
-    shares: Mapping[str, int]
+    hosts: int | None
+    shares: Mapping[str, int] = field(default_factory=dict)
     at_once: int = 0
+    workers: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RescaleCancelled:
-    """The user cancels a request, if rows are not routed to new hosts yet and no state has moved."""
+    """The user cancels a request, if rows are not routed to new workers yet and no state has moved."""
 
     request: str
 
@@ -123,7 +125,7 @@ class ReleaseHosts:
 
 @dataclass(frozen=True, slots=True)
 class RescaleEnded:
-    """A request for another number of hosts has ended; issued once for each.
+    """A request for another number of hosts or workers has ended; issued once for each.
 
     Attributes:
         request: id of the request.
@@ -398,7 +400,7 @@ class Tick:
 
 
 Event = (
-    HostJoined | HostLost | HostsUnfit | HostLeft | Answered | ChangeRequested | ChangeCancelled | HostsRequested
+    HostJoined | HostLost | HostsUnfit | HostLeft | Answered | ChangeRequested | ChangeCancelled | RescaleRequested
     | RescaleCancelled | Journaled | CheckpointRequested | CheckpointKept | RateRequested | DrainRequested
     | ColumnRefused | StopRequested | Tick | StepRequest
 )  # fmt: skip

@@ -39,8 +39,8 @@ from fries_nb.controller.events import (
     ChangeRequested,
     CheckpointRequested,
     HostJoined,
-    HostsRequested,
     Instruction,
+    RescaleRequested,
     Tell,
     Tick,
 )
@@ -97,8 +97,8 @@ ACTIONS: Mapping[type[Action], ActionTraits] = {
     ApplyDeferred: ActionTraits((HostJoined,), None),  # its changes were decided before the restart
     Commit: ActionTraits((Tick, CheckpointRequested, ChangeRequested), CommitPhase.MARKING, is_tentative=True),
     Attempt: ActionTraits((InputEnded, ChangeRequested), LoopPhase.ASKING, is_tentative=True, delays_by=_SEARCH),
-    MoveSplits: ActionTraits((HostsRequested,), SplitPhase.YIELDING, delays_by=_RESCALE, names_awaited=False),
-    Move: ActionTraits((HostsRequested,), BinPhase.MOVING, delays_by=_RESCALE, names_awaited=False),
+    MoveSplits: ActionTraits((RescaleRequested,), SplitPhase.YIELDING, delays_by=_RESCALE, names_awaited=False),
+    Move: ActionTraits((RescaleRequested,), BinPhase.MOVING, delays_by=_RESCALE, names_awaited=False),
 }
 """Every action of markers; ``Coordinator.actions`` says which part of the controller sends and awaits them."""
 

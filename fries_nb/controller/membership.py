@@ -31,6 +31,8 @@ Changes of the topology: every worker adopts the channels of the next epoch whil
 Changes of operators, commits and changes of the topology exclude each other: a marker that arrives on channels of both
 epochs would never be aligned at some workers. Added workers are made by their hosts first, and start when all others
 have adopted the topology; those of hosts that join are awaited, since their functions may take long to open, or fail.
+Where hosts of now add workers to operators, the others are told only when these are there: one that ends would send its
+end to a worker that does not exist yet.
 Removed workers are ended by their senders, those of sources are drained; they are forgotten once they have
 ended. A loss of hosts aborts the change; the next incarnation starts with the first topology. Only the loss of awaited
 workers does not: they are removed by the next epoch, as *lost* ones, whose channels are ended by the hosts of their
@@ -338,6 +340,8 @@ class Rewiring(Coordinator):
         self._added: AddedOperators | None = None
         self._despite_ends = False
         self._concerned: Collection[str] | None = None
+        self._ahead: frozenset[WorkerId] = frozenset()
+        self._orders: list[Instruction] = []  # that follow when those who are awaited ahead are there
 
     @property
     def is_idle(self) -> bool:
@@ -357,6 +361,7 @@ class Rewiring(Coordinator):
     def request(
         self, topology: Topology, awaited: Collection[WorkerId] = (), lost: Collection[WorkerId] = (),
         added: AddedOperators | None = None, despite_ends: bool = False, concerned: Collection[str] | None = None,
+        ahead: Collection[WorkerId] = (),
     ) -> None:  # fmt: skip
         """Request a topology; it is adopted as soon as nothing else is under way.
 
@@ -367,6 +372,7 @@ class Rewiring(Coordinator):
             added: the operators that are added, if any.
             despite_ends: whether it is adopted even if workers have ended.
             concerned: the operators whose workers are told of it, since the others stay as they are; ``None`` for all.
+            ahead: the added workers that must be there before any other worker is told.
         """
         if topology.epoch != self.epoch + 1:
             raise ProtocolError(
@@ -379,7 +385,7 @@ class Rewiring(Coordinator):
         self._move(TopologyPhase.AWAITED)
         self._next, self._awaited, self._lost = topology, frozenset(awaited), frozenset(lost)
         self._added, self._despite_ends = added, despite_ends
-        self._concerned = concerned
+        self._concerned, self._ahead = concerned, frozenset(ahead)
 
     def expects(self, worker: WorkerId) -> bool:
         """Whether an answer of this added worker is awaited, which is not one of the run's workers yet."""
@@ -410,6 +416,8 @@ class Rewiring(Coordinator):
             return self._refuse()
         if self.phase is TopologyPhase.AWAITED and is_free:
             return self._begin(issued, tuple(decided))
+        if self.under_way and self._orders:
+            return self._order()
         if self.under_way and not self._pending_acks and self._leaving <= self._workers.ended:
             return self._end()
         return []
@@ -427,8 +435,9 @@ class Rewiring(Coordinator):
         if self.phase is not TopologyPhase.IDLE:
             self._move(TopologyPhase.IDLE)
         self.epoch, self._next = 1, None
-        self._leaving = self._awaited = self._lost = frozenset()
+        self._leaving = self._awaited = self._lost = self._ahead = frozenset()
         self._pending_acks.clear()
+        self._orders = []
         self._workers.restarted()
         return []
 
@@ -444,6 +453,7 @@ class Rewiring(Coordinator):
         topology = self._next = self._next.with_tables({**self._next.tables, **self._workers.tables})
         present, stay = self._workers.of(self._workers.graph.by_name), set(topology.workers)
         self._leaving = frozenset(present) - stay - self._lost
+        self._workers.ended |= self._lost & set(present)  # they are gone: nothing can be told them any more
         told = topology.graph.by_name if self._concerned is None else self._concerned
         asked = [worker for worker in present if worker in stay and worker.operator in told]
         self._pending_acks = {*asked, *self._awaited}
@@ -453,7 +463,15 @@ class Rewiring(Coordinator):
         sources = set(self._workers.graph.sources)
         leaving = sorted(self._leaving - self._workers.ended)
         ends = [Tell(worker, Drain()) for worker in leaving if worker.operator in sources]
-        return [change, *(Tell(worker, order) for worker in asked), *ends]
+        self._orders = [*(Tell(worker, order) for worker in asked), *ends]
+        return [change, *self._order()]
+
+    def _order(self) -> list[Instruction]:
+        """Tell the workers of now, unless others must be there before."""
+        orders: list[Instruction] = []
+        if not self._pending_acks & self._ahead:
+            orders, self._orders = self._orders, []
+        return orders
 
     def _end(self) -> list[Instruction]:
         assert self._next is not None, "under way"

@@ -252,7 +252,9 @@ RESHAPING_MOVES: Moves[ReshapingPhase] = {
 }
 RESCALE_MOVES: Moves[RescalePhase] = {
     RescalePhase.IDLE: frozenset({RescalePhase.REQUESTED}),
-    RescalePhase.REQUESTED: frozenset({RescalePhase.IDLE, RescalePhase.STARTING, RescalePhase.CLEARING}),
+    RescalePhase.REQUESTED: frozenset(
+        {RescalePhase.IDLE, RescalePhase.STARTING, RescalePhase.JOINING, RescalePhase.CLEARING}
+    ),
     RescalePhase.STARTING: frozenset({RescalePhase.IDLE, RescalePhase.JOINING}),
     RescalePhase.JOINING: frozenset({RescalePhase.IDLE, RescalePhase.WIDENING, RescalePhase.RETRACTING}),
     RescalePhase.WIDENING: frozenset({RescalePhase.IDLE, RescalePhase.BALANCING}),
@@ -260,7 +262,7 @@ RESCALE_MOVES: Moves[RescalePhase] = {
     RescalePhase.RETRACTING: frozenset({RescalePhase.IDLE}),
     RescalePhase.CLEARING: frozenset({RescalePhase.IDLE, RescalePhase.NARROWING}),
     RescalePhase.NARROWING: frozenset({RescalePhase.IDLE, RescalePhase.LEAVING}),
-    RescalePhase.LEAVING: frozenset({RescalePhase.IDLE}),
+    RescalePhase.LEAVING: frozenset({RescalePhase.IDLE, RescalePhase.JOINING}),
 }
 BIN_MOVES: Moves[BinPhase] = {
     BinPhase.IDLE: frozenset({BinPhase.WAITING}),

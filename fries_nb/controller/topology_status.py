@@ -34,6 +34,7 @@ class TopologyStatus:
         bins_left: number of bins that are still to be moved.
         epoch: epoch of the topology.
         moved_bytes: size in bytes of the state that the rescale under way, or the last one, has moved so far.
+        request: id of the rescale that is under way; empty without one.
     """
 
     hosts: tuple[int, ...]
@@ -45,6 +46,7 @@ class TopologyStatus:
     bins_left: int = 0
     epoch: int = 1
     moved_bytes: int = 0
+    request: str = ""
 
     @classmethod
     def of(
@@ -56,6 +58,7 @@ class TopologyStatus:
         bins_left: int = 0,
         moved_bytes: int = 0,
         tables: Mapping[str, RoutingTable] | None = None,
+        request: str = "",
     ) -> TopologyStatus:
         """The status of a topology."""
         known, routed = topology.tables if tables is None else tables, topology.routed_counts
@@ -69,6 +72,7 @@ class TopologyStatus:
             bins_left,
             topology.epoch,
             moved_bytes,
+            request,
         )
 
     @property

@@ -2,7 +2,9 @@
 
     instruction       to the members                   to new hosts
     StartHosts        -                                Spark starts them
-    ChangeTopology    Extend                           TakePart, once a member has told the configuration in effect
+    ChangeTopology    Extend; AddWorkers, to those     TakePart, once a member has told the configuration in effect
+                      with new workers of operators,
+                      once one has told it
     TopologyChanged   Go                               Go
     ReleaseHosts      HostsLeft; Leave, to those       Leave, or Spark cancels them
 
@@ -34,6 +36,7 @@ from fries_nb.host.region_spec import Additions, RegionSpec
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.topology import Topology
 from fries_nb.transport.envelopes import (
+    AddWorkers,
     Begin,
     Configured,
     ControllerMessage,
@@ -141,32 +144,39 @@ class DriverTopology:
     def _change(self, order: ChangeTopology) -> None:
         self._current = order.topology.with_functions({})
         self._epochs.append(self._current)
-        joining = self._peers.keys() - self._members
+        joins = self._growing(order.topology) if order.added is None else {}
         epochs = [replace(epoch) for epoch in self._epochs]  # without what was derived from them
         addresses = {host: hello.data_address for host, hello in sorted(self._hosts.items())}
         extend = Extend(pickle.dumps(epochs[-1:]), addresses, tuple(sorted(order.lost)))
         if order.added is not None:
             self._additions = order.added.additions
             extend = structs.replace(extend, added=self._added(order.added, order.issued))
-        asking = structs.replace(extend, asks=bool(joining))
+        asking = structs.replace(extend, asks=bool(joins))
         for host in self._peers.keys() & self._members:
             self._send(self._peers[host], asking if host == 0 else extend)
-        if joining:
+        if joins:
             self._joining = structs.replace(extend, topologies=pickle.dumps(epochs)), order
 
+    def _growing(self, topology: Topology) -> dict[int, set[WorkerId]]:
+        """The hosts that join, and those that get workers, with their new workers."""
+        found: dict[int, set[WorkerId]] = {host: set() for host in self._peers.keys() - self._members}
+        for worker in topology.fresh:
+            found.setdefault(topology.host_of(worker), set()).add(worker)
+        return found
+
     def configured(self, answer: Configured) -> None:
-        """Let new hosts take part, with the configuration that a member has told."""
+        """Let new hosts take part, and others make new workers, with the configuration that a member has told."""
         if self._joining is not None:
             (extend, order), self._joining = self._joining, None
-            for host in sorted(self._peers.keys() - self._members):
-                here = {worker for worker, at in self._current.placement.items() if at == host}
-                earlier = {worker: known for worker, known in self._trace.earlier().items() if worker in here}
-                part = TakePart(extend, order.decided, answer.configurations, order.issued, earlier)
-                self._send(self._peers[host], part)
+            for host, fresh in sorted(self._growing(self._current).items()):
+                if host in self._peers:  # a new one may be lost meanwhile
+                    earlier = {worker: known for worker, known in self._trace.earlier().items() if worker in fresh}
+                    add = AddWorkers(order.decided, answer.configurations, order.issued, earlier)
+                    self._send(self._peers[host], add if host in self._members else TakePart(extend, add))
 
     def _added(self, added: AddedOperators, issued: int) -> Begin:
         """What the workers of added operators begin with."""
-        fresh = {worker for worker, epoch in self._current.added.items() if epoch == self._current.epoch}
+        fresh = self._current.fresh
         earlier = {worker: known for worker, known in self._trace.earlier().items() if worker in fresh}
         return Begin(added.change, added.additions.packed, issued, dict(added.parked), earlier)
 

@@ -25,7 +25,7 @@ from fries_nb.host.host_core import HostCore
 from fries_nb.host.host_progress import ProgressLink, first_view
 from fries_nb.host.host_telemetry import HostTelemetry, Printer
 from fries_nb.host.host_topology import HostTopology
-from fries_nb.host.host_workers import HostWorkers, add_workers, added_maker, build_workers, make_added
+from fries_nb.host.host_workers import HostWorkers, added_maker, build_workers, idle_maker, make_added
 from fries_nb.host.region_spec import Additions, HostReport, RegionSpec
 from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.protocol.messages import (
@@ -41,6 +41,7 @@ from fries_nb.protocol.progress_locations import audience
 from fries_nb.protocol.topology import Topology
 from fries_nb.storage.snapshot_files import Saver
 from fries_nb.transport.envelopes import (
+    AddWorkers,
     Begin,
     Chunk,
     Constrain,
@@ -128,8 +129,8 @@ class Host:
             built = build_workers(self._region, self._host, self._environment, self._core.carry_out)
             self._core.admit(built.topology, built.workers)
             self._progress = self._linked(built.topology)
-            add = partial(add_workers, built, self._region, self._host, self._environment, self._core.carry_out)
-            incarnation, make = self._region.incarnation, partial(self._make_added, built)
+            add, make = partial(self._add_workers, built), partial(self._make_added, built)
+            incarnation = self._region.incarnation
             self._topology = HostTopology(incarnation, built, self._links, self._core, self._progress, add, make)
             place = self._links.data_address, os.getpid(), socket.gethostname()
             self._links.say(Hello(*place, incarnation))
@@ -156,6 +157,12 @@ class Host:
         version = max((hosted.worker.version for hosted in self._core.workers), default=0)
         make = added_maker(region, topology, self._environment, self._core.carry_out, added, version)
         return make_added(built, self._host, topology, additions.functions, make)
+
+    def _add_workers(self, built: HostWorkers, topology: Topology, order: AddWorkers) -> HostWorkers:
+        """Make further workers of operators that run already."""
+        ours = self._environment, self._core.carry_out
+        make = idle_maker(self._region, self._host, topology, *ours, order)
+        return make_added(built, self._host, topology, {}, make)
 
     def _linked(self, topology: Topology) -> ProgressLink:
         """The progress of this host, one of the first or one that joins them."""
@@ -216,6 +223,8 @@ class Host:
                 self._start()
         elif isinstance(message, Extend):
             self._topology.extend(message)
+        elif isinstance(message, AddWorkers):
+            self._topology.add_workers(message)
         elif isinstance(message, TakePart):
             self._topology.take_part(message)
             self._deal(message.extend.peers)

@@ -65,8 +65,7 @@ class HostChains:
     def request(self, worker: WorkerId, control: SetChain) -> None:
         """Begin to make a chain; refused if this host does not run the worker."""
         if worker not in self._hosted:
-            expected = "expected a worker of the host to which the request is sent"
-            self._tell(Chained(worker, (), f"this host does not run {worker}; {expected}"))
+            self._tell(_not_here(worker))
             return
         for earlier in [one for one in self._requests if one.concerns(worker.index, control.operators)]:
             self._requests.remove(earlier)
@@ -96,6 +95,8 @@ class HostChains:
         A loop that finds a worker owned leaves it to its owner.
         """
         members = request.members(self._running)
+        if not members:  # it has left since
+            return _not_here(request.worker)
         hosted = [self._hosted[worker.wiring.id] for worker in members]
         held: list[Lock] = []
         try:
@@ -175,3 +176,8 @@ class HostChains:
             return False
         loop.post(owner, event)
         return True
+
+
+def _not_here(worker: WorkerId) -> Chained:
+    expected = "expected a worker of the host to which the request is sent"
+    return Chained(worker, (), f"this host does not run {worker}; {expected}")

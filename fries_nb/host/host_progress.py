@@ -140,6 +140,18 @@ class ProgressLink:
         """All new hosts take part from now on, so that they leave with a last frame."""
         self._new.clear()
 
+    def notify(self, topology: Topology) -> None:
+        """Notify the new workers of this host, too; of the frontiers of now, and of later ones when they advance."""
+        if self._view is None:
+            return
+        with self._lock:
+            before = self._workers
+            self.place(topology)
+            for listener, workers in self._workers.items() if self._view.is_open else ():
+                event = FrontierAdvanced(listener, self._view.frontier(listener))
+                for worker in set(workers).difference(before.get(listener, ())):
+                    self._post(worker, event)
+
     def part(self, hosts: Iterable[int]) -> None:
         """Send no more frames to these hosts, which leave, or never took part."""
         if self._view is not None:

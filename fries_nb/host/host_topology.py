@@ -4,6 +4,7 @@
     Extend      opens links and routes to new hosts,          -
                 and admits them to the exchange of counts;
                 makes the workers of added operators
+    AddWorkers  makes further workers of operators            -
     TakePart    -                                             joins the others, and makes its workers
     Go          takes new hosts for members                   starts its workers
     HostsLeft   closes the links to these hosts               -
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import Protocol
 
@@ -25,7 +25,7 @@ from fries_nb.host.host_workers import HostWorkers, configuration_of
 from fries_nb.host.region_spec import Additions
 from fries_nb.protocol.messages import ChannelId, End, TopologyAdopted
 from fries_nb.protocol.topology import Topology
-from fries_nb.transport.envelopes import Begin, Configured, Extend, HostMessage, Said, TakePart
+from fries_nb.transport.envelopes import AddWorkers, Begin, Configured, Extend, HostMessage, Said, TakePart
 from fries_nb.worker.events import Arrived
 
 NO_PEERS: Mapping[int, str] = MappingProxyType({})
@@ -56,7 +56,7 @@ class HostTopology:
         links: the links to the driver and to other hosts.
         core: the host, which has the topology of now.
         progress: the host's part in the exchange of counts.
-        add: makes the workers of a host that takes part in a topology, and adds them to ``built``.
+        add: makes the workers that an epoch adds to operators.
         make: makes the workers of the operators that an epoch adds.
     """
 
@@ -67,7 +67,7 @@ class HostTopology:
         links: TopologyLinks,
         core: HostCore,
         progress: ProgressLink,
-        add: Callable[[Topology, TakePart], None],
+        add: Callable[[Topology, AddWorkers], HostWorkers],
         make: Callable[[Topology, Additions, Begin], HostWorkers],
     ) -> None:
         self._incarnation = incarnation
@@ -84,8 +84,10 @@ class HostTopology:
         topology = self._loaded(order)[-1]
         self._links.extend(tuple(topology.channels()), order.peers)
         self._core.adopt(topology)
-        if order.added is not None:
-            self._core.apart(partial(self._added, topology, order.added))
+        if (added := order.added) is not None:
+            self._core.apart(
+                lambda: self._made(topology, self._make(topology, pickle.loads(added.additions), added))
+            )
         lost = set(order.lost)
         for channel in before.channels() if lost else ():
             if channel.sender in lost and channel.receiver in self._core.hosted:
@@ -97,13 +99,17 @@ class HostTopology:
         # Behind the links: what is sent to new hosts from now on needs one to each of them.
         self._progress.admit(order.peers)
 
-    def _added(self, topology: Topology, added: Begin) -> Callable[[], None]:
-        """Make the workers of the operators that this epoch adds, apart; returns what is to be done with them here."""
-        made = self._make(topology, pickle.loads(added.additions), added)
+    def add_workers(self, order: AddWorkers) -> None:
+        """Have made what this epoch adds to operators."""
+        topology = self._core.topology
+        self._core.apart(lambda: self._made(topology, self._add(topology, order)))
+
+    def _made(self, topology: Topology, made: HostWorkers) -> Callable[[], None]:
+        """What is to be done with workers that were made apart, by the thread that polls the links."""
 
         def enlist() -> None:
             self._built.workers.update(made.workers)
-            # Nothing is sent to them before all have answered, so they need not have been known until now.
+            # Nothing is sent to them before they have answered, so they need not have been known until now.
             self._core.adopt(topology.with_functions(self._built.functions))
             self._core.router.leave_out(failed.worker for failed in made.failures)
             self._core.enlist(made.workers)
@@ -120,7 +126,9 @@ class HostTopology:
             self._links.extend(tuple(topology.channels()))
         topology = topologies[-1]
         if not self._built.failures:
-            self._add(topology, order)
+            made = self._add(topology, order.add)
+            self._built.workers.update(made.workers)
+            self._built.failures += made.failures
         self._core.admit(topology, self._built.workers)
         adopted = tuple(TopologyAdopted(topology.epoch, worker) for worker in self._built.workers)
         self._links.say(Said(tuple(self._built.failures) or adopted))
@@ -129,9 +137,9 @@ class HostTopology:
     def settle(self) -> None:
         """All workers have adopted the topology, so that new hosts are members from now on."""
         self._progress.settle()
-        if self._core.topology.after is not None:
-            self._core.connect()
-        else:
+        self._progress.notify(self._core.topology)
+        self._core.connect()
+        if self._core.topology.after is None:
             self._core.retire()
 
     def part(self, hosts: Iterable[int]) -> None:

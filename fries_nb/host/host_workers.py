@@ -51,7 +51,7 @@ from fries_nb.protocol.messages import Failed, WorkerId
 from fries_nb.protocol.topology import Topology, Wiring, wirings_of
 from fries_nb.protocol.trace import EarlierRecords
 from fries_nb.storage.snapshot_files import SnapshotStore, read_snapshots, spilled
-from fries_nb.transport.envelopes import Begin, TakePart
+from fries_nb.transport.envelopes import AddWorkers, Begin
 from fries_nb.worker.events import Instruction
 from fries_nb.worker.loop_head import HeadWorker
 from fries_nb.worker.snapshot import Redistribution, restore, restore_ended
@@ -158,6 +158,7 @@ class Assembly:
         for instance in worker.instances:
             instance.reroute(added.change)
         worker.hold_back()
+        worker.hold_reading()
         return worker
 
     def _connected(
@@ -288,36 +289,6 @@ def build_workers(
     return built
 
 
-def add_workers(
-    built: HostWorkers,
-    region: RegionSpec,
-    host: int,
-    environment: Environment,
-    carry_out: Callable[[Instruction], None],
-    topology: Topology,
-    order: TakePart,
-) -> None:
-    """Make the workers of a host that joins a running dataflow, idle, without running them.
-
-    Args:
-        built: receives them.
-        region: the specification of the region, as it began.
-        host: index of the host.
-        environment: see ``build_workers``.
-        carry_out: see ``build_workers``.
-        topology: the topology in which the host takes part, with the host's own copies of functions.
-        order: the configuration of the running dataflow.
-    """
-    wirings = list(wirings_of(topology, host))
-    assembly = replace(_assembly(region, _window(region, wirings), {}), earlier=order.earlier)
-
-    def newcomer(wiring: Wiring) -> Worker:
-        return assembly.newcomer(wiring, order.configurations, order.decided, order.issued)
-
-    hosted_by = partial(HostedWorker, environment=environment, carry_out=carry_out)
-    _host(built, region, topology, wirings, newcomer, _idle_reader, hosted_by)
-
-
 def make_added(
     built: HostWorkers,
     host: int,
@@ -325,32 +296,32 @@ def make_added(
     functions: Mapping[str, bytes],
     make: Callable[[Topology, Wiring], HostedWorker],
 ) -> HostWorkers:
-    """Make the workers of operators that a change of the shape adds, without running them.
+    """Make the workers of this host that an epoch adds, without running them.
 
     Args:
         built: the workers of the host so far; it receives the functions.
         host: index of the host.
-        topology: the epoch that adds them, without functions.
-        functions: operator to its pickled function.
+        topology: the epoch that adds them.
+        functions: added operator to its pickled function.
         make: makes a worker of this topology, with the host's own copies of functions.
 
     Returns:
         The workers; and the failures of those that could not be made, one for each operator of a chain.
     """
-    fresh = {worker.operator for worker, epoch in topology.added.items() if epoch == topology.epoch}
+    fresh = {worker for worker in topology.fresh if topology.host_of(worker) == host}
+    names = {worker.operator for worker in fresh}
     made = HostWorkers(topology)
     try:
-        for name in sorted(fresh & functions.keys()):
+        for name in sorted(names & functions.keys()):
             built.functions[name] = _unpickled(name, functions[name], host)
         topology = topology.with_functions(built.functions)
-        for wiring in wirings_of(topology, host, fresh):
-            hosted = make(topology, wiring)
-            made.workers.update({instance.worker: hosted for instance in hosted.worker.instances})
+        for wiring in wirings_of(topology, host, names):
+            if wiring.id in fresh:
+                hosted = make(topology, wiring)
+                made.workers.update({instance.worker: hosted for instance in hosted.worker.instances})
     except FriesError as error:
         details = error.details if isinstance(error, OperatorError) else ""
-        here = {worker for worker, at in topology.placement.items() if at == host and worker.operator in fresh}
-        missing = here - made.workers.keys()
-        made.failures = [Failed(worker, str(error), details) for worker in sorted(missing)]
+        made.failures = [Failed(worker, str(error), details) for worker in sorted(fresh - made.workers.keys())]
     return made
 
 
@@ -382,6 +353,36 @@ def added_maker(
             wiring, added, version, {one: found for one, found in parked.items() if found is not None}
         )
         reader = _reader(region, worker, redistribution) if wiring.chain[0].traits.is_source else None
+        return HostedWorker(worker, environment, carry_out, _sinks(region, worker, own), reader)
+
+    return make
+
+
+def idle_maker(
+    region: RegionSpec,
+    host: int,
+    topology: Topology,
+    environment: Environment,
+    carry_out: Callable[[Instruction], None],
+    order: AddWorkers,
+) -> Callable[[Topology, Wiring], HostedWorker]:
+    """Makes further workers of operators that run already, idle and with what the others run; see ``make_added``.
+
+    Args:
+        region: the specification of the region.
+        host: index of the host.
+        topology: the epoch that adds them.
+        environment: see ``build_workers``.
+        carry_out: see ``build_workers``.
+        order: the configuration of the running dataflow.
+    """
+    window = _window(region, list(wirings_of(topology, host)))
+    assembly = replace(_assembly(region, window, {}), earlier=order.earlier)
+
+    def make(own: Topology, wiring: Wiring) -> HostedWorker:
+        worker = assembly.newcomer(wiring, order.configurations, order.decided, order.issued)
+        worker.hold_back()
+        reader = _idle_reader(region, worker) if wiring.chain[0].traits.is_source else None
         return HostedWorker(worker, environment, carry_out, _sinks(region, worker, own), reader)
 
     return make

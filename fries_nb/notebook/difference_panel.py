@@ -24,11 +24,13 @@ from fries_nb.errors import FriesError, exception_text
 from fries_nb.notebook import summaries
 from fries_nb.notebook.cells import CellOutput
 from fries_nb.notebook.known import OVER
+from fries_nb.notebook.remedy_panels import outcome_line, progress_line
 from fries_nb.notebook.summaries import Summary
 from fries_nb.notebook.waits import GLANCE_S, change_progress
 from fries_nb.notebook.widgets import answer_in_subshell, words_html
 from fries_nb.planning.shape import PlannedDifference
 from fries_nb.run import Dataflow, Run
+from fries_nb.running.rescales import Rescale
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 # Without its kernel the panel is only text ("Loading widget..." or an error) in a panel without elements.
@@ -120,13 +122,16 @@ class DifferencePanel:
             if outdated := self._outdated():
                 self._end(outdated)
                 return
-            change = self._run.apply(self._flow, guard=self._guard_s() or None, force=force, drop=drop)
-            result = self._result(change)
+            applied = self._run.apply(self._flow, guard=self._guard_s() or None, force=force, drop=drop)
+            if isinstance(applied, Rescale):
+                self._rescaled(applied)
+                return
+            result = self._result(applied)
         except Exception as error:  # noqa: BLE001 - it pickles the user's objects, and the thread ends here
             known = isinstance(error, FriesError | UsageError)
             self._offer(str(error) if known else exception_text(error), failed=True)
         else:
-            self._tell(change, result, drop)
+            self._tell(applied, result, drop)
 
     def _outdated(self) -> str:
         """Why the difference that is shown is not the one to apply any more, in a sentence; empty if it is."""
@@ -150,10 +155,25 @@ class DifferencePanel:
             except TimeoutError:
                 self.words.value = words_html(change_progress(self._run, change))
 
+    def _rescaled(self, rescale: Rescale, before: str = "") -> None:
+        """Wait for the end of a rescale, say meanwhile how far it is, and then how it went."""
+        while True:
+            try:
+                result = rescale.result(timeout=GLANCE_S)
+            except TimeoutError:
+                self.words.value = words_html(progress_line(rescale, self._run.topology()))
+            else:
+                self._end(f"{before}{outcome_line(result, self._run.topology())}")
+                return
+
     def _tell(self, change: Change, result: Outcome, drop: Sequence[str]) -> None:
         """Say how it went; a change that was rolled back by its guard later is told in the same place."""
         if result.outcome == "done":
-            self._end(repr(summaries.of_change(result)))
+            followed = self._run.rescaling if self._shown.workers else None
+            if followed is None:
+                self._end(repr(summaries.of_change(result)))
+            else:
+                self._rescaled(followed, f"{summaries.of_change(result)!r}\n")
             settled = change.settled()
             if settled.outcome == "rolled_back":
                 self._output.replace({"text/plain": f"{change.label}: {settled.error}"})

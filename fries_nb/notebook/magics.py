@@ -28,6 +28,7 @@ from IPython.core.magic import cell_magic, line_cell_magic, line_magic, magics_c
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Enum, Float, HasTraits, Int, TraitError, Unicode, validate
 
+from fries_nb.changes.change import Change
 from fries_nb.dataflow.graph import check_runnable
 from fries_nb.errors import ReconfigurationError, RunError, unknown
 from fries_nb.notebook import summaries
@@ -64,7 +65,6 @@ from fries_nb.report.plan_section import difference_parts, difference_svg
 from fries_nb.run import Dataflow, Run
 from fries_nb.running.rescales import Rescale
 from fries_nb.spark import interrupt
-from fries_nb.words import counted
 
 WAIT = argument("--wait", type=float, default=GLANCE_S, metavar="SECONDS", help="for the result (2); 0 never waits")
 OUTPUT = argument("-o", "--output", default="change", metavar="VARIABLE", help="that will hold the change (change)")
@@ -153,10 +153,8 @@ class FriesMagics(RunMagics):
     def _apply(self, run: Run, flow: Dataflow, found: PlannedDifference, drop: Sequence[str]) -> Summary:
         """Make a run what was declared, and tell what differed and how it went."""
         scheduler = "fries" if found.has_new_shape else self.scheduler
-        change = run.apply(flow, scheduler, guard=self.guard or None, drop=drop)
-        self.shell.user_ns["change"] = change
-        GuardNotice(self.shell, change)
-        summary = change_summary(self.shell, run, change, GLANCE_S, "change")
+        applied = run.apply(flow, scheduler, guard=self.guard or None, drop=drop)
+        summary = applied_summary(self.shell, run, applied, GLANCE_S, "change")
         return replace(summary, text=f"{found.summary}\n{summary.text}")
 
     def _shown(self, run: Run, flow: Dataflow, found: PlannedDifference) -> Summary | None:
@@ -438,33 +436,40 @@ class FriesRescaling(RunMagics):
     @no_var_expand
     @line_magic
     @magic_arguments()
-    @argument("number", nargs="?", metavar="HOSTS", help="the number of hosts; the present hosts are shown if left out")
+    @argument(
+        "aim", nargs="*", metavar="HOSTS", help="the number of hosts, or OPERATOR=WORKERS; left out, the present hosts"
+    )
     @argument("--at-once", type=int, metavar="BINS", help="that move in one step, of 1,024; adapted if left out")
     @OF
     @argument("--wait", type=float, default=GLANCE_S, metavar="SECONDS", help="for the end (2); 0 never waits")
     @argument("-o", "--output", default="rescale", metavar="VARIABLE", help="that will hold the rescale (rescale)")
     def fries_rescale(self, line: str) -> Summary | None:
-        """Change the number of hosts while the dataflow runs; without a number show the present hosts and workers.
+        """Change the number of hosts, or of an operator's workers, while it runs; without a number show those of now.
 
         New hosts bring workers, rows are routed to them, and the state of keyed operators moves to them bin by bin
-        while rows flow. The last hosts leave first. Examples::
+        while rows flow. The last hosts leave first. ``FM=4`` changes the workers of one operator, and of those on its
+        forward edges, on the hosts of now. Examples::
 
             %fries_rescale 3
+            %fries_rescale FM=4
             %fries_rescale 1 --wait 60
             %fries_rescale 4 --at-once 1 --of fraud
             %fries_rescale
 
         With ``--at-once 1`` each row waits the least, with ``--at-once 1024`` the rescale is shortest. The button
-        ``Cancel`` goes back, as long as no row is routed to new hosts and no state has moved.
+        ``Cancel`` goes back, as long as no row is routed to new workers and no state has moved.
         """
         args = arguments(self.fries_rescale, line)
         run = self._known.run(args.of)
         variable = self._known.variable(run)
-        if args.number is None:
+        if not args.aim:
             if args.at_once is not None:
                 raise UsageError("--at-once belongs to a number of hosts, as in %fries_rescale 3 --at-once 1")
             return of_hosts(run, f"%fries_rescale {len(run.topology().hosts) + 1}, {variable}.workers().to_pandas()")
-        rescale = run.rescale(_hosts(args.number), args.at_once)
+        if any("=" in each for each in args.aim):
+            rescale = run.rescale(at_once=args.at_once, workers=dict(map(_workers, args.aim)))
+        else:
+            rescale = run.rescale(_hosts(" ".join(args.aim)), args.at_once)
         self.shell.user_ns[args.output] = rescale
         if getattr(self.shell, "kernel", None) is None:
             return _seen(run, rescale, args.wait, args.output)
@@ -475,6 +480,18 @@ class FriesRescaling(RunMagics):
             if rescale.outcome:
                 view.wait()
         return None
+
+
+def _workers(given: str) -> tuple[str, int]:
+    """An operator and its number of workers, as in ``FM=4``.
+
+    Raises:
+        UsageError: it is none.
+    """
+    operator, _, count = given.rpartition("=")
+    if not (operator and count.isascii() and count.isdigit()):
+        raise UsageError(f"{shortened(given)}: expected OPERATOR=WORKERS, as in %fries_rescale FM=4 FD=2")
+    return operator, int(count)
 
 
 def _hosts(given: str) -> int:
@@ -488,13 +505,24 @@ def _hosts(given: str) -> int:
     return int(given)
 
 
+def applied_summary(
+    shell: InteractiveShell, run: Run, applied: Change | Rescale, wait_s: float, variable: str
+) -> Summary:
+    """What became of a dataflow that was applied, after waiting for at most ``wait_s`` seconds; see ``Run.apply``."""
+    shell.user_ns[variable] = applied
+    if isinstance(applied, Rescale):
+        return _seen(run, applied, wait_s, variable)
+    GuardNotice(shell, applied)
+    return change_summary(shell, run, applied, wait_s, variable)
+
+
 def _seen(run: Run, rescale: Rescale, wait_s: float, variable: str) -> Summary:
     """The summary of a rescale after waiting for its end for at most ``wait_s`` seconds.
 
     Raises:
         ReconfigurationError: it was aborted, or the run failed meanwhile.
     """
-    what = f"the rescale to {counted(rescale.hosts, 'host')}"
+    what = f"the rescale {rescale.aim}"
     try:
         with told_when_interrupted(f"{what} continues; {variable}.cancel() or {variable}.result(timeout=60)"):
             result = rescale.result(timeout=wait_s)
@@ -567,10 +595,8 @@ class FriesDifferences(RunMagics):
         run = self._run(args.of)
         flow = self._known.flow(args.of or run.graph.name)
         drop, order = args.drop or (), not args.no_order
-        change = run.apply(flow, args.scheduler, guard=args.guard or None, force=args.force, drop=drop, order=order)
-        self.shell.user_ns[args.output] = change
-        GuardNotice(self.shell, change)
-        return change_summary(self.shell, run, change, args.wait, args.output)
+        applied = run.apply(flow, args.scheduler, guard=args.guard or None, force=args.force, drop=drop, order=order)
+        return applied_summary(self.shell, run, applied, args.wait, args.output)
 
     def _run(self, name: str | None) -> Run:
         """The run of the dataflow that was declared again.

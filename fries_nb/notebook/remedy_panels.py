@@ -51,29 +51,29 @@ _PHASES: Mapping[str, str] = {
     RescalePhase.IDLE: "it waits for its turn",
     RescalePhase.REQUESTED: "it begins when tuples flow",
     RescalePhase.STARTING: "Spark starts the new hosts",
-    RescalePhase.JOINING: "the new hosts get channels",
-    RescalePhase.WIDENING: "rows are being routed to the new hosts",
-    RescalePhase.BALANCING: "bins move to the new hosts",
-    RescalePhase.RETRACTING: "the new hosts are being removed",
-    RescalePhase.CLEARING: "bins move off the hosts that leave",
-    RescalePhase.NARROWING: "rows are no longer routed to the hosts that leave",
-    RescalePhase.LEAVING: "their workers end",
+    RescalePhase.JOINING: "the new workers get channels",
+    RescalePhase.WIDENING: "rows are being routed to the new workers",
+    RescalePhase.BALANCING: "bins move to the new workers",
+    RescalePhase.RETRACTING: "the new workers are being removed",
+    RescalePhase.CLEARING: "bins move off the workers that leave",
+    RescalePhase.NARROWING: "rows are no longer routed to the workers that leave",
+    RescalePhase.LEAVING: "the workers that leave end",
 }
 
 
 def progress_line(rescale: Rescale, status: TopologyStatus) -> str:
     """How far a rescale is that is under way, in one line.
 
-    >>> status = TopologyStatus((0,), 3, "balancing", {}, {}, {}, bins_left=600, moved_bytes=2048)
+    >>> status = TopologyStatus((0,), 3, "balancing", {}, {}, {}, bins_left=600, moved_bytes=2048, request="r1")
     >>> progress_line(Rescale("r1", 3, None), status)
-    'to 3 hosts: bins move to the new hosts, 600 bins left, 2 KiB moved'
+    'to 3 hosts: bins move to the new workers, 600 bins left, 2 KiB moved'
     """
     facts = [_PHASES[status.phase]]
-    if status.wanted != rescale.hosts and not status.is_idle:
-        return f"to {counted(rescale.hosts, 'host')}: it waits for the rescale to {counted(status.wanted, 'host')}"
+    if status.request not in ("", rescale.id):
+        return f"{rescale.aim}: it waits for the rescale before it"
     if status.bins_left:
         facts += [f"{counted(status.bins_left, 'bin')} left", f"{bytes_of(status.moved_bytes)} moved"]
-    return f"to {counted(rescale.hosts, 'host')}: {', '.join(facts)}"
+    return f"{rescale.aim}: {', '.join(facts)}"
 
 
 def outcome_line(result: RescaleResult, status: TopologyStatus) -> str:

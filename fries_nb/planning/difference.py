@@ -137,16 +137,23 @@ class Difference(Displayed):
         return later | windows
 
     @property
+    def workers(self) -> dict[str, int]:
+        """Operator to its later number of workers, for those whose number differs: a rescale, beside a change."""
+        return {one.name: self.after.operator(one.name).workers for one in self.changed if "workers" in one.aspects}
+
+    @property
     def lost(self) -> list[str]:
         """The removed operators whose state would be lost."""
         return [name for name in self.removed if name in self.states]
 
     @property
     def has_new_shape(self) -> bool:
-        """Whether more than functions and tables of operators differ."""
-        return bool(self.added or self.removed or self.edges_added or self.edges_removed or self.edges_changed) or any(
-            operator.aspects.keys() != {"function"} or not _is_changeable(self.after, operator.name)
-            for operator in self.changed
+        """Whether more than functions, tables and numbers of workers of operators differ."""
+        edges = self.edges_added or self.edges_removed or self.edges_changed
+        others = {operator.name: operator.aspects.keys() - {"workers"} for operator in self.changed}
+        return bool(self.added or self.removed or edges) or any(
+            aspects and (aspects != {"function"} or not _is_changeable(self.after, name))
+            for name, aspects in others.items()
         )
 
     def __bool__(self) -> bool:

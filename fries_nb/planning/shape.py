@@ -93,9 +93,27 @@ class PlannedDifference(Difference):
 
     @property
     def sections(self) -> list[tuple[str, list[str]]]:
-        """The plan in words, headings with lines: what takes part and why, the predicted delay; both for each order."""
+        """The plan in words, headings with lines: what takes part and why, the predicted delay; both for each order.
+
+        Behind it what becomes of numbers of workers.
+        """
+        if self.refused:
+            return [(self.refused, [])]
+        return [*self._plans, *self._rescale]
+
+    @property
+    def _rescale(self) -> list[tuple[str, list[str]]]:
+        if not self.workers:
+            return []
+        sizes = {name: (self.before.operator(name).workers, count) for name, count in self.workers.items()}
+        lines = [f"{name}: from {counted(was, 'worker')} to {now}" for name, (was, now) in sizes.items()]
+        behind = "behind the change; " if self.planned else ""
+        return [(f"Rescale: {behind}rows flow meanwhile, and the states of keys move", lines)]
+
+    @property
+    def _plans(self) -> list[tuple[str, list[str]]]:
         if self.planned is None:
-            return [(self.refused, [])] if self.refused else []
+            return []
         first = _section("Plan", self.planned)
         if self.unordered is None:
             return [first]
@@ -117,12 +135,16 @@ def _section(heading: str, explained: ExplainedPlan) -> tuple[str, list[str]]:
 
 
 def with_plan(
-    found: Difference, functions: Callable[[], Plan], shape: Callable[[], tuple[ExplainedPlan, ExplainedPlan]]
+    found: Difference,
+    check: Callable[[], object],
+    functions: Callable[[], Plan],
+    shape: Callable[[], tuple[ExplainedPlan, ExplainedPlan]],
 ) -> PlannedDifference:
     """A difference with the plan of the change that applies it.
 
     Args:
         found: the difference.
+        check: raises a FriesError if the operators cannot have so many workers.
         functions: makes the plan if only functions differ.
         shape: makes the plans of a change of the shape, with the order of rows kept and without; raises a FriesError if
             this version does not make the change.
@@ -131,6 +153,9 @@ def with_plan(
     if not found:
         return PlannedDifference(**values)
     try:
+        check()
+        if not (found.has_new_shape or found.functions):
+            return PlannedDifference(**values)
         if not found.has_new_shape:
             return PlannedDifference(**values, planned=explained(found.before, functions()))
         ordered, unordered = shape()
@@ -169,10 +194,10 @@ def refuse_unsupported(found: Difference, drop: Collection[str] = (), gone: Coll
         if has:
             raise PlanError(f"a dataflow with {what} keeps its shape while it runs, in this version")
     for operator in found.changed:
-        kept = [aspect for aspect in operator.aspects if aspect != "function" or operator.name not in found.functions]
+        kept = operator.aspects.keys() - {"workers"} - ({"function"} if operator.name in found.functions else set())
         if kept:
             words = "expected another name for an operator that is another one"
-            raise PlanError(f"{operator.name}: {kept[0]} does not change while a dataflow runs; {words}")
+            raise PlanError(f"{operator.name}: {min(kept)} does not change while a dataflow runs; {words}")
     for (source, to), words in found.edges_changed.items():
         raise PlanError(f"the edge {source} -> {to} does not change while a dataflow runs ({words})")
     for name in after:

@@ -259,6 +259,11 @@ class Topology:
         """Number of an operator's workers to which rows are routed: the first ones, without idle workers."""
         return self.graph.operator(operator).workers - sum(worker.operator == operator for worker in self.idle)
 
+    @property
+    def fresh(self) -> frozenset[WorkerId]:
+        """The workers that were added in this epoch."""
+        return frozenset(worker for worker, epoch in self.added.items() if epoch == self.epoch)
+
     def table(self, operator: str) -> RoutingTable:
         """The routing table of a keyed operator."""
         return self.tables.get(operator) or RoutingTable.even(self.routed(operator))
@@ -403,6 +408,50 @@ class Topology:
     def joined(self, hosts: Iterable[int], shares: Mapping[str, int]) -> Topology:
         """The next epoch, with idle workers on hosts that join."""
         return self._with_idle(dict.fromkeys(hosts, shares))
+
+    def numbers(self, asked: Mapping[str, int]) -> dict[str, int]:
+        """The numbers of workers that are asked for, and with them those of operators on their forward edges.
+
+        Raises:
+            DataflowError: an operator is unknown, or cannot have so many workers.
+        """
+        told = {edge.to for edge in self.graph.edges if edge.partitioning is Partitioning.BROADCAST}
+        found: dict[str, int] = {}
+        for name, count in asked.items():
+            for other in sorted(self._on_forward_edges(name)):
+                if asked.get(other, count) != count:
+                    both = f"{count} for {name} and {asked[other]} for {other}"
+                    raise DataflowError(f"{both}; expected one number, since they are connected by forward edges")
+                if other in told and count != self.graph.operator(other).workers:
+                    raise DataflowError(f"{name} keeps its number of workers: each worker of {other} gets all rows")
+                found[other] = count
+        return found
+
+    def scaled(self, numbers: Mapping[str, int], hosts: Sequence[int]) -> Topology:
+        """The next epoch, with idle workers on these hosts until each of these operators has so many workers.
+
+        Each is added to the host that has the fewest of its operator, so that operators on forward edges stay together.
+        """
+        shares: dict[int, dict[str, int]] = {host: {} for host in hosts}
+        for name, count in numbers.items():
+            placed = self.hosts_of_workers[name]
+            held = Counter(placed)
+            for _ in range(count - len(placed)):
+                host = min(hosts, key=lambda one: held[one])
+                held[host] += 1
+                shares[host][name] = shares[host].get(name, 0) + 1
+        return self._with_idle(shares)
+
+    def surplus(self, numbers: Mapping[str, int], hosts: Collection[int] = ()) -> frozenset[WorkerId]:
+        """The workers that leave for operators to have at most these numbers of workers, and none on these hosts.
+
+        Those that stay are numbered from 0, so all behind the first one that leaves do.
+        """
+        first: dict[str, int] = {}
+        for (operator, index), host in self.placement.items():
+            if host in hosts or index >= numbers.get(operator, index + 1):
+                first[operator] = min(index, first.get(operator, index))
+        return frozenset(one for one in self.placement if one.index >= first.get(one.operator, one.index + 1))
 
     def widened(self) -> Topology:
         """The next epoch, in which rows are routed to all workers; idle ones of keyed operators still own no bins."""

@@ -114,6 +114,8 @@ def phrase_of(status: TopologyStatus) -> str:
         return counted(hosts, "host")
     left = f"{counted(status.bins_left, 'bin')} left" if status.bins_left else ""
     facts = ", ".join(filter(None, [status.phase, left, moved]))
+    if status.wanted == hosts:  # it is one of workers
+        return f"{counted(hosts, 'host')}: {facts}"
     return f"from {hosts} to {counted(status.wanted, 'host')}: {facts}"
 
 

@@ -18,7 +18,7 @@ from fries_nb.dataflow.arguments import Tuples, checked_limit, checked_timeout
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.endpoints import check_readable
-from fries_nb.dataflow.graph import Graph, check_runnable
+from fries_nb.dataflow.graph import Graph, check_runnable, resized
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import Lighter, as_updates, check_lighter
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
@@ -169,11 +169,19 @@ class Run(RunMonitor):
             raise DataflowError(
                 f"dataflow {flow.name!r} is another one than {self.graph.name!r}, which runs; expected one of that name"
             )
-        after = flow.graph_like(self.graph)
+        before = resized(self.graph, self._runner.rescales.sizes)
+        after = flow.graph_like(before)
         shipped = {name: pickle.loads(payload) for name, payload in pickled_functions(after).items()}
-        found = Difference.of(self.graph, after, self._runner.functions_now(), shipped)
+        found = Difference.of(before, after, self._runner.functions_now(), shipped)
         functions = functools.partial(self._runner.plan, found.functions, "fries", True)
-        return with_plan(found, functions, functools.partial(self._planned_shape, found))
+        check = functools.partial(self._check_numbers, found, flow.fixed)
+        return with_plan(found, check, functions, functools.partial(self._planned_shape, found))
+
+    def _check_numbers(self, found: Difference, declared: Collection[str]) -> None:
+        """Check that the dataflow can have the numbers of workers that are declared; raises as ``rescale`` does."""
+        if found.workers:
+            asked = {name: found.after.operator(name).workers for name in found.before if name in declared}
+            self._runner.rescales.check(asked, found.after if found.has_new_shape else None)
 
     def _planned_shape(self, found: Difference) -> tuple[ExplainedPlan, ExplainedPlan]:
         """The plans of a change of the shape by which all lost states may be lost; raises as ``apply`` does."""
@@ -187,7 +195,7 @@ class Run(RunMonitor):
     def apply(
         self, flow: DataflowBuilder, scheduler: str = "fries", *, guard: float | Tuples | None = None,
         force: bool = False, drop: Sequence[str] = (), order: bool = True,
-    ) -> Change:  # fmt: skip
+    ) -> Change | Rescale:  # fmt: skip
         """Make the run what a dataflow declares, in one transaction while it runs; returns at once.
 
         Functions, operators, edges, sources and sinks may differ. Each source tuple is processed wholly by the earlier
@@ -197,7 +205,8 @@ class Run(RunMonitor):
         In this version the shape does not change with times, loops, aggregates or sorts, or with latency constraints.
         Recent tuples of the operators that are rerouted or changed go through the new shape first, down
         to its sinks and without effects; what fails there, and not so in the earlier dataflow, is not applied. A change
-        of functions only is ``reconfigure``.
+        of functions only is ``reconfigure``. Numbers of workers have no effect on results: where declared ones differ,
+        the operators are rescaled, behind the change if there is one (``run.rescaling`` is that rescale).
 
         Args:
             flow: see ``diff``.
@@ -210,7 +219,7 @@ class Run(RunMonitor):
             order: whether rows of a key keep their order where old and new ways meet; without, fewer operators wait.
 
         Returns:
-            The handle of the change.
+            The handle of the change; that of the rescale, if only numbers of workers differ.
 
         Raises:
             PlanError: there is no difference, or one that this version does not apply; another change is open while the
@@ -223,14 +232,29 @@ class Run(RunMonitor):
         found = self.diff(flow)
         if not found:
             raise PlanError(f"{flow.name!r} declares what runs already; expected a difference to apply")
-        if not found.has_new_shape:
-            return self.reconfigure(found.functions, scheduler, guard=guard, force=force)
+        self._check_numbers(found, flow.fixed)
+        if found.has_new_shape:
+            change = self._reshape(found, scheduler, guard, force, drop, order)
+        elif found.functions:
+            change = self.reconfigure(found.functions, scheduler, guard=guard, force=force)
+        else:
+            return self._runner.rescales.request(None, workers=found.workers)
+        if found.workers:
+            self._runner.rescales.behind(change, found.workers)
+        return change
+
+    def _reshape(
+        self, found: Difference, scheduler: str, guard: float | Tuples | None, force: bool, drop: Sequence[str],
+        order: bool,
+    ) -> Change:  # fmt: skip
+        """Request a change of the shape, with functions beside; see ``apply``."""
         limit = self._limit_of_shape(scheduler, guard)
         refuse_unsupported(found, drop, [name for name in self._runner.removed if self._runner.queue.has_changed(name)])
         check_runnable(found.after)
         updates = as_updates(found.functions) if found.functions else {}
-        planned = shape_plan(self.graph, found.after, list(updates), order)
-        return self._runner.reshape(found.after, planned.plan, updates, limit, force)
+        after = resized(found.after, self.graph.sizes)  # with the numbers of the beginning, as ``self.graph``
+        planned = shape_plan(self.graph, after, list(updates), order)
+        return self._runner.reshape(after, planned.plan, updates, limit, force)
 
     def _limit_of_shape(self, scheduler: str, guard: float | Tuples | None) -> float | None:
         """The seconds of a guard; raises a PlanError for what a change of the shape does not go with yet."""
@@ -285,37 +309,44 @@ class Run(RunMonitor):
         self._runner.refuse_if_over("a rate is set while the dataflow runs")
         self._runner.set_rate(source, float(rate))
 
-    def rescale(self, hosts: int, at_once: int | None = None) -> Rescale:
-        """Change the number of hosts while the dataflow runs; returns at once. Requests are carried out in order.
+    def rescale(
+        self, hosts: int | None = None, at_once: int | None = None, *, workers: Mapping[str, int] | None = None
+    ) -> Rescale:
+        """Change the number of hosts, or of workers of operators, while the dataflow runs; returns at once.
 
-        New hosts bring workers of every operator whose number of workers was not declared: as many as each host had in
-        the beginning. Rows are dealt to them when all hosts have the new channels; until then the loss of a new host
-        has no effect. Then the state of keyed operators moves to them, bin by bin (there are 1,024 of each), while rows
-        flow. The last hosts leave first, when their state has moved to the others and their workers have processed what
-        was routed to them. Changes and checkpoints wait for the milliseconds of each step, and a rescale waits for
-        those under way.
+        Requests are carried out in order. New hosts bring workers of every operator whose number of workers was not
+        declared: as many as each host had in the beginning. Rows are dealt to them when all hosts have the new
+        channels; until then the loss of a new host has no effect. Then the state of keyed operators moves to them, bin
+        by bin (there are 1,024 of each), while rows flow. The last hosts leave first, when their state has moved to the
+        others and their workers have processed what was routed to them. Changes and checkpoints wait for the
+        milliseconds of each step, and a rescale waits for those under way.
 
         Sources with ``workers=None`` take part: their splits (16 for each worker of the beginning) are dealt anew, in
         one step of milliseconds, to the workers that there are then, each of which has the share of its splits of the
         source's rate. Other operators with a declared number of workers get none on new hosts; neither do sources of
         dataflows with times, whose open windows, calls and tokens move with the state of their keys.
 
+        ``workers={"FM": 4}`` changes the number of workers of one operator on the hosts of now, in the same steps; each
+        new one is made on the host that has the fewest of its operator. Operators on its forward edges get as many. Its
+        number counts as declared from then on.
+
         Args:
             hosts: the number of hosts.
             at_once: maximum number of bins that move in one step: 1 for the least delay of each row (fluid), 1,024 for
                 the shortest rescale (all at once). ``None`` adapts it, so that the state of a step is pickled
                 and unpickled in about 25 ms.
+            workers: operator to its number of workers, in place of a number of hosts.
 
         Returns:
             The handle of the rescale.
 
         Raises:
-            PlanError: not a number of hosts; no operator could get another worker; or the dataflow cannot be rescaled
-                yet: it has a loop or several regions.
+            PlanError: not a number of hosts or of workers; unknown operator; no operator could get another worker; or
+                the dataflow cannot be rescaled yet: it has a loop or several regions.
             SessionError: Spark has too few free task slots; includes the numbers.
             RunError: the run has ended.
         """
-        return self._runner.rescales.request(hosts, at_once)
+        return self._runner.rescales.request(hosts, at_once, workers)
 
     def constrain(
         self, sequence: Sequence[Element], latency_ms: float, window_s: float = WINDOW_S, on_violation: str = "tell",

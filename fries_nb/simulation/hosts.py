@@ -47,6 +47,7 @@ from fries_nb.simulation.seeded_progress import SeededProgress
 from fries_nb.simulation.store import ListPort
 from fries_nb.simulation.virtual_threads import VirtualEnvironment, VirtualThreads
 from fries_nb.transport.envelopes import (
+    AddWorkers,
     Chunk,
     Configured,
     ControllerMessage,
@@ -228,7 +229,7 @@ class Hosts:
                 self._dismiss(host, message)
             case Extend() | Go() | HostsLeft() if not self._concerns(message):
                 pass
-            case Extend() | TakePart() | Go() | HostsLeft() | Chunk() | Shipped():
+            case Extend() | AddWorkers() | TakePart() | Go() | HostsLeft() | Chunk() | Shipped():
                 self.network.put((network.LaneKind.CONTROL, host), (host, message))
 
     def _concerns(self, message: Extend | Go | HostsLeft) -> bool:
@@ -312,9 +313,10 @@ class Hosts:
             case Extend():
                 self.progress.hear(host, order)
                 self._extended(host, order)
-            case TakePart():
-                self.progress.hear(host, order)
-                for worker in sorted(self.topology.workers_on({host})):
+            case AddWorkers() | TakePart():
+                if isinstance(order, TakePart):
+                    self.progress.hear(host, order)
+                for worker in sorted(self.topology.workers_on({host}) & self.topology.fresh):
                     self._say(host, TopologyAdopted(self.topology.epoch, worker))
             case Go() | HostsLeft():
                 self.progress.hear(host, order)

@@ -54,6 +54,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import structs
@@ -359,6 +360,7 @@ class RescalingCluster(GrowingCluster):
         super().kill_driver()
 
 
+NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
 MOST_HOSTS = 4
 """Number of hosts beyond which none is requested."""
 NEVER = 0.1
@@ -371,21 +373,24 @@ class JoiningCluster(GrowingCluster):
     Attributes:
         often: probability at a step that another number of hosts is requested, if none is in progress.
         at_once: the numbers of bins that a step of the moves has, of which one is drawn; 0 adapts it.
+        of_workers: probability that other numbers of workers of operators are requested in place of hosts.
     """
 
     often = 0.03
     at_once = (0, 0, 100, 1024)
+    of_workers = 0.0
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         self.rescaled: list[events.RescaleEnded] = []  # the ends of all requests, in order
-        self.requested: dict[str, int] = {}  # id of each request to the number of hosts
+        self.requested: dict[str, events.RescaleRequested] = {}  # all requests, by their ids
+        self.led_to: dict[str, Mapping[str, int]] = {}  # request that has ended to the numbers of workers then
         super().__init__(*args, **settings)
 
-    def rescale(self, hosts: int, at_once: int = 0) -> str:
-        """Request so many hosts; returns the id of the request."""
+    def rescale(self, hosts: int | None, at_once: int = 0, workers: Mapping[str, int] = NO_NUMBERS) -> str:
+        """Request so many hosts, or workers of operators; returns the id of the request."""
         request = f"r{len(self.requested) + 1}"
-        self.requested[request] = hosts
-        self._say(events.HostsRequested(request, hosts, self._shares(), at_once))
+        self.requested[request] = events.RescaleRequested(request, hosts, self._shares(), at_once, workers)
+        self._say(self.requested[request])
         return request
 
     def _shares(self) -> dict[str, int]:
@@ -400,16 +405,26 @@ class JoiningCluster(GrowingCluster):
         return self.state == "running" and self.hosts.started and len(self.rescaled) == len(self.requested)
 
     def _want(self, operator: str) -> None:
-        """Request another number of hosts, sometimes two, and sometimes cancel one."""
+        """Request another number of hosts or of workers, sometimes two, and sometimes cancel one."""
         chance = self.random
         for _ in range(chance.choice((1, 1, 2))):
-            request = self.rescale(chance.randint(1, MOST_HOSTS), chance.choice(self.at_once))
+            if chance.random() < self.of_workers:
+                numbers = {name: chance.randint(1, MOST_WORKERS) for name in (operator, *self._others())}
+                request = self.rescale(None, chance.choice(self.at_once), numbers)
+            else:
+                request = self.rescale(chance.randint(1, MOST_HOSTS), chance.choice(self.at_once))
             if chance.random() < 0.15:
                 self._say(events.RescaleCancelled(request))
+
+    def _others(self) -> list[str]:
+        """A further operator, now and then."""
+        return [self.random.choice(list(self.graph.by_name))] if self.random.random() < 0.3 else []
 
     def _told(self, event: Told) -> None:
         if isinstance(event, events.RescaleEnded):
             self.rescaled.append(event)
+            placed = self.controller.topology.workers
+            self.led_to[event.request] = {name: len(hosts) for name, hosts in placed.items()}
         super()._told(event)
 
     def _start_hosts(self, hosts: tuple[int, ...]) -> None:

@@ -196,7 +196,6 @@ class SeededProgress:
 
     def settle(self, topology: Topology, added: Iterable[WorkerId]) -> None:
         """All workers have adopted a topology, and those that were added begin."""
-        # A run adds workers to new hosts only, but a simulation also to members, which notify them as well.
         for worker in added:
             host = self._hosts.host_of(worker)
             if host in self._members & self.hosts.keys():
@@ -222,6 +221,7 @@ class SeededProgress:
                 link.admit(order.peers)
             case Go():
                 link.settle()
+                link.notify(self._hosts.topology)
             case HostsLeft():
                 link.part(order.hosts)
             case Leave():

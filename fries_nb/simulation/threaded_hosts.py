@@ -31,14 +31,24 @@ from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.host.region_spec import Additions
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import Answer, ChannelId, Control, Fcm, MovedBins, Prepare, SetRate, WorkerId
-from fries_nb.protocol.topology import Topology, Wiring, wirings_of
+from fries_nb.protocol.topology import Topology, Wiring
 from fries_nb.simulation.faults import Deployment
 from fries_nb.simulation.hosts import Hosts, Said
 from fries_nb.simulation.network import LaneKind
 from fries_nb.simulation.readers import SuppliedReader, plans_of
 from fries_nb.simulation.rescaling_cluster import JoiningCluster, RechainingCluster
 from fries_nb.simulation.virtual_threads import OwnerMark, VirtualThread, Wait
-from fries_nb.transport.envelopes import Begin, ControllerMessage, Extend, Go, HostMessage, HostsLeft, Leave, TakePart
+from fries_nb.transport.envelopes import (
+    AddWorkers,
+    Begin,
+    ControllerMessage,
+    Extend,
+    Go,
+    HostMessage,
+    HostsLeft,
+    Leave,
+    TakePart,
+)
 from fries_nb.transport.envelopes import Said as Answers
 from fries_nb.worker import events
 from fries_nb.worker.turns import HANDOFF_NS
@@ -278,14 +288,22 @@ class ThreadedHosts(Hosts):
             self._add_host(host, ())
             self._start_control(host)
 
-    def _add_workers(self, built: HostWorkers, core: HostCore, topology: Topology, order: TakePart) -> None:
-        """Make the workers of a host that takes part."""
+    def _add_workers(
+        self, built: HostWorkers, core: HostCore, topology: Topology, order: AddWorkers
+    ) -> HostWorkers:
+        """Make further workers of operators."""
         assembly = replace(self._assembly, earlier=self._plan.store.earlier(topology.workers))
         [host] = [host for host, peer in self.cores.items() if peer is core]
-        for wiring in wirings_of(topology, host):
+
+        def make(own: Topology, wiring: Wiring) -> HostedWorker:
             worker = assembly.newcomer(wiring, order.configurations, order.decided, order.issued)
+            worker.hold_back()
             self.supply.join(wiring.id)
-            built.workers.update(self._hosted(core, worker, self._opened(worker)))
+            self._of.update((instance.worker, worker) for instance in worker.instances)
+            [hosted] = {*self._hosted(core, worker, self._opened(worker)).values()}
+            return hosted
+
+        return make_added(built, host, topology, {}, make)
 
     def _make_added(
         self, built: HostWorkers, core: HostCore, topology: Topology, additions: Additions, added: Begin
@@ -334,6 +352,8 @@ class ThreadedHosts(Hosts):
         match order:
             case Extend():
                 topology.extend(order)
+            case AddWorkers():
+                topology.add_workers(order)
             case TakePart():
                 topology.take_part(order)
                 core.deal(tickets=1)

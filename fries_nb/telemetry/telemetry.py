@@ -31,7 +31,6 @@ from fries_nb.telemetry.history import History, MarkKind, PlotMark, Point, Queue
 from fries_nb.telemetry.metrics import HostLoad, Metrics, MetricsSnapshot, OperatorMetrics, loads_by_host
 from fries_nb.telemetry.run_states import ConstraintStates
 from fries_nb.transport.envelopes import Line, ProcessUsage
-from fries_nb.words import counted
 
 
 @dataclass(frozen=True)
@@ -226,17 +225,17 @@ class Telemetry:
         self._history.mark(change, kind, label, at_s)
 
     @locked
-    def rescale_requested(self, request: str, hosts: int, status: TopologyStatus) -> None:
-        """Record the request of another number of hosts, and the topology before the first one."""
+    def rescale_requested(self, request: str, aim: str, status: TopologyStatus) -> None:
+        """Record the request of another number of hosts or workers, and the topology before the first one."""
         now_s = time.time()
         self._metrics.expect_all()
         self.topologies = self.topologies or (HostCount.of(now_s, status),)
-        self._history.mark(_mark_of(request), "request", f"rescale to {counted(hosts, 'host')}", now_s)
+        self._history.mark(_mark_of(request), "request", f"rescale {aim}", now_s)
 
     @locked
-    def rescale_ended(self, event: RescaleEnded, hosts: int, status: TopologyStatus) -> None:
-        """Record the end of a rescale to ``hosts``, and the topology since then; workers that it lacks have left."""
-        now_s, label = time.time(), f"rescale to {counted(hosts, 'host')}"
+    def rescale_ended(self, event: RescaleEnded, aim: str, status: TopologyStatus) -> None:
+        """Record the end of a rescale to an ``aim``, and the topology since then; workers that it lacks have left."""
+        now_s, label = time.time(), f"rescale {aim}"
         self._history.mark(_mark_of(event.request), event.outcome, label, now_s)
         if event.outcome == "done":
             self.topologies = (*self.topologies[-EVENTS_KEPT:], HostCount.of(now_s, status))

@@ -298,17 +298,23 @@ class Extend(msgspec.Struct, frozen=True, tag=True):
     added: Begin | None = None  # what the workers of operators begin with that the last epoch adds, if it adds any
 
 
-class TakePart(msgspec.Struct, frozen=True, tag=True):
-    """To a new host, in place of ``Welcome``: make its workers of the last topology; they begin to run on ``Go``.
+class AddWorkers(msgspec.Struct, frozen=True, tag=True):
+    """Make the workers that the last epoch adds to operators of a running dataflow on this host.
 
     Each of them is answered with ``TopologyAdopted``, or with ``Failed``.
     """
 
-    extend: Extend  # the topologies and the other hosts
     decided: tuple[CommittedChange, ...]  # all changes in effect, in order
     configurations: dict[str, Configuration]  # operator to the configuration of its other workers
     issued: int  # id of the last marker
     earlier: dict[WorkerId, EarlierRecords] = {}  # the records that the trace holds of earlier workers of their index
+
+
+class TakePart(msgspec.Struct, frozen=True, tag=True):
+    """To a new host, in place of ``Welcome``: make its workers of the last topology; they begin to run on ``Go``."""
+
+    extend: Extend  # the topologies and the other hosts
+    add: AddWorkers
 
 
 class Go(msgspec.Struct, frozen=True, tag=True):
@@ -324,7 +330,8 @@ class HostsLeft(msgspec.Struct, frozen=True, tag=True):
 
 
 ControllerMessage = (
-    Welcome | Refused | Leave | Probe | ToWorker | Chunk | Shipped | Constrain | Extend | TakePart | Go | HostsLeft
+    Welcome | Refused | Leave | Probe | ToWorker | Chunk | Shipped | Constrain | Extend | AddWorkers | TakePart
+    | Go | HostsLeft
 )
 
 

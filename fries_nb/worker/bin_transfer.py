@@ -125,6 +125,7 @@ class TopologyAdoption:
         after: the wiring from the worker's switch on, if the last epoch is one of a change of the shape.
         removed: the members of its chain that this change removes.
         epoch: number of the last epoch.
+        is_apart: whether other workers may not know the worker yet, so that it can send them nothing.
     """
 
     def __init__(self, inbox: Inbox, alignment: Alignment, outbox: Outbox, open_: set[ChannelId], window: int) -> None:
@@ -136,14 +137,15 @@ class TopologyAdoption:
         self._next: Rewired | None = None
         self._members: list[WorkerId] = []
         self._unconnected: dict[ChannelId, int] = {}
+        self.is_apart = False
         self.after: Wiring | None = None
         self.removed = frozenset[WorkerId]()
         self.epoch = 1
 
     @property
     def under_way(self) -> bool:
-        """Whether removed channels have not ended yet, or rows wait on one that gets no more."""
-        return self._next is not None
+        """Whether removed channels have not ended yet, rows wait on one that gets no more, or credit is held back."""
+        return self._next is not None or bool(self._unconnected) or self.is_apart
 
     def begin(self, present: Wiring, event: Rewired, ended: bool) -> list[Grant]:
         """Open the new channels; returns the credit for their senders."""
@@ -169,12 +171,12 @@ class TopologyAdoption:
         return Grant.of(dict.fromkeys(read, window))
 
     def hold_back(self, sizes: dict[ChannelId, int]) -> None:
-        """Hold this credit back until ``connect``."""
-        self._unconnected = sizes
+        """Hold this credit back until ``connect``, and the worker apart."""
+        self._unconnected, self.is_apart = sizes, True
 
     def connect(self) -> list[Grant]:
         """Grant the credit that was held back, since all workers have adopted the epoch."""
-        sizes, self._unconnected = self._unconnected, {}
+        sizes, self._unconnected, self.is_apart = self._unconnected, {}, False
         return Grant.of(sizes)
 
     def adopted(self, present: Wiring) -> tuple[Wiring, list[TopologyAdopted]]:

@@ -368,13 +368,13 @@ class Worker:
     # ---- work
 
     def hold_back(self) -> None:
-        """Before any event of a worker that a change of the shape adds: grant no credit before ``Connected``.
-
-        A source reads nothing before a ``Release``, or the end of the run.
-        """
+        """Before any event of a worker that is added while others run: do nothing before ``Connected``."""
         window = self.wiring.window(self._window)
         self._adoption.hold_back(dict.fromkeys(self.wiring.incoming, window))
         self._instructions = [each for each in self._instructions if not isinstance(each, Grant)]
+
+    def hold_reading(self) -> None:
+        """Before any event of a worker of an added source: read nothing before a ``Release``, or the end of the run."""
         self._held = self._begins_held = self.instances[0].operator.traits.is_source
 
     def introduce(self, bounds: Bounds, ahead: int | None = None) -> CountChanges:
@@ -434,8 +434,10 @@ class Worker:
         return True
 
     @property
-    def _is_stopped(self) -> bool:  # until there is credit, the source or the chain is released, or the tuple has a fix
-        return self.outbox.full or self._held or self._stalled or self._pause.paused
+    def _is_stopped(self) -> bool:
+        """Whether it waits: for credit, for its source's or chain's release, for a fix, or until others know it."""
+        waits = self.outbox.full or self._held or self._stalled or self._pause.paused
+        return waits or self._adoption.is_apart
 
     def _work(self, limit: int) -> bool:
         if self._transfer is not None and self._transfer.extracts:

@@ -13,11 +13,11 @@ from fries_nb.controller.events import (
     DrainRequested,
     HostJoined,
     HostLost,
-    HostsRequested,
     RefuseHost,
     ReleaseHosts,
     RescaleCancelled,
     RescaleEnded,
+    RescaleRequested,
     RunEnded,
     StartHosts,
     StopRequested,
@@ -261,7 +261,7 @@ def test_what_cannot_be_is_refused_in_words() -> None:
     """A share of an operator that is not there, a source that has ended, a run that is over."""
     desk = Station()
     assert desk.rescale(2, "r2") == [RescaleEnded("r2", "done", 2)]
-    desk.hear(HostsRequested("r3", 3, {"K": 1}))
+    desk.hear(RescaleRequested("r3", 3, {"K": 1}))
     assert "K cannot get another worker without Z" in desk.hello(2)[-1].error
     desk.rescale(3, "r4")
     desk.ended("S")

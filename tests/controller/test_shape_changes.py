@@ -75,7 +75,7 @@ def test_a_rescale_waits_for_the_end_of_a_change_of_the_shape() -> None:
     """Each would wait for the other: its moves for the topology, and the topology for them."""
     controller = started()
     requested(controller)
-    asked = controller.handle(events.HostsRequested("r1", 2, {"A": 1, "B": 1}), now_ns=40)
+    asked = controller.handle(events.RescaleRequested("r1", 2, {"A": 1, "B": 1}), now_ns=40)
     assert [one for one in asked if isinstance(one, events.StartHosts)] == []
-    begun = started().handle(events.HostsRequested("r1", 2, {"A": 1, "B": 1}), now_ns=40)
+    begun = started().handle(events.RescaleRequested("r1", 2, {"A": 1, "B": 1}), now_ns=40)
     assert [type(one) for one in begun] == [events.StartHosts]

@@ -12,12 +12,12 @@ from fries_nb.controller.events import (
     DrainRequested,
     HostJoined,
     HostLost,
-    HostsRequested,
     Instruction,
     KeepCheckpoint,
     RateRequested,
     ReleaseHosts,
     RescaleEnded,
+    RescaleRequested,
     RunEnded,
     SplitsMoved,
     SplitsRequested,
@@ -220,7 +220,7 @@ def test_a_host_with_a_source_leaves_and_another_one_joins() -> None:
     """Its splits go to the workers that stay; its source worker is told to end; the next one gets splits again."""
     desk = Reading()
     old = desk.workers("S", "Z")
-    desk.hear(HostsRequested("r1", 1, {"S": 1, "Z": 1}))
+    desk.hear(RescaleRequested("r1", 1, {"S": 1, "Z": 1}))
     desk.give_up(0, {})
     desk.give_up(1, {2: Position(5), 3: None})
     desk.adopted(0)
@@ -233,7 +233,7 @@ def test_a_host_with_a_source_leaves_and_another_one_joins() -> None:
     *_, released, end = desk.answer(Ended(WorkerId("Z", 1)))
     assert (released, end) == (ReleaseHosts((1,), "the run goes on with fewer hosts"), RescaleEnded("r1", "done", 1))
     assert desk.controller._workers.readers == {}
-    desk.hear(HostsRequested("r2", 2, {"S": 1, "Z": 1}))
+    desk.hear(RescaleRequested("r2", 2, {"S": 1, "Z": 1}))
     desk.hear(HostJoined(2, "tcp://host2", 3))
     for epoch in (4, 5):
         assert desk.controller._life.joining.phase in (RescalePhase.JOINING, RescalePhase.WIDENING)

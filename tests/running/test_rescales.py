@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fries_nb as fn
-from fries_nb.controller.events import HostsRequested, RescaleEnded
+from fries_nb.controller.events import RescaleEnded, RescaleRequested
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.regions import regions
 from fries_nb.errors import PlanError
@@ -80,9 +80,9 @@ class Runs:
         self.rates: dict[str, float] = {}
         self.telemetry = Telemetry(flow.graph(2))
         self.options = options(flow)
-        self.posted: list[HostsRequested] = []
+        self.posted: list[RescaleRequested] = []
 
-    def post(self, event: HostsRequested) -> None:
+    def post(self, event: RescaleRequested) -> None:
         """Note it."""
         self.posted.append(event)
 
@@ -96,7 +96,7 @@ def test_a_handle_waits_for_the_end_of_its_request() -> None:
     run = Runs(flow)
     rescales = Rescales(regions(flow.graph(2)), run)
     first = rescales.request(2, None)
-    assert run.posted == [HostsRequested("r1", 2, {"A": 1, "Z": 1})]
+    assert run.posted == [RescaleRequested("r1", 2, {"A": 1, "Z": 1})]
     assert repr(first) == "Rescale(to 2 hosts: under way)"
     with pytest.raises(TimeoutError, match="the rescale to 2 hosts is still under way"):
         first.result(timeout=0)

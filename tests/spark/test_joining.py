@@ -45,7 +45,7 @@ def dealing(count: int | None = COUNT, rate: float | None = 600) -> Graph:
 def rescale(run: Trial, hosts: int) -> events.RescaleEnded:
     """Ask for so many hosts, and wait for the end of the request."""
     number = len(run.watch.heard_of("rescaled")) + 1
-    run.launched.driver.post(events.HostsRequested(f"r{number}", hosts, SHARES))
+    run.launched.driver.post(events.RescaleRequested(f"r{number}", hosts, SHARES))
     ended: events.RescaleEnded = run.watch.until_said("rescaled", number)
     return ended
 

@@ -37,7 +37,7 @@ class Rescaler:
     def _request(self) -> None:
         self.requests.append(f"r{len(self.requests) + 1}")
         hosts, at_once = self._draw.randint(1, MOST_HOSTS), self._draw.choice((0, 50, 1024))
-        event = events.HostsRequested(self.requests[-1], hosts, SHARES, at_once)
+        event = events.RescaleRequested(self.requests[-1], hosts, SHARES, at_once)
         self._run.launched.driver.post(event)
 
     def finish(self) -> None:

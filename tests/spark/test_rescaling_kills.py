@@ -24,7 +24,7 @@ COUNT = 16_000
 def request(run: Trial) -> events.RescaleEnded:
     """Request three hosts, and wait for the end of the request."""
     number = len(run.watch.heard_of("rescaled")) + 1
-    run.launched.driver.post(events.HostsRequested(f"r{number}", 3, {"W": 1, "out": 1}))
+    run.launched.driver.post(events.RescaleRequested(f"r{number}", 3, {"W": 1, "out": 1}))
     ended: events.RescaleEnded = run.watch.until_said("rescaled", number)
     return ended
 

@@ -35,7 +35,7 @@ def rescale(run: Trial, hosts: int) -> events.RescaleEnded:
     """Ask for so many hosts, and wait for the end of the request."""
     number = len(run.watch.heard_of("rescaled")) + 1
     shares = dict.fromkeys(run.graph.by_name, 1)
-    run.launched.driver.post(events.HostsRequested(f"r{number}", hosts, shares))
+    run.launched.driver.post(events.RescaleRequested(f"r{number}", hosts, shares))
     ended: events.RescaleEnded = run.watch.until_said("rescaled", number)
     return ended
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller_setting import Desk, only
 
-from fries_nb.controller.events import ChangeTopology, HostJoined, HostsRequested, Instruction, RescaleEnded
+from fries_nb.controller.events import ChangeTopology, HostJoined, Instruction, RescaleEnded, RescaleRequested
 from fries_nb.controller.states import RescalePhase
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.protocol.messages import Done, Installed, Move, TopologyAdopted, WorkerId
@@ -35,7 +35,7 @@ class Station(Desk):
 
     def rescale(self, hosts: int, request: str = "r1") -> list[Instruction]:
         """Ask for so many hosts."""
-        return self.hear(HostsRequested(request, hosts, SHARES))
+        return self.hear(RescaleRequested(request, hosts, SHARES))
 
     def hello(self, host: int) -> list[Instruction]:
         """A new host says hello."""

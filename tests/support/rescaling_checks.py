@@ -45,10 +45,14 @@ def try_rescaled(seed, draw=draw_rescaled, cluster=RescalingCluster):
 
 
 def answers_each_request(played):
-    """A rescale that is done has led to the requested number of hosts; the others say why not."""
+    """A rescale that is done has led to the requested number of hosts, or of workers; the others say why not."""
     cluster = played.cluster
     for end in cluster.rescaled:
-        assert end.error if end.outcome != "done" else end.hosts == cluster.requested[end.request], end
+        assert (end.outcome == "done") is not bool(end.error), end
+        if end.outcome == "done":
+            asked, sizes = cluster.requested[end.request], cluster.led_to[end.request]
+            assert asked.hosts in (None, end.hosts), end
+            assert asked.workers.items() <= sizes.items(), f"{end}: {sizes}; expected {asked.workers}"
     assert len({end.request for end in cluster.rescaled}) == len(cluster.rescaled) == len(cluster.requested)
 
 

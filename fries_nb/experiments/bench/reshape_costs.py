@@ -124,9 +124,10 @@ class FirstRows:
             flow, asked_ns = _declared(first), time.time_ns()
             change = run.apply(flow)
             self.returned_ms.append((time.time_ns() - asked_ns) / 1e6)
-            self.outcomes.append(change.result(_PATIENCE_S))
-            if self.outcomes[-1].outcome != "done":
-                raise RunError(f"a change of the benchmark was {change.result().outcome}: {change.result().error}")
+            outcome = change.result(_PATIENCE_S)
+            if not isinstance(outcome, Outcome) or outcome.outcome != "done":
+                raise RunError(f"a change of the benchmark was {outcome.outcome}: {outcome.error}")
+            self.outcomes.append(outcome)
             return self._since(run, first, asked_ns)
 
     def resumed(self) -> float:

@@ -48,7 +48,7 @@ from msgspec.structs import replace
 from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.protocol.topology import ChainedOperators
+from fries_nb.protocol.running_chains import ChainedOperators
 from fries_nb.words import duration
 
 

@@ -330,8 +330,8 @@ class Joining(Coordinator):
             self._split_moves.check(readers)
             self.topology.with_tables(tables).narrowed(leaving)
         except DataflowError as error:
-            who = f"host {hosts[0]}" if hosts else min(leaving)
-            return [self._over("aborted", now_ns, f"{who} cannot leave: {error}; {_NOTHING}")]
+            first = f"host {hosts[0]}" if hosts else min(leaving)
+            return [self._over("aborted", now_ns, f"{first} cannot leave: {error}; {_NOTHING}")]
         self._move(RescalePhase.CLEARING)
         self._hosts, self._leaving, self._tables = hosts, leaving, tables
         stay = Counter(one.operator for one in self.topology.placement.keys() - self.topology.workers_on(hosts))

@@ -341,7 +341,7 @@ class Rewiring(Coordinator):
         self._despite_ends = False
         self._concerned: Collection[str] | None = None
         self._ahead: frozenset[WorkerId] = frozenset()
-        self._orders: list[Instruction] = []  # that follow when those who are awaited ahead are there
+        self._orders: list[Instruction] = []  # that follow when those that are awaited ahead are there
 
     @property
     def is_idle(self) -> bool:

@@ -52,7 +52,7 @@ from fries_nb.notebook.known import OVER
 from fries_nb.notebook.static_pictures import Shown, dag_svg, last_change, latency_svg, run_svg, stacked
 from fries_nb.notebook.widgets import DagView, words_html
 from fries_nb.planning.schedulers import Plan
-from fries_nb.protocol.topology import ChainedOperators
+from fries_nb.protocol.running_chains import ChainedOperators
 from fries_nb.report.host_rows import frontier_row, progress_svgs
 from fries_nb.report.latency import bands_of
 from fries_nb.report.layout import shortened

@@ -33,7 +33,7 @@ from fries_nb.notebook.panels import DrawnPanel, RunMoment, TableView
 from fries_nb.notebook.summaries import of_change
 from fries_nb.notebook.widgets import answer_in_subshell, words_html
 from fries_nb.planning.schedulers import Plan, foretold
-from fries_nb.protocol.topology import ChainChange
+from fries_nb.protocol.running_chains import ChainChange
 from fries_nb.report.constraint_bars import buffers_svg, constraint_svg, in_figures
 from fries_nb.report.host_rows import before_now, bytes_of, hosts_svg, read_aloud
 from fries_nb.run import Run

@@ -38,7 +38,7 @@ from itertools import pairwise
 
 from fries_nb.constraints.judgements import BufferSize, ConstraintState, LatencyParts
 from fries_nb.constraints.reactions import ConstraintStatus
-from fries_nb.protocol.topology import ChainChange
+from fries_nb.protocol.running_chains import ChainChange
 from fries_nb.report import markup
 from fries_nb.report.latency import Scale
 from fries_nb.report.markup import all_fitted, escaped, fitted, number, text_width, themed

@@ -142,14 +142,13 @@ class Rescales:
 
     Attributes:
         advice: proposes another number of hosts.
-        fixed: the operators whose number of workers was declared, or requested since.
     """
 
     def __init__(self, regions: tuple[Region, ...], run: RescaledRun) -> None:
         self.advice = HostAdvice(regions[-1].graph, self)
-        self.fixed = run.options.fixed
         self._regions = regions
         self._run = run
+        self._numbered = frozenset[str]()  # the operators of which numbers of workers were requested
         self._told = 0  # the number of hosts, as the controller has told it last
         self._requests: dict[str, Rescale] = {}
         self._last_number = 0
@@ -194,7 +193,7 @@ class Rescales:
     def _new(self, hosts: int | None, numbers: Mapping[str, int]) -> Rescale:
         """A request that is known from now on; the controller is not told of it yet."""
         with self._lock:
-            self.fixed = self.fixed.union(numbers)
+            self._numbered = self._numbered.union(numbers)
             self.__dict__.pop("can_rescale", None)  # which depends on them
             ended = [one for one, rescale in self._requests.items() if rescale.outcome]
             for one in ended[:-1]:  # the last one is shown
@@ -276,7 +275,7 @@ class Rescales:
             return False
 
     def _shares(self) -> dict[str, int]:
-        options = replace(self._run.options, fixed=self.fixed)
+        options = replace(self._run.options, fixed=self._run.options.fixed | self._numbered)
         return shares(self._regions[0].graph, options.hosts, options)
 
     def reports(self) -> tuple[Report, ...]:

@@ -27,7 +27,7 @@ from fries_nb.dataflow.regions import Region
 from fries_nb.displays import Displayed
 from fries_nb.errors import TraceError
 from fries_nb.planning.schedulers import Plan
-from fries_nb.protocol.topology import ChainChange
+from fries_nb.protocol.running_chains import ChainChange
 from fries_nb.protocol.trace import (
     Emitted,
     Ran,

@@ -25,7 +25,7 @@ from fries_nb.displays import used
 from fries_nb.errors import DataflowError, PlanError, RunError, TraceError
 from fries_nb.host.region_spec import Options
 from fries_nb.protocol.messages import Paused
-from fries_nb.protocol.topology import ChainChange, ChainedOperators
+from fries_nb.protocol.running_chains import ChainChange, ChainedOperators
 from fries_nb.protocol.trace import Record
 from fries_nb.running.region_runner import OVER, RegionRunner
 from fries_nb.running.remedies import HostProposal, Proposal, Violation

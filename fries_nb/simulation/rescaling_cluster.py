@@ -408,7 +408,7 @@ class JoiningCluster(GrowingCluster):
         """Request another number of hosts or of workers, sometimes two, and sometimes cancel one."""
         chance = self.random
         for _ in range(chance.choice((1, 1, 2))):
-            if chance.random() < self.of_workers:
+            if self.of_workers and chance.random() < self.of_workers:
                 numbers = {name: chance.randint(1, MOST_WORKERS) for name in (operator, *self._others())}
                 request = self.rescale(None, chance.choice(self.at_once), numbers)
             else:

@@ -24,7 +24,7 @@ from fries_nb.locks import locked
 from fries_nb.operators.timed_calls import TimeValues, values_named
 from fries_nb.progress.progress_graph import CountChanges
 from fries_nb.protocol.messages import Chained, Paused, Report, WorkerId
-from fries_nb.protocol.topology import ChainChange, RunningChains
+from fries_nb.protocol.running_chains import ChainChange, RunningChains
 from fries_nb.storage.part_files import first_come
 from fries_nb.telemetry.frontiers import Frontiers, LoopState, loop_states
 from fries_nb.telemetry.history import History, MarkKind, PlotMark, Point, QueueHistory, QueuePoint

@@ -30,7 +30,7 @@ from fries_nb.notebook.remedy_panels import ConstraintPanel, ProposalList
 from fries_nb.notebook.static_pictures import run_svg
 from fries_nb.notebook.statuses import of_constraints
 from fries_nb.planning.schedulers import Plan
-from fries_nb.protocol.topology import ChainChange
+from fries_nb.protocol.running_chains import ChainChange
 from fries_nb.running.remedies import Proposal
 from fries_nb.telemetry.history import Point
 

@@ -23,7 +23,7 @@ from fries_nb.notebook.dashboard import NEWS_S, RunView, StatusLine
 from fries_nb.notebook.dashboard import PATIENCE_S as SILENCE_S
 from fries_nb.notebook.form import TypedFunctions
 from fries_nb.notebook.panels import FORMATS, FRAMES, PICTURES, RunMoment, SavePanel, file_of
-from fries_nb.protocol.topology import ChainedOperators
+from fries_nb.protocol.running_chains import ChainedOperators
 from fries_nb.report.host_rows import bytes_of
 from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
 

@@ -56,13 +56,13 @@ def test_a_rescale_is_requested_and_its_outcome_shown(shell: InteractiveShell, r
 def test_one_that_takes_long_is_said_to_be_under_way(shell: InteractiveShell, run: StandIn) -> None:
     """With what it does at the moment."""
     run.outcome = None
-    run.placed = replace(run.topology(), wanted=3, phase="balancing", bins_left=700, moved_bytes=5_000)
+    run.placed = replace(run.topology(), wanted=3, phase="balancing", bins_left=700, moved_bytes=5_000, request="r3")
     assert told(shell, "%fries_rescale 3 --wait 0").splitlines() == [
-        "to 3 hosts: bins move to the new hosts, 700 bins left, 5 KiB moved",
+        "to 3 hosts: bins move to the new workers, 700 bins left, 5 KiB moved",
         "Next: rescale.result(timeout=60), rescale.cancel()",
     ]
     told_of_another = told(shell, "%fries_rescale 5 --wait 0")
-    assert told_of_another.startswith("to 5 hosts: it waits for the rescale to 3 hosts")
+    assert told_of_another.startswith("to 5 hosts: it waits for the rescale before it")
 
 
 def test_without_a_number_the_hosts_are_shown(shell: InteractiveShell, run: StandIn) -> None:

@@ -216,7 +216,7 @@ def flow(*edits: str) -> Graph:
                     "+ A -> Rule, Rule -> alerts"], True),
         ("no state", ["fraud: 1 operator removed, 1 edge added, 2 removed", "- K (map); its state is dropped",
                       "+ A -> out", "- A -> K, K -> out"], True),
-        ("workers", ["fraud: 1 operator changed", "~ A: workers: 2 -> 4"], True),
+        ("workers", ["fraud: 1 operator changed", "~ A: workers: 2 -> 4"], False),
         ("key", ["fraud: 1 operator changed, 1 edge changed", "~ K: key: value -> other; its state is kept",
                  "~ A -> K: key: value -> other"], True),
         ("sink", ["fraud: 1 operator changed", "~ out: function: Memory -> ParquetFiles"], True),

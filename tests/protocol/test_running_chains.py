@@ -8,7 +8,7 @@ import random
 import pytest
 
 from fries_nb.protocol.messages import Chained, WorkerId
-from fries_nb.protocol.topology import ChainedOperators, RunningChains
+from fries_nb.protocol.running_chains import ChainedOperators, RunningChains
 
 WORKERS = dict.fromkeys("ABCD", 2)
 

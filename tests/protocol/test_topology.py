@@ -213,6 +213,39 @@ def test_those_that_a_change_of_the_shape_does_not_concern_are_wired_as_before()
     assert far > 10
 
 
+def test_operators_get_other_numbers_of_workers_together_with_those_on_their_forward_edges() -> None:
+    """Each new one is on the host with the fewest of its operator, so the members of a group stay together."""
+    topology = Topology.dealt(line(workers=3), hosts=2)  # two on host 0, one on host 1
+    numbers = topology.numbers({"A": 5})
+    assert numbers == {"A": 5, "B": 5}
+    grown = topology.scaled(numbers, hosts=[0, 1])
+    assert grown.fresh == {WorkerId(name, index) for name in "AB" for index in (3, 4)}
+    assert [grown.hosts_of_workers[name] for name in "AB"] == [(0, 0, 1, 0, 1)] * 2
+    assert grown.routed("A") == 3
+    assert topology.scaled(topology.numbers({"A": 3}), hosts=[0, 1]).fresh == frozenset()
+    assert topology.numbers({"A": 2, "B": 2}) == {"A": 2, "B": 2}
+    with pytest.raises(DataflowError, match="2 for A and 4 for B; expected one number, since they are connected"):
+        topology.numbers({"A": 2, "B": 4})
+    told = Graph("told", line().operators[:2], (Edge("S", "A", Partitioning.BROADCAST),))
+    with pytest.raises(DataflowError, match="A keeps its number of workers: each worker of A gets all rows"):
+        Topology.dealt(told, hosts=1).numbers({"A": 3})
+    assert Topology.dealt(told, hosts=1).numbers({"A": 2}) == {"A": 2}
+    with pytest.raises(DataflowError, match="no operator 'Q'"):
+        topology.numbers({"Q": 1})
+
+
+def test_the_last_workers_are_the_surplus_also_of_a_host_that_has_earlier_ones() -> None:
+    """Those that stay are numbered from 0."""
+    topology = Topology.dealt(line(), hosts=2)
+    assert topology.surplus({"K": 1}) == {WorkerId("K", 1)}
+    assert topology.surplus({"K": 2}) == topology.surplus({}) == frozenset()
+    assert topology.surplus({}, hosts=[1]) == {WorkerId(name, 1) for name in "SABKZ"}
+    grown = topology.scaled(topology.numbers({"K": 4}), hosts=[0, 1]).widened()
+    assert grown.hosts_of_workers["K"] == (0, 1, 0, 1)
+    leaving = {one.index for one in grown.surplus({}, hosts=[1]) if one.operator == "K"}
+    assert leaving == {1, 2, 3}
+
+
 def test_an_operator_is_added_after_others_have_grown() -> None:
     """A forward edge from four workers, of which two have joined, to two is dealt; each channel has both ends."""
     before = Graph("g", (Operator("A", workers=2), Operator("B", workers=2)), (Edge("A", "B"),))

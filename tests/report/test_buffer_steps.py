@@ -11,7 +11,7 @@ import pytest
 from report_page import NASTY
 
 from fries_nb.constraints.judgements import BufferSize
-from fries_nb.protocol.topology import ChainChange
+from fries_nb.protocol.running_chains import ChainChange
 from fries_nb.report import constraint_bars
 from fries_nb.report.constraint_bars import MOST_LINES, buffers_svg, lines_of
 

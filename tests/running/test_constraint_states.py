@@ -12,7 +12,7 @@ import pytest
 from fries_nb.constraints.judgements import ConstraintPoint, state_of
 from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
 from fries_nb.dataflow.constraints import LatencyConstraint
-from fries_nb.protocol.topology import ChainedOperators
+from fries_nb.protocol.running_chains import ChainedOperators
 from fries_nb.running.run_monitor import RunMonitor
 from fries_nb.telemetry import run_states
 from fries_nb.telemetry.metrics import Recorded

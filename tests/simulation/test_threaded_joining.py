@@ -132,7 +132,7 @@ def _sends_to_where_workers_were(topology, worker):
 def _tells_new_hosts_of_no_change(topology, answer, configured=DriverTopology.configured):
     send = topology._send
     topology._send = lambda peer, message: send(
-        peer, replace(message, decided=()) if isinstance(message, TakePart) else message
+        peer, replace(message, add=replace(message.add, decided=())) if isinstance(message, TakePart) else message
     )
     configured(topology, answer)
     topology._send = send

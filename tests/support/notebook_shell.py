@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +35,8 @@ from fries_nb.planning.difference import Difference
 from fries_nb.planning.schedulers import Plan, schedule
 from fries_nb.planning.shape import ExplainedPlan, PlannedDifference, refuse_unsupported, shape_plan, with_plan
 from fries_nb.protocol.messages import Paused, Report, WorkerId
-from fries_nb.protocol.topology import ChainChange, ChainedOperators, Topology
+from fries_nb.protocol.running_chains import ChainChange, ChainedOperators
+from fries_nb.protocol.topology import Topology
 from fries_nb.protocol.trace import Ran
 from fries_nb.run import Dataflow, Run
 from fries_nb.running.remedies import HostProposal, Proposal
@@ -220,13 +221,20 @@ class StandIn:
             refuse_unsupported(found, found.lost)
             return tuple(shape_plan(found.before, found.after, [*found.functions], order) for order in (True, False))
 
-        return with_plan(found, lambda: self.plan(found.functions), shaped)
+        return with_plan(found, lambda: None, lambda: self.plan(found.functions), shaped)
 
-    def apply(self, flow: Dataflow, scheduler: str = "fries", **options: Any) -> Change:
+    def apply(self, flow: Dataflow, scheduler: str = "fries", **options: Any) -> Change | Rescale:
         """As a run does; a change of the shape ends as ``outcome`` says, or never if that is None."""
         found = self.diff(flow)
-        if not found.has_new_shape:
+        if not found:
             return Run.apply(self, flow, scheduler, **options)  # type: ignore[arg-type]
+        if not (found.has_new_shape or found.functions):
+            return self.rescale(workers=found.workers)
+        if found.workers:
+            self.rescale(workers=found.workers)
+        if not found.has_new_shape:
+            options = {name: options[name] for name in ("guard", "force") if name in options}
+            return self.reconfigure(found.functions, scheduler, **options)
         refuse_unsupported(found, options.get("drop", ()))
         assert found.planned is not None
         self.asked, self.guard = {"drop": tuple(options.get("drop", ()))}, options.get("guard")
@@ -330,13 +338,15 @@ class StandIn:
         """As told."""
         return self.advised
 
-    def rescale(self, hosts: int, at_once: int | None = None) -> Rescale:
+    def rescale(
+        self, hosts: int | None = None, at_once: int | None = None, *, workers: Mapping[str, int] | None = None
+    ) -> Rescale:
         """Refuses nothing; ends as ``outcome`` says, or never if that is None."""
-        self.rescaling = rescale = Rescale(f"r{hosts}", hosts, self)  # type: ignore[arg-type]
-        self.asked = {"hosts": hosts, "at_once": at_once}
+        self.rescaling = rescale = Rescale(f"r{hosts}", hosts, self, workers or {})  # type: ignore[arg-type]
+        self.asked = {"hosts": hosts, "at_once": at_once} | ({} if workers is None else {"workers": dict(workers)})
         if self.outcome is not None:
             error = "" if self.outcome == "done" else "host 2 was lost (its process died); nothing changed"
-            rescale.resolve(RescaleResult(self.outcome, hosts, error, 1_250.0))  # type: ignore[arg-type]
+            rescale.resolve(RescaleResult(self.outcome, hosts or 2, error, 1_250.0))  # type: ignore[arg-type]
         return rescale
 
     def post(self, event: object) -> None:

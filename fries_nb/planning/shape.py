@@ -136,18 +136,18 @@ def _section(heading: str, explained: ExplainedPlan) -> tuple[str, list[str]]:
 
 def with_plan(
     found: Difference,
-    check: Callable[[], object],
     functions: Callable[[], Plan],
     shape: Callable[[], tuple[ExplainedPlan, ExplainedPlan]],
+    check: Callable[[], None] = lambda: None,
 ) -> PlannedDifference:
     """A difference with the plan of the change that applies it.
 
     Args:
         found: the difference.
-        check: raises a FriesError if the operators cannot have so many workers.
         functions: makes the plan if only functions differ.
         shape: makes the plans of a change of the shape, with the order of rows kept and without; raises a FriesError if
             this version does not make the change.
+        check: raises a FriesError if the operators cannot have so many workers.
     """
     values = {field.name: getattr(found, field.name) for field in fields(Difference)}
     if not found:

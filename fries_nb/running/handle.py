@@ -175,7 +175,7 @@ class Run(RunMonitor):
         found = Difference.of(before, after, self._runner.functions_now(), shipped)
         functions = functools.partial(self._runner.plan, found.functions, "fries", True)
         check = functools.partial(self._check_numbers, found, flow.fixed)
-        return with_plan(found, check, functions, functools.partial(self._planned_shape, found))
+        return with_plan(found, functions, functools.partial(self._planned_shape, found), check)
 
     def _check_numbers(self, found: Difference, declared: Collection[str]) -> None:
         """Check that the dataflow can have the numbers of workers that are declared; raises as ``rescale`` does."""

@@ -221,7 +221,7 @@ class StandIn:
             refuse_unsupported(found, found.lost)
             return tuple(shape_plan(found.before, found.after, [*found.functions], order) for order in (True, False))
 
-        return with_plan(found, lambda: None, lambda: self.plan(found.functions), shaped)
+        return with_plan(found, lambda: self.plan(found.functions), shaped)
 
     def apply(self, flow: Dataflow, scheduler: str = "fries", **options: Any) -> Change | Rescale:
         """As a run does; a change of the shape ends as ``outcome`` says, or never if that is None."""

@@ -30,10 +30,11 @@ from fries_nb.controller.events import (
     StartHosts,
     TopologyChanged,
 )
-from fries_nb.dataflow.graph import resized
+from fries_nb.dataflow.graph import Graph, resized
 from fries_nb.driver.tracing import Trace
 from fries_nb.host.region_spec import Additions, RegionSpec
 from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.progress_locations import audience, is_tracked, listeners
 from fries_nb.protocol.topology import Topology
 from fries_nb.transport.envelopes import (
     AddWorkers,
@@ -150,7 +151,7 @@ class DriverTopology:
         extend = Extend(pickle.dumps(epochs[-1:]), addresses, tuple(sorted(order.lost)))
         if order.added is not None:
             self._additions = order.added.additions
-            extend = structs.replace(extend, added=self._added(order.added, order.issued))
+            extend = structs.replace(extend, added=self._added(order.added, order.issued, order.topology.graph))
         asking = structs.replace(extend, asks=bool(joins))
         for host in self._peers.keys() & self._members:
             self._send(self._peers[host], asking if host == 0 else extend)
@@ -174,11 +175,12 @@ class DriverTopology:
                     add = AddWorkers(order.decided, answer.configurations, order.issued, earlier)
                     self._send(self._peers[host], add if host in self._members else TakePart(extend, add))
 
-    def _added(self, added: AddedOperators, issued: int) -> Begin:
-        """What the workers of added operators begin with."""
+    def _added(self, added: AddedOperators, issued: int, union: Graph) -> Begin:
+        """What the workers of added operators begin with; only here all operators have functions."""
         fresh = self._current.fresh
         earlier = {worker: known for worker, known in self._trace.earlier().items() if worker in fresh}
-        return Begin(added.change, added.additions.packed, issued, dict(added.parked), earlier)
+        told = (listeners(union), audience(union)) if is_tracked(union) else ((), {})
+        return Begin(added.change, added.additions.packed, issued, dict(added.parked), earlier, *told)
 
     def _changed(self, topology: Topology) -> None:
         self._trace.leave(self._settled.placement.keys() - topology.placement.keys())

@@ -23,6 +23,7 @@ from fries_nb.host.host_loop import HostLoop
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.protocol.messages import AdoptTopology, Chained, Control, Fcm, Prepare, Rehearse, SetChain, WorkerId
+from fries_nb.protocol.progress_locations import progress_of
 from fries_nb.protocol.topology import Topology, wire
 from fries_nb.worker.events import Connected, Directed, Expected, Grant, Instruction, Rewired, Ship, TellController
 from fries_nb.worker.outbox import SendFrame
@@ -196,7 +197,8 @@ class HostCore:
             stays = afterwards is not None and all(name in afterwards.graph for name in chain)
             after = wire(afterwards, chain, worker.index) if afterwards is not None and stays else None
             is_removed = afterwards is not None and worker.operator not in afterwards.graph
-            loop.post(hosted, Rewired(control.epoch, wiring, worker, after, is_removed))
+            progress = progress_of(self.topology.graph) if afterwards is not None else None
+            loop.post(hosted, Rewired(control.epoch, wiring, worker, after, is_removed, progress))
         elif isinstance(control, Fcm):
             yield from loop.switch(hosted, Directed(worker, control))
         elif isinstance(control, Prepare):

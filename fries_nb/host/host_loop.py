@@ -65,8 +65,13 @@ class HostLoop:
         self.post(worker, WorkerTick())
 
     def drop(self, worker: HostedWorker) -> None:
-        """Run a worker only to pass on events that were posted to it before; called by the control thread."""
+        """Run a worker only to pass on events that were posted to it before; called by the control thread.
+
+        A thread of its own ends.
+        """
         self.workers = self.turns.members = tuple(one for one in self.workers if one is not worker)
+        if worker in self.turns.apart:
+            self.turns.posted(worker)
 
     def start(self) -> None:
         """Start the loop; every worker sends a first report, with the counts of a restored one."""
@@ -237,10 +242,12 @@ class HostLoop:
             worker.flush()
         finally:
             worker.owner.release()
-        while not turns.leaving:
+        while True:
             yield
             while not own.empty():
                 own.get()
+            if turns.leaving or worker not in turns.members:  # looked at behind what wakes it for that
+                break
             spent_ns, took_ns, busy = yield from self._slow_turn(worker)
             yield
             if not turns.slow_turn_ended(worker, spent_ns, took_ns):

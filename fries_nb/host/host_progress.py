@@ -4,7 +4,9 @@ Workers hand over their steps from their threads; frames of other hosts arrive i
 sequence of both, in which frames are broadcast: the links keep the order of what is posted to a host.
 
     message     an old host                                   a new host
-    Extend      admits new hosts, and says so to all          -
+    Extend      admits new hosts, and says so to all;         -
+                goes on with both dataflows of a change of
+                the shape
     TakePart    -                                             keeps frames until it has a view
                 host 0, when all have said so: gives its view
     HostsLeft   sends no more frames to these, and awaits     -
@@ -22,8 +24,9 @@ from fries_nb.host.environment import Environment
 from fries_nb.progress.exchange import HostProgress, ProgressFrame, ProgressState
 from fries_nb.progress.progress_graph import CountChange, CountChanges, ProgressGraph
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.protocol.progress_locations import listeners
+from fries_nb.protocol.progress_locations import listeners, progress_graph
 from fries_nb.protocol.topology import Topology
+from fries_nb.transport.envelopes import Begin
 from fries_nb.worker.events import Event, FrontierAdvanced
 
 PARTING_NS = 30_000_000_000
@@ -77,7 +80,7 @@ class ProgressLink:
         self._parting: dict[int, int] = {}
         self._send = send
         self._post = post
-        self._audience = audience
+        self._audience = dict(audience)
         self._workers: Mapping[str, tuple[WorkerId, ...]] = {}
         self._again_ns = self._now_ns()
 
@@ -118,6 +121,22 @@ class ProgressLink:
                     self._broadcast(self._view.receive(frame))
                 self._announce(self._view)
                 self._serve(self._view)
+
+    # ---- shapes
+
+    def extend(self, graph: Graph, added: Begin) -> None:
+        """Go on with the operators and edges of a change of the shape, on which nothing is sent yet.
+
+        Args:
+            graph: the dataflows before and after the change together.
+            added: tells whose frontiers are tracked, and who is notified of them.
+        """
+        if self._view is not None:
+            with self._lock:
+                for listener, operators in added.audience.items():
+                    self._audience[listener] = tuple(dict.fromkeys((*self._audience.get(listener, ()), *operators)))
+                self._broadcast(self._view.extend(progress_graph(graph), added.listeners))
+                self._announce(self._view)
 
     # ---- hosts that come and go
 

@@ -85,6 +85,7 @@ class HostTopology:
         self._links.extend(tuple(topology.channels()), order.peers)
         self._core.adopt(topology)
         if (added := order.added) is not None:
+            self._progress.extend(topology.graph, added)
             self._core.apart(
                 lambda: self._made(topology, self._make(topology, pickle.loads(added.additions), added))
             )

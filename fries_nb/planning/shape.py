@@ -38,12 +38,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 
+import networkx as nx
+
 from fries_nb.dataflow.graph import Edge, Graph, ends_of, union_of
 from fries_nb.errors import FriesError, PlanError, unknown
 from fries_nb.planning.covering import Covering, PruningDecision, components, covered, prune, reached
-from fries_nb.planning.difference import Difference
+from fries_nb.planning.difference import Difference, Ends
 from fries_nb.planning.schedulers import Plan, Send, Stage, StageAction, foretold
-from fries_nb.protocol.progress_locations import is_tracked
+from fries_nb.protocol.progress_locations import is_tracked, listeners
 from fries_nb.words import counted
 
 BETWEEN, _FUNCTION = "it lies between others", "its function changes"
@@ -176,23 +178,28 @@ def _kept(decisions: Iterable[PruningDecision]) -> dict[str, str]:
     return {one.operator: f"one-to-many, and {one.reason.partition(': ')[2]}" for one in decisions if not one.pruned}
 
 
-def refuse_unsupported(found: Difference, drop: Collection[str] = (), gone: Collection[str] = ()) -> None:
+def refuse_unsupported(
+    found: Difference, drop: Collection[str] = (), gone: Collection[str] = (), past: Collection[Ends] = ()
+) -> None:
     """Check that a running dataflow can become another one in this version.
 
     Args:
         found: how they differ.
         drop: the removed operators whose state may be lost.
         gone: the names of operators that were removed before, and whose functions had been changed.
+        past: the ends of edges that the run had before.
 
     Raises:
         PlanError: it cannot, for the first reason that is found.
     """
     before, after = found.before, found.after
-    whole = {"an aggregate or a sort": any(one.blocking for one in (*before.operators, *after.operators)),
-             "times or a loop": is_tracked(before) or is_tracked(after)}  # fmt: skip
+    everything = (*before.operators, *after.operators)
+    whole = {"an aggregate or a sort": any(one.blocking for one in everything),
+             "a loop": any(one.within.level for one in everything)}  # fmt: skip
     for what, has in whole.items():
         if has:
             raise PlanError(f"a dataflow with {what} keeps its shape while it runs, in this version")
+    refuse_in_time(before, after, past)
     for operator in found.changed:
         kept = operator.aspects.keys() - {"workers"} - ({"function"} if operator.name in found.functions else set())
         if kept:
@@ -214,6 +221,35 @@ def refuse_unsupported(found: Difference, drop: Collection[str] = (), gone: Coll
     for name in drop:
         if name not in found.removed:
             raise PlanError(f"drop={list(drop)!r}: {unknown('removed operator', str(name), found.removed)}")
+
+
+def refuse_in_time(before: Graph, after: Graph, past: Collection[Ends] = ()) -> None:
+    """Check that no frontier would have to go back or wait for itself, and that what is open has a place to stay.
+
+    Args:
+        before, after: the dataflows before and after the change; without times all is well.
+        past: see ``refuse_unsupported``.
+
+    Raises:
+        PlanError: a source is added; an operator that works by time is removed; one of these, or a sink, gets rows of
+            others than before.
+    """
+    if not (is_tracked(before) or is_tracked(after)):
+        return
+    union = union_of(before, after)
+    if sources := [name for name in after.sources if name not in before]:
+        raise PlanError(f"source {sources[0]} cannot be added to a dataflow with times, in this version")
+    # Hosts count on all edges that there have been (see ``progress.tracker``), so these are what frontiers depend on.
+    ever, grown = nx.DiGraph((*past, *ends_of(before))), nx.DiGraph((*past, *ends_of(before), *ends_of(after)))
+    for name in listeners(union):
+        is_sink = union.operator(name).traits.is_sink
+        if name not in after and not is_sink:
+            raise PlanError(f"{name} works by time, and cannot be removed while it runs, in this version")
+        if not is_sink and any(name in nx.descendants(grown, to) for to in grown.successors(name)):
+            raise PlanError(f"{name} works by time, and gets no rows of what it has sent to, while it runs")
+        if name in ever and (new := (nx.ancestors(grown, name) - nx.ancestors(ever, name)) & before.by_name.keys()):
+            words = f"whose times {name} may have passed; expected another name for a new sink or operator"
+            raise PlanError(f"{name} gets no rows of {min(new)} while it runs, {words}")
 
 
 def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), order: bool = True) -> ExplainedPlan:

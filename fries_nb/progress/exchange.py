@@ -201,6 +201,8 @@ class ProgressState(msgspec.Struct, frozen=True, tag=True):
 
     counts: CountChanges  # all counts that are not 0
     numbers: dict[int, int]  # host to the number of its last frame that is included; the hosts are the members
+    graph: ProgressGraph  # that of the view, which still has what was removed from the dataflow
+    listeners: tuple[str, ...]
 
 
 def first_counts(graph: ProgressGraph, starters: Mapping[str, int]) -> CountChanges:
@@ -360,13 +362,15 @@ class HostProgress:
 
     def state(self) -> ProgressState:
         """The view, for a host that joins."""
-        return ProgressState(self._tracker.counts, dict(self._numbers))
+        tracker = self._tracker
+        return ProgressState(tracker.counts, dict(self._numbers), tracker.graph, tracker.listeners)
 
     def take_view(self, view: ProgressState) -> ProgressFrame | None:
         """Begin with the view of a member, and open; returns the frame to broadcast in consequence, if any."""
         if self._has_view:
             raise ProtocolError(f"a view came to host {self.host}, which has one; expected it once, when it joins")
         self._numbers = {**self._numbers, **view.numbers, self.host: self._numbers[self.host]}
+        self.extend(view.graph, view.listeners)
         self._apply(view.counts)
         for frame in self._early:
             self._taken(frame)
@@ -409,6 +413,18 @@ class HostProgress:
             self._advanced[listener] = self._tracker.frontier(listener)
         return self._released((), {listener: self._tracker.frontier(listener)})
 
+    def extend(self, graph: ProgressGraph, listeners: Iterable[str]) -> ProgressFrame | None:
+        """Go on with the operators, edges and listeners of another graph as well, at all hosts alike.
+
+        No worker counts anything there before all hosts have. Returns the frame to broadcast in consequence, if any.
+        """
+        found = self._tracker.extend(graph, listeners)
+        self._graph = self._tracker.graph
+        self._waiting_again()
+        if self.is_open:
+            self._advanced.update(found)
+        return self._released((), found)
+
     def advanced(self) -> dict[str, Antichain]:
         """The frontiers that have changed since the last call, by listener; on opening all, before that none."""
         taken, self._advanced = self._advanced, {}
@@ -449,6 +465,10 @@ class WorkerCounts:
         self.changes = ChangeBatch()
         self._graph = graph
         self._buffers: dict[Hashable, tuple[GraphLocation, Time]] = {}
+
+    def extend(self, graph: ProgressGraph) -> None:
+        """Go on with the edges of another graph as well."""
+        self._graph = self._graph.joined(graph)
 
     def fits(self, channel: Hashable, edge: GraphLocation, time: Time) -> bool:
         """Whether rows of this time can join the buffer of a channel; otherwise ``cut`` it first."""

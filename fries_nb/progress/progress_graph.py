@@ -187,6 +187,10 @@ class ProgressGraph:
                 )
         self._refuse_standstill()
 
+    def joined(self, other: ProgressGraph) -> GrownGraph:
+        """All operators and edges of two graphs, which agree on the loops of what both have."""
+        return GrownGraph({**self.loops, **other.loops}, tuple(dict.fromkeys((*self.edges, *other.edges))))
+
     def length(self, operator: str) -> int:
         """Number of components of the times at an operator."""
         return FLAT + len(self.loops[operator])
@@ -290,6 +294,17 @@ class ProgressGraph:
                         return [*(name for name, _ in way), operator]
                     if (edge.to, reached) not in way:
                         ways.append([*way, (edge.to, reached)])
+
+
+class GrownGraph(ProgressGraph):
+    """All operators and edges that a dataflow has had, which may have cycles where operators have changed places.
+
+    No message goes around, since those of an edge that was removed come to an end. An operator that listens, and has
+    tokens, must not be on such a cycle: it would wait for itself.
+    """
+
+    def _refuse_standstill(self) -> None:
+        """No message goes around."""
 
 
 def _within(loops: tuple[str, ...]) -> str:

@@ -24,6 +24,14 @@ the time 6, and so decides alone when B's frontier advances.
 >>> tracker.update([CountChange(token, (0, 6), -1)])["B"].elements
 ()
 
+The dataflow may get further operators and edges, and listeners. What was removed from it stays, since other hosts may
+still tell of it:
+
+>>> tracker.update([CountChange(token, (0, 9), 1)])["B"].elements
+((0, 9),)
+>>> tracker.extend(ProgressGraph({"A": (), "C": ()}, (FlowEdge("A", "C"),)), ["C"])["C"].elements
+((0, 9),)
+
 Counts may be negative, since the batches of two workers come in any order; only positive ones count for a frontier.
 A frontier never goes back, and never passes what is outstanding, as long as batches are whole (see ``exchange``).
 """
@@ -71,8 +79,11 @@ class Tracker:
     """
 
     def __init__(self, graph: ProgressGraph, listeners: Iterable[str], counts: Iterable[CountChange] = ()) -> None:
-        self.graph = graph
         self._view = ChangeBatch()
+        self._begin(graph, listeners, counts)
+
+    def _begin(self, graph: ProgressGraph, listeners: Iterable[str], counts: Iterable[CountChange]) -> None:
+        self.graph = graph
         self._antichains: dict[str, CountedAntichain] = {}
         self._below: dict[GraphLocation, list[_Way]] = {location: [] for location in graph.locations}
         self._below.update((moving(name), self._below[GraphLocation(name)]) for name in graph.loops)
@@ -87,6 +98,15 @@ class Tracker:
                 )
         # ``counts``: the first counts; see ``first_counts``
         self.update(counts)
+
+    def extend(self, graph: ProgressGraph, listeners: Iterable[str]) -> dict[str, Antichain]:
+        """Go on with the operators, edges and listeners of another graph as well; returns the frontiers of new ones.
+
+        No location that was there may lead to a listener to which it has not led: its frontier would go back.
+        """
+        before, counts, self._view = set(self._antichains), self._view, ChangeBatch()
+        self._begin(self.graph.joined(graph), dict.fromkeys((*self._antichains, *listeners)), counts)
+        return {listener: self.frontier(listener) for listener in self._antichains if listener not in before}
 
     @property
     def listeners(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import networkx as nx
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.operators import is_timed
-from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
+from fries_nb.progress.progress_graph import FlowEdge, GrownGraph, ProgressGraph
 
 
 def is_tracked(graph: Graph) -> bool:
@@ -33,7 +33,7 @@ def progress_graph(graph: Graph) -> ProgressGraph:
     """The operators with the loops around them, and the edges."""
     loops = {operator.name: operator.within.loops for operator in graph.operators}
     edges = (FlowEdge(edge.source, edge.to, edge.branch, edge.feedback) for edge in graph.edges)
-    return ProgressGraph(loops, tuple(edges))
+    return (GrownGraph if graph.on_cycles else ProgressGraph)(loops, tuple(edges))
 
 
 def listeners(graph: Graph) -> tuple[str, ...]:

@@ -186,8 +186,7 @@ class Run(RunMonitor):
     def _planned_shape(self, found: Difference) -> tuple[ExplainedPlan, ExplainedPlan]:
         """The plans of a change of the shape by which all lost states may be lost; raises as ``apply`` does."""
         self._limit_of_shape("fries", None)
-        gone = [name for name in self._runner.removed if self._runner.queue.has_changed(name)]
-        refuse_unsupported(found, found.lost, gone)
+        self._refuse_unsupported(found, found.lost)
         check_runnable(found.after)
         ordered, unordered = (shape_plan(self.graph, found.after, [*found.functions], one) for one in (True, False))
         return self._runner.foretold(ordered, unordered)
@@ -202,7 +201,8 @@ class Run(RunMonitor):
         or wholly by the new dataflow. Operators are matched by name; those of both keep their states, new ones begin
         empty, new sources begin when all others have switched, and a removed sink keeps what was committed.
 
-        In this version the shape does not change with times, loops, aggregates or sorts, or with latency constraints.
+        In this version the shape does not change with loops, aggregates or sorts, or with latency constraints. In a
+        dataflow with times no source is added, and operators that work by time stay, and get no rows of others.
         Recent tuples of the operators that are rerouted or changed go through the new shape first, down
         to its sinks and without effects; what fails there, and not so in the earlier dataflow, is not applied. A change
         of functions only is ``reconfigure``. Numbers of workers have no effect on results: where declared ones differ,
@@ -249,12 +249,17 @@ class Run(RunMonitor):
     ) -> Change:  # fmt: skip
         """Request a change of the shape, with functions beside; see ``apply``."""
         limit = self._limit_of_shape(scheduler, guard)
-        refuse_unsupported(found, drop, [name for name in self._runner.removed if self._runner.queue.has_changed(name)])
+        self._refuse_unsupported(found, drop)
         check_runnable(found.after)
         updates = as_updates(found.functions) if found.functions else {}
         after = resized(found.after, self.graph.sizes)  # with the numbers of the beginning, as ``self.graph``
         planned = shape_plan(self.graph, after, list(updates), order)
         return self._runner.reshape(after, planned.plan, updates, limit, force)
+
+    def _refuse_unsupported(self, found: Difference, drop: Sequence[str]) -> None:
+        """Refuse what this version does not apply, with regard to earlier changes of the run."""
+        gone = [name for name in self._runner.removed if self._runner.queue.has_changed(name)]
+        refuse_unsupported(found, drop, gone, self._runner.past)
 
     def _limit_of_shape(self, scheduler: str, guard: float | Tuples | None) -> float | None:
         """The seconds of a guard; raises a PlanError for what a change of the shape does not go with yet."""

@@ -30,14 +30,14 @@ from fries_nb.controller import events
 from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.states import ChangeProgress, RunState
 from fries_nb.dataflow.constraints import LatencyConstraint
-from fries_nb.dataflow.graph import Graph, Operator, resized
+from fries_nb.dataflow.graph import Graph, Operator, ends_of, resized
 from fries_nb.dataflow.regions import Kept, Region, regions
 from fries_nb.dataflow.updates import Lighter, Update, check_updates
 from fries_nb.driver.driver import Closed, ConstraintsChanged, HostsRestarted, Told, Used
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
 from fries_nb.host.region_spec import Options
 from fries_nb.planning.schedulers import Plan
-from fries_nb.planning.shape import ExplainedPlan
+from fries_nb.planning.shape import ExplainedPlan, refuse_in_time
 from fries_nb.protocol.checkpoints import CommittedChange
 from fries_nb.protocol.messages import Chained, Failed, Report
 from fries_nb.protocol.trace import Record
@@ -84,6 +84,7 @@ class RegionRunner(QueueShell):
         details: the traceback of the failure from the user's first frame on.
         graph: the dataflow, as it is now.
         removed: the operators that changes of the shape have removed.
+        past: the ends of the edges that the dataflow had before the last one.
         flowing: set when the first workers process tuples, or the run has ended.
         ended: set when all resources of the run are released.
         options, rates: the options of the run; source to its rate in tuples per second, where one was set.
@@ -101,6 +102,7 @@ class RegionRunner(QueueShell):
         self.ended = threading.Event()
         self.graph = graph
         self.removed: dict[str, Operator] = {}
+        self.past: set[tuple[str, str]] = set()
         self._regions = regions
         self._places = places
         self.options = options
@@ -223,12 +225,18 @@ class RegionRunner(QueueShell):
         return self.queue.reshape(shape, plan, updates, payloads, before, limit, force)
 
     def shape_back(self, before: Graph) -> events.ShapeChange:
-        """What makes the dataflow again what it was, with as many workers of each operator as now."""
+        """What makes the dataflow again what it was, with as many workers of each operator as now.
+
+        Raises:
+            PlanError: an operator that works by time would be removed.
+        """
+        refuse_in_time(self.graph, before, self.past)
         return self.launched[0].shape_change(self.graph, resized(before, self.graph.sizes), returns=True)
 
     def go_on(self, graph: Graph) -> None:
         """Go on with the dataflow after a change of its shape, before the change is told to have ended."""
         self.removed = {**self.removed, **{name: one for name, one in self.graph.by_name.items() if name not in graph}}
+        self.past |= ends_of(self.graph)
         self.graph, self._regions = graph, regions(graph)
         self.rescales.go_on(self._regions)
         self.telemetry.go_on(graph)

@@ -31,6 +31,7 @@ from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.host.region_spec import Additions
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import Answer, ChannelId, Control, Fcm, MovedBins, Prepare, SetRate, WorkerId
+from fries_nb.protocol.progress_locations import progress_of
 from fries_nb.protocol.topology import Topology, Wiring
 from fries_nb.simulation.faults import Deployment
 from fries_nb.simulation.hosts import Hosts, Said
@@ -312,7 +313,8 @@ class ThreadedHosts(Hosts):
         [host] = [host for host, one in self.cores.items() if one is core]
         letters = {*self._assembly.letters}
         payloads = {**self._assembly.payloads, **additions.functions}
-        self._assembly = replace(self._assembly, payloads=payloads, letters=letters)
+        progress = progress_of(topology.graph)
+        self._assembly = replace(self._assembly, payloads=payloads, letters=letters, progress=progress)
         version = max((hosted.worker.version for hosted in core.workers), default=0)
         begin = structs.replace(added, earlier=self._plan.store.earlier(topology.workers))
         parked = redistribution_of(begin, topology.graph)

@@ -49,7 +49,7 @@ from fries_nb.controller.loop_attempts import Loop
 from fries_nb.controller.states import LoopPhase
 from fries_nb.dataflow.graph import Graph
 from fries_nb.operators.timed_calls import TimeValues, values_named
-from fries_nb.progress.progress_graph import CountChange, ProgressGraph
+from fries_nb.progress.progress_graph import CountChange, ProgressGraph, moving
 from fries_nb.progress.times import EARLIEST, moment, rounds
 from fries_nb.progress.tracker import Tracker
 from fries_nb.protocol.messages import FeedbackCounts, Report
@@ -98,8 +98,11 @@ class Frontiers:
     def __init__(self, graph: Graph, counts: Iterable[CountChange], values: TimeValues = INTEGERS) -> None:
         self._graph = graph
         self._values = values
-        # ``counts``: the outstanding pointstamps; those of ``Tracker.least_counts`` suffice
-        self._tracker = Tracker(progress_graph(graph), graph.by_name, counts)
+        # ``counts``: the outstanding pointstamps; those of ``Tracker.least_counts`` suffice. While the shape changes,
+        # hosts count in operators that this dataflow has not any more, or not yet.
+        tracked = progress_graph(graph)
+        here = {*tracked.locations, *map(moving, tracked.loops)}
+        self._tracker = Tracker(tracked, graph.by_name, (one for one in counts if one.location in here))
 
     def reached(self) -> dict[str, Any]:
         """Operator to the least time that can still arrive at its input; ``None`` if nothing can."""

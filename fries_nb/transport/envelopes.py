@@ -286,6 +286,8 @@ class Begin(msgspec.Struct, frozen=True):
     issued: int  # id of the last marker, which they treat as applied
     parked: dict[str, ParkedOperator] = {}  # those of them that return, with their states
     earlier: dict[WorkerId, EarlierRecords] = {}  # the records that the trace holds of earlier workers of their index
+    listeners: tuple[str, ...] = ()  # the operators whose frontiers are tracked; see ``protocol.progress_locations``
+    audience: dict[str, tuple[str, ...]] = {}  # listener to the operators that are notified
 
 
 class Extend(msgspec.Struct, frozen=True, tag=True):

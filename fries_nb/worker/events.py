@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from fries_nb.errors import FriesError
 from fries_nb.operators.dry_run import DryRun, DryRunResult
-from fries_nb.progress.progress_graph import CountChanges
+from fries_nb.progress.progress_graph import CountChanges, ProgressGraph
 from fries_nb.progress.times import Antichain
 from fries_nb.protocol.checkpoints import PARKED, Position, Reading, Snapshot
 from fries_nb.protocol.messages import (
@@ -144,6 +144,7 @@ class Rewired:
     Attributes:
         after: its wiring from its switch on, if the epoch is one of a change of the shape that concerns it.
         is_removed: whether the change removes the member.
+        progress: the dataflows before and after the change as progress sees them, if it is tracked.
     """
 
     epoch: int
@@ -151,6 +152,7 @@ class Rewired:
     member: WorkerId
     after: Wiring | None = None
     is_removed: bool = False
+    progress: ProgressGraph | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,9 @@ class InputTimes:
         """Begin; returns the first counts."""
         return ()
 
+    def extend(self, graph: ProgressGraph) -> None:
+        """Frames come on the in-edges of another graph as well."""
+
     def limit_ahead(self, ahead: int | None) -> None:
         """Change how far a source may read ahead of the sinks; ``None`` for no limit."""
 
@@ -164,6 +167,10 @@ class TrackedTimes(InputTimes):
         self._holds_all = self._is_source and not (bounds or self._has_times)
         self._bounds, self._ahead = {ALL_SPLITS: EARLIEST} if self._holds_all else dict(bounds), ahead
         return tuple(CountChange(self._output, (self._version, bound), 1) for bound in self._bounds.values())
+
+    def extend(self, graph: ProgressGraph) -> None:
+        operator = self._output.operator
+        self._edges.update((edge.source, edge.location) for edge in graph.edges if edge.to == operator)
 
     def limit_ahead(self, ahead: int | None) -> None:
         self._ahead = ahead

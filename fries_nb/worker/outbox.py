@@ -340,6 +340,11 @@ class Outbox:
         self.fills_buffers = False
         self._connect(edges)
 
+    def extend_progress(self, graph: ProgressGraph) -> None:
+        """Count what is sent on further edges as well, if progress is tracked."""
+        if self._pending.counts is not None:
+            self._pending.counts.extend(graph)
+
     def _connect(self, edges: Sequence[OutEdge]) -> None:
         self._edges = tuple(edges)
         self._channels = {

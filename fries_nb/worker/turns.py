@@ -292,7 +292,7 @@ class Turns(Generic[M]):
             return After.LEAVE
         self._running = None
         self._rota.charge(member, spent_ns, busy, member.is_ahead)
-        if member.worker.slowness.is_slow:
+        if member.worker.slowness.is_slow and member in self.members:  # not one that was dropped
             self._part(member)
             return After.START_OWN
         if member.buffers:

@@ -339,6 +339,10 @@ class Worker:
 
     def _rewire(self, event: Rewired) -> None:
         """Begin to adopt the next epoch of the topology."""
+        if event.progress is not None:
+            self.progress = event.progress
+            self.outbox.extend_progress(event.progress)
+            self._times.extend(event.progress)
         self._instructions += self._adoption.begin(self.wiring, event, self.ended)
         if self.ended and event.is_removed:
             self._instructions.append(parking(event.epoch, self._instance(event.member)[1]))

@@ -163,6 +163,12 @@ class Run(RunMonitor):
         Raises:
             DataflowError: it is no dataflow, or of another name; or a function of it cannot be pickled.
         """
+        found, _ = self._difference(flow)
+        functions = functools.partial(self._runner.plan, found.functions, "fries", True)
+        return with_plan(found, functions, functools.partial(self._planned_shape, found))
+
+    def _difference(self, flow: DataflowBuilder) -> tuple[Difference, dict[str, bytes]]:
+        """What tells a dataflow from what runs, and its functions as they would be shipped; raises as ``diff`` does."""
         if not isinstance(flow, DataflowBuilder):
             raise DataflowError(f"expected an fn.Dataflow to compare with; got a {type(flow).__name__}")
         if flow.name != self.graph.name:
@@ -170,10 +176,9 @@ class Run(RunMonitor):
                 f"dataflow {flow.name!r} is another one than {self.graph.name!r}, which runs; expected one of that name"
             )
         after = flow.graph_like(self.graph)
-        shipped = {name: pickle.loads(payload) for name, payload in pickled_functions(after).items()}
-        found = Difference.of(self.graph, after, self._runner.functions_now(), shipped)
-        functions = functools.partial(self._runner.plan, found.functions, "fries", True)
-        return with_plan(found, functions, functools.partial(self._planned_shape, found))
+        payloads = pickled_functions(after)
+        shipped = {name: pickle.loads(payload) for name, payload in payloads.items() if name in self.graph}
+        return Difference.of(self.graph, after, self._runner.functions_now(), shipped), payloads
 
     def _planned_shape(self, found: Difference) -> tuple[ExplainedPlan, ExplainedPlan]:
         """The plans of a change of the shape by which all lost states may be lost; raises as ``apply`` does."""
@@ -220,7 +225,7 @@ class Run(RunMonitor):
             SinkError: an added sink cannot be written.
             RunError: the run has ended.
         """
-        found = self.diff(flow)
+        found, payloads = self._difference(flow)
         if not found:
             raise PlanError(f"{flow.name!r} declares what runs already; expected a difference to apply")
         if not found.has_new_shape:
@@ -230,7 +235,7 @@ class Run(RunMonitor):
         check_runnable(found.after)
         updates = as_updates(found.functions) if found.functions else {}
         planned = shape_plan(self.graph, found.after, list(updates), order)
-        return self._runner.reshape(found.after, planned.plan, updates, limit, force)
+        return self._runner.reshape(found.after, payloads, planned.plan, updates, limit, force)
 
     def _limit_of_shape(self, scheduler: str, guard: float | Tuples | None) -> float | None:
         """The seconds of a guard; raises a PlanError for what a change of the shape does not go with yet."""

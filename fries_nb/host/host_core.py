@@ -95,7 +95,7 @@ class HostCore:
         for worker, host in topology.placement.items():
             if host != self._host:  # it was removed here, and has come back there
                 self.loop_of.pop(worker, None)
-        self.router.place(topology.placement)
+        self.router.place(topology.placement, topology.added)
 
     # ---- start and end
 

@@ -24,6 +24,9 @@ class HostLink(Protocol):
     def post(self, host: int, frame: Frame | Bundle | Credit | MovedBins, channels: tuple[ChannelId, ...]) -> None:
         """Send a frame to channels of another host; from any thread."""
 
+    def wake(self) -> None:
+        """Have the control thread look after the host now; from any thread."""
+
 
 class FrameRouter:
     """Delivers frames to their receivers' mailboxes, and credit to their senders'; called from any thread.

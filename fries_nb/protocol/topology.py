@@ -232,6 +232,14 @@ class Topology:
         """The operators grouped into chains; see ``expansion.chains``."""
         return chains(resized(self.graph, self.begun), self.chaining)
 
+    def may_be_chained(self, operator: str) -> bool:
+        """Whether a host may run the operator in one worker with another one, now or later."""
+        edges = (*self.graph.in_edges(operator), *self.graph.out_edges(operator))
+        return any(
+            self.is_one_to_one(edge) and may_chain(self.graph.operator(edge.source), self.graph.operator(edge.to))
+            for edge in edges
+        )
+
     def __getstate__(self) -> dict[str, object]:
         """The fields alone: what is derived from them may be derived by another thread meanwhile."""
         return {one.name: getattr(self, one.name) for one in fields(self)}

@@ -76,7 +76,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning, ends_of, resized, union_of
@@ -295,6 +295,13 @@ class Topology:
         """All channels, edge by edge."""
         for edge in self.graph.edges:
             yield from self.channels_of(edge)
+
+    def channels_at(self, host: int) -> int:
+        """The number of channels into and out of the workers of a host; one between two of them counts twice."""
+        inside = {ends for chain in self.chains for ends in pairwise(chain)}
+        edges = (edge for edge in self.graph.edges if (edge.source, edge.to) not in inside)
+        workers = (end for edge in edges for one in self.channels_of(edge) for end in (one.sender, one.receiver))
+        return sum(self.placement[worker] == host for worker in workers)
 
     def is_former(self, channel: ChannelId) -> bool:
         """Whether it is the channel of an earlier worker with the index of a present one."""

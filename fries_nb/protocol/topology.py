@@ -64,7 +64,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning, ends_of, resized, union_of
@@ -220,6 +220,14 @@ class Topology:
         """The operators grouped into chains; see ``expansion.chains``."""
         return chains(resized(self.graph, self.begun), self.chaining)
 
+    def may_be_chained(self, operator: str) -> bool:
+        """Whether a host may run the operator in one worker with another one, now or later."""
+        edges = (*self.graph.in_edges(operator), *self.graph.out_edges(operator))
+        return any(
+            self.is_one_to_one(edge) and may_chain(self.graph.operator(edge.source), self.graph.operator(edge.to))
+            for edge in edges
+        )
+
     def __getstate__(self) -> dict[str, object]:
         """The fields alone: what is derived from them may be derived by another thread meanwhile."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
@@ -280,6 +288,13 @@ class Topology:
         """All channels, edge by edge."""
         for edge in self.graph.edges:
             yield from self.channels_of(edge)
+
+    def channels_at(self, host: int) -> int:
+        """The number of channels into and out of the workers of a host; one between two of them counts twice."""
+        inside = {ends for chain in self.chains for ends in pairwise(chain)}
+        edges = (edge for edge in self.graph.edges if (edge.source, edge.to) not in inside)
+        workers = (end for edge in edges for one in self.channels_of(edge) for end in (one.sender, one.receiver))
+        return sum(self.placement[worker] == host for worker in workers)
 
     def is_former(self, channel: ChannelId) -> bool:
         """Whether it is the channel of an earlier worker with the index of a present one."""

@@ -151,7 +151,7 @@ class Rescales:
         self.advice = HostAdvice(regions[-1].graph, self)
         self._regions = regions
         self._run = run
-        self._declared = run.options.fixed  # the operators with a number of workers that was declared, or requested since
+        self._declared = run.options.fixed  # operators with a number of workers, or for which one was requested since
         self._told = 0  # the number of hosts, as the controller has told it last
         self._requests: dict[str, Rescale] = {}
         self._last_number = 0

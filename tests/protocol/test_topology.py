@@ -220,7 +220,7 @@ def test_operators_get_other_numbers_of_workers_together_with_those_on_their_for
     assert numbers == {"A": 5, "B": 5}
     grown = topology.scaled(numbers, hosts=[0, 1])
     assert grown.fresh == {WorkerId(name, index) for name in "AB" for index in (3, 4)}
-    assert [grown.hosts_of_workers[name] for name in "AB"] == [(0, 0, 1, 0, 1)] * 2
+    assert [grown.hosts_of_workers[name] for name in "AB"] == [(0, 0, 1, 1, 0)] * 2
     assert grown.routed("A") == 3
     assert topology.scaled(topology.numbers({"A": 3}), hosts=[0, 1]).fresh == frozenset()
     assert topology.numbers({"A": 2, "B": 2}) == {"A": 2, "B": 2}

@@ -502,10 +502,10 @@ def _workers(given: str) -> tuple[str, int]:
     Raises:
         UsageError: it is none.
     """
-    operator, _, count = given.rpartition("=")
+    operator, _, count = unquoted(given).rpartition("=")
     if not (operator and count.isascii() and count.isdigit() and int(count)):
         raise UsageError(f"{shortened(given)}: expected OPERATOR=WORKERS, as in %fries_rescale FM=4 FD=2")
-    return unquoted(operator), int(count)
+    return operator, int(count)
 
 
 def _hosts(given: str) -> int:

@@ -102,13 +102,13 @@ def test_misuse_is_one_line(
 
 
 def test_operators_get_other_numbers_of_workers(shell: InteractiveShell, run: StandIn) -> None:
-    """One or several, whose names may be in quotes; the variable holds the handle."""
+    """One or several, whose names may have spaces; the variable holds the handle."""
     assert told(shell, "%fries_rescale FM=4").splitlines() == ["2 hosts after 1.2 s: 7 workers", "Next: %fries_rescale"]
     assert run.asked == {"hosts": None, "at_once": None, "workers": {"FM": 4}}
     assert shell.user_ns["rescale"] is run.rescaling
-    told(shell, "%fries_rescale FM=1 'MC'=3 --at-once 64 -o shrunk")
-    assert run.asked == {"hosts": None, "at_once": 64, "workers": {"FM": 1, "MC": 3}}
-    assert shell.user_ns["shrunk"].aim == "to 1 worker of FM and 3 of MC"
+    told(shell, "%fries_rescale FM=1 'my op=3' --at-once 64 -o shrunk")
+    assert run.asked == {"hosts": None, "at_once": 64, "workers": {"FM": 1, "my op": 3}}
+    assert shell.user_ns["shrunk"].aim == "to 1 worker of FM and 3 of my op"
     run.outcome = None
     assert told(shell, "%fries_rescale FM=4 --wait 0").startswith("to 4 workers of FM: it waits for its turn")
 

@@ -245,38 +245,36 @@ class Changes(KnownChanges):
         ]
 
     def _wire(self, change: Transaction, shape: ShapeChange, now_ns: int) -> list[Instruction]:
-        """Begin a change of the shape: all workers learn of the channels of both shapes, before any is prepared."""
+        """Begin a change of the shape: its targets prepare while workers learn of the channels of both shapes.
+
+        Both take a tuple in hand and a round trip, and neither needs the other.
+        """
         if why := self.reshaping.refusal(shape.after) or self.reshaping.unkept(shape):
             return self._abort(change, now_ns, f"{why}; nothing changed")
         change.targets = tuple(self._workers.of(change.request.switching))
         change.guard = change.request.guard
         change.prepare(now_ns)
-        parts = change.request.plan.covering.components
-        return self.reshaping.begin(change.request.change, shape, {name for part in parts for name in part.operators})
-
-    def _wired(self, change: Transaction, shape: ShapeChange, now_ns: int) -> list[Instruction] | None:
-        """Prepare the functions of a change of the shape while workers learn of the channels; or abort it."""
-        if self.reshaping.is_wiring and not change.is_asked:
-            return self._ask(change)
-        if not self.reshaping.is_wired:
-            return None
-        change.is_wired = True
-        if self.reshaping.failure is not None:
-            error, details = self.reshaping.failure
-            return self._abort(change, now_ns, f"{error}; nothing changed", details)
-        if why := self.reshaping.refusal(shape.after):
-            return self._abort(change, now_ns, f"{why}; nothing changed")
-        return [] if change.is_asked else self._ask(change)
+        members = {name for part in change.request.plan.covering.components for name in part.operators}
+        return [*self.reshaping.begin(change.request.change, shape, members, now_ns), *self._ask(change)]
 
     def _ask(self, change: Transaction) -> list[Instruction]:
-        """Let the targets of a change of the shape prepare, as soon as they have left their chains."""
-        change.is_asked = True
+        """Let the targets of a change of the shape prepare, whether they have left their chains or not."""
         request, offers = change.request, self._workers.live(change.request.rehearse)
         return [
             Tell(worker, Prepare(request.change, request.payloads.get(worker.operator, b""), worker in offers))
             for worker in change.targets
             if worker in change.pending_acks
         ]
+
+    def _wired(self, change: Transaction, shape: ShapeChange, now_ns: int) -> list[Instruction] | None:
+        """Go on with a change of the shape when all workers know the channels; or abort it."""
+        if self.reshaping.is_wired and self.reshaping.failure is not None:
+            error, details = self.reshaping.failure
+            return self._abort(change, now_ns, f"{error}; nothing changed", details)
+        if why := self.reshaping.refusal(shape.after):
+            return self._abort(change, now_ns, f"{why}; nothing changed")
+        change.is_wired = self.reshaping.is_wired
+        return [] if change.is_wired else None
 
     def _undone_already(self, change: Transaction) -> str | None:
         """The reason if the change that this one rolls back was already rolled back by its guard."""

@@ -138,7 +138,7 @@ class Lifecycle:
     def may_commit(self, now_ns: int) -> bool:
         """Whether nothing prevents a commit from starting."""
         is_free = self.checkpoints.may_begin and not self.paused.operators and not self.changes.is_draining
-        return is_free and not self.reshaping.is_parking
+        return is_free and not self.reshaping.is_parking and not self.rewiring.under_way
 
     def _commit_comes_first(self, now_ns: int) -> bool:
         """Whether a commit is due and comes before the next step of moves, or the next attempt at a loop.
@@ -172,7 +172,11 @@ class Lifecycle:
     def _precede_commit(self, now_ns: int) -> list[Instruction]:
         """Cancel a commit whose marker is in flight if a change of the shape waits for it: so do rows, in queues."""
         waits = self.reshaping.is_wiring and self.rewiring.is_awaited and not self.paused.operators
-        return self.checkpoints.cancel(now_ns) if waits and self.lane.commits else []
+        if not waits or not self.lane.commits:
+            return []
+        cancelled = self.checkpoints.cancel(now_ns)
+        self.epochs.start_clock(now_ns)  # one that began at once would be cancelled when the change is decided
+        return cancelled
 
     # ---- hosts
 

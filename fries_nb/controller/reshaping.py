@@ -10,12 +10,13 @@
     WITHDRAWING   error        -           IDLE        -           -                      -             IDLE
 
 *Separating*: operators whose edges change leave their chains, since their workers send and receive by themselves from
-now on. *Wiring*: hosts make the workers of added operators; every other worker learns of its channels to them, which
-are shut (see ``worker.bin_transfer``). Nothing has changed by then, so it can be withdrawn. *Switching*: each member of
-the covering sends and reads on the new edges from its switch on, and ends the old ones (``change_steps`` sends the
-markers). When the second marker of the plan has passed everything, the removed workers have ended, and no row of before
-the change is left anywhere. Each has *parked* its state by then: stored it, so that a rollback can bring the operator
-back as it was. *Clearing* removes them from the topology. Only then may the next change begin.
+now on; those that no host could have chained are not asked. *Wiring*: hosts make the workers of added operators; every
+other worker learns of its channels to them, which are shut (see ``worker.bin_transfer``). Nothing has changed by then,
+so it can be withdrawn. Meanwhile the targets prepare. *Switching*: each member of the covering sends and reads on the
+new edges from its switch on, and ends the old ones (``change_steps`` sends the markers). When the second marker of the
+plan has passed everything, the removed workers have ended, and no row of before the change is left anywhere. Each has
+*parked* its state by then: stored it, so that a rollback can bring the operator back as it was. *Clearing* removes them
+from the topology. Only then may the next change begin.
 
 After a loss of hosts the run goes on with the dataflow after the change if it was decided, otherwise with that before.
 """
@@ -137,7 +138,7 @@ class Reshaping(Coordinator):
             if edge.source in ended and edge.source in before:
                 return f"{edge.source} has ended, so {edge.to} would get nothing from it"
         if not self._joining.is_idle:
-            return "the number of hosts is being changed"
+            return "the number of hosts or workers is being changed"
         return None
 
     def unkept(self, shape: ShapeChange) -> str | None:
@@ -145,10 +146,11 @@ class Reshaping(Coordinator):
         held = self._recovery.parked if shape.returns else {}
         return next((f"{name} cannot return: {held[name].error}" for name in held if held[name].error), None)
 
-    def begin(self, change: str, shape: ShapeChange, members: Collection[str]) -> list[Instruction]:
+    def begin(self, change: str, shape: ShapeChange, members: Collection[str], now_ns: int) -> list[Instruction]:
         """Let the operators whose edges change leave their chains; then workers learn of the new channels.
 
-        Those are told that are wired otherwise, or switch; the others stay as they are.
+        Those are told that are wired otherwise, or switch; the others stay as they are. Where there are no chains to
+        leave, workers learn of the channels at once.
         """
         self._move(ReshapingPhase.SEPARATING)
         topology = self._joining.topology
@@ -157,9 +159,10 @@ class Reshaping(Coordinator):
         self._failed, self._is_done, self._parked = set(), False, []
         self._concerned = frozenset(members)
         ends = {name for ends in ends_of(topology.graph) ^ ends_of(shape.after) for name in ends}
-        self._unseparated = set(self._workers.live(ends & topology.graph.by_name.keys()))
+        chained = {name for name in ends & topology.graph.by_name.keys() if topology.may_be_chained(name)}
+        self._unseparated = set(self._workers.live(chained))
         self._ask_again = set()
-        return [*self._separate(self._unseparated), *self._wire()]
+        return [*self._separate(self._unseparated), *self._wire(), *self._joining.advance(now_ns, is_tick=False)]
 
     def _separate(self, workers: Collection[WorkerId]) -> list[Instruction]:
         return [Tell(worker, SetChain((worker.operator,))) for worker in sorted(workers)]
@@ -176,8 +179,8 @@ class Reshaping(Coordinator):
 
     def _wire(self) -> list[Instruction]:
         """Make the workers of added operators, and let the others learn of the channels of both shapes."""
-        if self._unseparated or self._shape is None:
-            return []
+        if self._unseparated or self._shape is None or self.refusal(self._shape.after):
+            return []  # a worker that ended in its chain does not know the channels that it would get
         self._move(ReshapingPhase.WIRING)
         topology = self._joining.topology
         wired = topology.reshaping(self._shape.after, self._membership.hosts)

@@ -296,7 +296,7 @@ def _taken(sink: str, reports: Mapping[WorkerId, Report], rehearsed: Rehearsed) 
     """
     reported = [report.columns for worker, report in reports.items() if worker.operator == sink]
     taken = pa.schema([])
-    for new in map(_schema, filter(None, [*reported, rehearsed.taken.get(sink)])):
+    for new in map(_schema, dict.fromkeys(filter(None, [*reported, rehearsed.taken.get(sink)]))):
         if clash(taken, new) is None:
             taken = united(taken, new)
     return taken

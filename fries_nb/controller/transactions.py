@@ -48,7 +48,6 @@ class Transaction:
         replaces: the guards that its decision has ended and all of whose targets it changes.
         undoes: id of the guarded change that this automatic rollback undoes; otherwise empty.
         is_wired: of a change of the shape, whether all workers know the channels of both shapes.
-        is_asked: of a change of the shape, whether its targets have been told to prepare.
         stage: index of the stage under way; -1 before the decision.
         pending_acks: while preparing, the workers whose ``Prepared`` or ``Rehearsed`` is awaited, ended or not; while
             committing, those whose ``Done`` ends the stage.
@@ -73,7 +72,7 @@ class Transaction:
         self.guard: Guard | None = None
         self.replaces: tuple[Watch, ...] = ()
         self.undoes = ""
-        self.is_wired = self.is_asked = False
+        self.is_wired = False
         self.stage = -1
         self.pending_acks: set[WorkerId] = set()
         self.early = early

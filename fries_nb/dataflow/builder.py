@@ -200,15 +200,15 @@ class DataflowBuilder:
         Raises:
             DataflowError: see ``graph``.
         """
-        operators = []
-        for operator in self.graph().operators:
+        operators, graph = [], self.graph()
+        for operator in graph.operators:
             known = other.by_name.get(operator.name)
             if known is not None and operator.name not in self.fixed:
                 operator = replace(operator, workers=known.workers)
             if known is not None and operator.name in self._without_policy:
                 operator = replace(operator, on_error=known.on_error)
             operators.append(operator)
-        return Graph(self.name, tuple(operators), self.graph().edges)
+        return Graph(self.name, tuple(operators), graph.edges)
 
     @property
     def fixed(self) -> frozenset[str]:

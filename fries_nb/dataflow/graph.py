@@ -46,6 +46,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from heapq import heappop, heappush
 from typing import Any
 
 import networkx as nx
@@ -312,17 +313,35 @@ class UnionGraph(Graph):
     @cached_property
     def on_cycles(self) -> frozenset[str]:
         """The operators that are on a cycle, since they change places with others."""
+        if len(self._sorted) == len(self.by_name):
+            return frozenset()
         parts = nx.strongly_connected_components(self.digraph)
         return frozenset(name for part in parts if len(part) > 1 for name in part)
 
     @cached_property
     def order(self) -> tuple[str, ...]:
         """Operator names in topological order; those on a cycle next to each other, as in the dataflow before."""
+        if len(self._sorted) == len(self.by_name):
+            return self._sorted
         parts = nx.condensation(self.digraph)
         place = {name: number for number, name in enumerate(self.by_name)}
         inside = {part: sorted(data["members"], key=place.__getitem__) for part, data in parts.nodes(data=True)}
         ordered = nx.lexicographical_topological_sort(parts, key=lambda part: place[inside[part][0]])
         return tuple(name for part in ordered for name in inside[part])
+
+    @cached_property
+    def _sorted(self) -> tuple[str, ...]:
+        """The operators in topological order, the first declared first; without those on a cycle or below one."""
+        place = {name: number for number, name in enumerate(self.by_name)}
+        names, waiting, found = list(place), {name: len(self.in_edges(name)) for name in place}, list[str]()
+        ready = [place[name] for name, count in waiting.items() if not count]
+        while ready:
+            found.append(names[heappop(ready)])
+            for to in self.successors(found[-1]):
+                waiting[to] -= 1
+                if not waiting[to]:
+                    heappush(ready, place[to])
+        return tuple(found)
 
 
 def union_of(before: Graph, after: Graph) -> UnionGraph:

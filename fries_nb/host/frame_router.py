@@ -24,6 +24,9 @@ class HostLink(Protocol):
     def post(self, host: int, frame: Frame | Bundle | Credit | MovedBins, channels: tuple[ChannelId, ...]) -> None:
         """Send a frame to channels of another host; from any thread."""
 
+    def wake(self) -> None:
+        """Have the control thread look after the host now; from any thread."""
+
 
 class FrameRouter:
     """Delivers frames to their receivers' mailboxes, and credit to their senders'; called from any thread.
@@ -44,14 +47,21 @@ class FrameRouter:
         self._host_of = dict(host_of)
         self._loop_of = loop_of
         self._unmade: frozenset[WorkerId] = frozenset()
+        self._added: Mapping[WorkerId, int] = {}
 
     def leave_out(self, workers: Iterable[WorkerId]) -> None:
         """Drop what comes for workers of this host that could not be made, until they are taken back."""
         self._unmade = frozenset(workers)
 
-    def place(self, placement: Mapping[WorkerId, int]) -> None:
-        """Add workers with the indices of their hosts; removed ones stay known, for the last credit to them."""
+    def place(self, placement: Mapping[WorkerId, int], added: Mapping[WorkerId, int]) -> None:
+        """Add workers with the indices of their hosts; removed ones stay known, for the last credit to them.
+
+        Args:
+            placement: worker to the index of its host.
+            added: worker to the epoch in which it was added to the running dataflow, if it was.
+        """
         self._host_of = {**self._host_of, **placement}
+        self._added = added
 
     def post(self, worker: WorkerId, event: Event) -> None:
         """Post an event to a worker of this host."""
@@ -107,14 +117,21 @@ class FrameRouter:
 
     def _deliver(self, channels: tuple[ChannelId, ...], frame: Frame | Bundle) -> None:
         for channel, own in deliveries(channels, frame):
-            if channel.receiver not in self._unmade:
+            if channel.receiver not in self._unmade and not self._is_of_earlier(channel.receiver, channel):
                 self.post(channel.receiver, Arrived(channel, own))
 
     def _return(self, channel: ChannelId, size: int) -> None:
-        if channel.sender in self._unmade:
+        if channel.sender in self._unmade or self._is_of_earlier(channel.sender, channel):
             return
         try:
             loop, hosted = self._loop_of[channel.sender]
         except KeyError:
             return  # the sender was removed, and has come back on another host
         loop.post_credit(hosted, Granted(channel, size))
+
+    def _is_of_earlier(self, worker: WorkerId, channel: ChannelId) -> bool:
+        """Whether a channel is that of an earlier worker of this id, which was taken back or removed.
+
+        The end of a channel to a worker that could not be made is awaited by none, and may come when it was made anew.
+        """
+        return channel.epoch < self._added.get(worker, 0)

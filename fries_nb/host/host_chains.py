@@ -71,6 +71,10 @@ class HostChains:
             self._requests.remove(earlier)
             self._release(earlier)
             self._tell(Chained(earlier.worker, (), f"another chain was requested from {worker} on"))
+        present = tuple(operator.name for operator in self._hosted[worker].worker.wiring.chain)
+        if present == control.operators:  # there is nothing to rearrange, so it need not be owned
+            self._tell(Chained(worker, present))
+            return
         self._requests.append(ChainRequest(worker, control.operators, self._now_ns()))
 
     def advance(self) -> Steps[None]:

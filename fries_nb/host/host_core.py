@@ -43,7 +43,7 @@ class HostCore:
         environment: clocks, locks and threads.
         host: index of the host.
         topology: the topology.
-        link: sends frames to other hosts.
+        link: sends frames to other hosts, and wakes the control thread.
         outside: carries out the instructions of workers that concern neither other workers nor trials; any thread.
         chained: called when a requested chain was made, or refused.
 
@@ -75,11 +75,11 @@ class HostCore:
         self.is_started = False
         self._environment = environment
         self._host = host
+        self._link = link
         self._outside = outside
         self._trials: Fifo[DryRun | tuple[WorkerId, Rehearse] | Callable[[], Callable[[], None]] | None] = (
             environment.queue()
         )
-        self._apart = 0
         self._done: deque[Callable[[], None]] = deque()
         self._rehearsals = Rehearsals(environment.now_ns)
         self._preparer: Body | None = None
@@ -96,7 +96,7 @@ class HostCore:
         for worker, host in topology.placement.items():
             if host != self._host:  # it was removed here, and has come back there
                 self.loop_of.pop(worker, None)
-        self.router.place(topology.placement)
+        self.router.place(topology.placement, topology.added)
 
     # ---- start and end
 
@@ -214,21 +214,19 @@ class HostCore:
 
     def apart(self, call: Callable[[], Callable[[], None]]) -> None:
         """Call this in the thread that tries new functions, since it may take long; and what it returns here, later."""
-        self._apart += 1
         self._trials.put(call)
 
     def look_after(self) -> None:
         """Go on with what was done apart; hand a turn off that is inside one tuple for long, so that no other waits."""
         while self._done:
-            self._apart -= 1
             self._done.popleft()()
         for loop in self.loops:
             loop.check()
 
     @property
     def is_busy(self) -> bool:
-        """Whether it is to be looked after soon: a chain is requested, a loop is in a turn, or a call is made apart."""
-        return self._apart > 0 or self.chains.is_waiting or any(loop.is_busy for loop in self.loops)
+        """Whether it is to be looked after soon: a chain is requested, or a loop is in a turn."""
+        return self.chains.is_waiting or any(loop.is_busy for loop in self.loops)
 
     # ---- instructions, carried out in the workers' threads
 
@@ -253,6 +251,7 @@ class HostCore:
                 self._try(order)
             elif callable(order):
                 self._done.append(order())
+                self._link.wake()
             else:
                 worker, rehearse = order
                 yield from self._environment.acquired(self.chains.kept)

@@ -276,7 +276,7 @@ def build_workers(
         return HostWorkers(region.topology, failures=[Failed(WorkerId(error.operator, 0), str(error))])
     built = HostWorkers(region.topology.with_graph(graph), definitions=definitions)
     wirings = list(wirings_of(built.topology, host))
-    window = _window(region, wirings)
+    window = _window(region, sum(map(_channels, wirings)))
     try:
         workers = [worker for wiring in wirings for worker in wiring.workers]
         snapshots = _snapshots(region.snapshots, region.redistribution, workers)
@@ -343,7 +343,7 @@ def added_maker(
         added: what they begin with.
         version: number of tagged changes that the workers of other operators have applied.
     """
-    assembly = _assembly(region, _window(region, list(wirings_of(topology, 0))), {})
+    assembly = _assembly(region, _window(region, topology.channels_at(0)), {})
     redistribution = redistribution_of(added, topology.graph)
 
     def make(own: Topology, wiring: Wiring) -> HostedWorker:
@@ -376,7 +376,7 @@ def idle_maker(
         carry_out: see ``build_workers``.
         order: the configuration of the running dataflow.
     """
-    window = _window(region, list(wirings_of(topology, host)))
+    window = _window(region, topology.channels_at(host))
     assembly = replace(_assembly(region, window, {}), earlier=order.earlier)
 
     def make(own: Topology, wiring: Wiring) -> HostedWorker:
@@ -396,10 +396,9 @@ def _unpickled(name: str, payload: bytes, host: int) -> Any:
         raise OperatorError(words, name) from error
 
 
-def _window(region: RegionSpec, wirings: Sequence[Wiring]) -> int:
+def _window(region: RegionSpec, channels: int) -> int:
     """The credit window of a channel: each may buffer so much at both ends, in the receiver's inbox and its outbox."""
-    windows = max(1, sum(len(wiring.incoming) + _out_channels(wiring) for wiring in wirings))
-    return max(SMALLEST_WINDOW, region.options.budget // windows)
+    return max(SMALLEST_WINDOW, region.options.budget // max(1, channels))
 
 
 def _host(
@@ -426,8 +425,9 @@ def _host(
         built.workers.update({instance.worker: hosted for instance in hosted.worker.instances})
 
 
-def _out_channels(wiring: Wiring) -> int:
-    return sum(len(edge.channels) for edge in wiring.edges)
+def _channels(wiring: Wiring) -> int:
+    """The number of channels into and out of a worker."""
+    return len(wiring.incoming) + sum(len(edge.channels) for edge in wiring.edges)
 
 
 def _snapshots(

@@ -282,12 +282,19 @@ def _packed(recent: Sequence[Recent]) -> tuple[bytes, ...]:
     packed: list[bytes] = []
     for one in recent:
         try:
-            tuple_ = cloudpickle.dumps(one.compact())
+            tuple_ = _dumped(one.compact())
         except Exception:  # noqa: BLE001, S112 (a user's object that cannot be pickled: other tuples are rehearsed)
             continue
         if len(tuple_) <= (LARGEST_TUPLE if packed else LARGEST_FIRST):
             packed.append(tuple_)
     return tuple(packed)
+
+
+def _dumped(recent: Recent) -> bytes:
+    """A tuple as bytes; a user's classes, which only cloudpickle pickles by value, may be in what was written to it."""
+    own_types = any(isinstance(one, pa.BaseExtensionType) for one in recent.batch.schema.types)
+    packed: bytes = cloudpickle.dumps(recent) if recent.written or own_types else pickle.dumps(recent)
+    return packed
 
 
 _TIMED = {True: "is timed", False: "is not timed"}

@@ -67,7 +67,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from sys import getrefcount
 from typing import Any
@@ -313,7 +313,6 @@ class InnerLoop:
         self._resumed: Sequence[Step] = resumed_steps(instances, outputs, self._returned)
         self._noted: Noted = {}
         self._common = common  # the chain's first step on the common path
-        self._recording = compile_chain(instances, outputs, str, noting(self._noted))
         self._writes: tuple[tuple[str, ...], ...] = ()
         self._written: frozenset[str] = frozenset()
         self._read: set[str] = set()
@@ -324,9 +323,18 @@ class InnerLoop:
         # ``known``: the branches in which columns have begun to settle; the first rows of the others take the common
         # path
         self._names = {"interrupt": interrupt, "known": known, **_names_of(instances)}
-        self._by_name = all(is_by_name(_called(instance)) for instance in instances)
         self._shape = LoopShape((), ())
         self._loop: Callable[..., Stopped | None]
+
+    # Only chains with long slices need what follows, and the workers of a change of the shape begin without.
+
+    @cached_property
+    def _by_name(self) -> bool:
+        return all(is_by_name(_called(instance)) for instance in self._instances)
+
+    @cached_property
+    def _recording(self) -> Step:
+        return compile_chain(self._instances, self._outputs, str, noting(self._noted))
 
     def is_due(self) -> bool:
         """Whether this slice is to be tried; called once for each that is long enough."""

@@ -227,7 +227,8 @@ def refuse_in_time(before: Graph, after: Graph, past: Collection[Ends] = ()) -> 
     """Check that no frontier would have to go back or wait for itself, and that what is open has a place to stay.
 
     Args:
-        before, after: the dataflows before and after the change; without times all is well.
+        before: the dataflow before the change; without times all is well.
+        after: that behind it.
         past: see ``refuse_unsupported``.
 
     Raises:

@@ -163,6 +163,13 @@ class Run(RunMonitor):
         Raises:
             DataflowError: it is no dataflow, or of another name; or a function of it cannot be pickled.
         """
+        found, _ = self._difference(flow)
+        functions = functools.partial(self._runner.plan, found.functions, "fries", True)
+        check = functools.partial(self._check_numbers, found, flow.fixed)
+        return with_plan(found, functions, functools.partial(self._planned_shape, found), check)
+
+    def _difference(self, flow: DataflowBuilder) -> tuple[Difference, dict[str, bytes]]:
+        """What tells a dataflow from what runs, and its functions as they would be shipped; raises as ``diff`` does."""
         if not isinstance(flow, DataflowBuilder):
             raise DataflowError(f"expected an fn.Dataflow to compare with; got a {type(flow).__name__}")
         if flow.name != self.graph.name:
@@ -171,11 +178,9 @@ class Run(RunMonitor):
             )
         before = resized(self.graph, self._runner.rescales.sizes)
         after = flow.graph_like(before)
-        shipped = {name: pickle.loads(payload) for name, payload in pickled_functions(after).items()}
-        found = Difference.of(before, after, self._runner.functions_now(), shipped)
-        functions = functools.partial(self._runner.plan, found.functions, "fries", True)
-        check = functools.partial(self._check_numbers, found, flow.fixed)
-        return with_plan(found, functions, functools.partial(self._planned_shape, found), check)
+        payloads = pickled_functions(after)
+        shipped = {name: pickle.loads(payload) for name, payload in payloads.items() if name in self.graph}
+        return Difference.of(before, after, self._runner.functions_now(), shipped), payloads
 
     def _check_numbers(self, found: Difference, declared: Collection[str]) -> None:
         """Check that the dataflow can have the numbers of workers that are declared; raises as ``rescale`` does."""
@@ -229,32 +234,33 @@ class Run(RunMonitor):
             SinkError: an added sink cannot be written.
             RunError: the run has ended.
         """
-        found = self.diff(flow)
+        found, payloads = self._difference(flow)
         if not found:
             raise PlanError(f"{flow.name!r} declares what runs already; expected a difference to apply")
         self._check_numbers(found, flow.fixed)
         if found.has_new_shape:
-            change = self._reshape(found, scheduler, guard, force, drop, order)
+            limit = self._limit_of_shape(scheduler, guard)
+            change = self._reshape(found, payloads, limit, force, drop, order)
         elif found.functions:
             change = self.reconfigure(found.functions, scheduler, guard=guard, force=force)
         else:
             return self._runner.rescales.request(None, workers=found.workers)
+        self._runner.rescales.declare(flow.fixed)
         if found.workers:
             self._runner.rescales.behind(change, found.workers)
         return change
 
     def _reshape(
-        self, found: Difference, scheduler: str, guard: float | Tuples | None, force: bool, drop: Sequence[str],
+        self, found: Difference, payloads: Mapping[str, bytes], limit: float | None, force: bool, drop: Sequence[str],
         order: bool,
     ) -> Change:  # fmt: skip
         """Request a change of the shape, with functions beside; see ``apply``."""
-        limit = self._limit_of_shape(scheduler, guard)
         self._refuse_unsupported(found, drop)
         check_runnable(found.after)
         updates = as_updates(found.functions) if found.functions else {}
         after = resized(found.after, self.graph.sizes)  # with the numbers of the beginning, as ``self.graph``
         planned = shape_plan(self.graph, after, list(updates), order)
-        return self._runner.reshape(after, planned.plan, updates, limit, force)
+        return self._runner.reshape(after, payloads, planned.plan, updates, limit, force)
 
     def _refuse_unsupported(self, found: Difference, drop: Sequence[str]) -> None:
         """Refuse what this version does not apply, with regard to earlier changes of the run."""

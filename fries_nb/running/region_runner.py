@@ -48,7 +48,7 @@ from fries_nb.running.run_checkpoints import CheckpointLayout, CheckpointRequest
 from fries_nb.running.run_end import HeldCommits, UncommittedCheck
 from fries_nb.spark import blocking_operators as blocking
 from fries_nb.spark.catalog import output
-from fries_nb.spark.launch import Launched, launch
+from fries_nb.spark.launch import Launched, added_to, launch, pickled_functions
 from fries_nb.spark.session import start_or_find
 from fries_nb.spark.staging import remove_scratch
 from fries_nb.storage.durable import join
@@ -204,9 +204,18 @@ class RegionRunner(QueueShell):
         return replace(ordered, plan=first), replace(unordered, plan=second)
 
     def reshape(
-        self, after: Graph, plan: Plan, updates: Mapping[str, Update], limit: float | None, force: bool
-    ) -> Change:
+        self, after: Graph, functions: Mapping[str, bytes], plan: Plan, updates: Mapping[str, Update],
+        limit: float | None, force: bool,
+    ) -> Change:  # fmt: skip
         """Request a change of the shape, with functions that change beside; see ``Run.apply``.
+
+        Args:
+            after: what the dataflow is to become.
+            functions: operator to its pickled function there.
+            plan: see ``ChangeQueue.reshape``, also for the others.
+            updates: the functions that change beside.
+            limit: the duration of its guard.
+            force: whether a doubt is ignored.
 
         Raises:
             PlanError: another change is open.
@@ -218,11 +227,16 @@ class RegionRunner(QueueShell):
         payloads = self.ship(updates)
         if not self.launched or self.state not in FLOWING:
             raise RunError(f"run {self.graph.name!r} is {self.state}; expected a dataflow whose tuples flow")
+        shape = self.launched[0].shape_change(self.graph, after, functions)
+        return self.queue.reshape(shape, plan, updates, payloads, self._graph_beside(after), limit, force)
+
+    def _graph_beside(self, after: Graph) -> Graph:
+        """The dataflow of now, in which the operators that ``after`` lacks have the functions that they run."""
+        if not self.graph.by_name.keys() - after.by_name.keys():
+            return self.graph
         ran = {name: function for name, function in self.functions_now().items() if name not in after}
         kept = tuple(replace(one, function=ran.get(one.name, one.function)) for one in self.graph.operators)
-        shape = self.launched[0].shape_change(self.graph, after)
-        before = Graph(self.graph.name, kept, self.graph.edges)
-        return self.queue.reshape(shape, plan, updates, payloads, before, limit, force)
+        return Graph(self.graph.name, kept, self.graph.edges)
 
     def shape_back(self, before: Graph) -> events.ShapeChange:
         """What makes the dataflow again what it was, with as many workers of each operator as now.
@@ -231,7 +245,9 @@ class RegionRunner(QueueShell):
             PlanError: an operator that works by time would be removed.
         """
         refuse_in_time(self.graph, before, self.past)
-        return self.launched[0].shape_change(self.graph, resized(before, self.graph.sizes), returns=True)
+        after = resized(before, self.graph.sizes)
+        functions = pickled_functions(added_to(self.graph, after))
+        return self.launched[0].shape_change(self.graph, after, functions, returns=True)
 
     def go_on(self, graph: Graph) -> None:
         """Go on with the dataflow after a change of its shape, before the change is told to have ended."""

@@ -145,6 +145,10 @@ class SeededLinks:
             raise LinkError(f"no link from host {self._host} to host {host}; expected one of {sorted(self._peers)}")
         self._hosts.network.put((LaneKind.LINK, (self._host, host)), (self._epoch, tuple(channels), frame))
 
+    def wake(self) -> None:
+        """The control thread has something to look after; see ``HostLink``."""
+        self._hosts.attend(self._host)
+
     def arrive(self, epoch: int, channels: tuple[ChannelId, ...], frame: Any) -> None:
         """A frame has come from another host."""
         if epoch > self._epoch:
@@ -412,6 +416,14 @@ class ThreadedHosts(Hosts):
                 core.look_after()
                 if core.chains.is_waiting and not self._control[host].left:
                     self._control[host].left.append(core.chains.advance())
+
+    def attend(self, host: int) -> None:
+        """Let the control thread of a host look after what was done apart."""
+        self._control[host].left.append(self._looked_after(host))
+
+    def _looked_after(self, host: int) -> Steps[None]:
+        yield
+        self.cores[host].look_after()
 
     def pass_time(self) -> bool:
         """Let time pass until a thread can go on, since nothing else can happen; returns whether one can."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import uuid
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,22 +104,25 @@ class Launched:
             )
         return payload
 
-    def shape_change(self, before: Graph, after: Graph, returns: bool = False) -> ShapeChange:
+    def shape_change(
+        self, before: Graph, after: Graph, functions: Mapping[str, bytes], returns: bool = False
+    ) -> ShapeChange:
         """What makes the dataflow another one: the functions, sources and sinks of added operators, which are claimed.
 
         Args:
             before: the dataflow of now.
             after: what it is to become.
+            functions: operator to its pickled function, for all that are added and have one.
             returns: whether added operators are those that the last change of the shape has removed.
 
         Raises:
             SourceError: an added source cannot be read.
             SinkError: an added sink cannot be written.
-            DataflowError: a function cannot be pickled, or two sinks write to one place.
+            DataflowError: a source or sink cannot be pickled, or two sinks write to one place.
         """
-        added = tuple(operator for operator in after.operators if operator.name not in before)
-        graph, spark = Graph(after.name, added, ()), self.session.spark
-        functions = pickled_functions(graph) | _tables(graph, self.session, self.place)
+        graph, spark = added_to(before, after), self.session.spark
+        shipped = {name: functions[name] for name in graph if name in functions}
+        shipped |= _tables(graph, self.session, self.place)
         sources = _sources(graph, self.session, self.place)
         # A sink that was removed and comes back goes on where it was; another one is not to write there.
         taken = {resolved(path) for name, path in self.sinks.items() if name not in graph}
@@ -127,11 +130,16 @@ class Launched:
         for name, sink in sinks.items():
             self.place.keep_target(name, pickled(name, sink, "sink"))
         self.sinks.update({name: sink.path for name, sink in sinks.items() if isinstance(sink, ParquetSink)})
-        additions = Additions(functions, sources, sinks)
+        additions = Additions(shipped, sources, sinks)
         packed = pickled("the added operators", additions, "functions and places")
         fingerprint = _fingerprint(after, self.run, graph if returns else ())
         back = _fingerprint(before, self.run, [name for name in before if name not in after])
         return ShapeChange(after, replace(additions, packed=packed), fingerprint, back, returns)
+
+
+def added_to(before: Graph, after: Graph) -> Graph:
+    """The operators that only the later one of two dataflows has, without their edges."""
+    return Graph(after.name, tuple(operator for operator in after.operators if operator.name not in before), ())
 
 
 def _fingerprint(graph: Graph, run: str, returning: Iterable[str]) -> bytes:

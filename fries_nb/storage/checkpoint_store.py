@@ -27,7 +27,6 @@ Each file is written atomically and carries a seal.
 from __future__ import annotations
 
 import contextlib
-import posixpath
 import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping
@@ -51,7 +50,6 @@ from fries_nb.storage.durable import (
     make_directory,
     read_file,
     sealed,
-    see_durable,
     unsealed,
     verify,
     write_file,
@@ -338,7 +336,7 @@ class CheckpointStore:
         self._targets = dict(found.targets)
         self._last_decision = max([0, *(numbered(name) for name in found.decisions)])
         self._doubtful: set[str] = set()
-        self._unflushed: list[str] = []  # files that have to last from the next record on
+        self._unwritten: dict[str, bytes] = {}  # file to its content, which has to last from the next record on
         self._shapes: set[str] = set()  # decisions by which the dataflow is another one than that of the attempt's file
 
     @classmethod
@@ -364,7 +362,7 @@ class CheckpointStore:
             claims.acquire()
             undo.callback(claims.release)
             _check_empty(at, graph)  # after the claim, since another run may have begun and ended before it
-            for directory in (STAGED, SINKS):
+            for directory in (STAGED, SINKS, DECISIONS):  # the first decision is not to wait for the last one
                 make_directory(at.filesystem, f"{at.root}/{directory}")
             empty = Contents(claims.number, flow_of(graph, run), (), (), {}, {})
             place = cls(at, claims, empty, {}, Restoration(None))
@@ -517,17 +515,19 @@ class CheckpointStore:
     def keep_target(self, name: str, sink: bytes) -> None:
         """Store a sink, pickled; its output is completed by it if a later dataflow lacks the sink.
 
-        Nothing is owed to it before the next record, so a change of the shape need not wait until it is on disk.
+        Nothing is owed to it before the next record, in front of which it is written: no change of the shape waits for
+        the disk.
         """
         file = entry(TARGETS, encoded(name), self.incarnation, "msgpack")
-        self._write(file, sink, lasts=False)
-        self._unflushed.append(file)
+        self._unwritten[file] = sink
         self._targets[encoded(name)] = file
 
     def target(self, name: str) -> bytes | None:
         """The sink that was stored by this name, pickled; ``None`` if there is none."""
         file = self._targets.get(encoded(name))
-        return None if file is None else self._at.read_bytes(file, self.flow.run)
+        if file is None or file in self._unwritten:
+            return self._unwritten.get(file or "")
+        return self._at.read_bytes(file, self.flow.run)
 
     def _begin(self) -> None:
         """Record the state with which the attempt begins; from then on that, and its later writes, are valid."""
@@ -539,23 +539,20 @@ class CheckpointStore:
         self._write_sealed(name, sealed(msgspec.json.encode(begun), name, self.key))
         self._shapes.clear()
 
-    def _write(self, name: str, content: bytes, lasts: bool = True) -> None:
-        self._write_sealed(name, sealed(content, seal_name(self.flow.run, name), self.key), lasts)
+    def _write(self, name: str, content: bytes) -> None:
+        self._write_sealed(name, sealed(content, seal_name(self.flow.run, name), self.key))
 
-    def _write_sealed(self, name: str, content: bytes, lasts: bool = True) -> None:
+    def _write_sealed(self, name: str, content: bytes) -> None:
         with in_words(f"{self.path} cannot be written"):
-            write_file(self._at.filesystem, f"{self._at.root}/{name}", content, lasts=lasts and self._at.lasts)
+            write_file(self._at.filesystem, f"{self._at.root}/{name}", content, lasts=self._at.lasts)
             self._claims.check()
 
     def _flush(self) -> None:
-        """See to it that what was written without waiting for the disk is on it."""
-        with in_words(f"{self.path} cannot be written"):
-            for name in tuple(self._unflushed):  # the thread of a user may add to it meanwhile
-                if self._at.lasts:
-                    place = f"{self._at.root}/{name}"
-                    see_durable(self._at.filesystem, place)
-                    see_durable(self._at.filesystem, posixpath.dirname(place))
-                self._unflushed.remove(name)
+        """Write what has waited for the next record, or the next attempt."""
+        for name, content in tuple(self._unwritten.items()):  # the thread of a user may add to it meanwhile
+            self._write(name, content)
+            if self._unwritten[name] is content:
+                del self._unwritten[name]
 
     def _delete(self, name: str) -> None:
         self._at.filesystem.delete_file(f"{self._at.root}/{name}")
@@ -644,5 +641,5 @@ def _check_empty(at: Location, graph: Graph) -> None:
             f"{at.path} holds a run of flow {found.flow.flow!r} already; "
             f"go on with it by flow.resume({at.path!r}), or use another path"
         )
-    if set(at.names("")) - {CLAIMS, ATTEMPTS, STAGED, SINKS}:
+    if set(at.names("")) - {CLAIMS, ATTEMPTS, STAGED, SINKS, DECISIONS}:
         raise CheckpointError(f"{at.path} holds files that are no checkpoint; use an empty directory or a new one")

@@ -271,6 +271,10 @@ class HostLinks:
         # Frames posted by one thread to one host arrive in order. A credit goes to the host of the channel's sender.
         self._data.post(host, frame, channels)
 
+    def wake(self) -> None:
+        """Make the current or the next poll return at once; from any thread."""
+        self._bell.ring()
+
     def poll(self, timeout_ms: int) -> Received:
         """Send queued messages, and receive; waits for at most ``timeout_ms``, and may return without a message."""
         ready = dict(self._poller.poll(timeout_ms))

@@ -8,17 +8,30 @@ from fries_nb.controller.events import Answered, ChangeRequested, ChangeTopology
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.host.region_spec import Additions
 from fries_nb.planning.shape import shape_plan
-from fries_nb.protocol.messages import AdoptTopology, Cancel, Chained, Commit, Fcm, Paused, Resumed, SetChain, WorkerId
+from fries_nb.protocol.messages import (
+    AdoptTopology,
+    Cancel,
+    Chained,
+    Commit,
+    Ended,
+    Fcm,
+    Paused,
+    Prepare,
+    Resumed,
+    SetChain,
+    WorkerId,
+)  # fmt: skip
 
 NAMES = ("S", "A", "B", "out")
 KINDS = {"S": Kind.SOURCE, "out": Kind.SINK, "new": Kind.SINK}
 
 
 def graph(*edges: tuple[str, str]) -> Graph:
-    """Operators on rebalancing edges, so that none is chained."""
+    """Operators on rebalancing edges, except for A and B, which are a chain."""
     names = dict.fromkeys(name for edge in edges for name in edge)
     operators = tuple(Operator(name, kind=KINDS.get(name, Kind.MAP)) for name in names)
-    return Graph("g", operators, tuple(Edge(*edge, Partitioning.REBALANCE) for edge in edges))
+    chained = {("A", "B"): Partitioning.FORWARD}
+    return Graph("g", operators, tuple(Edge(*edge, chained.get(edge, Partitioning.REBALANCE)) for edge in edges))
 
 
 BEFORE = graph(("S", "A"), ("A", "B"), ("B", "out"))
@@ -50,6 +63,47 @@ def test_a_change_of_the_shape_waits_for_no_commit_whose_marker_is_in_queues() -
     followed = requested(controller)
     kinds = [type(one.control if isinstance(one, Tell) else one) for one in followed]
     assert kinds[: kinds.index(ChangeTopology) + 1] == [Cancel] * 4 + [ChangeTopology]
+
+
+def test_a_commit_is_put_off_until_a_change_of_the_shape_may_be_decided() -> None:
+    """One that began at once would be cancelled by the decision."""
+    controller = started(commit_interval_ns=10)
+    controller.handle(events.Tick(), now_ns=15)
+    requested(controller)  # at 30
+    assert [controller._life.epochs.due(now_ns) for now_ns in (30, 39, 40)] == [False, False, True]
+
+
+def test_targets_prepare_while_workers_learn_of_the_channels() -> None:
+    """Both take a tuple in hand and a round trip, so the message to prepare is among the first."""
+    shape = events.ShapeChange(AFTER, Additions({}, {}, {}, b""), b"shape")
+    plan = shape_plan(BEFORE, AFTER).plan
+    told = started().handle(ChangeRequested("u1", plan, {}, frozenset("B"), shape=shape), now_ns=20)
+    assert [(one.worker, type(one.control)) for one in told if isinstance(one, Tell)] == [
+        (WorkerId("B", 0), SetChain), (WorkerId("B", 0), Prepare)
+    ]  # fmt: skip
+
+
+def test_where_no_host_could_have_made_a_chain_workers_learn_of_the_channels_at_once() -> None:
+    """And no commit that is asked for meanwhile gets between: its marker would be on channels of both."""
+    controller = started()
+    controller.handle(Answered(Paused(WorkerId("A", 0), "ValueError: no", "")), now_ns=10)
+    shape = events.ShapeChange(graph(("S", "A"), ("A", "B"), ("B", "out"), ("S", "new")), Additions({}, {}, {}, b""))
+    controller.handle(ChangeRequested("u1", shape_plan(BEFORE, shape.after).plan, {}, shape=shape), now_ns=20)
+    controller.handle(events.CheckpointRequested("r1"), now_ns=20)
+    told = controller.handle(Answered(Resumed(WorkerId("A", 0))), now_ns=30)
+    kinds = [type(one.control if isinstance(one, Tell) else one) for one in told]
+    assert kinds == [events.OperatorPaused, ChangeTopology, AdoptTopology]
+
+
+def test_no_worker_learns_of_a_shape_that_has_become_impossible() -> None:
+    """A worker that ends in its chain stays there, so it would not know the channels that are its operator's."""
+    controller = started()
+    shape = events.ShapeChange(AFTER, Additions({}, {}, {}, b""), b"shape")
+    controller.handle(ChangeRequested("u1", shape_plan(BEFORE, AFTER).plan, {}, shape=shape), now_ns=20)
+    left = controller.handle(Answered(Ended(WorkerId("B", 0))), now_ns=25)
+    left += controller.handle(Answered(Chained(WorkerId("B", 0), ("A", "B"), "B[0] has ended")), now_ns=30)
+    assert [one.outcome.outcome for one in left if isinstance(one, events.Resolved)] == ["aborted"]
+    assert not any(isinstance(one, ChangeTopology) for one in left)
 
 
 def test_only_those_that_it_concerns_are_told_of_the_channels() -> None:

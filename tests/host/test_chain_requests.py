@@ -135,6 +135,14 @@ def test_a_lock_that_another_thread_holds_is_not_waited_for(lock: str) -> None:
     assert (desk.rows, desk.chains.is_waiting) == ([1], False)
 
 
+def test_a_chain_that_is_there_is_answered_while_its_worker_runs() -> None:
+    """A change of the shape asks every operator whose edges change, most of which are in no chain."""
+    desk = Desk()
+    with desk.hosted[A].owner:
+        assert desk.ask("A") == ""
+    assert (desk.told, desk.chains.is_waiting) == ([Chained(A, ("A",))], False)
+
+
 def test_events_that_come_late_reach_the_operator() -> None:
     """Another thread has looked the worker up before the chain was changed, and posts behind it."""
     desk = Desk()

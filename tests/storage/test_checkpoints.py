@@ -103,7 +103,6 @@ def test_a_draft_that_a_kill_left_behind_counts_for_nothing(tmp_path: Path) -> N
     place = CheckpointStore.claim(str(tmp_path / "c"), graph(), "r1")
     record = kept(place, 1)
     (tmp_path / "c" / "complete" / "000002-0001.json.draft").write_text("{")
-    (tmp_path / "c" / "decisions").mkdir()
     (tmp_path / "c" / "decisions" / "000001-0001.msgpack.draft").write_text("")
     assert CheckpointStore.load(place.path)[1] == Restoration(record)
 

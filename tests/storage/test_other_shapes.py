@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -221,13 +222,19 @@ def test_what_lasts_only_as_long_as_its_driver_waits_for_no_disk(
 def test_a_stored_sink_is_on_disk_before_the_first_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change of the shape does not wait for the disk; what is owed to the sink begins with a record."""
     place = CheckpointStore.claim(str(tmp_path), chain("S", "A", "out"), "r1")
-    flushed: list[str] = []
-    monkeypatch.setattr(checkpoint_store, "see_durable", lambda _, name: flushed.append(Path(name).parts[-2]))
+    written: list[str] = []
+    write = checkpoint_store.write_file
+
+    def noting(filesystem: Any, name: str, content: bytes, lasts: bool) -> None:
+        written.append(Path(name).parts[-2])
+        write(filesystem, name, content, lasts=lasts)
+
+    monkeypatch.setattr(checkpoint_store, "write_file", noting)
     place.keep_target("more", b"the sink")
-    assert not flushed
-    place.keep(Checkpoint("r1", 1, place.incarnation, {}))
-    assert "targets" in flushed
-    first = len(flushed)
-    place.keep(Checkpoint("r1", 2, place.incarnation, {}))
-    assert len(flushed) == first, "once"
+    assert not written
+    assert place.target("more") == b"the sink"
+    for epoch in (1, 2):
+        place.keep(Checkpoint("r1", epoch, place.incarnation, {}))
+    assert written == ["targets", "complete", "complete"], "once, before the record"
+    assert place.target("more") == b"the sink"
     place.release()

@@ -215,13 +215,16 @@ class StandIn:
 
     def diff(self, flow: Dataflow) -> PlannedDifference:
         """To what was declared: no change is remembered."""
-        found = Difference.of(self.graph, flow.graph_like(self.graph))
+        found, _ = self._difference(flow)
 
         def shaped() -> tuple[ExplainedPlan, ...]:
             refuse_unsupported(found, found.lost)
             return tuple(shape_plan(found.before, found.after, [*found.functions], order) for order in (True, False))
 
         return with_plan(found, lambda: self.plan(found.functions), shaped)
+
+    def _difference(self, flow: Dataflow) -> tuple[Difference, dict[str, bytes]]:
+        return Difference.of(self.graph, flow.graph_like(self.graph)), {}
 
     def apply(self, flow: Dataflow, scheduler: str = "fries", **options: Any) -> Change | Rescale:
         """As a run does; a change of the shape ends as ``outcome`` says, or never if that is None."""

@@ -1,0 +1,83 @@
+"""A dataflow with times changes its shape on Spark: windows go on, and a window that is added begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from patience import PATIENCE_S
+from pyspark.sql import SparkSession
+from run_setting import until
+
+import fries_nb as fn
+from fries_nb.errors import PlanError
+from fries_nb.run import Run
+
+
+class Sum:
+    """The sum and the number of a window's rows."""
+
+    def initial_state(self) -> list[int]:
+        """Nothing."""
+        return [0, 0]
+
+    def process(self, row: dict[str, Any], state: list[int]) -> None:
+        """Add a row."""
+        state[0] += row["value"]
+        state[1] += 1
+
+    def close(self, key: int, time: int, state: list[int]) -> dict[str, Any]:
+        """The result of a window."""
+        return {"key": key, "end": time, "sum": state[0], "count": state[1]}
+
+
+def timed(value: int) -> dict[str, Any]:
+    """A row of one of five keys at a time."""
+    return {"value": value, "key": value % 5, "at": value}
+
+
+def declared(*edits: str) -> fn.Dataflow:
+    """Sums of windows, with an operator in front, a branch, a second window, or none of them."""
+    flow = fn.Dataflow("timed")
+    rows = flow.source("S", fn.rate(2_000, count=COUNT, row=timed), time="at", workers=1).map("A", dict, workers=2)
+    into = rows.filter("N", lambda row: row["value"] >= 0, workers=1) if "N" in edits else rows
+    into.window("W", Sum(), fn.tumbling(100), key="key", workers=2).sink("sums", fn.memory(), workers=1)
+    if "branch" in edits:
+        rows.filter("P", lambda row: row["key"] == 3, workers=1).sink("threes", fn.memory(), workers=1)
+    if "window" in edits:
+        rows.window("W2", Sum(), fn.tumbling(50), key="key", workers=2).sink("halves", fn.memory(), workers=1)
+    return flow
+
+
+COUNT = 12_000
+EDITS: tuple[tuple[str, ...], ...] = (("N",), ("N", "branch"), ("branch",), ("branch", "window"), ("N", "window"))
+
+
+def test_windows_go_on_while_the_shape_changes(spark: SparkSession, kept: Callable[[Run], Run]) -> None:
+    """Audited, on two hosts; what is refused is refused by name."""
+    run = kept(declared().run(spark, hosts=2, workers=2, audit=True, commit_interval_s=0.3))
+    until(lambda: run.metrics().operators["sums"].processed > 0, run)
+    for edits in EDITS:
+        change = run.apply(declared(*edits))
+        assert change.result(PATIENCE_S).outcome == "done", change.result()
+        passed = run.metrics().operators["sums"].processed
+        until(lambda passed=passed: run.metrics().operators["sums"].processed > passed, run)  # type: ignore[misc]
+        if edits == ("branch", "window"):
+            with pytest.raises(PlanError, match="W2 works by time, and cannot be removed"):
+                run.rollback()
+    assert "W2 works by time, and cannot be removed" in run.diff(declared("N")).refused
+    assert {"sums", "halves"} <= {one.operator for one in run.frontiers()}
+    run.wait(PATIENCE_S)
+    verdict = run.audit()
+    assert (verdict.serializable, verdict.mixed, verdict.lost, verdict.doubled) == (True, (), (), ()), verdict
+    found = {(row["key"], row["end"]): (row["sum"], row["count"]) for row in run.output("sums").collect()}
+    expected: dict[tuple[int, int], tuple[int, int]] = {}
+    for value in range(COUNT):
+        place = value % 5, (value // 100 + 1) * 100
+        total, count = expected.get(place, (0, 0))
+        expected[place] = total + value, count + 1
+    assert found == expected
+    halves = [row["count"] for row in run.output("halves").collect()]
+    assert halves.count(10) > len(halves) * 0.5  # whole ones, behind the first
+    assert {row["key"] for row in run.output("threes").collect()} == {3}

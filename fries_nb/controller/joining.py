@@ -269,7 +269,8 @@ class Joining(Coordinator):
         if self.is_shrinking:  # which is given up, so the workers that were to leave own bins again
             self._workers.tables.clear()
         tables = dict(self._workers.tables)
-        self.topology = Topology.dealt(self._workers.graph, self._count, self.topology.chaining, tables)
+        now = self.topology
+        self.topology = Topology.dealt(self._workers.graph, self._count, now.chaining, tables, now.begun)
         if self.phase is RescalePhase.IDLE:
             return []
         if self.phase in (RescalePhase.WIDENING, RescalePhase.BALANCING):

@@ -87,7 +87,7 @@ class ActionTraits:
     names_awaited: bool = True
 
 
-_RESCALE = "the number of hosts is being changed"
+_RESCALE = "the number of hosts or workers is being changed"
 _SEARCH = "the search for the end of a loop"
 ACTIONS: Mapping[type[Action], ActionTraits] = {
     Reconfigure: ActionTraits((ChangeRequested,), ChangeState.COMMITTING),

@@ -138,7 +138,7 @@ class Reshaping(Coordinator):
             if edge.source in ended and edge.source in before:
                 return f"{edge.source} has ended, so {edge.to} would get nothing from it"
         if not self._joining.is_idle:
-            return "the number of hosts is being changed"
+            return "the number of hosts or workers is being changed"
         return None
 
     def unkept(self, shape: ShapeChange) -> str | None:

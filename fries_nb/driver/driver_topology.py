@@ -98,6 +98,7 @@ class DriverTopology:
                 name: replace(plan, rate=order.rates.get(name, plan.rate)) for name, plan in region.sources.items()
             },
             options=replace(region.options, hosts=order.hosts),
+            begun=self._settled.begun,
         )
         self._trace.leave(one for one in self._settled.placement if one.operator not in again.graph)
         self._begin(again)

@@ -118,6 +118,8 @@ class RegionSpec:
         restoration: the state from which the workers start.
         earlier: worker to the records that the trace holds of earlier workers of its index, if there were any.
         needed: the user's definitions that restored state needs, pickled; empty if there are none.
+        begun: operator to the number of workers with which it counts as begun, if that was in an earlier incarnation;
+            see ``Topology``.
     """
 
     run: str
@@ -134,12 +136,13 @@ class RegionSpec:
     restoration: Restoration = field(default=Restoration(None), repr=False)
     earlier: Mapping[WorkerId, EarlierRecords] = field(default_factory=dict)
     needed: bytes = field(default=b"", repr=False)
+    begun: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def topology(self) -> Topology:
         """The initial topology: the workers dealt over the hosts in blocks."""
         tables = {name: RoutingTable(packed) for name, packed in self.restoration.tables.items()}
-        return Topology.dealt(self.graph, self.options.hosts, self.options.chaining, tables)
+        return Topology.dealt(self.graph, self.options.hosts, self.options.chaining, tables, self.begun)
 
     @property
     def constraints(self) -> tuple[LatencyConstraint, ...]:

@@ -53,6 +53,7 @@ from fries_nb.notebook.options import (
     refuse_rest,
     shortened,
     split_line,
+    unquoted,
 )
 from fries_nb.notebook.remedy_panels import RescaleView, outcome_line, progress_line
 from fries_nb.notebook.statuses import of_hosts, why_failed
@@ -467,7 +468,7 @@ class FriesRescaling(RunMagics):
                 raise UsageError("--at-once belongs to a number of hosts, as in %fries_rescale 3 --at-once 1")
             return of_hosts(run, f"%fries_rescale {len(run.topology().hosts) + 1}, {variable}.workers().to_pandas()")
         if any("=" in each for each in args.aim):
-            rescale = run.rescale(at_once=args.at_once, workers=dict(map(_workers, args.aim)))
+            rescale = run.rescale(at_once=args.at_once, workers=_numbers(args.aim))
         else:
             rescale = run.rescale(_hosts(" ".join(args.aim)), args.at_once)
         self.shell.user_ns[args.output] = rescale
@@ -482,14 +483,27 @@ class FriesRescaling(RunMagics):
         return None
 
 
+def _numbers(given: Sequence[str]) -> dict[str, int]:
+    """Operators with their numbers of workers, as in ``FM=4 FD=2``.
+
+    Raises:
+        UsageError: one is none, or an operator has two.
+    """
+    pairs = list(map(_workers, given))
+    numbers = dict(pairs)
+    if len(numbers) < len(pairs):
+        raise UsageError(f"{shortened(' '.join(given))}: expected one number of workers for each operator")
+    return numbers
+
+
 def _workers(given: str) -> tuple[str, int]:
     """An operator and its number of workers, as in ``FM=4``.
 
     Raises:
         UsageError: it is none.
     """
-    operator, _, count = given.rpartition("=")
-    if not (operator and count.isascii() and count.isdigit()):
+    operator, _, count = unquoted(given).rpartition("=")
+    if not (operator and count.isascii() and count.isdigit() and int(count)):
         raise UsageError(f"{shortened(given)}: expected OPERATOR=WORKERS, as in %fries_rescale FM=4 FD=2")
     return operator, int(count)
 

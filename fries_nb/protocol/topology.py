@@ -163,6 +163,7 @@ def _family(operator: Operator) -> _Family | None:
 
 
 NO_TABLES: Mapping[str, RoutingTable] = {}
+NONE_BEGUN: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True)
@@ -175,8 +176,9 @@ class Topology:
         chaining: whether operators on forward edges share a thread.
         epoch: number of the epoch, from 1.
         added: worker that was added while the run went on to the epoch in which it was.
-        begun: operator to its number of workers in the first epoch, which determines for all epochs which forward edges
-            are one to one and which operators are chained.
+        begun: operator to the number of workers with which it counts as begun, which determines for all epochs which
+            forward edges are one to one and which operators are chained: those of its first epoch, told apart where
+            the numbers of now differ (see ``_told_apart``).
         idle: the workers to which no row is routed: of each operator the last ones.
         tables: keyed operator to its routing table, if its bins are not dealt evenly to its routed workers.
         made: edge, as (from, to), that was added while the run went on to the epoch in which it was.
@@ -199,16 +201,22 @@ class Topology:
 
     @classmethod
     def dealt(
-        cls, graph: Graph, hosts: int, chaining: bool = True, tables: Mapping[str, RoutingTable] = NO_TABLES
+        cls,
+        graph: Graph,
+        hosts: int,
+        chaining: bool = True,
+        tables: Mapping[str, RoutingTable] = NO_TABLES,
+        begun: Mapping[str, int] = NONE_BEGUN,
     ) -> Topology:
         """Make the first epoch: worker i of n runs on host ``i * hosts // n``, so forward edges are local.
 
-        The last host has the last workers of each operator, and can leave with them.
+        The last host has the last workers of each operator, and can leave with them. When hosts start again, ``begun``
+        is that of before: operators that are equally parallel by chance do not grow together from then on.
         """
-        begun = {operator.name: operator.workers for operator in graph.operators}
+        sizes = graph.sizes
         workers = (worker for name in graph.by_name for worker in workers_of(graph, name))
-        placement = {worker: worker.index * hosts // begun[worker.operator] for worker in workers}
-        return cls(graph, placement, chaining, begun, tables=tables)
+        placement = {worker: worker.index * hosts // sizes[worker.operator] for worker in workers}
+        return cls(graph, placement, chaining, _told_apart(sizes, begun), tables=tables)
 
     @property
     def workers(self) -> tuple[WorkerId, ...]:
@@ -333,22 +341,13 @@ class Topology:
             self,
             graph=union_of(self.graph, after),
             placement={**self.placement, **placed},
-            begun={**self.begun, **{name: self._as_begun(count) for name, count in fresh.items()}},
+            begun=_told_apart({**present, **fresh}, self.begun),
             epoch=epoch,
             added={**self.added, **dict.fromkeys(workers, epoch)},
             made={**self.made, **{end: epoch for end in ends if end not in known}},
             before=self.graph,
             after=after,
         )
-
-    def _as_begun(self, count: int) -> int:
-        """The number with which an added operator of so many workers counts as begun.
-
-        Operators that began with equal numbers are connected one to one, so it is none with which others began that
-        have another number of workers by now.
-        """
-        others = {operator.workers for operator in self.graph.operators if self.begun[operator.name] == count}
-        return count if others <= {count} else max(self.begun.values()) + count
 
     def reshaped(self) -> Topology:
         """The epoch behind that, in which only the dataflow after the change is left."""
@@ -406,11 +405,12 @@ class Topology:
 
     def grown(self, operator: str, host: int) -> Topology:
         """The next epoch, with one more idle worker of this operator and of those on its forward edges."""
-        return self._with_idle({host: dict.fromkeys(self._on_forward_edges(operator), 1)})
+        return self._with_idle({name: [host] for name in self._on_forward_edges(operator)})
 
     def joined(self, hosts: Iterable[int], shares: Mapping[str, int]) -> Topology:
         """The next epoch, with idle workers on hosts that join."""
-        return self._with_idle(dict.fromkeys(hosts, shares))
+        new = list(hosts)
+        return self._with_idle({name: [host for host in new for _ in range(more)] for name, more in shares.items()})
 
     def numbers(self, asked: Mapping[str, int]) -> dict[str, int]:
         """The numbers of workers that are asked for, and with them those of operators on their forward edges.
@@ -433,17 +433,17 @@ class Topology:
     def scaled(self, numbers: Mapping[str, int], hosts: Sequence[int]) -> Topology:
         """The next epoch, with idle workers on these hosts until each of these operators has so many workers.
 
-        Each is added to the host that has the fewest of its operator, so that operators on forward edges stay together.
+        Each is added to the host that has the fewest of its operator, so that operators on forward edges stay together,
+        and that every number of the first ones, which stay when others leave, is spread over the hosts.
         """
-        shares: dict[int, dict[str, int]] = {host: {} for host in hosts}
+        homes: dict[str, list[int]] = {}
         for name, count in numbers.items():
             placed = self.hosts_of_workers[name]
-            held = Counter(placed)
+            held, homes[name] = Counter(placed), []
             for _ in range(count - len(placed)):
-                host = min(hosts, key=lambda one: held[one])
-                held[host] += 1
-                shares[host][name] = shares[host].get(name, 0) + 1
-        return self._with_idle(shares)
+                homes[name].append(min(hosts, key=lambda one: held[one]))
+                held[homes[name][-1]] += 1
+        return self._with_idle(homes)
 
     def surplus(self, numbers: Mapping[str, int], hosts: Collection[int] = ()) -> frozenset[WorkerId]:
         """The workers that leave for operators to have at most these numbers of workers, and none on these hosts.
@@ -511,19 +511,17 @@ class Topology:
             idle=self.idle - leaving,
         )
 
-    def _with_idle(self, shares: Mapping[int, Mapping[str, int]]) -> Topology:
-        """The next epoch, with so many idle workers of each operator on each host."""
-        totals = {name: sum(share.get(name, 0) for share in shares.values()) for name in self.graph.by_name}
-        totals = {name: total for name, total in totals.items() if total}
+    def _with_idle(self, homes: Mapping[str, Sequence[int]]) -> Topology:
+        """The next epoch, with further idle workers of operators, each on its host."""
+        totals = {name: len(homes[name]) for name in self.graph.by_name if homes.get(name)}
         for name in totals:
             self._check_grows(name, totals)
         epoch = self.epoch + 1
         graph = resized(self.graph, {name: self.graph.operator(name).workers + more for name, more in totals.items()})
         placement = dict(self.placement)
         for name in totals:
-            fresh = iter(workers_of(graph, name)[self.graph.operator(name).workers :])
-            homes = [host for host, share in shares.items() for _ in range(share.get(name, 0))]
-            placement.update(zip(fresh, homes, strict=True))
+            fresh = workers_of(graph, name)[self.graph.operator(name).workers :]
+            placement.update(zip(fresh, homes[name], strict=True))
         newcomers = [worker for worker in placement if worker not in self.placement]
         added = {**self.added, **dict.fromkeys(newcomers, epoch)}
         return replace(
@@ -562,6 +560,26 @@ class Topology:
                 found |= others
                 ahead += others
         return frozenset(found)
+
+
+def _told_apart(sizes: Mapping[str, int], begun: Mapping[str, int]) -> dict[str, int]:
+    """The numbers with which operators of these sizes count as begun; those that are added begin with theirs.
+
+    Operators on a forward edge that count as begun with equal numbers are connected one to one. If they were connected
+    otherwise before, they may have different numbers by now, and then they must not count as begun with equal ones.
+    Operators that are connected one to one have equal sizes, and are not told apart.
+
+    >>> _told_apart({"A": 2, "B": 4, "N": 2}, {"A": 2, "B": 2})
+    {'A': 2, 'B': 5, 'N': 2}
+    """
+    numbers = {name: (begun.get(name, size), size) for name, size in sizes.items()}
+    last, found = max(max(pair) for pair in numbers.values()), dict[tuple[int, int], int]()
+    known = set[int]()
+    for number, size in sorted(set(numbers.values())):
+        last += number in known
+        found[number, size] = last if number in known else number
+        known.add(number)
+    return {name: found[pair] for name, pair in numbers.items()}
 
 
 BODY_WINDOW = 32 * 1024

@@ -245,6 +245,7 @@ class Run(RunMonitor):
             change = self.reconfigure(found.functions, scheduler, guard=guard, force=force)
         else:
             return self._runner.rescales.request(None, workers=found.workers)
+        self._runner.rescales.declare(flow.fixed)
         if found.workers:
             self._runner.rescales.behind(change, found.workers)
         return change

@@ -8,7 +8,7 @@ not at all.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -59,6 +59,7 @@ class Rescale:
         id: the id of the request, unique in its run.
         hosts: the requested number of hosts; ``None`` if it is one of workers.
         workers: operator to the requested number of workers; empty if it is one of hosts.
+        is_cancelled: whether it is to be cancelled, if that is possible.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Rescale:
         self.id = request
         self.hosts = hosts
         self.workers = dict(workers)
+        self.is_cancelled = False
         self._run = run
         self._ended = threading.Event()
         self._result: RescaleResult | None = None
@@ -97,6 +99,7 @@ class Rescale:
         ``result()`` says which: a cancelled rescale is ``aborted``. Without effect if it has ended.
         """
         if not self._ended.is_set():
+            self.is_cancelled = True
             self._run.post(RescaleCancelled(self.id))
 
     def result(self, timeout: float | None = None) -> RescaleResult:
@@ -148,7 +151,7 @@ class Rescales:
         self.advice = HostAdvice(regions[-1].graph, self)
         self._regions = regions
         self._run = run
-        self._numbered = frozenset[str]()  # the operators of which numbers of workers were requested
+        self._declared = run.options.fixed  # operators with a number of workers, or for which one was requested since
         self._told = 0  # the number of hosts, as the controller has told it last
         self._requests: dict[str, Rescale] = {}
         self._last_number = 0
@@ -159,6 +162,12 @@ class Rescales:
         """Go on with the dataflow after a change of its shape."""
         self._regions = regions
         self.advice = HostAdvice(regions[-1].graph, self)
+
+    def declare(self, names: Collection[str]) -> None:
+        """Record that the numbers of workers of these operators are declared from now on."""
+        with self._lock:
+            self._declared = self._declared.union(names)
+            self.__dict__.pop("can_rescale", None)  # which depends on them
 
     def request(
         self, hosts: int | None, at_once: int | None = None, workers: Mapping[str, int] | None = None
@@ -192,9 +201,8 @@ class Rescales:
 
     def _new(self, hosts: int | None, numbers: Mapping[str, int]) -> Rescale:
         """A request that is known from now on; the controller is not told of it yet."""
+        self.declare(numbers)
         with self._lock:
-            self._numbered = self._numbered.union(numbers)
-            self.__dict__.pop("can_rescale", None)  # which depends on them
             ended = [one for one, rescale in self._requests.items() if rescale.outcome]
             for one in ended[:-1]:  # the last one is shown
                 del self._requests[one]
@@ -212,11 +220,13 @@ class Rescales:
 
         def follow() -> None:
             result = change.result()
-            if result.outcome == "done":
-                self._run.post(RescaleRequested(rescale.id, None, workers=rescale.workers))
-            else:
+            if result.outcome != "done":
                 words = f"change {change.id} was not made; the numbers of workers are as before"
                 self.ended(RescaleEnded(rescale.id, "aborted", self._hosts, words))
+                return
+            self._run.post(RescaleRequested(rescale.id, None, workers=rescale.workers))
+            if rescale.is_cancelled:  # the controller did not know it yet
+                self._run.post(RescaleCancelled(rescale.id))
 
         threading.Thread(target=follow, name="fries-rescale-behind", daemon=True).start()
         return rescale
@@ -249,11 +259,14 @@ class Rescales:
         _refuse_loops(graph)
         try:
             placed = self._run.launched[-1].driver.controller.placed
-            numbers = (placed if after is None else placed.reshaping(after, [0]).reshaped()).numbers(workers)
+            topology = placed if after is None else placed.reshaping(after, [0]).reshaped()
+            numbers = topology.numbers(workers)
         except DataflowError as error:
             raise PlanError(str(error)) from None
-        if is_tracked(graph) and (sources := numbers.keys() & set(graph.sources)):
-            raise PlanError(f"splits of {min(sources)} do not move yet in a dataflow with times")
+        sizes = topology.graph.sizes
+        moved = [name for name in graph.sources if numbers.get(name, sizes[name]) != sizes[name]]
+        if moved and is_tracked(graph):
+            raise PlanError(f"splits of {min(moved)} do not move yet in a dataflow with times")
 
     @property
     def status(self) -> TopologyStatus:
@@ -275,7 +288,7 @@ class Rescales:
             return False
 
     def _shares(self) -> dict[str, int]:
-        options = replace(self._run.options, fixed=self._run.options.fixed | self._numbered)
+        options = replace(self._run.options, fixed=self._declared)
         return shares(self._regions[0].graph, options.hosts, options)
 
     def reports(self) -> tuple[Report, ...]:

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fries_nb.controller import events
@@ -500,6 +501,7 @@ class Cluster:
         """Expect the end of hosts."""
 
     def _restart(self, region: RegionSpec) -> None:
+        self._plan = replace(self._plan, begun=region.begun)
         self._start_again(region.incarnation, region.restoration, self._why)
 
     def _told(self, event: Told) -> None:

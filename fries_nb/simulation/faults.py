@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import cloudpickle
@@ -139,6 +139,7 @@ class Deployment:
     random: random.Random
     store: Store
     fate: Fate
+    begun: Mapping[str, int] = field(default_factory=dict)  # operator to what it counts as begun with; see ``Topology``
 
     @cached_property
     def progress(self) -> ProgressGraph | None:
@@ -147,7 +148,8 @@ class Deployment:
 
     def reshaped(self) -> Deployment:
         """The settings with which a dead driver's run is resumed."""
-        return replace(self, graph=self.fate.reshaped(self.graph), chaining=self.chaining ^ self.fate.rechains())
+        chaining = self.chaining ^ self.fate.rechains()
+        return replace(self, graph=self.fate.reshaped(self.graph), chaining=chaining, begun={})
 
     def region(self, incarnation: int, restoration: Restoration) -> RegionSpec:
         """What a driver knows of its region; hosts are made by ``assembly``."""

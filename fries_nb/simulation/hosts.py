@@ -93,7 +93,7 @@ class Hosts:
         self._plan = plan
         self._random = plan.random
         tables = {name: RoutingTable(packed) for name, packed in restoration.tables.items()}
-        self.topology = Topology.dealt(plan.graph, plan.hosts, plan.chaining, tables)
+        self.topology = Topology.dealt(plan.graph, plan.hosts, plan.chaining, tables, plan.begun)
         self._placement = dict(self.topology.placement)  # includes removed workers
         self._redistribution = Redistribution(restoration.checkpoint, plan.graph, restoration.tables)
         self._before = self.topology

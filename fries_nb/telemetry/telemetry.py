@@ -240,6 +240,7 @@ class Telemetry:
         if event.outcome == "done":
             self.topologies = (*self.topologies[-EVENTS_KEPT:], HostCount.of(now_s, status))
             self._usages = {host: usage for host, usage in self._usages.items() if host in status.hosts_now}
+            self.constraints.forget()  # a host without workers of a sequence never corrects its last verdict
             known = [report.worker for report in self._metrics.reports]
             self._metrics.depart(
                 worker for worker in known if worker.index >= len(status.workers.get(worker.operator, ()))

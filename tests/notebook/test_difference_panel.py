@@ -20,6 +20,7 @@ from fries_nb.notebook import magics
 from fries_nb.notebook.difference_panel import WIDGET, DifferencePanel
 
 EDITED = FRAUD.replace("Score(1)", "Score(3)")
+NUMBERED = FRAUD.replace('key="value"', 'key="value", workers=4')
 RENAMED = FRAUD.replace('"FM"', '"FN"')
 BRANCH = FRAUD + '\nscored.filter("Rule", lambda row: True).sink("alerts", fn.memory())'
 
@@ -92,6 +93,53 @@ def test_a_new_shape_is_applied(shell: InteractiveShell, run: StandIn, panels: l
     assert "alerts" in run.graph
     assert run.guard == 5
     assert outputs(shell)[-1]["text/plain"].startswith("done by fries in ")
+
+
+def test_another_number_of_workers_is_applied(
+    shell: InteractiveShell, run: StandIn, panels: list[DifferencePanel]
+) -> None:
+    """The difference names both; alone it is a rescale, whose outcome takes the place of the button."""
+    told(shell, NUMBERED)
+    assert "~ FM: workers: 2 -> 4" in outputs(shell)[0]["text/plain"]
+    assert "FM: from 2 workers to 4" in outputs(shell)[0]["text/plain"]
+    clicked(panels[0].apply)
+    assert run.asked["workers"] == {"FM": 4}
+    assert run.made == ()
+    assert outputs(shell)[-1]["text/plain"] == "2 hosts after 1.2 s: 7 workers"
+
+
+def test_another_number_of_workers_is_applied_behind_a_change(
+    shell: InteractiveShell, run: StandIn, panels: list[DifferencePanel]
+) -> None:
+    """Both outcomes are told, that of the change first."""
+    told(shell, NUMBERED.replace("Score(1)", "Score(3)"))
+    clicked(panels[0].apply)
+    assert set(run.asked) == {"FM"}
+    assert run.rescaling.workers == {"FM": 4}
+    change, rescale = outputs(shell)[-1]["text/plain"].rsplit("\n", 1)
+    assert change.startswith("done by fries in ")
+    assert rescale == "2 hosts after 1.2 s: 7 workers"
+
+
+def test_a_rescale_that_is_aborted_is_told_in_the_place_of_the_button(
+    shell: InteractiveShell, run: StandIn, panels: list[DifferencePanel]
+) -> None:
+    """With the reason."""
+    told(shell, NUMBERED)
+    run.outcome = "aborted"
+    clicked(panels[0].apply)
+    assert outputs(shell)[-1]["text/plain"].startswith("aborted: host 2 was lost")
+
+
+def test_numbers_of_workers_are_applied_by_the_magic(shell: InteractiveShell, run: StandIn) -> None:
+    """Whether alone or behind a change; the variable holds what was requested."""
+    told(shell, NUMBERED)
+    assert told(shell, "%fries_apply") == "2 hosts after 1.2 s: 7 workers\nNext: %fries_rescale"
+    assert run.asked["workers"] == {"FM": 4}
+    assert shell.user_ns["change"] is run.rescaling
+    told(shell, NUMBERED.replace("Score(1)", "Score(3)"))
+    assert told(shell, "%fries_apply").startswith("done by fries in ")
+    assert shell.user_ns["change"] is run.made[-1]
 
 
 def test_a_change_that_its_guard_rolls_back_later_says_so_in_its_place(

@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from IPython.core.displaypub import CapturingDisplayPublisher
@@ -14,7 +15,7 @@ from notebook_shell import StandIn, refused, show_tab, told
 from patience import PATIENCE_S, until
 
 from fries_nb.controller.topology_status import HostCount
-from fries_nb.errors import ReconfigurationError
+from fries_nb.errors import PlanError, ReconfigurationError, unknown
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import TypedFunctions
 from fries_nb.notebook.panels import WIDTHS
@@ -98,6 +99,52 @@ def test_misuse_is_one_line(
     """And nothing is requested."""
     assert words in str(refused(shell, f"%fries_rescale {line}", capsys))
     assert not hasattr(run, "rescaling")
+
+
+def test_operators_get_other_numbers_of_workers(shell: InteractiveShell, run: StandIn) -> None:
+    """One or several, whose names may have spaces; the variable holds the handle."""
+    assert told(shell, "%fries_rescale FM=4").splitlines() == ["2 hosts after 1.2 s: 7 workers", "Next: %fries_rescale"]
+    assert run.asked == {"hosts": None, "at_once": None, "workers": {"FM": 4}}
+    assert shell.user_ns["rescale"] is run.rescaling
+    told(shell, "%fries_rescale FM=1 'my op=3' --at-once 64 -o shrunk")
+    assert run.asked == {"hosts": None, "at_once": 64, "workers": {"FM": 1, "my op": 3}}
+    assert shell.user_ns["shrunk"].aim == "to 1 worker of FM and 3 of my op"
+    run.outcome = None
+    assert told(shell, "%fries_rescale FM=4 --wait 0").startswith("to 4 workers of FM: it waits for its turn")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("FM=0", "FM=0: expected OPERATOR=WORKERS, as in %fries_rescale FM=4 FD=2"),
+        ("FM=x", "FM=x: expected OPERATOR=WORKERS"),
+        ("FM=-1", "FM=-1: expected OPERATOR=WORKERS"),
+        ("FM=2.0", "FM=2.0: expected OPERATOR=WORKERS"),
+        ("FM=", "FM=: expected OPERATOR=WORKERS"),
+        ("=3", "=3: expected OPERATOR=WORKERS"),
+        ("3 FM=2", "3: expected OPERATOR=WORKERS"),
+        ("FM=2 MC", "MC: expected OPERATOR=WORKERS"),
+        ("FM=2 FM=3", "FM=2 FM=3: expected one number of workers for each operator"),
+        ("FM 4", "FM 4: expected a number of hosts, 1 or more, as in %fries_rescale 3"),
+        ("FM=4 --of XX", "no run 'XX'"),
+        ("FM=4 --at-once 0", "--at-once 0: expected a number of bins, 1 or more"),
+    ],
+)
+def test_misuse_of_numbers_of_workers_is_one_line(
+    shell: InteractiveShell, run: StandIn, capsys: pytest.CaptureFixture[str], line: str, words: str
+) -> None:
+    """And nothing is requested."""
+    assert words in str(refused(shell, f"%fries_rescale {line}", capsys))
+    assert not hasattr(run, "rescaling")
+
+
+def test_what_the_run_refuses_is_one_line(
+    shell: InteractiveShell, run: StandIn, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an operator that it does not have."""
+    refusal = PlanError(unknown("operator", "fm", run.graph))
+    monkeypatch.setattr(run, "rescale", MagicMock(side_effect=refusal))
+    assert "no operator 'fm'" in str(refused(shell, "%fries_rescale fm=4", capsys))
 
 
 def test_an_aborted_rescale_stops_the_notebook(

@@ -220,7 +220,7 @@ def test_operators_get_other_numbers_of_workers_together_with_those_on_their_for
     assert numbers == {"A": 5, "B": 5}
     grown = topology.scaled(numbers, hosts=[0, 1])
     assert grown.fresh == {WorkerId(name, index) for name in "AB" for index in (3, 4)}
-    assert [grown.hosts_of_workers[name] for name in "AB"] == [(0, 0, 1, 0, 1)] * 2
+    assert [grown.hosts_of_workers[name] for name in "AB"] == [(0, 0, 1, 1, 0)] * 2
     assert grown.routed("A") == 3
     assert topology.scaled(topology.numbers({"A": 3}), hosts=[0, 1]).fresh == frozenset()
     assert topology.numbers({"A": 2, "B": 2}) == {"A": 2, "B": 2}
@@ -260,3 +260,36 @@ def test_an_operator_is_added_after_others_have_grown() -> None:
     behind = reshaping.reshaped()
     wired = [worker for host in (0, 1) for wiring in wirings_of(behind, host) for worker in wiring.workers]
     assert sorted(wired) == sorted(behind.placement)
+
+
+def test_an_edge_that_is_added_between_different_numbers_of_workers_is_not_one_to_one() -> None:
+    """Both began with as many, and then one was scaled alone, as the operator between them that is removed allowed."""
+    before = Topology.dealt(line(), hosts=1)
+    numbers = before.numbers({"K": 4})
+    scaled = before.scaled(numbers, [0])
+    after = Graph("line", tuple(one for one in line().operators if one.name != "K"), (
+        Edge("S", "A", Partitioning.REBALANCE), Edge("A", "B"), Edge("B", "Z"),
+    ))  # fmt: skip
+    reshaped = scaled.widened().reshaping(after, [0]).reshaped()
+    assert len([channel for channel in reshaped.channels() if channel.receiver.operator == "Z"]) == 2 * 4
+    assert reshaped.numbers({"B": 3}) == {"A": 3, "B": 3}
+
+
+def test_what_is_equally_parallel_by_chance_does_not_grow_together_after_a_restart() -> None:
+    """Hosts that start again know with which numbers the operators count as begun."""
+    operators = Operator("S", kind=Kind.SOURCE), Operator("A", workers=2)
+    began = Topology.dealt(Graph("pair", operators, (Edge("S", "A"),)), hosts=1)
+    scaled = began.narrowed(leaving := began.surplus({"A": 1})).without(leaving)
+    assert scaled.graph.sizes == {"S": 1, "A": 1}
+    again = Topology.dealt(scaled.graph, 1, begun=scaled.begun)
+    assert again.numbers({"A": 3}) == {"A": 3}
+    assert Topology.dealt(scaled.graph, 1).numbers({"A": 3}) == {"S": 3, "A": 3}
+
+
+def test_workers_are_added_so_that_any_number_of_the_first_ones_is_spread_over_the_hosts() -> None:
+    """The last ones leave first, and no host is to be left without any."""
+    began = Topology.dealt(line(workers=1), hosts=2)
+    grown = began.scaled(began.numbers({"K": 4}), [0, 1])
+    assert grown.hosts_of_workers["K"] == grown.hosts_of_workers["Z"] == (0, 1, 0, 1)
+    more = began.joined([2, 3], {"K": 2, "Z": 2})
+    assert more.hosts_of_workers["K"] == (0, 2, 2, 3, 3)

@@ -11,12 +11,17 @@ import pytest
 
 from fries_nb.constraints.judgements import ConstraintPoint, state_of
 from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
+from fries_nb.controller.events import RescaleEnded
+from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.constraints import LatencyConstraint
+from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.protocol.running_chains import ChainedOperators
+from fries_nb.protocol.topology import Topology
 from fries_nb.running.run_monitor import RunMonitor
 from fries_nb.telemetry import run_states
 from fries_nb.telemetry.metrics import Recorded
 from fries_nb.telemetry.run_states import ConstraintStates
+from fries_nb.telemetry.telemetry import Telemetry
 
 CONSTRAINT = LatencyConstraint(("FC", "FM"), latency_ms=300)
 ELEMENTS = (ElementLatency("FC", 4.0, 9.0), ElementLatency("FC -> FM", 100.0, 130.0, 90.0), ElementLatency("FM", 2, 3))
@@ -142,3 +147,16 @@ def test_data_frames_of_a_run() -> None:
     over_time = Recorded.of(ConstraintPoint, states.points()).to_pandas()
     assert list(over_time.columns) == list(ConstraintPoint.__slots__)[1:]
     assert over_time["mean_ms"].tolist() == [100.0]
+
+
+def test_verdicts_of_before_a_rescale_do_not_count() -> None:
+    """A host that has no worker of the sequence any more, or has left, would never take back that it is violated."""
+    graph = Graph("pair", (Operator("FC", workers=2), Operator("FM", workers=2)), (Edge("FC", "FM"),))
+    telemetry = Telemetry(graph, constraints=[CONSTRAINT])
+    late = msgspec.structs.replace(judged(100.0, host=1), status=ConstraintStatus.VIOLATED)
+    telemetry.constraints.judge([judged(100.0), late])
+    status = TopologyStatus.of(Topology.dealt(graph, hosts=1), (0,))
+    telemetry.rescale_ended(RescaleEnded("r1", "done", 1), "to 1 worker of FC", status)
+    assert telemetry.constraints.states()[0].status is ConstraintStatus.NOT_YET_JUDGED
+    telemetry.constraints.judge([judged(101.0)])
+    assert telemetry.constraints.states()[0].status is ConstraintStatus.MET

@@ -6,13 +6,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from changes_asked import ChangesAsked
+from patience import PATIENCE_S, until
 
 import fries_nb as fn
-from fries_nb.controller.events import RescaleEnded, RescaleRequested
+from fries_nb.changes.change import Change
+from fries_nb.controller.events import Outcome, RescaleCancelled, RescaleEnded, RescaleRequested
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.dataflow.regions import regions
 from fries_nb.errors import PlanError
 from fries_nb.host.region_spec import Options
+from fries_nb.planning.schedulers import schedule
 from fries_nb.protocol.topology import Topology
 from fries_nb.running.rescales import Rescales, shares
 from fries_nb.telemetry.telemetry import Telemetry
@@ -73,16 +77,17 @@ class Runs:
     """A run that only notes requests."""
 
     def __init__(self, flow: fn.Dataflow) -> None:
-        status = TopologyStatus.of(Topology.dealt(flow.graph(2), 1, chaining=True), (0,))
+        placed = Topology.dealt(flow.graph(2), 1, chaining=True)
+        status = TopologyStatus.of(placed, (0,))
         room = SimpleNamespace(require_more=lambda more, running: None)
-        driver = SimpleNamespace(controller=SimpleNamespace(topology=status))
+        driver = SimpleNamespace(controller=SimpleNamespace(topology=status, placed=placed))
         self.launched: list[Any] = [SimpleNamespace(session=room, driver=driver)]
         self.rates: dict[str, float] = {}
         self.telemetry = Telemetry(flow.graph(2))
         self.options = options(flow)
-        self.posted: list[RescaleRequested] = []
+        self.posted: list[RescaleRequested | RescaleCancelled] = []
 
-    def post(self, event: RescaleRequested) -> None:
+    def post(self, event: RescaleRequested | RescaleCancelled) -> None:
         """Note it."""
         self.posted.append(event)
 
@@ -113,3 +118,40 @@ def test_a_handle_waits_for_the_end_of_its_request() -> None:
     for hosts in (0, True, 2.5):
         with pytest.raises(PlanError, match="expected a whole number from 1 up"):
             rescales.request(hosts, None)  # type: ignore[arg-type]
+
+
+def test_a_rescale_that_is_cancelled_before_its_change_is_made_is_cancelled_behind_it() -> None:
+    """The controller hears of both then; of neither if the change is not made."""
+    flow = flow_of()
+    run = Runs(flow)
+    rescales = Rescales(regions(flow.graph(2)), run)
+    plan = schedule("fries", flow.graph(2), {"A": dict})
+    made, refused = (Change(name, plan, {}, 1.0, run=ChangesAsked()) for name in ("u1", "u2"))
+    rescale = rescales.behind(made, {"A": 3})
+    rescale.cancel()
+    run.posted.clear()
+    made.resolve(Outcome("u1", "fries", "done"))
+    until(lambda: len(run.posted) == 2)
+    assert run.posted == [RescaleRequested("r1", None, workers={"A": 3}), RescaleCancelled("r1")]
+    other = rescales.behind(refused, {"A": 4})
+    refused.resolve(Outcome("u2", "fries", "aborted", "no"))
+    assert other.result(PATIENCE_S).error == "change u2 was not made; the numbers of workers are as before"
+
+
+def test_sources_of_a_dataflow_with_times_keep_their_numbers_and_others_need_not() -> None:
+    """Also where the number of the source is named, as it is declared."""
+    flow = fn.Dataflow("timed")
+    flow.source("S", fn.rate(10), time="value", workers=2).map("A", dict, workers=3).sink("Z", fn.memory())
+    rescales = Rescales(regions(flow.graph(2)), Runs(flow))
+    rescales.check({"S": 2, "A": 4})
+    with pytest.raises(PlanError, match="splits of S do not move yet in a dataflow with times"):
+        rescales.check({"S": 3})
+
+
+def test_an_operator_whose_number_is_declared_later_gets_no_worker_on_new_hosts() -> None:
+    """As one whose number was declared from the beginning."""
+    flow = flow_of()
+    rescales = Rescales(regions(flow.graph(2)), Runs(flow))
+    assert rescales.can_rescale
+    rescales.declare({"A"})
+    assert not rescales.can_rescale

@@ -341,13 +341,7 @@ def test_a_broken_return_shows(
 
 def read_added_sources_at_once(patch: pytest.MonkeyPatch) -> None:
     """An added source begins before all members have switched."""
-    hold = worker.Worker.hold_back
-
-    def begin(self: worker.Worker) -> None:
-        hold(self)
-        self._held = False
-
-    patch.setattr(worker.Worker, "hold_back", begin)
+    patch.setattr(worker.Worker, "hold_reading", lambda self: None)
 
 
 def test_an_added_source_begins_when_all_have_switched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,7 @@ class ProgressLink:
 
         Args:
             graph: the dataflows before and after the change together.
-            added: tells whose frontiers are tracked, and who is notified of them.
+            added: tells whose frontiers are tracked, and which operators are notified of them.
         """
         if self._view is not None:
             with self._lock:

@@ -139,8 +139,8 @@ class Joining(Coordinator):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no number of hosts or workers is requested."""
-        return self.phase is RescalePhase.IDLE
+        """Whether no request is carried out; one that waits has not begun, and may wait for a change of the shape."""
+        return self.phase in (RescalePhase.IDLE, RescalePhase.REQUESTED)
 
     @property
     def is_shrinking(self) -> bool:

@@ -19,6 +19,7 @@ from fries_nb.protocol.messages import (
     Prepare,
     Resumed,
     SetChain,
+    TopologyAdopted,
     WorkerId,
 )  # fmt: skip
 
@@ -128,8 +129,12 @@ def test_a_change_of_the_shape_fixes_no_paused_operator() -> None:
 def test_a_rescale_waits_for_the_end_of_a_change_of_the_shape() -> None:
     """Each would wait for the other: its moves for the topology, and the topology for them."""
     controller = started()
-    requested(controller)
+    told = requested(controller)
     asked = controller.handle(events.RescaleRequested("r1", 2, {"A": 1, "B": 1}), now_ns=40)
-    assert [one for one in asked if isinstance(one, events.StartHosts)] == []
+    assert [one for one in asked if isinstance(one, events.StartHosts | events.Resolved)] == []
+    adopting = [one.worker for one in told if isinstance(one, Tell) and isinstance(one.control, AdoptTopology)]
+    for worker in (*adopting, WorkerId("new", 0)):
+        said = controller.handle(Answered(TopologyAdopted(2, worker)), now_ns=50)
+        assert [one for one in said if isinstance(one, events.Resolved)] == []  # nor does it refuse the change
     begun = started().handle(events.RescaleRequested("r1", 2, {"A": 1, "B": 1}), now_ns=40)
     assert [type(one) for one in begun] == [events.StartHosts]

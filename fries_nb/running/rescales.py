@@ -151,7 +151,7 @@ class Rescales:
         self.advice = HostAdvice(regions[-1].graph, self)
         self._regions = regions
         self._run = run
-        self._declared = run.options.fixed  # operators with a number of workers, or for which one was requested since
+        self._numbered = frozenset[str]()  # operators that got a number of workers since the run began
         self._told = 0  # the number of hosts, as the controller has told it last
         self._requests: dict[str, Rescale] = {}
         self._last_number = 0
@@ -166,7 +166,7 @@ class Rescales:
     def declare(self, names: Collection[str]) -> None:
         """Record that the numbers of workers of these operators are declared from now on."""
         with self._lock:
-            self._declared = self._declared.union(names)
+            self._numbered = self._numbered.union(names)
             self.__dict__.pop("can_rescale", None)  # which depends on them
 
     def request(
@@ -288,7 +288,7 @@ class Rescales:
             return False
 
     def _shares(self) -> dict[str, int]:
-        options = replace(self._run.options, fixed=self._declared)
+        options = replace(self._run.options, fixed=self._run.options.fixed | self._numbered)
         return shares(self._regions[0].graph, options.hosts, options)
 
     def reports(self) -> tuple[Report, ...]:

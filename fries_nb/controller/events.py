@@ -167,6 +167,7 @@ class ChangeTopology:
         lost: removed workers whose hosts are gone, so that the hosts of their receivers end their channels.
         decided: all changes in effect, in order, for added workers.
         added: the operators that the topology adds; ``None`` if it is of the same dataflow.
+        awaited: the added workers that answer when they have been made.
     """
 
     topology: Topology
@@ -174,6 +175,7 @@ class ChangeTopology:
     lost: frozenset[WorkerId] = frozenset()
     decided: tuple[CommittedChange, ...] = ()
     added: AddedOperators | None = None
+    awaited: frozenset[WorkerId] = frozenset()
 
 
 @dataclass(frozen=True)

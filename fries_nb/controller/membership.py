@@ -458,7 +458,7 @@ class Rewiring(Coordinator):
         asked = [worker for worker in present if worker in stay and worker.operator in told]
         self._pending_acks = {*asked, *self._awaited}
         order = AdoptTopology(topology.epoch)
-        change = ChangeTopology(topology, issued, self._lost, decided, self._added)
+        change = ChangeTopology(topology, issued, self._lost, decided, self._added, self._awaited)
         self._added = None
         sources = set(self._workers.graph.sources)
         leaving = sorted(self._leaving - self._workers.ended)

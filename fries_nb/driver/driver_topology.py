@@ -146,7 +146,7 @@ class DriverTopology:
     def _change(self, order: ChangeTopology) -> None:
         self._current = order.topology.with_functions({})
         self._epochs.append(self._current)
-        joins = self._growing(order.topology) if order.added is None else {}
+        joins = self._growing(order) if order.added is None else {}
         epochs = [replace(epoch) for epoch in self._epochs]  # without what was derived from them
         addresses = {host: hello.data_address for host, hello in sorted(self._hosts.items())}
         extend = Extend(pickle.dumps(epochs[-1:]), addresses, tuple(sorted(order.lost)))
@@ -159,18 +159,18 @@ class DriverTopology:
         if joins:
             self._joining = structs.replace(extend, topologies=pickle.dumps(epochs)), order
 
-    def _growing(self, topology: Topology) -> dict[int, set[WorkerId]]:
+    def _growing(self, order: ChangeTopology) -> dict[int, set[WorkerId]]:
         """The hosts that join, and those that get workers, with their new workers."""
         found: dict[int, set[WorkerId]] = {host: set() for host in self._peers.keys() - self._members}
-        for worker in topology.fresh:
-            found.setdefault(topology.host_of(worker), set()).add(worker)
+        for worker in order.awaited:
+            found.setdefault(order.topology.host_of(worker), set()).add(worker)
         return found
 
     def configured(self, answer: Configured) -> None:
         """Let new hosts take part, and others make new workers, with the configuration that a member has told."""
         if self._joining is not None:
             (extend, order), self._joining = self._joining, None
-            for host, fresh in sorted(self._growing(self._current).items()):
+            for host, fresh in sorted(self._growing(order).items()):
                 if host in self._peers:  # a new one may be lost meanwhile
                     earlier = {worker: known for worker, known in self._trace.earlier().items() if worker in fresh}
                     add = AddWorkers(order.decided, answer.configurations, order.issued, earlier)

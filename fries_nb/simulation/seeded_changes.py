@@ -28,7 +28,7 @@ them as an event: the coordinator that does is added here.
 >>> controller.handle(TopologyRequested(Topology.dealt(graph, hosts=1).grown("A", host=0)), now_ns=0)
 []
 >>> [type(instruction).__name__ for instruction in controller.handle(HostJoined(0, "tcp://here:1", 1), now_ns=1)]
-['Admit', 'ChangeTopology']
+['Admit', 'ChangeTopology', 'Tell', 'Tell']
 """
 
 from __future__ import annotations
@@ -229,8 +229,7 @@ class StepRequests(Coordinator):
         """Begin what is requested, as soon as it is possible."""
         match event:
             case TopologyRequested():
-                fresh = event.topology.fresh
-                self._rewiring.request(event.topology, fresh, ahead=fresh)
+                self._rewiring.request(event.topology)
             case BinsRequested():
                 self._bin_moves.request(event)
             case SplitsRequested():

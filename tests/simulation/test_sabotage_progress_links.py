@@ -74,11 +74,6 @@ def _begins_without_the_others(link, hosts, topology):
     link.place(topology)
 
 
-def _notifies_the_workers_of_before(link, hosts, topology):
-    if link._view is not None:
-        link._others = set(hosts) - {link._view.host}
-
-
 def _awaits_no_last_frame(link, hosts, part=ProgressLink.part):
     part(link, hosts)
     link._parting.clear()
@@ -111,7 +106,6 @@ BROKEN = {
     "new hosts get no view": ("_serve", _never_serves),
     "each host gives its view": ("_serve", _every_host_serves),
     "a new host does not know the others": ("join", _begins_without_the_others),
-    "a new host notifies no worker": ("join", _notifies_the_workers_of_before),
     "hosts that have left are not awaited": ("part", _awaits_no_last_frame),
     "hosts are awaited whose last frame has come": ("awaited", _awaits_last_frames_that_have_come),
     "a host leaves without a last frame": ("leave", _leaves_in_silence),

@@ -148,8 +148,8 @@ class Deployment:
 
     def reshaped(self) -> Deployment:
         """The settings with which a dead driver's run is resumed."""
-        chaining = self.chaining ^ self.fate.rechains()
-        return replace(self, graph=self.fate.reshaped(self.graph), chaining=chaining, begun={})
+        graph = self.fate.reshaped(self.graph)  # drawn first, as seeds that were recorded expect
+        return replace(self, graph=graph, chaining=self.chaining ^ self.fate.rechains(), begun={})
 
     def region(self, incarnation: int, restoration: Restoration) -> RegionSpec:
         """What a driver knows of its region; hosts are made by ``assembly``."""

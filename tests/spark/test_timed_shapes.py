@@ -40,7 +40,7 @@ def timed(value: int) -> dict[str, Any]:
 def declared(*edits: str) -> fn.Dataflow:
     """Sums of windows, with an operator in front, a branch, a second window, or none of them."""
     flow = fn.Dataflow("timed")
-    rows = flow.source("S", fn.rate(2_000, count=COUNT, row=timed), time="at", workers=1).map("A", dict, workers=2)
+    rows = flow.source("S", fn.rate(200, count=COUNT, row=timed), time="at", workers=1).map("A", dict, workers=2)
     into = rows.filter("N", lambda row: row["value"] >= 0, workers=1) if "N" in edits else rows
     into.window("W", Sum(), fn.tumbling(100), key="key", workers=2).sink("sums", fn.memory(), workers=1)
     if "branch" in edits:
@@ -50,7 +50,7 @@ def declared(*edits: str) -> fn.Dataflow:
     return flow
 
 
-COUNT = 12_000
+COUNT = 24_000  # two minutes, of which the edits take a few seconds
 EDITS: tuple[tuple[str, ...], ...] = (("N",), ("N", "branch"), ("branch",), ("branch", "window"), ("N", "window"))
 
 
@@ -68,6 +68,7 @@ def test_windows_go_on_while_the_shape_changes(spark: SparkSession, kept: Callab
                 run.rollback()
     assert "W2 works by time, and cannot be removed" in run.diff(declared("N")).refused
     assert {"sums", "halves"} <= {one.operator for one in run.frontiers()}
+    run.set_rate("S", 1_000_000)
     run.wait(PATIENCE_S)
     verdict = run.audit()
     assert (verdict.serializable, verdict.mixed, verdict.lost, verdict.doubled) == (True, (), (), ()), verdict

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-PATIENCE_S = 900.0
+PATIENCE_S = 600.0
 LOOK_S = 0.02
 
 

@@ -26,9 +26,11 @@ def ended_runs() -> Iterator[list[Run]]:
 
 
 def until(condition: Callable[[], bool], run: Run) -> None:
-    """Wait until something is true of a run that goes on."""
+    """Wait until something is true of a run that goes on; if it has ended, at once."""
     for _ in looks():
-        assert run.state not in ("failed", "stopped"), run.error
+        state = run.state  # before the look, which then sees all that there is to be seen
+        assert state not in ("failed", "stopped"), run.error
         if condition():
             return
+        assert state != "finished", f"it did not come true: {run.metrics()}"
     raise AssertionError(f"it did not come true: {run.state}, {run.metrics()}")

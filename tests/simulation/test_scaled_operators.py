@@ -18,7 +18,6 @@ from timed_rescales import TimedThreads, play_rescaled
 
 from fries_nb.controller.membership import Rewiring
 from fries_nb.driver.driver_topology import DriverTopology
-from fries_nb.host.host_progress import ProgressLink
 from fries_nb.host.host_topology import HostTopology
 from fries_nb.simulation.rescaling_cluster import JoiningCluster
 from fries_nb.simulation.scenarios import draw_rescaled
@@ -118,9 +117,3 @@ def test_a_broken_addition_is_caught(monkeypatch, name):
     """Without this rule some run breaks a promise, or comes to no end."""
     monkeypatch.setattr(*BROKEN[name])
     assert caught(first_tried(SHOWN.get(name, 0), MOST_SEEDS), try_scaled, by=Exception) is not None
-
-
-def test_new_workers_that_hear_of_no_frontier_are_caught(monkeypatch):
-    """They are told of later frontiers only, and there may be none."""
-    monkeypatch.setattr(ProgressLink, "notify", lambda link, topology: link.place(topology))
-    assert caught(first_tried(59, MOST_SEEDS), partial(play_rescaled, of=ScaledInTime), by=Exception) is not None

@@ -11,7 +11,9 @@ from fries_nb.errors import LinkError
 from fries_nb.host.environment import Threads
 from fries_nb.host.host_progress import PARTING_NS, ProgressLink, first_view
 from fries_nb.progress.exchange import HostProgress
+from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.progress_locations import listeners, progress_graph
+from fries_nb.protocol.topology import Topology
 
 
 class Counted:
@@ -79,3 +81,23 @@ def test_one_that_leaves_with_it_is_not_awaited() -> None:
     link, _ = of_two(clock)
     clock.time_ns += 2 * PARTING_NS
     link.check()
+
+
+def test_workers_that_are_added_hear_of_the_frontier_of_now() -> None:
+    """They are told of later ones only when it advances, and it may not; the workers of before have heard."""
+    flow = fn.Dataflow("timed")
+    rows = flow.source("S", fn.rate(10), time="value", late=0, workers=1)
+    rows.window("W", Counted(), fn.tumbling(5), key="value").sink("out", fn.memory(), workers=1)
+    graph = flow.graph(1)
+    told = list[tuple[WorkerId, Any]]()
+    view = first_view(0, [0], graph, progress_graph(graph))
+    link = ProgressLink(
+        Clocked(), view, [0], {"W": ("W",)}, lambda *_: None, lambda worker, event: told.append((worker, event))
+    )
+    topology = Topology.dealt(graph, 1)
+    link.place(topology)
+    link.begin([])
+    assert [worker for worker, _ in told] == [WorkerId("W", 0)]
+    link.notify(topology.scaled(topology.numbers({"W": 3}), [0]))
+    assert [worker for worker, _ in told[1:]] == [WorkerId("W", 1), WorkerId("W", 2)]
+    assert {event for _, event in told[1:]} == {told[0][1]}

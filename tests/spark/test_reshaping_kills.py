@@ -169,14 +169,14 @@ def judge(run: Run, programs: Sequence[Program]) -> set[int]:
         for row in run.output(sink).select("of", "value", "way").collect():
             ways.setdefault((row["of"], row["value"]), []).append((sink, row["way"]))
     used: set[int] = set()
-    stopped = 1 + max(value for _, value in ways)
+    end = 1 + max(value for _, value in ways)
     for source in {one.name for program in programs for one in program.statements if one.kind == "source"}:
-        unread = {value for value in range(stopped) if (source, value) not in ways}
+        unread = {value for value in range(end) if (source, value) not in ways}
         [count] = {one.graph().operator(source).workers for one in programs if source in one.by_name}
-        for index in range(count):  # each worker has stopped somewhere
+        for index in range(count):  # each worker has end somewhere
             of_worker = sorted(value for value in unread if value % count == index)
-            assert of_worker == list(range(of_worker[0], stopped, count)) if of_worker else True, (source, of_worker[:5])
-        for value in set(range(stopped)) - unread:
+            assert of_worker == list(range(of_worker[0], end, count)) if of_worker else True, (source, of_worker[:5])
+        for value in set(range(end)) - unread:
             row, found = {"value": value, "way": "", "numbers": ""}, sorted(ways[source, value])
             known = [number for number, one in enumerate(programs) if source in one.by_name]
             fits = [number for number in known if programs[number].outputs(source, row) == found]

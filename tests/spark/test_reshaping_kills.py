@@ -173,7 +173,7 @@ def judge(run: Run, programs: Sequence[Program]) -> set[int]:
     for source in {one.name for program in programs for one in program.statements if one.kind == "source"}:
         unread = {value for value in range(end) if (source, value) not in ways}
         [count] = {one.graph().operator(source).workers for one in programs if source in one.by_name}
-        for index in range(count):  # each worker has end somewhere
+        for index in range(count):  # each worker has stopped somewhere
             of_worker = sorted(value for value in unread if value % count == index)
             assert of_worker == list(range(of_worker[0], end, count)) if of_worker else True, (source, of_worker[:5])
         for value in set(range(end)) - unread:

@@ -25,18 +25,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
 import networkx as nx
 
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.graph import Graph, ends_of
 from fries_nb.dataflow.regions import pipelined
 from fries_nb.errors import DataflowError, close_match, unknown
 
 WINDOW_S = 15.0
 """Default window in seconds."""
+_COPY = "Replicate("
+"""How the names begin of operators that the builder inserts."""
 
 
 class OnViolation(StrEnum):
@@ -166,6 +168,38 @@ def constraint_of(
     return LatencyConstraint(whole, limit, window, _checked_policy(on_violation), begins, ends)
 
 
+def continued(constraint: LatencyConstraint, graph: Graph) -> LatencyConstraint | None:
+    """The same constraint in a dataflow of another shape, where other Replicates may be between its operators.
+
+    Returns:
+        The constraint; ``None`` if the dataflow does not have its path.
+
+    >>> from fries_nb.dataflow.graph import Edge, Operator
+    >>> def graph(*names):
+    ...     return Graph("fraud", tuple(map(Operator, names)), tuple(map(Edge, names, names[1:])))
+    >>> limit = constraint_of(graph("S", "FC", "FM", "out"), ["FC", "FM"], latency_ms=300)
+    >>> print(continued(limit, graph("S", "FC", "Replicate(FC)", "FM", "out")))
+    FC -> Replicate(FC) -> FM: at most 300 ms over 15 s
+    >>> continued(limit, graph("S", "FC", "Rule", "FM", "out"))
+    """
+    ends = constraint.path[0], constraint.path[-1]
+    names = [name for name in constraint.path if name in ends or not name.startswith(_COPY)]
+    if not graph.by_name.keys() >= set(names):
+        return None
+    flowing, whole = pipelined(graph), names[:1]
+    for before, after in pairwise(names):
+        if (way := _way(flowing, before, after)) is None:
+            return None
+        whole += way
+    return replace(constraint, path=tuple(whole))
+
+
+def on_paths(graph: Graph, constraints: Iterable[LatencyConstraint]) -> tuple[LatencyConstraint, ...]:
+    """Those of the constraints whose paths a dataflow has."""
+    ends = ends_of(graph)
+    return tuple(one for one in constraints if one.path[0] in graph and ends.issuperset(pairwise(one.path)))
+
+
 def check_agreement(constraints: Iterable[LatencyConstraint]) -> tuple[LatencyConstraint, ...]:
     """The constraints, of equal ones only the first; refuses those that contradict each other.
 
@@ -223,14 +257,18 @@ def _completed(graph: Graph, path: Sequence[str]) -> tuple[str, ...]:
     flowing = pipelined(graph)
     whole = [path[0]]
     for before, after in pairwise(path):
-        if after not in flowing.successors(before):
-            copies = [name for name in flowing.successors(before) if name.startswith("Replicate(")]
-            between = [name for name in copies if after in flowing.successors(name)]
-            if not between:
-                raise DataflowError(_no_path(graph, path, before, after))
-            whole += between[:1]
-        whole.append(after)
+        if (way := _way(flowing, before, after)) is None:
+            raise DataflowError(_no_path(graph, path, before, after))
+        whole += way
     return tuple(whole)
+
+
+def _way(flowing: Graph, before: str, after: str) -> tuple[str, ...] | None:
+    """What comes behind an operator up to a later one, at most a Replicate between; ``None`` if none leads there."""
+    if after in flowing.successors(before):
+        return (after,)
+    copies = (name for name in flowing.successors(before) if name.startswith(_COPY))
+    return next(((name, after) for name in copies if after in flowing.successors(name)), None)
 
 
 def _no_path(graph: Graph, path: Sequence[str], before: str, after: str) -> str:

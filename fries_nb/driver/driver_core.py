@@ -362,7 +362,7 @@ class DriverCore:
     def _constrain(self, constraints: tuple[LatencyConstraint, ...]) -> None:
         self.region = replace(self.region, options=replace(self.region.options, constraints=constraints))
         for peer in self._peers.values():
-            self._environment.send(peer, Constrain(self.region.constraints))
+            self._environment.send(peer, Constrain(constraints))
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
         if isinstance(control, Fcm):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from fries_nb.constraints.constraint_monitor import INTERVAL_S, ConstraintMonitor
 from fries_nb.constraints.reactions import START_BYTES, ChainOperators, ConstraintVerdict, ResizeBuffer
-from fries_nb.dataflow.constraints import LatencyConstraint
+from fries_nb.dataflow.constraints import LatencyConstraint, on_paths
 from fries_nb.host.region_spec import RegionSpec
 from fries_nb.planning.constraint_setup import Subscription, constraint_setup, subscriptions
 from fries_nb.protocol.messages import ChainMeasured, Measured, Measurements, WorkerId
@@ -60,6 +60,7 @@ class ConstraintWatch:
         self._send = send
         self._tell = tell
         self._chain = chain
+        self._declared: tuple[LatencyConstraint, ...] = ()
         self._constraints: tuple[LatencyConstraint, ...] = ()
         self._observations = 0
         self._chains: tuple[tuple[WorkerId, ...], ...] = ()
@@ -81,16 +82,16 @@ class ConstraintWatch:
         self._chains = tuple(chains)
         machines = {address.rpartition(":")[0] for address in peers.values()}
         self._clock_error_ms = 0.0 if len(machines) <= 1 else float("inf")
-        self.constrain(self._region.constraints)
+        self.constrain(self._region.options.constraints)
 
     def constrain(self, constraints: tuple[LatencyConstraint, ...]) -> None:
         """Measure and judge these constraints from now on, and no others.
 
         Args:
-            constraints: all constraints on paths of the region.
+            constraints: all constraints of the run; those whose paths are not there yet, or not any more, wait.
         """
-        self._constraints = constraints
-        topology = self._topology
+        self._declared, topology = constraints, self._topology
+        self._constraints = constraints = on_paths(topology.graph, constraints)
         setup = constraint_setup(topology, constraints)
         self._subscriptions = subscriptions(topology, setup, self._host)
         windows = [constraint.window_s / PER_WINDOW for constraint in constraints]
@@ -105,7 +106,7 @@ class ConstraintWatch:
     def rewire(self, topology: Topology) -> None:
         """Measure and judge in another topology."""
         self._topology = topology
-        self.constrain(self._constraints)
+        self.constrain(self._declared)
 
     @property
     def deadline_ns(self) -> int:
@@ -142,7 +143,7 @@ class ConstraintWatch:
             receivers = frozenset(edge.to for edge in edges if edge.source == last)
             names = tasks.intersection(one.operator for one in chain)
             if size:
-                receivers = frozenset(edge.to for edge in self._region.graph.out_edges(last))
+                receivers = frozenset(edge.to for edge in self._topology.graph.out_edges(last))
             if size or names or chain[0] in self._observed:
                 begins = size or (START_BYTES if self._region.options.adapt else 0)  # measuring alone bounds none
                 self._post(chain[0], Observe(senders, receivers, names, begins, version, fills_buffers=bool(size)))

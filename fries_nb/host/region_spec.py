@@ -145,12 +145,6 @@ class RegionSpec:
         return Topology.dealt(self.graph, self.options.hosts, self.options.chaining, tables, self.begun)
 
     @property
-    def constraints(self) -> tuple[LatencyConstraint, ...]:
-        """The constraints on paths of this region."""
-        names = set(self.graph.by_name)
-        return tuple(one for one in self.options.constraints if names.issuperset(one.path))
-
-    @property
     def progress(self) -> ProgressGraph | None:
         """How workers learn what can still arrive; see ``progress_of``."""
         return progress_of(self.graph)

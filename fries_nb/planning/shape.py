@@ -35,7 +35,7 @@ A difference that was planned has both plans of a change of the shape, with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import networkx as nx
@@ -87,21 +87,24 @@ class PlannedDifference(Difference):
             tuples flow.
         unordered: that of a change of the shape in which rows of a key need not keep their order; ``None`` for others.
         refused: why this version cannot apply the difference, in a sentence; empty if it can.
+        limits: the latency constraints that begin (``+``) or end with it, a line each.
     """
 
     planned: ExplainedPlan | None = None
     unordered: ExplainedPlan | None = None
     refused: str = ""
+    limits: Sequence[str] = ()
 
     @property
     def sections(self) -> list[tuple[str, list[str]]]:
         """The plan in words, headings with lines: what takes part and why, the predicted delay; both for each order.
 
-        Behind it what becomes of numbers of workers.
+        Behind it what becomes of numbers of workers, and of latency constraints.
         """
         if self.refused:
             return [(self.refused, [])]
-        return [*self._plans, *self._rescale]
+        limits = [("Latency constraints", list(self.limits))] if self.limits else []
+        return [*self._plans, *self._rescale, *limits]
 
     @property
     def _rescale(self) -> list[tuple[str, list[str]]]:
@@ -141,6 +144,7 @@ def with_plan(
     functions: Callable[[], Plan],
     shape: Callable[[], tuple[ExplainedPlan, ExplainedPlan]],
     check: Callable[[], None] = lambda: None,
+    limits: Sequence[str] = (),
 ) -> PlannedDifference:
     """A difference with the plan of the change that applies it.
 
@@ -150,8 +154,9 @@ def with_plan(
         shape: makes the plans of a change of the shape, with the order of rows kept and without; raises a FriesError if
             this version does not make the change.
         check: raises a FriesError if the operators cannot have so many workers.
+        limits: what becomes of latency constraints, a line each.
     """
-    values = {field.name: getattr(found, field.name) for field in fields(Difference)}
+    values = {field.name: getattr(found, field.name) for field in fields(Difference)} | {"limits": limits}
     if not found:
         return PlannedDifference(**values)
     try:

@@ -60,8 +60,8 @@ class Run(RunMonitor):
         try:
             decided = places.decided()
             self._runner = RegionRunner(graph, cut, places, options, self._telemetry, self._closed, decided)
-            for constraint, lighter in (lighters or {}).items():
-                self._runner.remedies.add(constraint, lighter)
+            self._runner.remedies.expect(graph, lighters or {})
+            self._runner.remedies.go_on(graph)
             self._runner.remedies.resumed(functions_of(decided, graph))
             live.add(self)
             self._runner.start(spark)
@@ -166,7 +166,8 @@ class Run(RunMonitor):
         found, _ = self._difference(flow)
         functions = functools.partial(self._runner.plan, found.functions, "fries", True)
         check = functools.partial(self._check_numbers, found, flow.fixed)
-        return with_plan(found, functions, functools.partial(self._planned_shape, found), check)
+        limits = self._runner.remedies.limits(found.after, flow.lighters())
+        return with_plan(found, functions, functools.partial(self._planned_shape, found), check, limits)
 
     def _difference(self, flow: DataflowBuilder) -> tuple[Difference, dict[str, bytes]]:
         """What tells a dataflow from what runs, and its functions as they would be shipped; raises as ``diff`` does."""
@@ -206,8 +207,9 @@ class Run(RunMonitor):
         or wholly by the new dataflow. Operators are matched by name; those of both keep their states, new ones begin
         empty, new sources begin when all others have switched, and a removed sink keeps what was committed.
 
-        In this version the shape does not change with loops, aggregates or sorts, or with latency constraints. In a
-        dataflow with times no source is added, and operators that work by time stay, and get no rows of others.
+        In this version the shape does not change with loops, aggregates or sorts. In a dataflow with times no source is
+        added, and operators that work by time stay, and get no rows of others. The latency constraints that ``flow``
+        declares hold behind the change, beside those that were added by ``constrain`` and whose paths are there.
         Recent tuples of the operators that are rerouted or changed go through the new shape first, down
         to its sinks and without effects; what fails there, and not so in the earlier dataflow, is not applied. A change
         of functions only is ``reconfigure``. Numbers of workers have no effect on results: where declared ones differ,
@@ -234,16 +236,21 @@ class Run(RunMonitor):
             SinkError: an added sink cannot be written.
             RunError: the run has ended.
         """
-        found, payloads = self._difference(flow)
+        (found, payloads), remedies, constrained = self._difference(flow), self._runner.remedies, flow.lighters()
         if not found:
-            raise PlanError(f"{flow.name!r} declares what runs already; expected a difference to apply")
+            others = ", but for its latency constraints" if remedies.limits(found.after, constrained) else ""
+            meant = "run.constrain(...) for these" if others else "a difference to apply"
+            raise PlanError(f"{flow.name!r} declares what runs already{others}; expected {meant}")
         self._check_numbers(found, flow.fixed)
+        remedies.expect(found.after, constrained)
         if found.has_new_shape:
             limit = self._limit_of_shape(scheduler, guard)
             change = self._reshape(found, payloads, limit, force, drop, order)
         elif found.functions:
             change = self.reconfigure(found.functions, scheduler, guard=guard, force=force)
+            remedies.go_on(self.graph)
         else:
+            remedies.go_on(self.graph)
             return self._runner.rescales.request(None, workers=found.workers)
         self._runner.rescales.declare(flow.fixed)
         if found.workers:
@@ -273,8 +280,6 @@ class Run(RunMonitor):
             raise PlanError(f"scheduler={scheduler!r} changes functions only; the shape is changed by 'fries'")
         if isinstance(limit := checked_limit(guard), Tuples):
             raise PlanError(f"guard={limit}: the shape is changed under a guard of some seconds; expected a number")
-        if self.constraints():
-            raise PlanError("a dataflow with latency constraints keeps its shape while it runs, in this version")
         return limit
 
     def rollback(self, change: Change | str | None = None, scheduler: str = "fries") -> Change:

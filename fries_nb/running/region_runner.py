@@ -256,6 +256,7 @@ class RegionRunner(QueueShell):
         self.graph, self._regions = graph, regions(graph)
         self.rescales.go_on(self._regions)
         self.telemetry.go_on(graph)
+        self.remedies.go_on(graph)
 
     def set_rate(self, source: str, rate: float) -> None:
         """Set the rate of a source in tuples per second, now or when its region starts."""
@@ -269,10 +270,13 @@ class RegionRunner(QueueShell):
         """Add a latency constraint, for this region and later ones; see ``Run.constrain``."""
         with self._lock:
             self.refuse_if_over("a latency is limited while the dataflow runs")
-            constraints = self.remedies.add(constraint, lighter)
-            self.options = replace(self.options, constraints=constraints)
-            for launched in self.launched:
-                launched.driver.post(ConstraintsChanged(constraints))
+            self.remedies.add(constraint, lighter)
+
+    def limit(self, constraints: tuple[LatencyConstraint, ...]) -> None:
+        """Have hosts judge these constraints from now on, and no others; called in order, under a lock."""
+        self.options = replace(self.options, constraints=constraints)
+        for launched in tuple(self.launched):
+            launched.driver.post(ConstraintsChanged(constraints))
 
     def carry_out(self, region: int, event: events.ChangeRequested | events.ChangeCancelled) -> None:
         """Pass an event to a region's controller; called by the queue, under its lock."""

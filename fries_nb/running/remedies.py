@@ -52,8 +52,8 @@ from fries_nb.constraints.judgements import ConstraintState, milliseconds
 from fries_nb.constraints.reactions import CALM_SHARE, CALM_WINDOWS, Remedy, RemedyDecision, RemedyPhase
 from fries_nb.controller.events import Outcome
 from fries_nb.controller.topology_status import TopologyStatus
-from fries_nb.dataflow.constraints import LatencyConstraint
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.constraints import LatencyConstraint, check_agreement, continued
+from fries_nb.dataflow.graph import Graph, ends_of
 from fries_nb.dataflow.updates import Lighter, check_exclusive
 from fries_nb.errors import FriesError, PlanError
 from fries_nb.locks import locked
@@ -155,6 +155,9 @@ class RemedyShell(Protocol):
     def telemetry(self) -> Telemetry:
         """Receives all callbacks on changes, and has the states of constraints and the rates of operators."""
 
+    def limit(self, constraints: tuple[LatencyConstraint, ...]) -> None:
+        """Have hosts judge these constraints from now on, and no others."""
+
     def plan(self, targets: Iterable[str], scheduler: str, pruning: bool) -> Plan:
         """Plan a change without requesting it; see ``Run.plan``."""
 
@@ -204,6 +207,7 @@ class _Case:
         applied: id of the change to the lighter functions that is in effect.
         under_way: id of the requested change that has not ended.
         proposal: the last proposal, unless it was withdrawn.
+        added: whether it was added while the dataflow ran, by ``Run.constrain``.
     """
 
     constraint: LatencyConstraint
@@ -213,6 +217,7 @@ class _Case:
     applied: str = ""
     under_way: str = ""
     proposal: Proposal | None = None
+    added: bool = False
 
     def described(self) -> str:
         """The phase of the remedy in words; empty while the original functions run."""
@@ -226,6 +231,12 @@ class _Case:
             RemedyPhase.RETURNING: f"the original functions of {names} return",
             RemedyPhase.ENDED: f"ended: {self.remedy.reason}",
         }[self.remedy.phase]
+
+
+def _case(constraint: LatencyConstraint, lighter: Lighter, added: bool = False) -> _Case:
+    """A constraint at its beginning."""
+    remedy = Remedy(constraint.latency_ms, constraint.window_s, constraint.on_violation)
+    return _Case(constraint, lighter, remedy, added=added)
 
 
 class Remedies:
@@ -253,20 +264,64 @@ class Remedies:
         self._clock = clock
         self._background = background or BackgroundCalls()
         self._cases: dict[LatencyConstraint, _Case] = {}
+        self._declared: dict[frozenset[tuple[str, str]], Mapping[LatencyConstraint, Lighter]] = {}
         self._violations: tuple[Violation, ...] = ()
 
     # ---- declarations, and what the user sees
 
     @locked
-    def add(self, constraint: LatencyConstraint, lighter: Lighter) -> tuple[LatencyConstraint, ...]:
+    def add(self, constraint: LatencyConstraint, lighter: Lighter) -> None:
         """Add a constraint with its lighter functions; its automatism begins anew if it had ended."""
         check_exclusive({one: case.lighter for one, case in self._cases.items()} | {constraint: lighter})
         constraints = self._shell.telemetry.constraints.add(constraint)
         known = self._cases.get(constraint)
         if known is None or known.remedy.phase is RemedyPhase.ENDED:
-            remedy = Remedy(constraint.latency_ms, constraint.window_s, constraint.on_violation)
-            self._cases[constraint] = _Case(constraint, lighter, remedy)
-        return constraints
+            self._cases[constraint] = _case(constraint, lighter, added=known is None or known.added)
+        self._shell.limit(constraints)
+
+    @locked
+    def expect(self, graph: Graph, declared: Mapping[LatencyConstraint, Lighter]) -> None:
+        """The dataflow may take this shape, which is declared with these constraints and their lighter functions.
+
+        Raises:
+            DataflowError: one of them contradicts a constraint that was added while the dataflow runs.
+        """
+        both = dict(declared) | self._added(graph)
+        check_agreement(both)
+        check_exclusive(both)
+        self._declared[frozenset(ends_of(graph))] = dict(declared)
+
+    @locked
+    def go_on(self, graph: Graph) -> None:
+        """Go on with the dataflow in this shape: the constraints that are declared for it hold.
+
+        So do those that were added while the dataflow runs, if their paths are there. A constraint that was there
+        before goes on with its remedy.
+        """
+        known = {continued(one, graph): case for one, case in self._cases.items()}
+        hold = dict(self._declared.get(frozenset(ends_of(graph)), {}))
+        hold |= {one: lighter for one, lighter in self._added(graph).items() if one not in hold}
+        for one in self._cases.keys() - {case.constraint for there, case in known.items() if there in hold}:
+            _log.warning("%s: does not hold in the dataflow of now", one)
+        self._cases = {one: known.get(one) or _case(one, lighter) for one, lighter in hold.items()}
+        for one, case in self._cases.items():
+            case.constraint, case.lighter = one, hold[one]
+        self._graph = graph
+        self._shell.telemetry.constraints.become(hold)
+        self._shell.limit(tuple(hold))
+
+    def _added(self, graph: Graph) -> dict[LatencyConstraint, Lighter]:
+        """The constraints that were added while the dataflow runs, on their paths in this one, where these are."""
+        added = {one: case.lighter for one, case in self._cases.items() if case.added}
+        return {there: lighter for one, lighter in added.items() if (there := continued(one, graph)) is not None}
+
+    @locked
+    def limits(self, graph: Graph, declared: Iterable[LatencyConstraint]) -> list[str]:
+        """What would hold beside, and no longer, in a dataflow that is declared with these constraints: a line each."""
+        hold = [*declared, *self._added(graph)]
+        kept = {continued(one, graph) for one in self._cases}
+        gone = [one for one in self._cases if continued(one, graph) not in hold]
+        return [*(f"+ {one}" for one in hold if one not in kept), *(f"- {one}" for one in gone)]
 
     @locked
     def resumed(self, changed: Iterable[str]) -> None:
@@ -292,9 +347,9 @@ class Remedies:
 
     def states(self) -> tuple[ConstraintState, ...]:
         """The state of each constraint, in order of declaration, with that of its remedy."""
-        states = self._shell.telemetry.constraints.states()
         chained = self._shell.telemetry.running_chains.chained
         with self.lock:
+            states = self._shell.telemetry.constraints.states()
             return tuple(
                 replace(state, remedy=self._cases[state.constraint].described(), chains=tuple(
                     chain for chain in chained if len({*state.constraint.path}.intersection(chain.operators)) > 1
@@ -310,10 +365,12 @@ class Remedies:
         with self.lock:
             needs_rates = any(case.remedy.phase is RemedyPhase.LIGHTER for case in self._cases.values())
         operators = self._shell.telemetry.snapshot().operators if needs_rates else {}
-        rates = {name: one.rate / self._graph.operator(name).workers for name, one in operators.items()}
         with self.lock:
+            graph = self._graph
+            rates = {name: one.rate / graph.operator(name).workers for name, one in operators.items() if name in graph}
             for state in states:
-                self._observe(state, rates)
+                if state.constraint in self._cases:  # not so if it has ended with a change of the shape meanwhile
+                    self._observe(state, rates)
 
     def _observe(self, state: ConstraintState, rates: Mapping[str, float]) -> None:
         case = self._cases[state.constraint]

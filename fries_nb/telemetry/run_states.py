@@ -74,6 +74,11 @@ class ConstraintStates:
         return self._constraints
 
     @locked
+    def become(self, constraints: Iterable[LatencyConstraint]) -> None:
+        """Go on with these constraints, and no others."""
+        self._constraints = tuple(constraints)
+
+    @locked
     def judge(self, verdicts: Iterable[ConstraintVerdict]) -> None:
         """Record verdicts; the last one of each host counts."""
         for verdict in verdicts:

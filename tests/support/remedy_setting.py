@@ -9,7 +9,7 @@ from queue_setting import Desk, function
 
 from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency, RemedyPhase
 from fries_nb.controller.events import Outcome
-from fries_nb.dataflow import constraint_of
+from fries_nb.dataflow import LatencyConstraint, constraint_of
 from fries_nb.dataflow.updates import NONE_LIGHTER, Update, lighter
 from fries_nb.errors import RunError
 from fries_nb.planning.schedulers import Plan
@@ -46,6 +46,7 @@ class ConstrainedDesk(Desk):
     def __init__(self, policy: str = "apply") -> None:
         super().__init__()
         self.telemetry = Telemetry(self.graph, clock=lambda: self.now_s)
+        self.judged: tuple[LatencyConstraint, ...] = ()
         self.later = Deferred()
         self.remedies = Remedies(self.graph, self, lambda: self.now_s, self.later)
         self.constraint = constraint_of(self.graph, ["A", "B"], 300, WINDOW_S, policy)
@@ -62,6 +63,10 @@ class ConstrainedDesk(Desk):
         """To the remedies as well."""
         super().ended(change, outcome)
         self.remedies.ended(change, outcome)
+
+    def limit(self, constraints: tuple[LatencyConstraint, ...]) -> None:
+        """What hosts judge from now on."""
+        self.judged = constraints
 
     def refuse_if_over(self, why: str) -> None:
         """Once the test says so."""

@@ -45,7 +45,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import reduce
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter
 from types import FunctionType, MappingProxyType
 from typing import Any
@@ -149,6 +149,39 @@ def dumps(state: Any) -> tuple[bytes, set[Name]]:
     pickler = _ByName(file)
     pickler.dump(state)
     return file.getvalue(), pickler.names
+
+
+class Pickles:
+    """Values that are pickled one after the other, as by ``dumps``; for ``loads`` of each.
+
+    Attributes:
+        ends: where each of them ends.
+    """
+
+    def __init__(self) -> None:
+        self.ends: list[int] = []
+        self._file = io.BytesIO()
+        self._pickler = _ByName(self._file)
+
+    def __len__(self) -> int:
+        return self._file.tell()
+
+    def add(self, value: Any) -> None:
+        """Pickle a value; raises whatever pickling raises, and is as before then."""
+        start = len(self)
+        try:
+            self._pickler.dump(value)
+        except BaseException:
+            self._file.truncate(self._file.seek(start))
+            raise
+        finally:
+            self._pickler.clear_memo()
+        self.ends.append(len(self))
+
+    @property
+    def content(self) -> bytes:
+        """All of them."""
+        return self._file.getvalue()
 
 
 def copied(state: Any) -> bytes:
@@ -405,6 +438,16 @@ class KeyedState:
     def keys(self) -> list[Any]:
         """All keys, also of states that have not been transformed yet."""
         return [key for states in self._all() for key in states]
+
+    def newest(self, count: int) -> list[Any]:
+        """At most so many keys, those that came last first, also of states that have not been transformed yet."""
+        every = chain.from_iterable(map(reversed, [self._live, *(layer.states for layer in reversed(self._layers))]))
+        return list(islice(every, count))
+
+    def spread(self, count: int) -> list[Any]:
+        """At most so many keys from everywhere, evenly."""
+        step = max(1, -(-len(self) // max(1, count)))
+        return list(islice(chain.from_iterable(self._all()), 0, None, step))
 
     def take(self, keys: Iterable[Any]) -> dict[Any, Any]:
         """Remove the states of these keys, which must be there; returns them as the configuration has them."""

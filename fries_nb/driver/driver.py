@@ -29,7 +29,7 @@ from fries_nb.driver.driver_core import (
     Told,
     Used,
 )
-from fries_nb.driver.looks import Looked, StateAsked
+from fries_nb.driver.state_questions import Looked, StateAsked
 from fries_nb.driver.tracing import Trace
 from fries_nb.errors import CheckpointError, SessionError, exception_text
 from fries_nb.host.region_spec import RegionSpec

@@ -30,7 +30,7 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.driver.committer import Committer
 from fries_nb.driver.driver_topology import DriverTopology, GrowingJob
-from fries_nb.driver.looks import Looked, Looks, StateAsked
+from fries_nb.driver.state_questions import Looked, Looks, StateAsked
 from fries_nb.driver.tracing import Trace
 from fries_nb.errors import in_one_line
 from fries_nb.host.region_spec import RegionSpec
@@ -323,9 +323,7 @@ class DriverCore:
             case events.RefuseHost():
                 self._refuse(instruction)
             case events.StartHosts() | events.ReleaseHosts() | events.ChangeTopology() | events.TopologyChanged():
-                self.topology.carry_out(instruction, self.region)
-                if isinstance(instruction, events.TopologyChanged):
-                    self.looks.again()
+                self._change_topology(instruction)
             case events.ShapeDecided():
                 self._earlier, self.region = self.region, self.topology.reshaped(self.region)
                 self.shapes = [*self.shapes, (instruction.change, self.region.graph)]
@@ -375,6 +373,13 @@ class DriverCore:
             case events.RescaleEnded():
                 self._tell(replace(instruction, error=in_one_line(instruction.error, "")[0]))
 
+    def _change_topology(
+        self, order: events.StartHosts | events.ReleaseHosts | events.ChangeTopology | events.TopologyChanged
+    ) -> None:
+        self.topology.carry_out(order, self.region)
+        if isinstance(order, events.TopologyChanged):
+            self.looks.again()
+
     def _constrain(self, constraints: tuple[LatencyConstraint, ...]) -> None:
         self.region = replace(self.region, options=replace(self.region.options, constraints=constraints))
         for peer in self._peers.values():
@@ -401,7 +406,7 @@ class DriverCore:
         if self._restart_since_ns is not None:
             self._restart_since_ns = None
             self._tell(HostsRestarted())
-        self.looks.again()  # also those of a user who was faster than the hosts
+        self.looks.again()
 
     def _refuse(self, instruction: events.RefuseHost) -> None:
         self._environment.send(self._hello, Refused(instruction.reason))

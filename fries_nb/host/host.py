@@ -80,7 +80,7 @@ from fries_nb.worker.events import (
     Traced,
     Warned,
 )
-from fries_nb.worker.looks import StateLook
+from fries_nb.worker.state_looks import StateLook
 from fries_nb.worker.turns import HANDOFF_NS
 
 TICK_S = 0.25
@@ -330,7 +330,7 @@ class Host:
     # ---- end
 
     def _leave_states(self) -> None:
-        """Send copies of the states that are small, for users who look at them when the run is over."""
+        """Send copies of the states that are small, for a look at them when the run is over."""
         instances = [instance for hosted in self._core.workers for instance in hosted.worker.instances]
         held = [instance for instance in instances if len(instance.state)]
         for instance in held:

@@ -37,8 +37,8 @@ from fries_nb.worker.events import (
     WorkerTick,
     Write,
 )
-from fries_nb.worker.looks import StateLook
 from fries_nb.worker.rota import AHEAD_BYTES
+from fries_nb.worker.state_looks import StateLook
 from fries_nb.worker.worker import Worker
 
 READ_LIMIT = 16_384

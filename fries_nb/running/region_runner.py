@@ -41,7 +41,7 @@ from fries_nb.planning.shape import ExplainedPlan, refuse_in_time
 from fries_nb.protocol.checkpoints import CommittedChange
 from fries_nb.protocol.messages import Chained, Failed, Report
 from fries_nb.protocol.trace import Record
-from fries_nb.running.looks import RunLooks
+from fries_nb.running.key_states import RunLooks
 from fries_nb.running.remedies import Remedies
 from fries_nb.running.rescales import Rescales
 from fries_nb.running.results import Part, RunTrace

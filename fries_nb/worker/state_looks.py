@@ -1,8 +1,8 @@
 """Looks into the state of a worker: copies of some keys, taken between two tuples, in pieces of a millisecond at most.
 
-Nothing is copied until somebody asks. A key's state is pickled whole, between two tuples, so it is as some row has left
-it; two keys of one answer may be a few rows apart. What the user's transformation has still to convert is converted, as
-it would be when the key's next row comes.
+Nothing is copied unless it is asked for. A key's state is pickled whole, between two tuples, so it is as some row has
+left it; two keys of one answer may be a few rows apart. What the user's transformation has still to convert is
+converted, as it would be when the key's next row comes.
 
 >>> from fries_nb.dataflow.graph import Operator
 >>> from fries_nb.protocol.messages import WorkerId

@@ -7,7 +7,7 @@
     lost         the hosts are gone: questions wait for others
     close        the region has ended, and no worker answers any more
 
-Hosts that end with the run leave copies of small states behind, which nobody has asked for: ``last``.
+Hosts that end with the run leave copies of small states behind, unasked: ``last``.
 
 Each round asks under a number of its own, so that answers to earlier rounds, which may come later, are not mixed in.
 Parts of all rounds are kept in order: what a later round has of a key counts, and what was on its way in one round was

@@ -1,8 +1,8 @@
 """Looks into a run: the states of its operators, as tables.
 
-The workers of an operator are asked by way of the driver, and copy what is wanted between two tuples (see
-``worker.looks`` and ``driver.looks``). Nothing of that is on the way of a row, and who asks waits for at most a time
-limit. Of a run that is over, what its hosts have left behind is shown.
+The workers of an operator are asked by way of the driver (see ``driver.state_questions``), and copy what is wanted
+between two tuples (see ``worker.state_looks``). Nothing of that is on the way of a row, and a question waits for at
+most a time limit. Of a run that is over, what its hosts have left behind is shown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.driver.driver import Driver
-from fries_nb.driver.looks import OVER, Looked, StateAsked
+from fries_nb.driver.state_questions import OVER, Looked, StateAsked
 from fries_nb.errors import DataflowError, OperatorError, PlanError, RunError, unknown
 from fries_nb.operators.state import keeps_state, loads
 from fries_nb.protocol.messages import LookAtState, StateSeen, WorkerId

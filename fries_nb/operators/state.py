@@ -56,6 +56,7 @@ import cloudpickle
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import canonical_key, why_unchangeable
 from fries_nb.dataflow.operators import takes_state
+from fries_nb.dataflow.updates import Edits
 from fries_nb.errors import OperatorError
 from fries_nb.protocol.partitioning import bins_of_keys
 
@@ -251,6 +252,8 @@ def renewed(definitions: Definitions, then: Callable[[Any], Any] | None) -> Call
 
 
 Transform = Callable[[Any], Any]
+_UNTOLD = object()
+"""In place of the key of a copy, which is not kept with it."""
 _NOTED = 1_000
 """Number of new keys, beyond that of all keys, that are noted before those that have gone are forgotten."""
 
@@ -281,15 +284,22 @@ def _no_key(row: Mapping[str, Any]) -> None:
     return None
 
 
-def transformed(state: Any, transforms: tuple[Transform, ...]) -> Any:
-    """The state after these transformations, in order."""
+def transformed(state: Any, transforms: tuple[Transform, ...], key: Any = _UNTOLD) -> Any:
+    """The state of a key after these transformations, in order."""
     for transform in transforms:
-        state = transform(state)
+        state = _applied(transform, key, state)
         if state is None:
             raise OperatorError("the state transformation returned None; it must return the new state")
         if why := why_unchangeable(state):
             raise OperatorError(f"the state transformation returned {why}")
     return state
+
+
+def _applied(transform: Transform, key: Any, state: Any) -> Any:
+    """The state of a key after a transformation; only edits of single keys depend on the key."""
+    if isinstance(transform, Renewed) and isinstance(transform.then, Edits):
+        return transform.then.of(key, Renewed(transform.definitions, None)(state))
+    return transform.of(key, state) if isinstance(transform, Edits) else transform(state)
 
 
 @dataclass(slots=True)
@@ -335,7 +345,7 @@ class KeyedState:
         if found is None:
             for layer in self._layers:
                 if key in layer.states:
-                    self._live[key] = found = transformed(layer.states[key], layer.missed)
+                    self._live[key] = found = transformed(layer.states[key], layer.missed, key)
                     del layer.states[key]
                     break
         return found

@@ -551,7 +551,7 @@ class StateSeen(msgspec.Struct, frozen=True, tag=True):
         pickled: pairs of key and state, each pickled by itself, one after the other.
         ends: where each of them ends.
         is_last: whether it is the last part of the worker's answer.
-        error: why there is no more, in a sentence; empty if all is well.
+        error: why the rest is missing, in a sentence; empty if all is there.
     """
 
     number: int

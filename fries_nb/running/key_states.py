@@ -12,12 +12,13 @@ import pickle
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fries_nb.dataflow.graph import Graph, Operator
-from fries_nb.dataflow.keys import canonical_key
+from fries_nb.dataflow.keys import canonical_key, why_unchangeable
+from fries_nb.dataflow.updates import Edits, Update, returning
 from fries_nb.driver.driver import Driver
 from fries_nb.driver.state_questions import OVER, Looked, StateAsked
 from fries_nb.errors import DataflowError, OperatorError, PlanError, RunError, unknown
@@ -123,6 +124,25 @@ class RunLooks:
         if keys is not None:
             return [found[key] for key in dict.fromkeys(wanted) if key in found]
         return list(itertools.islice(_in_turn(found.values()), most))
+
+    def edited(self, operator: str, states: Mapping[Any, Any], timeout: float) -> Update:
+        """The update of an operator to what it runs, with these states of keys; and back to those that they have now.
+
+        Raises:
+            PlanError: a key has no state; a state could not be changed in place; the operator works by time.
+        """
+        if self._checked(operator).traits.timed:
+            raise PlanError(f"{operator} works by time; the states of its windows are not edited, in this version")
+        if not isinstance(states, Mapping) or not states:
+            raise PlanError(f"states={states!r}; expected a mapping from keys to their states, with one at least")
+        for key, state in states.items():
+            if state is None or (why := why_unchangeable(state)):
+                raise PlanError(f"{key!r}: {'None is no state' if state is None else why}")
+        before = {one.key: one.state for one in self.states(operator, list(states), None, timeout)}
+        after = {canonical_key(key): state for key, state in states.items()}
+        if missing := [key for key in after if key not in before]:
+            raise PlanError(f"{missing[0]!r} has no state at {operator}; expected keys of which it has seen a row")
+        return returning(self._run.functions_now()[operator], Edits(after), Edits(before))
 
     def sizes(self, timeout: float) -> list[StateSize]:
         """The size of the state of each operator that keeps one, largest first; raises as ``states`` does."""

@@ -62,7 +62,7 @@ from fries_nb.operators.state import keeps_state
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange
 from fries_nb.storage.durable import absolute
 
-FORMAT = 4
+FORMAT = 5
 """Version of the format of all files of a checkpoint; other versions cannot be read."""
 
 

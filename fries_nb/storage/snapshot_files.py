@@ -124,7 +124,7 @@ def write_snapshots(
     return name, len(content)
 
 
-class Place(NamedTuple):
+class BlobPlace(NamedTuple):
     """Where a part of a snapshot is."""
 
     offset: int  # from the beginning of the file
@@ -136,9 +136,9 @@ class StoredSnapshot:
     """A snapshot in a file, and where its parts are."""
 
     worker: WorkerId
-    rest: Place  # the snapshot without what follows
-    bins: Mapping[int, Place]  # bin number to its pickled states
-    agenda: Mapping[int, Place]  # bin number to its pickled agenda
+    rest: BlobPlace  # the snapshot without what follows
+    bins: Mapping[int, BlobPlace]  # bin number to its pickled states
+    agenda: Mapping[int, BlobPlace]  # bin number to its pickled agenda
 
 
 class SnapshotFile:
@@ -175,7 +175,7 @@ class SnapshotFile:
         with self._opened() as file:
             return msgspec.msgpack.decode(read_blob(file, *one.rest, self._store.key), type=Snapshot)
 
-    def parts(self, places: Mapping[int, Place]) -> dict[int, bytes]:
+    def parts(self, places: Mapping[int, BlobPlace]) -> dict[int, bytes]:
         """The pickled content of bins, or of the agenda of bins; raises a CheckpointError if it is damaged."""
         with self._opened() as file:
             return {number: read_blob(file, *place, self._store.key) for number, place in places.items()}
@@ -194,10 +194,10 @@ class SnapshotFile:
 def _stored(indices: Iterable[SnapshotIndex], start: int) -> Iterator[StoredSnapshot]:
     """The snapshots of an index, whose first blob begins there."""
 
-    def place(blob: Blob) -> Place:
+    def place(blob: Blob) -> BlobPlace:
         nonlocal start
         start += blob.length
-        return Place(start - blob.length, blob)
+        return BlobPlace(start - blob.length, blob)
 
     for one in indices:
         rest = place(one.rest)

@@ -37,8 +37,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Change", "Dataflow", "FriesError", "Outcome", "Position", "Run", "Sink", "SinkError", "Source", "SourceError",
-    "Split", "Stream", "UncommittedWarning", "Update", "batched", "compare", "delta", "edge", "files", "kafka",
-    "lighter", "memory", "parquet", "rate", "replay", "ship", "show", "sliding", "sql", "table", "tumbling", "tuples",
+    "Split", "Stream", "UncommittedWarning", "Update", "batched", "checkpoint", "compare", "delta", "edge", "files",
+    "kafka", "lighter", "memory", "parquet", "rate", "replay", "ship", "show", "sliding", "sql", "table", "tumbling",
+    "tuples",
 ]  # fmt: skip
 
 
@@ -58,11 +59,15 @@ use(Displays(_bundle, _report))
 
 
 def __getattr__(name: str) -> Any:
-    """Imports ``Dataflow``, ``Run``, ``compare`` and ``ship`` on first access, since they need pyspark."""
+    """Imports on first access what hosts do not need: ``checkpoint``, and what needs pyspark."""
     if name in ("Dataflow", "Run"):
         from fries_nb import run
 
         return getattr(run, name)
+    if name == "checkpoint":
+        from fries_nb.running.checkpoint_view import checkpoint
+
+        return checkpoint
     if name == "compare":
         from fries_nb.compared_runs import compare
 

@@ -109,6 +109,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         applied: the changes that it has switched to, in order.
         rerouted: those of them that have added it, or replaced its out-edges only.
         bins: bin number to the pickled dict from key to state, in the form of the last applied change.
+        counts: bin number to the number of its keys.
         traced: under audit, the record counts so far (``fries_nb.protocol.trace.Counts``).
         positions: for a source, split number to position; ``None`` for a split that was read completely. Splits that
             have not been started are omitted.
@@ -140,6 +141,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     feedback: tuple[LoggedFrame, ...] = ()
     needs: tuple[tuple[str, str], ...] = ()
     rerouted: tuple[str, ...] = ()
+    counts: dict[int, int] = {}
 
 
 class Configuration(msgspec.Struct, frozen=True):

@@ -41,6 +41,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError
 from fries_nb.protocol.checkpoints import PARKED, Checkpoint, CommittedChange, Restoration, in_effect
 from fries_nb.protocol.messages import WorkerId
+from fries_nb.storage.blob_files import verify_blobs
 from fries_nb.storage.claims import ATTEMPTS, CLAIMS, Claims
 from fries_nb.storage.durable import (
     NO_KEY,
@@ -51,7 +52,6 @@ from fries_nb.storage.durable import (
     read_file,
     sealed,
     unsealed,
-    verify,
     write_file,
 )
 from fries_nb.storage.flow_shape import (
@@ -66,7 +66,7 @@ from fries_nb.storage.flow_shape import (
     refused,
     shape_of,
 )
-from fries_nb.storage.snapshot_files import STATES, SnapshotStore, read_snapshots, seal_name
+from fries_nb.storage.snapshot_files import STATES, SnapshotStore, blobs_of, read_snapshots, seal_name
 
 COMPLETE = "complete"
 DECISIONS = "decisions"
@@ -140,10 +140,11 @@ class Location:
             raise self.damaged(name, error) from error
 
     def verify(self, name: str, run: str) -> None:
-        """Check the seal of a file of any size; raises a CheckpointError as ``read`` does."""
+        """Check all of a file of snapshots, of any size; raises a CheckpointError as ``read`` does."""
         try:
-            verify(self.filesystem, f"{self.root}/{name}", seal_name(run, name), self.key)
-        except (OSError, ValueError) as error:
+            with self.filesystem.open_input_stream(f"{self.root}/{name}") as stream:
+                verify_blobs(stream, seal_name(run, name), self.key, blobs_of)
+        except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise self.damaged(name, error) from error
 
     def damaged(self, name: str, error: Exception) -> CheckpointError:

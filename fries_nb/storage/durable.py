@@ -36,7 +36,7 @@ import hmac
 import os
 import posixpath
 import re
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
 from pyarrow import fs
@@ -218,8 +218,8 @@ def _is_local(filesystem: fs.FileSystem) -> bool:
 NO_KEY = b""
 _CHECKED = b"fries2c\n"
 _SIGNED = b"fries2s\n"
-_HEAD = len(_CHECKED) + 64 + 1
-_BLOCK = 1 << 20
+SEAL_BYTES = len(_CHECKED) + 64 + 1
+"""Length of a seal."""
 
 
 class _Hash(Protocol):
@@ -248,21 +248,11 @@ def sealed(content: bytes, name: str, key: bytes = NO_KEY) -> bytes:
 
 def unsealed(data: bytes, name: str, key: bytes = NO_KEY) -> bytes:
     """The content without its seal; raises a ValueError if the seal does not match content, name and key."""
-    expected = _expected(data[:_HEAD], key)
+    expected = _expected(data[:SEAL_BYTES], key)
     digest = _begun(name, key)
-    digest.update(memoryview(data)[_HEAD:])
+    digest.update(memoryview(data)[SEAL_BYTES:])
     _compare(expected, digest, key)
-    return data[_HEAD:]
-
-
-def verify(filesystem: fs.FileSystem, place: str, name: str, key: bytes = NO_KEY) -> None:
-    """Check a file's seal in constant memory; raises an OSError if there is no file, else as ``unsealed`` does."""
-    with filesystem.open_input_stream(place) as stream:
-        expected = _expected(bytes(stream.read(_HEAD)), key)
-        digest = _begun(name, key)
-        while block := stream.read(_BLOCK):
-            digest.update(block)
-    _compare(expected, digest, key)
+    return data[SEAL_BYTES:]
 
 
 def _begun(name: str, key: bytes) -> _Hash:
@@ -278,15 +268,20 @@ def _expected(head: bytes, key: bytes) -> bytes:
         raise ValueError("it is not signed, and signing_key= was given; it was written without a key, or is not yours")
     if not key and kind == _SIGNED:
         raise ValueError("it is signed; give the signing_key= that it was written with")
-    if kind != (_SIGNED if key else _CHECKED) or len(head) != _HEAD or not head.endswith(b"\n"):
+    if kind != (_SIGNED if key else _CHECKED) or len(head) != SEAL_BYTES or not head.endswith(b"\n"):
         raise ValueError("it is cut off or has been overwritten")
     return seal
 
 
 def _compare(expected: bytes, digest: _Hash, key: bytes) -> None:
     if not hmac.compare_digest(expected, digest.hexdigest().encode()):
-        raise ValueError(
-            "it is not signed with the given key, or it has been changed since"
-            if key
-            else "it is cut off or has been overwritten"
-        )
+        refuse_digest(key)
+
+
+def refuse_digest(key: bytes) -> NoReturn:
+    """Raise the ValueError for content that is not what was sealed."""
+    raise ValueError(
+        "it is not signed with the given key, or it has been changed since"
+        if key
+        else "it is cut off or has been overwritten"
+    )

@@ -62,7 +62,7 @@ from fries_nb.operators.state import keeps_state
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange
 from fries_nb.storage.durable import absolute
 
-FORMAT = 4
+FORMAT = 5
 """Version of the format of all files of a checkpoint; other versions cannot be read."""
 
 
@@ -80,6 +80,8 @@ class FlowFingerprint(msgspec.Struct, frozen=True):
     since: dict[str, int] = {}
     # those of ``operators`` that the dataflow has not any more, and of which a checkpoint may hold a state
     removed: tuple[str, ...] = ()
+    keys: dict[str, tuple[str, ...]] = {}  # operator to the columns of its key, if it has one
+    with_state: tuple[str, ...] = ()  # the operators that kept a state when the run began, even if it was empty
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ def flow_of(graph: Graph, run: str) -> FlowFingerprint:
         {operator.name: _operator(operator) for operator in graph.operators},
         tuple(map(_edge, graph.edges)),
         {operator.name: operator.workers for operator in graph.operators},
+        keys={operator.name: operator.key for operator in graph.operators if operator.key},
+        with_state=tuple(operator.name for operator in graph.operators if _has_state(operator)),
     )
 
 
@@ -171,6 +175,11 @@ def _operator(operator: Operator) -> str:
     by = f" by {', '.join(operator.key)}" if operator.key else ""
     is_end = operator.traits.is_source or operator.traits.is_sink
     return f"{operator.kind}{by}{_endpoint(operator.function, operator.traits.is_sink) if is_end else ''}"
+
+
+def _has_state(operator: Operator) -> bool:
+    traits, function = operator.traits, operator.function
+    return traits.timed or traits.keeps_state or (function is not None and keeps_state(operator, function))
 
 
 def _why_fixed(operator: Operator) -> str:
@@ -282,6 +291,8 @@ def known(flow: FlowFingerprint, checkpoint: Checkpoint | None) -> FlowFingerpri
         workers={name: count for name, count in flow.workers.items() if name not in gone},
         since={name: number for name, number in flow.since.items() if name not in gone},
         removed=tuple(name for name in flow.removed if name in held),
+        keys={name: columns for name, columns in flow.keys.items() if name not in gone},
+        with_state=tuple(name for name in flow.with_state if name not in gone),
     )
 
 
@@ -307,6 +318,8 @@ def followed_by(flow: FlowFingerprint, later: FlowFingerprint, decisions: int) -
         workers=later.workers | {name: flow.workers[name] for name in removed},
         since={name: since[name] for name in (*later.operators, *removed) if since.get(name)},
         removed=removed,
+        keys=later.keys | {name: flow.keys[name] for name in removed if name in flow.keys},
+        with_state=(*later.with_state, *(name for name in removed if name in flow.with_state)),
     )
 
 

@@ -1,5 +1,8 @@
 """Snapshots of workers as files, written by a separate thread of the host, so that no tuple waits for storage.
 
+A file has the snapshots of a chain. Each bin of a snapshot, and the agenda of each bin, is a blob of its own (see
+``blob_files``). So a reader that wants the state of one key reads only its bin: ``SnapshotFile``.
+
 Spilling of record batches to a host's disk, as memory-mapped files that the system loads and evicts as needed.
 
 Each call writes one file, maps it and unlinks it, so that no file remains, however the process ends.
@@ -11,19 +14,24 @@ import os
 import queue
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from fries_nb.errors import CheckpointError, RunError, exception_text
 from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
 from fries_nb.protocol.messages import Answer, WorkerId
-from fries_nb.storage.durable import NO_KEY, encoded, join, locate, read_file, sealed, unsealed, write_file
+from fries_nb.storage.blob_files import Blob, check_length, read_blob, read_index, with_blobs
+from fries_nb.storage.durable import NO_KEY, encoded, join, locate, read_file, write_file
 
 STATES = "states"
+_DAMAGE = (OSError, ValueError, RecursionError, msgspec.MsgspecError)
 
 
 class SnapshotStore(NamedTuple):
@@ -57,6 +65,49 @@ class Storing(Protocol):
         """The answer if the file could not be written."""
 
 
+class SnapshotIndex(msgspec.Struct, frozen=True, array_like=True):
+    """Where the parts of a snapshot are in its file, one behind the other in this order.
+
+    Attributes:
+        operator: name of the operator.
+        index: index of the parallel instance.
+        rest: the encoded snapshot, without what follows.
+        bins: bin number to its pickled states.
+        agenda: bin number to its pickled agenda.
+    """
+
+    operator: str
+    index: int
+    rest: Blob
+    bins: dict[int, Blob]
+    agenda: dict[int, Blob]
+
+    @property
+    def blobs(self) -> list[Blob]:
+        """All parts, in their order."""
+        return [self.rest, *self.bins.values(), *self.agenda.values()]
+
+
+def _encoded(snapshots: Sequence[Snapshot], name: str, key: bytes) -> bytes:
+    """The content of a file; each byte of a bin is read once for its digest, and copied once."""
+    indices, blobs = [], []
+    for snapshot in snapshots:
+        rest = msgspec.msgpack.encode(replace(snapshot, bins={}, agenda={}))
+        bins, agenda = ({bin: Blob.of(part) for bin, part in of.items()} for of in (snapshot.bins, snapshot.agenda))
+        indices.append(SnapshotIndex(snapshot.operator, snapshot.index, Blob.of(rest), bins, agenda))
+        blobs += [rest, *snapshot.bins.values(), *snapshot.agenda.values()]
+    return with_blobs(msgspec.msgpack.encode(indices), blobs, name, key)
+
+
+def _decoded(index: bytes) -> tuple[SnapshotIndex, ...]:
+    return msgspec.msgpack.decode(index, type=tuple[SnapshotIndex, ...])
+
+
+def blobs_of(index: bytes) -> list[Blob]:
+    """All blobs of a file of snapshots with this index, in order."""
+    return [blob for one in _decoded(index) for blob in one.blobs]
+
+
 def write_snapshots(
     store: SnapshotStore, place: str, incarnation: int, snapshots: Sequence[Snapshot]
 ) -> tuple[str, int]:
@@ -64,7 +115,7 @@ def write_snapshots(
     worker = WorkerId(snapshots[0].operator, snapshots[0].index)
     name = f"{place}-{incarnation}/{encoded(worker.operator)}-{worker.index}.msgpack"
     try:
-        content = sealed(msgspec.msgpack.encode(snapshots), seal_name(store.run, f"{STATES}/{name}"), store.key)
+        content = _encoded(snapshots, seal_name(store.run, f"{STATES}/{name}"), store.key)
         filesystem, path = locate(join(store.place, STATES, name))
         write_file(filesystem, path, content)
     except (OSError, ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
@@ -73,16 +124,104 @@ def write_snapshots(
     return name, len(content)
 
 
+class BlobPlace(NamedTuple):
+    """Where a part of a snapshot is."""
+
+    offset: int  # from the beginning of the file
+    blob: Blob
+
+
+@dataclass(frozen=True)
+class StoredSnapshot:
+    """A snapshot in a file, and where its parts are."""
+
+    worker: WorkerId
+    rest: BlobPlace  # the snapshot without what follows
+    bins: Mapping[int, BlobPlace]  # bin number to its pickled states
+    agenda: Mapping[int, BlobPlace]  # bin number to its pickled agenda
+
+
+class SnapshotFile:
+    """One file of snapshots, of which the index has been read and verified; each part is verified when it is read.
+
+    Args:
+        store: where it is.
+        name: its name.
+        content: its content, if it is in memory; otherwise only parts that are asked for are read.
+
+    Attributes:
+        snapshots: what is in the file.
+
+    Raises:
+        CheckpointError: there is no such file, or its seal, its index or its length are damaged.
+    """
+
+    def __init__(self, store: SnapshotStore, name: str, content: pa.Buffer | None = None) -> None:
+        self._store, self._name, self._content = store, name, content
+        with self._opened() as file:
+            index, start = read_index(file, seal_name(store.run, f"{STATES}/{name}"), store.key)
+            check_length(file, start, blobs_of(index), store.key)
+            self.snapshots = tuple(_stored(_decoded(index), start))
+
+    @classmethod
+    def whole(cls, store: SnapshotStore, name: str) -> SnapshotFile:
+        """The file, read at once, since all of its parts will be needed."""
+        with in_file(store, name):
+            filesystem, path = locate(join(store.place, STATES, name))
+            return cls(store, name, pa.py_buffer(read_file(filesystem, path)))
+
+    def rest(self, one: StoredSnapshot) -> Snapshot:
+        """A snapshot without bins and agenda; raises a CheckpointError if it is damaged."""
+        with self._opened() as file:
+            return msgspec.msgpack.decode(read_blob(file, *one.rest, self._store.key), type=Snapshot)
+
+    def parts(self, places: Mapping[int, BlobPlace]) -> dict[int, bytes]:
+        """The pickled content of bins, or of the agenda of bins; raises a CheckpointError if it is damaged."""
+        with self._opened() as file:
+            return {number: read_blob(file, *place, self._store.key) for number, place in places.items()}
+
+    @contextmanager
+    def _opened(self) -> Iterator[pa.NativeFile]:
+        with in_file(self._store, self._name):
+            if self._content is not None:
+                yield pa.BufferReader(self._content)
+                return
+            filesystem, path = locate(join(self._store.place, STATES, self._name))
+            with filesystem.open_input_file(path) as file:
+                yield file
+
+
+def _stored(indices: Iterable[SnapshotIndex], start: int) -> Iterator[StoredSnapshot]:
+    """The snapshots of an index, whose first blob begins there."""
+
+    def place(blob: Blob) -> BlobPlace:
+        nonlocal start
+        start += blob.length
+        return BlobPlace(start - blob.length, blob)
+
+    for one in indices:
+        rest = place(one.rest)
+        bins = {bin: place(blob) for bin, blob in one.bins.items()}
+        agenda = {bin: place(blob) for bin, blob in one.agenda.items()}
+        yield StoredSnapshot(WorkerId(one.operator, one.index), rest, bins, agenda)
+
+
+@contextmanager
+def in_file(store: SnapshotStore, name: str) -> Iterator[None]:
+    """Turns what is raised for a damaged file of snapshots, or one that cannot be read, into a CheckpointError."""
+    try:
+        yield
+    except _DAMAGE as error:
+        words = f"the checkpoint at {store.place} is damaged: {STATES}/{name}: {_first_line(error)}"
+        raise CheckpointError(words) from error
+
+
 def read_file_of_snapshots(store: SnapshotStore, name: str) -> tuple[Snapshot, ...]:
     """Read the snapshots in one file of a checkpoint."""
-    try:
-        filesystem, path = locate(join(store.place, STATES, name))
-        content = unsealed(read_file(filesystem, path), seal_name(store.run, f"{STATES}/{name}"), store.key)
-        return msgspec.msgpack.decode(content, type=tuple[Snapshot, ...])
-    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise CheckpointError(
-            f"the checkpoint at {store.place} is damaged: {STATES}/{name}: {_first_line(error)}"
-        ) from error
+    file = SnapshotFile.whole(store, name)
+    return tuple(
+        replace(file.rest(one), bins=file.parts(one.bins), agenda=file.parts(one.agenda)) for one in file.snapshots
+    )
 
 
 def read_snapshots(

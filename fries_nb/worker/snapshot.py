@@ -86,14 +86,15 @@ def saved(instance: Instance) -> Snapshot:
         words = f"the state transformation of {name} failed: {_reason(error)}"
         raise OperatorError(words, name, user_traceback(error)) from error
     try:
-        bins, needs = _pickled(instance.state.bins())
+        states = instance.state.bins()
+        bins, needs = _pickled(states)
         times = _saved_times(instance)
     except FAILURES as error:
         raise Unsaved(f"the state of {name} cannot be saved: {_reason(error)}", name, user_traceback(error)) from error
     traced, positions = instance.log.counts.as_tuple, dict(instance.positions)
     taken = Snapshot(
         name, instance.worker.index, instance.processed, instance.applied, bins, traced, positions, instance.bounds,
-        needs=needs, rerouted=instance.rerouted,
+        needs=needs, rerouted=instance.rerouted, counts={bin: len(keys) for bin, keys in states.items()},
     )  # fmt: skip
     return replace(taken, **times)
 
@@ -380,7 +381,7 @@ class Redistribution:
         base = next((part for part in parts if part.index == worker.index), None)
         base = base or replace(parts[0], index=worker.index, processed=0, traced=(0, 0, 0), round_robin_positions={})
         owner = self._owners(worker.operator)
-        bins: dict[int, bytes] = {}
+        bins, counts = dict[int, bytes](), dict[int, int]()
         for part in parts:
             for number, state in part.bins.items():
                 if owner[number] != worker.index:
@@ -390,14 +391,15 @@ class Redistribution:
                         f"the state of {worker.operator} is not divided by a key: it can be restored at "
                         f"{len(self._workers_in_checkpoint(worker.operator))} workers only, as then"
                     )
-                bins[number] = state
+                bins[number], counts[number] = state, part.counts.get(number, 0)
         timed = self._divided_times(worker, parts)
         positions = {split: position for part in parts for split, position in part.positions.items()}
         bounds = {split: bound for part in parts for split, bound in part.bounds.items()}
         logged = [frame for part in parts for frame in part.feedback][worker.index :: self._workers[worker.operator]]
         version, feedback = max(part.version for part in parts), tuple(logged)
         return replace(
-            base, bins=bins, version=version, positions=positions, bounds=bounds, feedback=feedback, **timed
+            base, bins=bins, counts=counts, version=version, positions=positions, bounds=bounds, feedback=feedback,
+            **timed,
         )  # fmt: skip
 
     def _divided_times(self, worker: WorkerId, parts: Sequence[Snapshot]) -> dict[str, Any]:

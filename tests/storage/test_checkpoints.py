@@ -185,7 +185,7 @@ def test_a_place_without_a_checkpoint_or_of_another_version_is_refused(tmp_path:
         file = tmp_path / str(number) / name
         file.parent.mkdir(parents=True)
         file.write_bytes(content)
-        with pytest.raises(CheckpointError, match=r"in format [12]; this fries_nb reads format 4: likely another"):
+        with pytest.raises(CheckpointError, match=r"in format [12]; this fries_nb reads format 5: likely another"):
             CheckpointStore.load(str(tmp_path / str(number)))
 
 

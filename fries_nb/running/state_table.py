@@ -1,0 +1,167 @@
+"""States of keys as a table, for reading: of a checkpoint, or of a run.
+
+A row is the state of one key, or one open window of a key. Values that have parts become columns: dicts by their keys,
+dataclasses and named tuples by their fields, lists and tuples of one length by number. All rows have to be alike in
+that; otherwise, or if there would be more than ``MOST_COLUMNS``, the column ``value`` has them as they are.
+
+>>> rows = [StateRow("c7", {"count": 2, "last": 9.5}, 31, 511, 0), StateRow("c8", {"count": 1}, 17, 3, 1)]
+>>> print(state_table(rows, ["customer"]).to_string(index=False))
+customer  count  last  _bytes  _bin  _worker
+      c7      2   9.5      31   511        0
+      c8      1   NaN      17     3        1
+>>> list(state_table([StateRow((1, "a"), [0.5, 2], 9, 3, 0)], ["terminal", "day"]))
+['terminal', 'day', 'value_0', 'value_1', '_bytes', '_bin', '_worker']
+>>> list(state_table([StateRow(None, {1: 2}, 9, 3, 0)], []))
+['key', 'value', '_bytes', '_bin', '_worker']
+>>> column_types(rows)
+{'count': 'int', 'last': 'float | missing'}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fries_nb.operators.window_steps import OpenWindow
+
+MOST_COLUMNS = 100
+"""Beyond that, the keys of dicts are taken for data and not for names of columns."""
+_MISSING = object()
+_NULLABLE = {int: "Int64", bool: "boolean", float: "float64"}
+"""The types of columns some of whose rows lack a value, so that the others stay as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateRow:
+    """The state of one key.
+
+    Attributes:
+        key: the key: a value, a tuple with a value for each column of the key, or ``None`` for no key.
+        value: its state.
+        bytes: size of the pickled state.
+        bin: the bin of the key.
+        worker: index of the worker that has it.
+        window: beginning and end of the window that it belongs to; empty if it belongs to none.
+    """
+
+    key: Any
+    value: Any
+    bytes: int
+    bin: int
+    worker: int
+    window: tuple[Any, ...] = ()
+
+
+def state_table(rows: Iterable[StateRow], key_columns: Sequence[str]) -> Any:
+    """States as a pandas DataFrame: columns of the key, of the value, of the window; ``_bytes``, ``_bin``, ``_worker``.
+
+    Args:
+        rows: the states.
+        key_columns: the columns of the key; none if it has none, or they are not known.
+
+    Returns:
+        The DataFrame. It has all columns but those of values if there are no rows.
+    """
+    from pandas import DataFrame  # takes longer to import than all of fries_nb's own modules
+
+    held = list(rows)
+    columns: dict[str, list[Any]] = _key_columns(held, key_columns)
+    for name, values in _value_columns(held).items():
+        columns[_free(name, columns)] = values
+    if any(row.window for row in held):
+        windows = [row.window or (None, None) for row in held]
+        columns |= {"_start": [start for start, _ in windows], "_end": [end for _, end in windows]}
+    for name in ("bytes", "bin", "worker"):
+        columns[f"_{name}"] = [getattr(row, name) for row in held]
+    return DataFrame({name: series(values) for name, values in columns.items()})
+
+
+def column_types(rows: Iterable[StateRow]) -> dict[str, str]:
+    """The columns that ``state_table`` makes of the values of these rows, and the names of the types that they hold."""
+    return {name: _types(values) for name, values in _value_columns(list(rows)).items()}
+
+
+def rows_of_key(
+    key: Any, value: Any, bin: int, worker: int, size: Callable[[Any], int], shown: Callable[[int], Any]
+) -> Iterator[StateRow]:  # fmt: skip
+    """The row of a key, or one for each open window if it is a key of an operator with windows.
+
+    Args:
+        key: the key.
+        value: its state.
+        bin: the bin of the key.
+        worker: index of the worker that has it.
+        size: the size of a pickled state.
+        shown: from a time as operators have it to what users see.
+    """
+    if not is_windows(value):
+        yield StateRow(key, value, size(value), bin, worker)
+        return
+    for span, window in value.items():
+        bounds = (shown(span[0] - span[1]), shown(span[0]))
+        yield StateRow(key, window.state, size(window.state), bin, worker, bounds)
+
+
+def is_windows(value: object) -> bool:
+    """Whether it is the state of a key with open windows, as operators with windows and reduces keep it."""
+    return isinstance(value, dict) and bool(value) and all(isinstance(one, OpenWindow) for one in value.values())
+
+
+def series(values: Sequence[Any]) -> Any:
+    """A column of the frame; whole numbers stay whole, also where values are missing."""
+    from pandas import Series
+
+    present = [value for value in values if value is not _MISSING and value is not None]
+    kinds = {type(value) for value in present}
+    if len(kinds) == 1 and len(present) < len(values):
+        nullable = _NULLABLE.get(next(iter(kinds)))
+        if nullable is not None and not (nullable == "Int64" and any(abs(value) >= 2**63 for value in present)):
+            return Series([None if value is _MISSING else value for value in values], dtype=nullable)
+    return Series([None if value is _MISSING else value for value in values], dtype=object).infer_objects()
+
+
+def _key_columns(rows: Sequence[StateRow], names: Sequence[str]) -> dict[str, list[Any]]:
+    if len(names) == 1:
+        return {names[0]: [row.key for row in rows]}
+    if len(names) > 1 and all(isinstance(row.key, tuple) and len(row.key) == len(names) for row in rows):
+        return {name: [row.key[place] for row in rows] for place, name in enumerate(names)}
+    return {"key": [row.key for row in rows]}
+
+
+def _value_columns(rows: Sequence[StateRow]) -> dict[str, list[Any]]:
+    """The columns of the values, in the order in which they occur first."""
+    parts = [_parts(row.value) for row in rows]
+    alike = {kind for kind, _ in parts}
+    if len(alike) == 1 and next(iter(alike)):
+        names = {name: None for _, held in parts for name in held}
+        if 0 < len(names) <= MOST_COLUMNS:
+            return {name: [held.get(name, _MISSING) for _, held in parts] for name in names}
+    return {"value": [row.value for row in rows]} if rows else {}
+
+
+def _parts(value: Any) -> tuple[str, Mapping[str, Any]]:
+    """How a value is divided into columns, and the parts by name; values divided in other ways are not alike."""
+    if isinstance(value, dict):
+        return ("names", value) if all(type(name) is str for name in value) else ("", {})
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return "names", {name: getattr(value, name, _MISSING) for name in names}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return "names", dict(zip(value._fields, value, strict=False))
+    if isinstance(value, list | tuple):
+        return f"{len(value)} places", {f"value_{place}": part for place, part in enumerate(value)}
+    return "", {}
+
+
+def _free(name: str, taken: Mapping[str, Any]) -> str:
+    """A name for a column of the value that no column before or behind those of values has."""
+    while name in taken or name in ("_start", "_end", "_bytes", "_bin", "_worker"):
+        name = f"value_{name}"
+    return name
+
+
+def _types(values: Iterable[Any]) -> str:
+    names = {"missing" if value is _MISSING else type(value).__name__ for value in values}
+    return " | ".join(sorted(names, key=lambda name: (name in ("missing", "NoneType"), name)))

@@ -36,7 +36,19 @@ from fries_nb.errors import in_one_line
 from fries_nb.host.region_spec import RegionSpec
 from fries_nb.protocol.checkpoints import Checkpoint
 from fries_nb.protocol.frames import Move
-from fries_nb.protocol.messages import Abort, Answer, Commit, Control, Done, Fcm, Prepare, StateSeen, WorkerId
+from fries_nb.protocol.messages import (
+    Abort,
+    Answer,
+    Cancel,
+    Commit,
+    Control,
+    Done,
+    Fcm,
+    Installed,
+    Prepare,
+    StateSeen,
+    WorkerId,
+)  # fmt: skip
 from fries_nb.transport.control import Gone, Heard
 from fries_nb.transport.envelopes import (
     CHUNK,
@@ -305,6 +317,8 @@ class DriverCore:
         if isinstance(answer, StateSeen):
             self.looks.seen(answer)
             return
+        if isinstance(answer, Installed):
+            self.looks.arrived(answer.marker, answer.worker)
         event = events.Answered(answer)
         self._tell(event)
         self.queue.take(event)
@@ -390,12 +404,14 @@ class DriverCore:
             marker = control.marker
             if isinstance(marker.action, Commit) and marker.action.checkpoint:
                 self._epochs = {marker.id: marker.action.epoch}  # one commit at a time
-            if isinstance(marker.action, Move):
-                self.looks.moved()
+            if isinstance(move := marker.action, Move):
+                self.looks.moves(marker.id, {WorkerId(move.operator, after) for _, after in move.bins.values()})
         peer = self._peers[self.topology.host_of(worker)]
         if isinstance(control, Prepare) and len(control.payload) > CHUNK:
             self._payloads.prepare(peer, worker, control)
             return
+        if isinstance(control, Cancel):
+            self.looks.arrived(control.marker)
         if isinstance(control, Abort):
             self._payloads.abort(peer, worker, control.change)
         self._environment.send(peer, ToWorker(worker, control))

@@ -2,7 +2,8 @@
 
     asked        every worker of the operator is asked, in the topology of now
     seen         a part of a worker's answer; with the last part of all workers the round is over
-    moved        state has moved meanwhile: a key may have been on its way, so another round follows, of at most three
+    moves        state begins to move: a key may be on its way, so another round follows, of at most three
+    arrived      some of it has come; the next round begins when all has
     again        workers have begun, come or gone, so that some may never answer: the round begins anew
     lost         the hosts are gone: questions wait for others
     close        the region has ended, and no worker answers any more
@@ -16,13 +17,15 @@ not in the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from fries_nb.protocol.messages import UNASKED, Control, LookAtState, StateSeen, WorkerId
 
+UNMOVED = 0
+"""In place of the number of a marker, for a look at whether anything moves."""
 MOST_ROUNDS = 3
 """Number of rounds after which an answer is given as it is, though state has moved again."""
 
@@ -53,7 +56,7 @@ class _Open:
     awaited: set[WorkerId] = field(default_factory=set)
     parts: list[StateSeen] = field(default_factory=list)
     rounds: int = 0
-    has_moved: bool = False
+    is_partial: bool = False  # whether state was on its way during the round
 
 
 class Looks:
@@ -80,6 +83,8 @@ class Looks:
         self._open: dict[int, _Open] = {}  # by the number of its round
         self._waiting: list[_Open] = []
         self._answers = self._is_over = False
+        self._moving: dict[int, set[WorkerId]] = {}  # marker to the workers to which it moves state
+        self._resting: list[_Open] = []  # those whose next round begins when no state is on its way
         self._rounds = 0
         self.last: dict[WorkerId, list[StateSeen]] = {}
 
@@ -105,16 +110,29 @@ class Looks:
             question.awaited.discard(part.worker)
             self._go_on(part.number, question)
 
-    def moved(self) -> None:
-        """State of keys begins to move between workers."""
+    def moves(self, marker: int, workers: Collection[WorkerId]) -> None:
+        """State of keys begins to move to these workers."""
+        self._moving.setdefault(marker, set(workers))
         for question in self._open.values():
-            question.has_moved = True
+            question.is_partial = True
+
+    def arrived(self, marker: int, worker: WorkerId | None = None) -> None:
+        """What a marker moves to a worker has come; or, without one, it moves nothing any more."""
+        left = self._moving.get(marker, set[WorkerId]())
+        left.discard(worker) if worker is not None else left.clear()
+        if not left:
+            self._moving.pop(marker, None)
+        if not self._moving:
+            rested, self._resting = self._resting, []
+            for question in rested:
+                self._begin(question)
 
     def lost(self) -> None:
         """The hosts are gone; others begin."""
         self._answers = False
-        self._waiting += self._open.values()
-        self._open = {}
+        self._waiting += [*self._open.values(), *self._resting]
+        self._open, self._resting = {}, []
+        self._moving.clear()
 
     def again(self) -> None:
         """Workers have begun, come or gone."""
@@ -133,7 +151,7 @@ class Looks:
     def _begin(self, question: _Open) -> None:
         self._rounds += 1
         question.rounds += 1
-        question.has_moved = False
+        question.is_partial = bool(self._moving)
         question.awaited = set(self._workers(question.asked.operator))
         self._open[self._rounds] = question
         look = replace(question.asked.look, number=self._rounds)
@@ -145,8 +163,9 @@ class Looks:
         if question.awaited:
             return
         del self._open[number]
-        if question.has_moved and question.rounds < MOST_ROUNDS:
-            self._begin(question)
+        if question.is_partial and question.rounds < MOST_ROUNDS:
+            self._resting.append(question)
+            self.arrived(UNMOVED)
         else:
             error = next((one.error for one in question.parts if one.error), "")
             self._tell(Looked(question.asked.look.number, tuple(question.parts), error))

@@ -22,8 +22,10 @@ from fries_nb.dataflow.updates import Edits, Update, returning
 from fries_nb.driver.driver import Driver
 from fries_nb.driver.state_questions import OVER, Looked, StateAsked
 from fries_nb.errors import DataflowError, OperatorError, PlanError, RunError, unknown
-from fries_nb.operators.state import keeps_state, loads
+from fries_nb.operators.state import dumps, keeps_state, loads
 from fries_nb.protocol.messages import LookAtState, StateSeen, WorkerId
+from fries_nb.protocol.partitioning import bins_of_keys
+from fries_nb.running.state_table import StateRow, is_windows, rows_of_key, state_table
 
 LIMIT = 1 << 28
 """Maximum size of the states that one question copies, in bytes."""
@@ -49,22 +51,8 @@ class LookedRun(Protocol):
     def functions_now(self) -> dict[str, Any]:
         """Operator to a copy of what it runs now."""
 
-
-@dataclass(frozen=True)
-class KeyState:
-    """The state of a key.
-
-    Attributes:
-        key: the key, ``None`` without one; a tuple of several columns.
-        state: a copy of its state.
-        size: bytes of key and state, pickled.
-        worker: the index of the worker that had it.
-    """
-
-    key: Any
-    state: Any
-    size: int
-    worker: int
+    def shown_time(self, ticks: int) -> Any:
+        """A time in states of operators with windows, as users see it."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +72,48 @@ class StateSize:
     largest: tuple[tuple[Any, int], ...]
 
 
+class StateOfRun(str):
+    """The state of a run as text, as ``running``; called with the name of an operator, the states of its keys.
+
+    >>> StateOfRun("running") == "running"
+    True
+    """
+
+    _looks: RunLooks
+
+    @classmethod
+    def of(cls, state: str, looks: RunLooks) -> StateOfRun:
+        """The state of a run whose operators can be looked at."""
+        made = cls(state)
+        made._looks = looks
+        return made
+
+    def __call__(
+        self, operator: str, keys: Iterable[Any] | None = None, n: int | None = 1_000, *, timeout: float = 30.0
+    ) -> Any:
+        """The states of an operator's keys, as they are now; of a run that is over, as its hosts have left them.
+
+        Each is copied by its worker between two tuples, so two keys may be a few rows apart. Rows go on meanwhile.
+
+        Args:
+            operator: its name.
+            keys: the keys, tuples of several columns; those that it has not seen are left out.
+            n: the number of keys at most, the newest ones; ``None`` for all. Without ``keys``.
+            timeout: seconds to wait for the workers.
+
+        Returns:
+            A pandas DataFrame with columns of the key; of the state, where all are dicts, dataclasses or lists of one
+            length, else ``value``; ``_bytes``, pickled; ``_bin``; and ``_worker``. Each open window has a row.
+
+        Raises:
+            DataflowError: no such operator, or one that keeps no state; or ``keys`` are no keys of it.
+            PlanError: ``n`` or ``timeout`` is not a positive number.
+            RunError: the operator has not begun, or its states are too large, or cannot be copied or shown.
+            TimeoutError: a worker has not answered in time.
+        """
+        return self._looks.table(operator, keys, n, timeout)
+
+
 class RunLooks:
     """Asks for the states of a run's operators; its methods wait, and may be called by any thread."""
 
@@ -101,7 +131,7 @@ class RunLooks:
                 self._answers[answer.number] = answer
                 self._told.notify_all()
 
-    def states(self, operator: str, keys: Iterable[Any] | None, count: int | None, timeout: float) -> list[KeyState]:
+    def states(self, operator: str, keys: Iterable[Any] | None, count: int | None, timeout: float) -> list[StateRow]:
         """Copies of the states of these keys, or of the newest ones; those that are not there are left out.
 
         Raises:
@@ -125,6 +155,14 @@ class RunLooks:
             return [found[key] for key in dict.fromkeys(wanted) if key in found]
         return list(itertools.islice(_in_turn(found.values()), most))
 
+    def table(self, operator: str, keys: Iterable[Any] | None, count: int | None, timeout: float) -> Any:
+        """The same as a DataFrame, in which each open window of a key has a row; see ``state_table``."""
+        found = self.states(operator, keys, count, timeout)
+        shown = self._run.shown_time
+        rows = (row for one in found for row in rows_of_key(one.key, one.value, one.bin, one.worker, _size_of, shown)
+                ) if any(is_windows(one.value) for one in found) else found  # fmt: skip
+        return state_table(rows, self._run.graph.operator(operator).key)
+
     def edited(self, operator: str, states: Mapping[Any, Any], timeout: float) -> Update:
         """The update of an operator to what it runs, with these states of keys; and back to those that they have now.
 
@@ -138,7 +176,7 @@ class RunLooks:
         for key, state in states.items():
             if state is None or (why := why_unchangeable(state)):
                 raise PlanError(f"{key!r}: {'None is no state' if state is None else why}")
-        before = {one.key: one.state for one in self.states(operator, list(states), None, timeout)}
+        before = {one.key: one.value for one in self.states(operator, list(states), None, timeout)}
         after = {canonical_key(key): state for key, state in states.items()}
         if missing := [key for key in after if key not in before]:
             raise PlanError(f"{missing[0]!r} has no state at {operator}; expected keys of which it has seen a row")
@@ -154,6 +192,13 @@ class RunLooks:
             look = LookAtState(next(self._numbers), SAMPLED, spread=True)
             found.append(_size(name, self._ask(name, look, timeout)))
         return sorted(found, key=lambda one: -one.size)
+
+    def size_table(self, timeout: float) -> Any:
+        """The same as a DataFrame."""
+        from pandas import DataFrame  # takes longer to import than all of fries_nb's own modules
+
+        rows = [(one.operator, one.keys, one.size, *(one.largest or ((None, 0),))[0]) for one in self.sizes(timeout)]
+        return DataFrame(rows, columns=["operator", "keys", "bytes", "largest_key", "largest_bytes"])
 
     def _stateful(self) -> list[str]:
         """The operators that keep a state."""
@@ -213,7 +258,7 @@ def _keeps(operator: Operator, function: Any) -> bool:
     return operator.traits.timed or (function is not None and keeps_state(operator, function))
 
 
-def _states(operator: str, parts: Iterable[StateSeen]) -> Iterator[KeyState]:
+def _states(operator: str, parts: Iterable[StateSeen]) -> Iterator[StateRow]:
     """The states in parts of answers, in order."""
     for part in parts:
         whole, start = memoryview(part.pickled), 0
@@ -222,13 +267,17 @@ def _states(operator: str, parts: Iterable[StateSeen]) -> Iterator[KeyState]:
                 key, state = loads(bytes(whole[start:end]), {})
             except OperatorError as gone:
                 raise RunError(f"the state of {operator} cannot be shown here: {gone}") from gone
-            yield KeyState(key, state, end - start, part.worker.index)
+            yield StateRow(key, state, end - start, int(bins_of_keys([key])[0]), part.worker.index)
             start = end
 
 
-def _in_turn(states: Iterable[KeyState]) -> Iterator[KeyState]:
+def _size_of(state: Any) -> int:
+    return len(dumps(state)[0])
+
+
+def _in_turn(states: Iterable[StateRow]) -> Iterator[StateRow]:
     """One of each worker in turn, so that each has its newest ones among the first."""
-    of_worker: dict[int, list[KeyState]] = {}
+    of_worker: dict[int, list[StateRow]] = {}
     for one in states:
         of_worker.setdefault(one.worker, []).append(one)
     for row in itertools.zip_longest(*of_worker.values()):
@@ -245,8 +294,8 @@ def _size(operator: str, parts: Sequence[StateSeen]) -> StateSize:
         sampled, total = sum(len(part.ends) for part in seen), seen[-1].total
         keys += total
         size += sum(len(part.pickled) for part in seen) * total // sampled if sampled else 0
-    largest = sorted(_states(operator, parts), key=lambda one: -one.size)[:3]
-    return StateSize(operator, keys, size, tuple((one.key, one.size) for one in largest))
+    largest = sorted(_states(operator, parts), key=lambda one: -one.bytes)[:3]
+    return StateSize(operator, keys, size, tuple((one.key, one.bytes) for one in largest))
 
 
 def _checked_keys(operator: Operator, keys: Iterable[Any]) -> list[Any]:

@@ -347,6 +347,10 @@ class RegionRunner(QueueShell):
         with self._lock:
             return self.launched[region].driver if region < len(self.launched) else None
 
+    def shown_time(self, ticks: int) -> Any:
+        """A time in states of operators with windows, as users see it: a ``datetime``, or the same number."""
+        return self.telemetry.shown_time(ticks)
+
     def functions_now(self) -> dict[str, Any]:
         """Operator to a copy of what it runs now, as hosts have it."""
         regions = [launched.driver.core.region for launched in tuple(self.launched)]

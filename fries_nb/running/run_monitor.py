@@ -27,6 +27,7 @@ from fries_nb.host.region_spec import Options
 from fries_nb.protocol.messages import Paused
 from fries_nb.protocol.running_chains import ChainChange, ChainedOperators
 from fries_nb.protocol.trace import Record
+from fries_nb.running.key_states import StateOfRun
 from fries_nb.running.region_runner import OVER, RegionRunner
 from fries_nb.running.remedies import HostProposal, Proposal, Violation
 from fries_nb.running.rescales import Rescale
@@ -133,23 +134,22 @@ class RunMonitor:
         """
         return StateOfRun.of(self._runner.state, self._runner.looks)
 
-    def state_sizes(self, timeout: float = 30.0) -> pd.DataFrame:
+    def state_sizes(self, timeout: float = 30.0) -> Any:
         """How much state each operator keeps, that with the most first.
 
         Args:
             timeout: seconds to wait for the workers.
 
         Returns:
-            A row for each operator that keeps a state: ``operator``, ``keys``, ``bytes`` (of keys and states, pickled;
-            estimated by at most 1,000 keys of each worker), ``largest_key`` and ``largest_bytes`` of these.
+            A pandas DataFrame with a row for each operator that keeps a state: ``operator``, ``keys``, ``bytes`` (of
+            keys and states, pickled; estimated by at most 1,000 keys of each worker), ``largest_key`` and
+            ``largest_bytes`` of these.
 
         Raises:
             RunError: a state cannot be copied, or was not left behind by a run that is over.
             TimeoutError: a worker has not answered in time.
         """
-        rows = [(one.operator, one.keys, one.size, *(one.largest or ((None, 0),))[0])
-                for one in self._runner.looks.sizes(timeout)]  # fmt: skip
-        return pd.DataFrame(rows, columns=["operator", "keys", "bytes", "largest_key", "largest_bytes"])
+        return self._runner.looks.size_table(timeout)
 
     @property
     def error(self) -> str:

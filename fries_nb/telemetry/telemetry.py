@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -118,6 +119,12 @@ class Telemetry:
             number, counts = self._outstanding
             self._frontiers = Frontiers(regions(self._graph)[number].graph, counts, values)
         return self._frontiers
+
+    @locked
+    def shown_time(self, ticks: int) -> Any:
+        """A time as operators have it, as users see it: a ``datetime``, or the same number."""
+        values = self._time_values()
+        return ticks if values is None else values.shown(ticks)
 
     def _time_values(self) -> TimeValues | None:
         """The type of times, once a source has reported the columns that it reads; all sources have the same."""

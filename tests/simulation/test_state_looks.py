@@ -198,8 +198,16 @@ def test_a_worker_answers_however_its_chain_changes(monkeypatch, broken):
     assert bool(lost) is (broken is not None)
 
 
+def _begins_at_once(looks, marker, worker=None):
+    rested, looks._resting = looks._resting, []
+    looks._moving.clear()
+    for question in rested:
+        looks._begin(question)
+
+
 BROKEN = {
-    "state on its way is missing": (Looks, "moved", lambda looks: None),
+    "state on its way is missing": (Looks, "moves", lambda looks, *_: None),
+    "a round begins while state is on its way": (Looks, "arrived", _begins_at_once),
     "answers of lost hosts are awaited": (Looks, "lost", lambda looks: None),
 }
 
@@ -244,16 +252,36 @@ def test_answers_to_earlier_rounds_count_no_more():
 
 
 def test_after_three_rounds_an_answer_is_given_as_it_is():
-    """State may move all the time."""
-    sent, told = [], []
-    looks = Looks(lambda _: [WorkerId("K", 0)], lambda _, look: sent.append(look.number), told.append)
+    """State may move all the time; each round waits until what was on its way has come."""
+    sent, told, worker = [], [], WorkerId("K", 0)
+    looks = Looks(lambda _: [worker], lambda _, look: sent.append(look.number), told.append)
     looks.again()
     looks.ask(StateAsked("K", LookAtState(1, 1)))
     for number in (1, 2, 3):
-        looks.moved()
-        assert not told
-        looks.seen(part(number, WorkerId("K", 0)))
+        looks.moves(number, {worker})
+        looks.moves(number, {worker})  # the marker goes to each head
+        assert (sent, told) == ([*range(1, number + 1)], [])
+        looks.seen(part(number, worker))
+        if number < 3:
+            assert len(sent) == number
+        looks.arrived(number, worker)
     assert (sent, len(told), len(told[0].parts)) == ([1, 2, 3], 1, 3)
+
+
+def test_what_is_asked_while_state_moves_is_asked_again():
+    """Whether it comes or its marker is cancelled."""
+    sent, told, worker = [], [], WorkerId("K", 0)
+    looks = Looks(lambda _: [worker], lambda _, look: sent.append(look.number), told.append)
+    looks.again()
+    looks.moves(9, {worker, WorkerId("K", 1)})
+    looks.ask(StateAsked("K", LookAtState(1, 1)))
+    looks.arrived(9, worker)
+    looks.seen(part(1, worker))
+    assert (sent, told) == ([1], [])
+    looks.arrived(9)
+    assert sent == [1, 2]
+    looks.seen(part(2, worker))
+    assert len(told) == 1
 
 
 def test_what_is_asked_of_a_run_that_is_over_is_answered_at_once():

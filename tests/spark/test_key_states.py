@@ -1,0 +1,121 @@
+"""States are looked at and set while rows flow on Spark, through a rescale and a kill, and when the run is over."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from patience import PATIENCE_S
+from pyspark.sql import SparkSession
+from run_setting import until
+
+import fries_nb as fn
+from fries_nb.errors import DataflowError, PlanError, RunError
+from fries_nb.run import Run
+
+KEYS = 300
+
+
+class Twice:
+    """Counts the rows of a key twice; a copy that was made in between would differ."""
+
+    def initial_state(self) -> dict[str, int]:
+        """None yet."""
+        return {"first": 0, "second": 0}
+
+    def process(self, row: dict[str, Any], state: dict[str, int]) -> dict[str, Any]:
+        """The row with its number."""
+        state["first"] += 1
+        state["second"] += 1
+        return {**row, "nth": state["first"]}
+
+
+class Fails:
+    """Counts the rows of a key, up to one."""
+
+    def process(self, row: dict[str, Any], state: dict[str, int]) -> None:
+        """Count it."""
+        if row["value"] == 40:
+            raise ValueError("no")
+        state["count"] = state.get("count", 0) + 1
+
+
+def declared() -> fn.Dataflow:
+    """Rows are counted by key."""
+    flow = fn.Dataflow("seen")
+    rows = flow.source("S", fn.rate(2_000, row=lambda value: {"key": value % KEYS}), workers=2)
+    rows.map("K", Twice(), key="key").map("M", lambda row: row).sink("out", fn.memory())
+    return flow
+
+
+def whole(run: Run, **asked: Any) -> Any:
+    """The state of K, which has no torn copy and no key twice."""
+    table = run.state("K", n=None, timeout=PATIENCE_S, **asked)
+    assert list(table) == ["key", "first", "second", "_bytes", "_bin", "_worker"]
+    assert (table["first"] == table["second"]).all()
+    assert table["key"].is_unique
+    return table
+
+
+def test_states_are_seen_while_hosts_come_and_die(
+    spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path
+) -> None:
+    """No key is missing at any time that was there before; what a killed host had comes back with it."""
+    run = kept(declared().run(spark, hosts=2, workers=2, checkpoint=tmp_path / "c", commit_interval_s=0.3, audit=True))
+    until(lambda: run.metrics().operators["out"].processed > 2 * KEYS, run)
+    assert set(whole(run)["key"]) == set(range(KEYS))
+    assert list(run.state("K", keys=[7, 7, 10_000, 3])["key"]) == [7, 3]
+    assert len(run.state("K", n=5)) == 5
+    rescale = run.rescale(3)
+    while run.rescaling is rescale:
+        assert set(whole(run)["key"]) == set(range(KEYS))
+    assert rescale.result(PATIENCE_S).outcome == "done"
+    assert set(whole(run)["_worker"]) == {0, 1, 2}
+    [sizes] = run.state_sizes().to_dict("records")
+    assert (sizes["operator"], sizes["keys"], sizes["largest_bytes"] > 20) == ("K", KEYS, True)
+
+    change = run.set_state("K", {5: {"first": 10**6, "second": 10**6}})
+    assert change.settled(PATIENCE_S).outcome == "done"
+    assert run.state("K", keys=[5])["first"][0] >= 10**6
+    os.kill(run.host_processes[1], signal.SIGKILL)
+    assert set(whole(run)["key"]) <= set(range(KEYS))  # asked before the hosts are there again
+    until(lambda: bool(run.recoveries) and run.recoveries[-1].seconds is not None, run)
+    assert run.state("K", keys=[5])["first"][0] >= 10**6
+    assert run.rollback().settled(PATIENCE_S).outcome == "done"
+    assert run.state("K", keys=[5])["first"][0] < 10**6
+    run.stop(timeout=PATIENCE_S)
+    assert set(whole(run)["key"]) == set(range(KEYS))
+    assert run.audit().serializable
+    assert run.state == "finished"
+    with pytest.raises(RunError, match="'seen' has finished; a state is set while the dataflow runs"):
+        run.set_state("K", {5: {"first": 0, "second": 0}})
+
+
+def test_what_cannot_be_looked_at_is_refused(spark: SparkSession, kept: Callable[[Run], Run]) -> None:
+    """In a sentence, and rows go on; a paused operator is seen as well."""
+
+    flow = fn.Dataflow("refusing")
+    numbers = flow.source("S", fn.rate(500), workers=1)
+    numbers.map("F", Fails(), key="value", workers=1, on_error="pause").sink("out", fn.memory(), workers=1)
+    run = kept(flow.run(spark, hosts=1, workers=1))
+    until(lambda: "F" in run.paused, run)
+    assert sorted(run.state("F")["value"]) == list(range(40))
+    for call, error, words in (
+        (lambda: run.state("G"), DataflowError, "no operator 'G'"),
+        (lambda: run.state("out"), DataflowError, "out keeps no state; those that do: F"),
+        (lambda: run.state("F", n=0), PlanError, "n=0; expected a whole number above 0"),
+        (lambda: run.state("F", n=True), PlanError, "n=True"),
+        (lambda: run.state("F", timeout=-1), PlanError, "timeout=-1"),
+        (lambda: run.state("F", keys=3), DataflowError, r"keys=3; expected keys in a list, as in keys=\[3\]"),
+        (lambda: run.set_state("F", {}), PlanError, "expected a mapping from keys to their states"),
+        (lambda: run.set_state("F", {7: None}), PlanError, "7: None is no state"),
+        (lambda: run.set_state("F", {7: 3}), PlanError, "7: "),
+        (lambda: run.set_state("F", {999: {"count": 1}}), PlanError, "999 has no state at F"),
+    ):
+        with pytest.raises(error, match=words):
+            call()
+    run.cancel()

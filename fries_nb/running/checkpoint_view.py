@@ -297,7 +297,7 @@ def _found(workers: Iterable[StoredWorker], keys: Sequence[Any]) -> list[StateRo
 
 def _checked_keys(operator: str, keys: object, columns: Sequence[str]) -> list[Any]:
     """The keys as states have them, each once; raises a CheckpointError if they cannot be keys of the operator."""
-    if isinstance(keys, str | bytes | Mapping | tuple) or not isinstance(keys, Iterable):
+    if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
         raise CheckpointError(f"keys={keys!r}; expected a list of keys, as in keys={[keys]!r}")
     if not columns:
         raise CheckpointError(f"{operator} has no key: each of its workers has one state; expected no keys=")

@@ -13,11 +13,11 @@ import io
 import pickle
 import re
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -37,6 +37,7 @@ from fries_nb.storage.snapshot_files import SnapshotFile, SnapshotStore, StoredS
 _LOOKS = 3
 """Number of times that a record is looked for, while a run may be replacing it."""
 _REGION = re.compile(r"region-\d+")
+_T = TypeVar("_T")
 
 
 class StoredWorker:
@@ -72,17 +73,16 @@ class StoredWorker:
         Raises:
             CheckpointError: a bin is damaged, or holds something that this process does not know.
         """
-        wanted = [bin for bin in bins if bin in self.bins]
-        if not wanted:
+        places = {bin: self.bins[bin] for bin in bins if bin in self.bins}
+        if not places:
             return
         book = TokenBook(self.operator, ChangeBatch(), trial=True)  # for states that hold tokens
         book.units = _times(self.snapshot)
-        for bin in wanted:
-            with self._checkpoint.present():
-                (pickled,) = self._file.parts({bin: self.bins[bin]}).values()
-            with book.bound():
-                states = _unpickled(self.operator, pickled)
-            yield bin, states
+        with self._checkpoint.present():
+            for bin, pickled in self._file.parts(places):
+                with book.bound():
+                    states = _unpickled(self.operator, pickled)
+                yield bin, states
 
     def shown(self, time: int) -> Any:
         """A time in states of an operator with windows, as users see it: a ``datetime``, or the same number."""
@@ -155,10 +155,10 @@ def find_checkpoints(path: str, key: bytes) -> tuple[StoredCheckpoint, ...]:
         CheckpointError: there is none, it is damaged, or not signed with the key.
     """
     at = Location.of(path, key)
-    flow = expected(contents(at), path).flow
+    flow = _again(lambda: expected(contents(at), path)).flow
     regions = sorted((name for name in at.names("") if _REGION.fullmatch(name)), key=lambda name: int(name[7:]))
-    places = [join(path, region) for region in regions] or [path]
-    looked = [_newest(Location.of(place, key), bool(regions)) for place in places]
+    places = [Location.of(join(path, region), key) for region in regions] or [at]
+    looked = [_newest(place) for place in places]
     for _, wrong in looked:
         if wrong:
             warnings.warn(f"{wrong}; this is the checkpoint before it", RuntimeWarning, stacklevel=3)
@@ -171,23 +171,28 @@ def find_checkpoints(path: str, key: bytes) -> tuple[StoredCheckpoint, ...]:
     return found
 
 
-def _newest(at: Location, is_region: bool) -> tuple[StoredCheckpoint | None, str]:
+def _newest(at: Location) -> tuple[StoredCheckpoint | None, str]:
     """The newest intact checkpoint of one region, ``None`` if there is none yet; and the damage of a newer one."""
-    for left in reversed(range(_LOOKS)):
-        try:
-            found = contents(at)
-            if found is None and is_region:
-                return None, ""
-            found = expected(found, at.path)
-            good, wrong = newest(at, found, thoroughly=False)
-        except CheckpointError:
-            if not left:
-                raise
-            continue
-        if wrong and left:
-            continue
+
+    def look() -> tuple[StoredCheckpoint | None, str]:
+        if (found := contents(at)) is None:
+            return None, ""
+        good, wrong = newest(at, found, thoroughly=False)
         return None if good is None else StoredCheckpoint(at, found.flow, *good), wrong
-    raise AssertionError("the last look answers or raises")
+
+    for _ in range(_LOOKS):
+        one, wrong = _again(look)
+        if not wrong:
+            break
+    return one, wrong
+
+
+def _again(look: Callable[[], _T]) -> _T:
+    """What is found at once, or by looking again: a run may have replaced a file after it was listed."""
+    for _ in range(_LOOKS - 1):
+        with suppress(CheckpointError):
+            return look()
+    return look()
 
 
 class _Unpickler(pickle.Unpickler):

@@ -20,6 +20,7 @@ fries_nb.errors.PlanError: lighter functions are replaced again by the original 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,6 +65,29 @@ class Update:
                 raise PlanError(f"Update(..., {name}=...) is a function old state -> new state; got {transformation!r}")
         if self.back is not None and self.state is None:
             raise PlanError("Update(..., back=...) without state=...: there is no transformation to undo")
+
+
+@dataclass(frozen=True)
+class Edits:
+    """A transformation of state that sets those of some keys, and leaves the others; for ``Run.set_state``.
+
+    >>> edits = Edits({7: [1, 2]})
+    >>> edits.of(7, [0]), edits.of(8, [0])
+    ([1, 2], [0])
+
+    Attributes:
+        states: key to its state.
+    """
+
+    states: Mapping[Any, Any]
+
+    def of(self, key: Any, state: Any) -> Any:
+        """The state of a key behind it."""
+        return deepcopy(self.states[key]) if key in self.states else state
+
+    def __call__(self, state: Any) -> Any:
+        """That of a key which is not told, as in a trial: the state as it is."""
+        return state
 
 
 def returning(ran: Any, state: Callable[[Any], Any] | None, back: Callable[[Any], Any] | None) -> Update:

@@ -19,7 +19,17 @@ from fries_nb.controller.event_log import Noted
 from fries_nb.controller.states import RunState
 from fries_nb.dataflow.graph import Graph
 from fries_nb.driver.committer import Committer
-from fries_nb.driver.driver_core import Closed, ConstraintsChanged, DriverCore, HostJob, HostsRestarted, Told, Used
+from fries_nb.driver.driver_core import (
+    Closed,
+    ConstraintsChanged,
+    DriverCore,
+    HostJob,
+    HostsRestarted,
+    Request,
+    Told,
+    Used,
+)
+from fries_nb.driver.state_questions import Looked, StateAsked
 from fries_nb.driver.tracing import Trace
 from fries_nb.errors import CheckpointError, SessionError, exception_text
 from fries_nb.host.region_spec import RegionSpec
@@ -27,7 +37,9 @@ from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.transport.control import ControlServer
 from fries_nb.transport.envelopes import ControllerMessage, Line, Packed, Printed
 
-__all__ = ["Closed", "ConstraintsChanged", "Driver", "HostsRestarted", "SparkJob", "Told", "Used"]
+__all__ = [
+    "Closed", "ConstraintsChanged", "Driver", "HostsRestarted", "Looked", "SparkJob", "StateAsked", "Told", "Used",
+]  # fmt: skip
 
 POLL_MS = 50
 """Maximum duration of one poll of the control server in milliseconds."""
@@ -80,18 +92,23 @@ class Driver(threading.Thread):
         self.core = DriverCore(self, controller, region, self._committer, tell, stage, Trace())
         self.controller = controller
         self.hosts = self.core.hosts
-        self._events: deque[events.Event | ConstraintsChanged] = deque()
+        self._events: deque[events.Event | Request] = deque()
         self._closing = threading.Lock()
         self._closed = False
 
     # ---- called by any thread
 
-    def post(self, event: events.Event | ConstraintsChanged) -> None:
+    def post(self, event: events.Event | Request) -> None:
         """Queue an event; thread-safe. Events after the driver has closed are discarded."""
         with self._closing:
             if not self._closed:
                 self._events.append(event)
                 self._server.wake()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it processes nothing more."""
+        return self._closed
 
     @property
     def records(self) -> Iterable[Packed]:

@@ -30,11 +30,13 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.driver.committer import Committer
 from fries_nb.driver.driver_topology import DriverTopology, GrowingJob
+from fries_nb.driver.state_questions import Looked, Looks, StateAsked
 from fries_nb.driver.tracing import Trace
 from fries_nb.errors import in_one_line
 from fries_nb.host.region_spec import RegionSpec
 from fries_nb.protocol.checkpoints import Checkpoint
-from fries_nb.protocol.messages import Abort, Answer, Commit, Control, Done, Fcm, Prepare, WorkerId
+from fries_nb.protocol.frames import Move
+from fries_nb.protocol.messages import Abort, Answer, Commit, Control, Done, Fcm, Prepare, StateSeen, WorkerId
 from fries_nb.transport.control import Gone, Heard
 from fries_nb.transport.envelopes import (
     CHUNK,
@@ -78,7 +80,7 @@ class Closed:
 Told = (
     events.Outcome | events.GuardFired | events.GuardEnded | events.RescaleEnded | events.CheckpointEnded
     | events.CommitsHeld | events.Recover | HostsRestarted | events.OperatorPaused | events.Answered | Printed | Used
-    | Judged | Pointstamps | events.RunEnded | Closed
+    | Judged | Pointstamps | Looked | events.RunEnded | Closed
 )  # fmt: skip
 """What a driver tells its run. ``RunEnded`` is told as soon as the outcome of the region is known, while its hosts are
 being dismissed; and again, as ``failed``, if their final messages cannot be processed."""
@@ -127,6 +129,10 @@ class ConstraintsChanged:
     constraints: tuple[LatencyConstraint, ...]
 
 
+Request = ConstraintsChanged | StateAsked
+"""An event that does not concern the controller."""
+
+
 class DriverCore:
     """Runs a controller until its region has ended.
 
@@ -142,6 +148,7 @@ class DriverCore:
     Attributes:
         controller: the controller.
         hosts: the hello of each admitted host.
+        looks: what users ask the hosts.
         region: the specification of the region, as it is now.
         over: how the region has ended; ``None`` until then.
         queue: passes events to the controller.
@@ -177,6 +184,7 @@ class DriverCore:
         self._is_untidy = False
         self._peers: dict[int, bytes] = {}
         self.topology = DriverTopology(region, stage, environment.send, self._peers, self.hosts, trace)
+        self.looks = Looks(self.topology.workers_of, self._direct, tell)
         self._gone: set[int] = set()
         self._hello = b""
         self._payloads = PayloadSender(environment.send)
@@ -184,10 +192,12 @@ class DriverCore:
 
     # ---- events
 
-    def take(self, event: events.Event | ConstraintsChanged) -> None:
+    def take(self, event: events.Event | Request) -> None:
         """Process an event of a user, or of whoever starts the hosts."""
         if isinstance(event, ConstraintsChanged):
             self._constrain(event.constraints)
+        elif isinstance(event, StateAsked):
+            self.looks.ask(event)
         else:
             self.queue.take(event)
 
@@ -226,6 +236,7 @@ class DriverCore:
         if self._committer.failure and not over.error:
             over = events.RunEnded("failed", self._committer.failure)
         self.over = over
+        self.looks.close()
         error, details = in_one_line(over.error, over.details)
         self._tell(replace(over, error=error, details=details))
 
@@ -291,6 +302,9 @@ class DriverCore:
             return  # an earlier answer of the same message has caused a restart
         if isinstance(answer, Done) and not answer.ended and answer.marker in self._epochs:
             self.trace.note(answer.worker, self._epochs[answer.marker])
+        if isinstance(answer, StateSeen):
+            self.looks.seen(answer)
+            return
         event = events.Answered(answer)
         self._tell(event)
         self.queue.take(event)
@@ -309,7 +323,7 @@ class DriverCore:
             case events.RefuseHost():
                 self._refuse(instruction)
             case events.StartHosts() | events.ReleaseHosts() | events.ChangeTopology() | events.TopologyChanged():
-                self.topology.carry_out(instruction, self.region)
+                self._change_topology(instruction)
             case events.ShapeDecided():
                 self._earlier, self.region = self.region, self.topology.reshaped(self.region)
                 self.shapes = [*self.shapes, (instruction.change, self.region.graph)]
@@ -333,7 +347,7 @@ class DriverCore:
             case events.Resolved() | events.GuardFired() | events.GuardEnded() | events.RescaleEnded():
                 self._report(instruction)
             case events.DismissHosts():
-                self.dismiss(instruction.reason)
+                self.dismiss(instruction.reason, keeps=True)
             case events.RunEnded():
                 self._end(instruction)
         return ()
@@ -359,6 +373,13 @@ class DriverCore:
             case events.RescaleEnded():
                 self._tell(replace(instruction, error=in_one_line(instruction.error, "")[0]))
 
+    def _change_topology(
+        self, order: events.StartHosts | events.ReleaseHosts | events.ChangeTopology | events.TopologyChanged
+    ) -> None:
+        self.topology.carry_out(order, self.region)
+        if isinstance(order, events.TopologyChanged):
+            self.looks.again()
+
     def _constrain(self, constraints: tuple[LatencyConstraint, ...]) -> None:
         self.region = replace(self.region, options=replace(self.region.options, constraints=constraints))
         for peer in self._peers.values():
@@ -369,6 +390,8 @@ class DriverCore:
             marker = control.marker
             if isinstance(marker.action, Commit) and marker.action.checkpoint:
                 self._epochs = {marker.id: marker.action.epoch}  # one commit at a time
+            if isinstance(marker.action, Move):
+                self.looks.moved()
         peer = self._peers[self.topology.host_of(worker)]
         if isinstance(control, Prepare) and len(control.payload) > CHUNK:
             self._payloads.prepare(peer, worker, control)
@@ -383,6 +406,7 @@ class DriverCore:
         if self._restart_since_ns is not None:
             self._restart_since_ns = None
             self._tell(HostsRestarted())
+        self.looks.again()
 
     def _refuse(self, instruction: events.RefuseHost) -> None:
         self._environment.send(self._hello, Refused(instruction.reason))
@@ -401,6 +425,7 @@ class DriverCore:
         self._committer.begin(order.incarnation)
         self._environment.begin(order.incarnation)
         self.dismiss("the run starts again")
+        self.looks.lost()
         self._peers.clear()
         self._gone.clear()
         self._payloads.clear()
@@ -413,8 +438,8 @@ class DriverCore:
         self._stage.restart(self.region)
         self._restart_since_ns = self._environment.now_ns()
 
-    def dismiss(self, reason: str) -> None:
-        """Let all hosts end."""
+    def dismiss(self, reason: str, keeps: bool = False) -> None:
+        """Let all hosts end; they leave copies of small states behind, if these are to be kept."""
         for host, peer in self._peers.items():
             if host not in self._gone:
-                self._environment.send(peer, Leave(reason))
+                self._environment.send(peer, Leave(reason, keeps=keeps))

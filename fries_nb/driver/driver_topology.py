@@ -124,6 +124,11 @@ class DriverTopology:
         workers = self._trace.workers() | self._settled.placement.keys()
         return dict(Counter(worker.operator for worker in sorted(workers)))
 
+    def workers_of(self, operator: str) -> list[WorkerId]:
+        """The workers of an operator on hosts that are there, in the topology of which all know."""
+        placed = self._settled.placement.items()
+        return [worker for worker, host in placed if worker.operator == operator and host in self._peers]
+
     def host_of(self, worker: WorkerId) -> int:
         """The host that runs a worker, even if the topology that is being adopted lacks it."""
         topology = self._current if worker in self._current.placement else self._settled

@@ -29,10 +29,12 @@ from fries_nb.host.host_workers import HostWorkers, added_maker, build_workers, 
 from fries_nb.host.region_spec import Additions, HostReport, RegionSpec
 from fries_nb.progress.exchange import ProgressFrame, ProgressState
 from fries_nb.protocol.messages import (
+    UNASKED,
     Answer,
     Chained,
     Control,
     Failed,
+    LookAtState,
     MovedBins,
     SetChain,
     WorkerId,
@@ -78,6 +80,7 @@ from fries_nb.worker.events import (
     Traced,
     Warned,
 )
+from fries_nb.worker.state_looks import StateLook
 from fries_nb.worker.turns import HANDOFF_NS
 
 TICK_S = 0.25
@@ -88,6 +91,8 @@ WATCHED_S = 1.0
 """Seconds after a busy loop was seen for which the loops are looked at every ``HANDOFF_NS``."""
 GRACE_S = 5.0
 """Seconds that all threads together have to end."""
+LAST_BYTES = 1 << 24
+"""Maximum size of the states of all workers that are left behind when the run is over; larger ones are not."""
 LINGER_MS = 2_000
 """Maximum time for sending final messages, in milliseconds."""
 
@@ -112,6 +117,7 @@ class Host:
         self._saver = Saver(region.snapshots, region.incarnation, self._tell)
         self._reason = ""
         self._leaving: tuple[int, ...] = ()
+        self._keeps = False
         self._error = ""
         self._payloads = PayloadReceiver()
         hosts, silence_s = region.options.hosts, region.options.silence_s
@@ -141,6 +147,8 @@ class Host:
             stuck = self._end_threads()
             if self._core.is_started and self._leaving:
                 self._progress.leave(self._leaving)
+            if self._keeps and not stuck:  # a function that is still in a call may be changing a state
+                self._leave_states()
             self._telemetry.end(TICK_S)
             self._links.say(Goodbye(self._error or self._reason))
             self._links.close(LINGER_MS, frames=bool(self._leaving))
@@ -238,6 +246,7 @@ class Host:
         elif isinstance(message, (Leave, Refused)):
             self._reason = message.reason or "dismissed"
             self._leaving = message.leaving if isinstance(message, Leave) else ()
+            self._keeps = isinstance(message, Leave) and message.keeps and self._core.is_started
             self._telemetry.tell_lines(TICK_S)  # before blocked threads can delay the end beyond the driver's timeout
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
@@ -319,6 +328,17 @@ class Host:
         self._links.post(host, notice, ())
 
     # ---- end
+
+    def _leave_states(self) -> None:
+        """Send copies of the states that are small, for a look at them when the run is over."""
+        instances = [instance for hosted in self._core.workers for instance in hosted.worker.instances]
+        held = [instance for instance in instances if len(instance.state)]
+        for instance in held:
+            order = LookAtState(UNASKED, most=len(instance.state), limit=LAST_BYTES // len(held))
+            look, part = StateLook(order, instance, time.monotonic_ns), None
+            while part is None or not part.is_last:
+                if (part := look.advance()) is not None:
+                    self._tell(part)
 
     def _end_threads(self) -> tuple[str, ...]:
         """End all threads; returns the names of those that are still blocked in a user function."""

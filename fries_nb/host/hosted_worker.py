@@ -23,10 +23,11 @@ from fries_nb.host.environment import Environment, Steps
 from fries_nb.operators.instance import dead_letter
 from fries_nb.progress.progress_graph import CountChanges
 from fries_nb.protocol.checkpoints import Reading
-from fries_nb.protocol.messages import AdoptSplits, Data, Drain, Failed, SetRate, SplitsRead
+from fries_nb.protocol.messages import AdoptSplits, Data, Drain, Failed, LookAtState, SetRate, SplitsRead
 from fries_nb.worker.events import (
     Arrived,
     ClosePart,
+    Directed,
     Event,
     GiveUpSplits,
     Instruction,
@@ -37,6 +38,7 @@ from fries_nb.worker.events import (
     Write,
 )
 from fries_nb.worker.rota import AHEAD_BYTES
+from fries_nb.worker.state_looks import StateLook
 from fries_nb.worker.worker import Worker
 
 READ_LIMIT = 16_384
@@ -139,6 +141,7 @@ class HostedWorker:
         self._asked = False  # to report, and it has not yet
         self._reporting = environment.lock()
         self._draining = self._has_read = False
+        self._looks: deque[StateLook] = deque()
 
     @property
     def name(self) -> str:
@@ -207,12 +210,18 @@ class HostedWorker:
     # ---- called by the owner
 
     def merge(self, other: HostedWorker) -> None:
-        """Take over the sinks of a worker whose operators this one runs from now on."""
+        """Take over the sinks of a worker whose operators this one runs from now on, and the looks into them."""
         self._sinks.merge(other._sinks)
+        self._looks += other._looks
+        other._looks.clear()
 
     def split_off(self, rest: Worker) -> HostedWorker:
-        """The host's worker for the last operators of this one's chain, which takes over their sinks."""
-        return type(self)(rest, self._environment, self._carry_out, self._sinks.part(rest.wiring.workers))
+        """The host's worker for the last operators of this one's chain, which takes over their sinks, and the looks."""
+        made = type(self)(rest, self._environment, self._carry_out, self._sinks.part(rest.wiring.workers))
+        looks, self._looks = self._looks, deque()
+        for look in looks:
+            (made if look.instance in rest.instances else self)._looks.append(look)
+        return made
 
     def process(self) -> None:
         """Process the events of the mailbox, and carry out what follows."""
@@ -228,13 +237,14 @@ class HostedWorker:
             yield
             self._feed()
             busy = yield from self._environment.slice(self.worker)
+            self._look()
             self._settle()
         except GeneratorExit:  # its host was killed
             raise
         except BaseException as error:  # noqa: BLE001 - so must a user's sys.exit()
             self.fail(error)
             return False
-        return busy or self.due_ns == DUE
+        return busy or self.due_ns == DUE or bool(self._looks)
 
     def flush(self) -> int:
         """Send what is buffered; returns the number of frames."""
@@ -294,8 +304,20 @@ class HostedWorker:
             self._pass(event)
 
     def _pass(self, event: Event) -> None:
-        if self.rerouted is None or not self.rerouted(self, event):
+        if self.rerouted is not None and self.rerouted(self, event):
+            return
+        if isinstance(event, Directed) and isinstance(event.control, LookAtState):
+            instance = next(one for one in self.worker.instances if one.worker == event.worker)
+            self._looks.append(StateLook(event.control, instance, self._environment.now_ns))
+        else:
             self.worker.handle(event)
+
+    def _look(self) -> None:
+        """Copy a piece of a state that was asked for; the next piece has to wait for a slice of tuples."""
+        if self._looks and (part := self._looks[0].advance()) is not None:
+            if part.is_last:
+                self._looks.popleft()
+            self._carry_out(TellController(part))
 
     def _settle(self) -> None:
         """Carry out the instructions; if frames wait, also process credit that was posted before they did.

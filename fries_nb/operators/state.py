@@ -45,7 +45,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import reduce
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter
 from types import FunctionType, MappingProxyType
 from typing import Any
@@ -56,6 +56,7 @@ import cloudpickle
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import canonical_key, why_unchangeable
 from fries_nb.dataflow.operators import takes_state
+from fries_nb.dataflow.updates import Edits
 from fries_nb.errors import OperatorError
 from fries_nb.protocol.partitioning import bins_of_keys
 
@@ -151,6 +152,39 @@ def dumps(state: Any) -> tuple[bytes, set[Name]]:
     return file.getvalue(), pickler.names
 
 
+class Pickles:
+    """Values that are pickled one after the other, as by ``dumps``; for ``loads`` of each.
+
+    Attributes:
+        ends: where each of them ends.
+    """
+
+    def __init__(self) -> None:
+        self.ends: list[int] = []
+        self._file = io.BytesIO()
+        self._pickler = _ByName(self._file)
+
+    def __len__(self) -> int:
+        return self._file.tell()
+
+    def add(self, value: Any) -> None:
+        """Pickle a value; raises whatever pickling raises, and is as before then."""
+        start = len(self)
+        try:
+            self._pickler.dump(value)
+        except BaseException:
+            self._file.truncate(self._file.seek(start))
+            raise
+        finally:
+            self._pickler.clear_memo()
+        self.ends.append(len(self))
+
+    @property
+    def content(self) -> bytes:
+        """All of them."""
+        return self._file.getvalue()
+
+
 def copied(state: Any) -> bytes:
     """Pickle state for ``pickle.loads`` on the hosts of this run, which know its definitions."""
     file = io.BytesIO()
@@ -218,6 +252,8 @@ def renewed(definitions: Definitions, then: Callable[[Any], Any] | None) -> Call
 
 
 Transform = Callable[[Any], Any]
+_UNTOLD = object()
+"""In place of the key of a copy, which is not kept with it."""
 _NOTED = 1_000
 """Number of new keys, beyond that of all keys, that are noted before those that have gone are forgotten."""
 
@@ -248,15 +284,22 @@ def _no_key(row: Mapping[str, Any]) -> None:
     return None
 
 
-def transformed(state: Any, transforms: tuple[Transform, ...]) -> Any:
-    """The state after these transformations, in order."""
+def transformed(state: Any, transforms: tuple[Transform, ...], key: Any = _UNTOLD) -> Any:
+    """The state of a key after these transformations, in order."""
     for transform in transforms:
-        state = transform(state)
+        state = _applied(transform, key, state)
         if state is None:
             raise OperatorError("the state transformation returned None; it must return the new state")
         if why := why_unchangeable(state):
             raise OperatorError(f"the state transformation returned {why}")
     return state
+
+
+def _applied(transform: Transform, key: Any, state: Any) -> Any:
+    """The state of a key after a transformation; only edits of single keys depend on the key."""
+    if isinstance(transform, Renewed) and isinstance(transform.then, Edits):
+        return transform.then.of(key, Renewed(transform.definitions, None)(state))
+    return transform.of(key, state) if isinstance(transform, Edits) else transform(state)
 
 
 @dataclass(slots=True)
@@ -302,7 +345,7 @@ class KeyedState:
         if found is None:
             for layer in self._layers:
                 if key in layer.states:
-                    self._live[key] = found = transformed(layer.states[key], layer.missed)
+                    self._live[key] = found = transformed(layer.states[key], layer.missed, key)
                     del layer.states[key]
                     break
         return found
@@ -405,6 +448,16 @@ class KeyedState:
     def keys(self) -> list[Any]:
         """All keys, also of states that have not been transformed yet."""
         return [key for states in self._all() for key in states]
+
+    def newest(self, count: int) -> list[Any]:
+        """At most so many keys, those that came last first, also of states that have not been transformed yet."""
+        every = chain.from_iterable(map(reversed, [self._live, *(layer.states for layer in reversed(self._layers))]))
+        return list(islice(every, count))
+
+    def spread(self, count: int) -> list[Any]:
+        """At most so many keys from everywhere, evenly."""
+        step = max(1, -(-len(self) // max(1, count)))
+        return list(islice(chain.from_iterable(self._all()), 0, None, step))
 
     def take(self, keys: Iterable[Any]) -> dict[Any, Any]:
         """Remove the states of these keys, which must be there; returns them as the configuration has them."""

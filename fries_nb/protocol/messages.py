@@ -263,9 +263,31 @@ class SetChain(msgspec.Struct, frozen=True, tag=True):
     operators: tuple[str, ...]
 
 
+UNASKED = 0
+"""In place of the number of a question, for copies that hosts leave behind when the run is over."""
+
+
+class LookAtState(msgspec.Struct, frozen=True, tag=True):
+    """Copy some of the worker's state, between tuples and in short pieces; each is answered with ``StateSeen``.
+
+    Attributes:
+        number: that of the question, which its answers repeat.
+        most: the number of keys at most, the newest ones; without ``keys``.
+        keys: the keys, pickled as a list; empty if the newest ones are meant.
+        spread: whether keys from everywhere are meant, evenly, in place of the newest ones.
+        limit: refuse if the copies would have about as many bytes or more; 0 for no limit.
+    """
+
+    number: int
+    most: int
+    keys: bytes = b""
+    spread: bool = False
+    limit: int = 0
+
+
 Control = (
     Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain | EndLoop | OpenEntries
-    | AdoptTopology | SetChain | AdoptSplits
+    | AdoptTopology | SetChain | AdoptSplits | LookAtState
 )  # fmt: skip
 
 
@@ -519,7 +541,29 @@ class Chained(msgspec.Struct, frozen=True, tag=True):
     error: str = ""
 
 
+class StateSeen(msgspec.Struct, frozen=True, tag=True):
+    """Copies of the states of some keys of a worker.
+
+    Attributes:
+        number: that of the question.
+        worker: the worker.
+        total: the number of its keys.
+        pickled: pairs of key and state, each pickled by itself, one after the other.
+        ends: where each of them ends.
+        is_last: whether it is the last part of the worker's answer.
+        error: why the rest is missing, in a sentence; empty if all is there.
+    """
+
+    number: int
+    worker: WorkerId
+    total: int
+    pickled: bytes = b""
+    ends: tuple[int, ...] = ()
+    is_last: bool = False
+    error: str = ""
+
+
 Answer = (
     Prepared | Rehearsed | Done | Ended | InputEnded | Settled | TopologyAdopted | Failed | Saved | Parked | Paused
-    | Resumed | Report | Chained | Installed | SplitsRead
+    | Resumed | Report | Chained | Installed | SplitsRead | StateSeen
 )  # fmt: skip

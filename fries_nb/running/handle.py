@@ -282,6 +282,30 @@ class Run(RunMonitor):
             raise PlanError(f"guard={limit}: the shape is changed under a guard of some seconds; expected a number")
         return limit
 
+    def set_state(self, operator: str, states: Mapping[Any, Any], *, timeout: float = 30.0) -> Change:
+        """Set the states of some keys of an operator, in one transaction between two tuples; returns at once.
+
+        For the key that a defect has spoiled. It is a change like any other: decided on disk, in the audit, and undone
+        by ``rollback``, which sets these keys to the states that they had when this was requested.
+
+        Args:
+            operator: its name.
+            states: key to its new state; a tuple of several columns. Each has a state already.
+            timeout: seconds to wait for the states of now.
+
+        Returns:
+            The handle of the change.
+
+        Raises:
+            DataflowError: no such operator, or one that keeps no state; a state cannot be pickled.
+            PlanError: a key has no state, or not a dataflow without times; nothing is set.
+            RunError: the run has ended.
+            TimeoutError: a worker has not answered in time.
+        """
+        self._runner.refuse_if_over("a state is set while the dataflow runs")
+        update = self._runner.looks.edited(operator, states, timeout)
+        return self.reconfigure({operator: update}, rehearse=False)
+
     def rollback(self, change: Change | str | None = None, scheduler: str = "fries") -> Change:
         """Undo a change that is in effect or under way, by a change back; returns at once.
 

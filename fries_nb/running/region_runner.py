@@ -33,7 +33,7 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph, Operator, ends_of, resized
 from fries_nb.dataflow.regions import Kept, Region, regions
 from fries_nb.dataflow.updates import Lighter, Update, check_updates
-from fries_nb.driver.driver import Closed, ConstraintsChanged, HostsRestarted, Told, Used
+from fries_nb.driver.driver import Closed, ConstraintsChanged, Driver, HostsRestarted, Looked, Told, Used
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
 from fries_nb.host.region_spec import Options
 from fries_nb.planning.schedulers import Plan
@@ -41,6 +41,7 @@ from fries_nb.planning.shape import ExplainedPlan, refuse_in_time
 from fries_nb.protocol.checkpoints import CommittedChange
 from fries_nb.protocol.messages import Chained, Failed, Report
 from fries_nb.protocol.trace import Record
+from fries_nb.running.key_states import RunLooks
 from fries_nb.running.remedies import Remedies
 from fries_nb.running.rescales import Rescales
 from fries_nb.running.results import Part, RunTrace
@@ -74,6 +75,7 @@ class RegionRunner(QueueShell):
     Attributes:
         queue: the changes of the run.
         remedies: the policies of its latency constraints.
+        looks: the questions of users for what workers hold.
         rescales: the requests for other numbers of hosts.
         telemetry: the telemetry of the run.
         launched: the regions launched so far.
@@ -109,6 +111,7 @@ class RegionRunner(QueueShell):
         self.telemetry = telemetry
         self.rescales = Rescales(regions, self)
         self.remedies = Remedies(graph, self)
+        self.looks = RunLooks(self)
         self.queue = ChangeQueue(graph, regions, self, self.remedies, before=before)
         self._lock = threading.RLock()
         self._closed = closed
@@ -338,6 +341,12 @@ class RegionRunner(QueueShell):
         ]
         return RunTrace(tuple(parts))
 
+    def driver_of(self, operator: str) -> Driver | None:
+        """The driver of an operator's region; ``None`` if the region has not begun."""
+        region = next((number for number, one in enumerate(self._regions) if operator in one.own), 0)
+        with self._lock:
+            return self.launched[region].driver if region < len(self.launched) else None
+
     def functions_now(self) -> dict[str, Any]:
         """Operator to a copy of what it runs now, as hosts have it."""
         regions = [launched.driver.core.region for launched in tuple(self.launched)]
@@ -449,6 +458,8 @@ class RegionRunner(QueueShell):
                 self.queue.pause(number, event.operator, bool(event.paused))
             case Pointstamps():
                 self.telemetry.outstanding(number, event.counts)
+            case Looked():
+                self.looks.told(event)
             case Judged():
                 self.telemetry.constraints.judge(event.verdicts)
                 self.remedies.judged()  # begins the changes that the verdicts lead to

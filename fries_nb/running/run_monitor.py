@@ -125,9 +125,31 @@ class RunMonitor:
         return self._runner.graph
 
     @property
-    def state(self) -> str:
-        """``joining``, ``running``, ``draining`` or ``recovering``; finally ``finished``, ``stopped`` or ``failed``."""
-        return self._runner.state
+    def state(self) -> StateOfRun:
+        """``joining``, ``running``, ``draining`` or ``recovering``; finally ``finished``, ``stopped`` or ``failed``.
+
+        Called with the name of an operator, as in ``run.state("FM")``, it gives the states of that operator's keys; see
+        ``StateOfRun``.
+        """
+        return StateOfRun.of(self._runner.state, self._runner.looks)
+
+    def state_sizes(self, timeout: float = 30.0) -> pd.DataFrame:
+        """How much state each operator keeps, that with the most first.
+
+        Args:
+            timeout: seconds to wait for the workers.
+
+        Returns:
+            A row for each operator that keeps a state: ``operator``, ``keys``, ``bytes`` (of keys and states, pickled;
+            estimated by at most 1,000 keys of each worker), ``largest_key`` and ``largest_bytes`` of these.
+
+        Raises:
+            RunError: a state cannot be copied, or was not left behind by a run that is over.
+            TimeoutError: a worker has not answered in time.
+        """
+        rows = [(one.operator, one.keys, one.size, *(one.largest or ((None, 0),))[0])
+                for one in self._runner.looks.sizes(timeout)]  # fmt: skip
+        return pd.DataFrame(rows, columns=["operator", "keys", "bytes", "largest_key", "largest_bytes"])
 
     @property
     def error(self) -> str:

@@ -243,6 +243,7 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
 
     reason: str = ""  # the reason
     leaving: tuple[int, ...] = ()  # in the last case, all hosts that leave; else empty
+    keeps: bool = False  # whether to leave copies of small states behind, to be looked at when the run is over
 
 
 class Probe(msgspec.Struct, frozen=True, tag=True):

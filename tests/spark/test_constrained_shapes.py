@@ -1,4 +1,4 @@
-"""A dataflow under latency constraints changes its shape on Spark: what the new cell declares is judged from then on."""
+"""A dataflow under latency constraints changes its shape on Spark: what the new cell declares is judged then."""
 
 from __future__ import annotations
 

@@ -1,0 +1,152 @@
+"""What users ask the workers of an operator, and the answers as far as they have come.
+
+    asked        every worker of the operator is asked, in the topology of now
+    seen         a part of a worker's answer; with the last part of all workers the round is over
+    moved        state has moved meanwhile: a key may have been on its way, so another round follows, of at most three
+    again        workers have begun, come or gone, so that some may never answer: the round begins anew
+    lost         the hosts are gone: questions wait for others
+    close        the region has ended, and no worker answers any more
+
+Hosts that end with the run leave copies of small states behind, unasked: ``last``.
+
+Each round asks under a number of its own, so that answers to earlier rounds, which may come later, are not mixed in.
+Parts of all rounds are kept in order: what a later round has of a key counts, and what was on its way in one round was
+not in the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from fries_nb.protocol.messages import UNASKED, Control, LookAtState, StateSeen, WorkerId
+
+MOST_ROUNDS = 3
+"""Number of rounds after which an answer is given as it is, though state has moved again."""
+
+
+OVER = "the run is over"
+
+
+@dataclass(frozen=True)
+class StateAsked:
+    """A question for the state of an operator; its number is that of ``look``."""
+
+    operator: str
+    look: LookAtState
+
+
+@dataclass(frozen=True)
+class Looked:
+    """The answer to a question, with the parts of all rounds in order; ``error`` says why it is not complete."""
+
+    number: int
+    parts: tuple[StateSeen, ...]
+    error: str = ""
+
+
+@dataclass
+class _Open:
+    asked: StateAsked
+    awaited: set[WorkerId] = field(default_factory=set)
+    parts: list[StateSeen] = field(default_factory=list)
+    rounds: int = 0
+    has_moved: bool = False
+
+
+class Looks:
+    """The open questions of a run.
+
+    Args:
+        workers: the workers of an operator in the topology of now.
+        direct: sends a control message to a worker.
+        tell: receives the answers.
+
+    Attributes:
+        last: what the hosts have left behind of each worker's state, in parts.
+    """
+
+    def __init__(
+        self,
+        workers: Callable[[str], Iterable[WorkerId]],
+        direct: Callable[[WorkerId, Control], None],
+        tell: Callable[[Looked], None],
+    ) -> None:
+        self._workers = workers
+        self._direct = direct
+        self._tell = tell
+        self._open: dict[int, _Open] = {}  # by the number of its round
+        self._waiting: list[_Open] = []
+        self._answers = self._is_over = False
+        self._rounds = 0
+        self.last: dict[WorkerId, list[StateSeen]] = {}
+
+    def ask(self, asked: StateAsked) -> None:
+        """Ask the workers of an operator."""
+        if self._answers:
+            self._begin(_Open(asked))
+        else:
+            self._waiting.append(_Open(asked))
+            if self._is_over:
+                self.close()
+
+    def seen(self, part: StateSeen) -> None:
+        """A part of the answer of a worker has come."""
+        if part.number == UNASKED:
+            self.last.setdefault(part.worker, []).append(part)
+            return
+        question = self._open.get(part.number)
+        if question is None:  # of an earlier round
+            return
+        question.parts.append(part)
+        if part.is_last:
+            question.awaited.discard(part.worker)
+            self._go_on(part.number, question)
+
+    def moved(self) -> None:
+        """State of keys begins to move between workers."""
+        for question in self._open.values():
+            question.has_moved = True
+
+    def lost(self) -> None:
+        """The hosts are gone; others begin."""
+        self._answers = False
+        self._waiting += self._open.values()
+        self._open = {}
+
+    def again(self) -> None:
+        """Workers have begun, come or gone."""
+        self.lost()
+        self._answers, opened, self._waiting = True, self._waiting, []
+        for question in opened:
+            self._begin(question)
+
+    def close(self) -> None:
+        """The region has ended."""
+        self.lost()
+        self._is_over, opened, self._waiting = True, self._waiting, []
+        for question in opened:
+            self._tell(Looked(question.asked.look.number, (), OVER))
+
+    def _begin(self, question: _Open) -> None:
+        self._rounds += 1
+        question.rounds += 1
+        question.has_moved = False
+        question.awaited = set(self._workers(question.asked.operator))
+        self._open[self._rounds] = question
+        look = replace(question.asked.look, number=self._rounds)
+        for worker in sorted(question.awaited):
+            self._direct(worker, look)
+        self._go_on(self._rounds, question)
+
+    def _go_on(self, number: int, question: _Open) -> None:
+        if question.awaited:
+            return
+        del self._open[number]
+        if question.has_moved and question.rounds < MOST_ROUNDS:
+            self._begin(question)
+        else:
+            error = next((one.error for one in question.parts if one.error), "")
+            self._tell(Looked(question.asked.look.number, tuple(question.parts), error))

@@ -1,0 +1,277 @@
+"""Looks into a run: the states of its operators, as tables.
+
+The workers of an operator are asked by way of the driver (see ``driver.state_questions``), and copy what is wanted
+between two tuples (see ``worker.state_looks``). Nothing of that is on the way of a row, and a question waits for at
+most a time limit. Of a run that is over, what its hosts have left behind is shown.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.dataflow.keys import canonical_key, why_unchangeable
+from fries_nb.dataflow.updates import Edits, Update, returning
+from fries_nb.driver.driver import Driver
+from fries_nb.driver.state_questions import OVER, Looked, StateAsked
+from fries_nb.errors import DataflowError, OperatorError, PlanError, RunError, unknown
+from fries_nb.operators.state import keeps_state, loads
+from fries_nb.protocol.messages import LookAtState, StateSeen, WorkerId
+
+LIMIT = 1 << 28
+"""Maximum size of the states that one question copies, in bytes."""
+SAMPLED = 1_000
+"""Number of keys of a worker by which the size of its state is estimated."""
+_LOOK_S = 0.25
+
+
+class LookedRun(Protocol):
+    """What looks need of a run."""
+
+    @property
+    def graph(self) -> Graph:
+        """The dataflow, as it is now."""
+
+    @property
+    def ended(self) -> threading.Event:
+        """Set when all resources of the run are released."""
+
+    def driver_of(self, operator: str) -> Driver | None:
+        """The driver of the operator's region; ``None`` if that has not begun."""
+
+    def functions_now(self) -> dict[str, Any]:
+        """Operator to a copy of what it runs now."""
+
+
+@dataclass(frozen=True)
+class KeyState:
+    """The state of a key.
+
+    Attributes:
+        key: the key, ``None`` without one; a tuple of several columns.
+        state: a copy of its state.
+        size: bytes of key and state, pickled.
+        worker: the index of the worker that had it.
+    """
+
+    key: Any
+    state: Any
+    size: int
+    worker: int
+
+
+@dataclass(frozen=True)
+class StateSize:
+    """How large the state of an operator is.
+
+    Attributes:
+        operator: its name.
+        keys: its number of keys.
+        size: about how many bytes all of them have, pickled; exact up to ``SAMPLED`` keys of a worker.
+        largest: the largest states of those that were measured, largest first: key and bytes.
+    """
+
+    operator: str
+    keys: int
+    size: int
+    largest: tuple[tuple[Any, int], ...]
+
+
+class RunLooks:
+    """Asks for the states of a run's operators; its methods wait, and may be called by any thread."""
+
+    def __init__(self, run: LookedRun) -> None:
+        self._run = run
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, Looked] = {}
+        self._awaited: set[int] = set()
+        self._told = threading.Condition()
+
+    def told(self, answer: Looked) -> None:
+        """The driver has the answer to a question."""
+        with self._told:
+            if answer.number in self._awaited:
+                self._answers[answer.number] = answer
+                self._told.notify_all()
+
+    def states(self, operator: str, keys: Iterable[Any] | None, count: int | None, timeout: float) -> list[KeyState]:
+        """Copies of the states of these keys, or of the newest ones; those that are not there are left out.
+
+        Raises:
+            DataflowError: no such operator, or one that keeps no state; the keys are no list of keys.
+            PlanError: ``count`` or ``timeout`` is not a positive number.
+            RunError: the operator has not begun, its states are too large or cannot be copied, or a host that had some
+                of them is gone.
+            TimeoutError: a worker has not answered in time.
+        """
+        asked = self._checked(operator)
+        most = sys.maxsize if count is None else _positive("n", count, whole=True)
+        limit = LIMIT // max(1, asked.workers)
+        if keys is None:
+            look = LookAtState(next(self._numbers), most, limit=limit)
+        else:
+            wanted = _checked_keys(asked, keys)
+            look = LookAtState(next(self._numbers), len(wanted), pickle.dumps(wanted), limit=limit)
+        parts = self._ask(asked.name, look, timeout)
+        found = {one.key if asked.key else one.worker: one for one in _states(asked.name, parts)}
+        if keys is not None:
+            return [found[key] for key in dict.fromkeys(wanted) if key in found]
+        return list(itertools.islice(_in_turn(found.values()), most))
+
+    def edited(self, operator: str, states: Mapping[Any, Any], timeout: float) -> Update:
+        """The update of an operator to what it runs, with these states of keys; and back to those that they have now.
+
+        Raises:
+            PlanError: a key has no state; a state could not be changed in place; the operator works by time.
+        """
+        if self._checked(operator).traits.timed:
+            raise PlanError(f"{operator} works by time; the states of its windows are not edited, in this version")
+        if not isinstance(states, Mapping) or not states:
+            raise PlanError(f"states={states!r}; expected a mapping from keys to their states, with one at least")
+        for key, state in states.items():
+            if state is None or (why := why_unchangeable(state)):
+                raise PlanError(f"{key!r}: {'None is no state' if state is None else why}")
+        before = {one.key: one.state for one in self.states(operator, list(states), None, timeout)}
+        after = {canonical_key(key): state for key, state in states.items()}
+        if missing := [key for key in after if key not in before]:
+            raise PlanError(f"{missing[0]!r} has no state at {operator}; expected keys of which it has seen a row")
+        return returning(self._run.functions_now()[operator], Edits(after), Edits(before))
+
+    def sizes(self, timeout: float) -> list[StateSize]:
+        """The size of the state of each operator that keeps one, largest first; raises as ``states`` does."""
+        found = []
+        for name in self._stateful():
+            if self._run.driver_of(name) is None:
+                found.append(StateSize(name, 0, 0, ()))
+                continue
+            look = LookAtState(next(self._numbers), SAMPLED, spread=True)
+            found.append(_size(name, self._ask(name, look, timeout)))
+        return sorted(found, key=lambda one: -one.size)
+
+    def _stateful(self) -> list[str]:
+        """The operators that keep a state."""
+        runs = self._run.functions_now()
+        return [name for name, one in self._run.graph.by_name.items() if _keeps(one, runs.get(name, one.function))]
+
+    def _checked(self, operator: str) -> Operator:
+        graph = self._run.graph
+        if operator not in graph:
+            raise DataflowError(unknown("operator", operator, graph.by_name))
+        if operator not in (stateful := self._stateful()):
+            others = f"those that do: {', '.join(stateful)}" if stateful else "no operator of this dataflow does"
+            raise DataflowError(f"{operator} keeps no state; {others}")
+        return graph.operator(operator)
+
+    def _ask(self, operator: str, look: LookAtState, timeout: float) -> tuple[StateSeen, ...]:
+        over_s = time.monotonic() + _positive("timeout", timeout)
+        driver = self._run.driver_of(operator)
+        if driver is None:
+            raise RunError(f"{operator} has not begun: its region of the dataflow begins when those above have ended")
+        answer = self._answer(driver, StateAsked(operator, look), over_s)
+        if answer is None:
+            late = f"within {timeout:g} s not all workers of {operator} have answered; one may be in a long call"
+            raise TimeoutError(late)
+        if answer.error and answer.error != OVER:
+            raise RunError(_advised(answer.error))
+        return self._left(driver, operator, look) if answer.error else answer.parts
+
+    def _answer(self, driver: Driver, asked: StateAsked, over_s: float) -> Looked | None:
+        number = asked.look.number
+        with self._told:
+            self._awaited.add(number)
+            driver.post(asked)
+            while number not in self._answers and (left_s := over_s - time.monotonic()) > 0:
+                if driver.is_closed:  # what was posted to it since is discarded
+                    self._answers.setdefault(number, Looked(number, (), OVER))
+                else:
+                    self._told.wait(min(left_s, _LOOK_S))
+            self._awaited.discard(number)
+            return self._answers.pop(number, None)
+
+    def _left(self, driver: Driver, operator: str, look: LookAtState) -> tuple[StateSeen, ...]:
+        """What the hosts of a run that is over have left behind."""
+        while not driver.is_closed:  # the last messages are still to come
+            self._run.ended.wait(_LOOK_S)
+        last = driver.core.looks.last.items()
+        left = [part for worker, parts in last if worker.operator == operator for part in parts]
+        if error := next((part.error for part in left if part.error), ""):
+            raise RunError(f"the run is over, and has left no state of {operator}: {error}")
+        if not look.keys:
+            return tuple(left)
+        wanted = {canonical_key(key) for key in pickle.loads(look.keys)}
+        return tuple(part for part in left if any(one.key in wanted for one in _states(operator, [part])))
+
+
+def _keeps(operator: Operator, function: Any) -> bool:
+    return operator.traits.timed or (function is not None and keeps_state(operator, function))
+
+
+def _states(operator: str, parts: Iterable[StateSeen]) -> Iterator[KeyState]:
+    """The states in parts of answers, in order."""
+    for part in parts:
+        whole, start = memoryview(part.pickled), 0
+        for end in part.ends:
+            try:
+                key, state = loads(bytes(whole[start:end]), {})
+            except OperatorError as gone:
+                raise RunError(f"the state of {operator} cannot be shown here: {gone}") from gone
+            yield KeyState(key, state, end - start, part.worker.index)
+            start = end
+
+
+def _in_turn(states: Iterable[KeyState]) -> Iterator[KeyState]:
+    """One of each worker in turn, so that each has its newest ones among the first."""
+    of_worker: dict[int, list[KeyState]] = {}
+    for one in states:
+        of_worker.setdefault(one.worker, []).append(one)
+    for row in itertools.zip_longest(*of_worker.values()):
+        yield from (one for one in row if one is not None)
+
+
+def _size(operator: str, parts: Sequence[StateSeen]) -> StateSize:
+    """The size of a state by a sample of it."""
+    of_worker: dict[WorkerId, list[StateSeen]] = {}
+    for part in parts:
+        of_worker.setdefault(part.worker, []).append(part)
+    keys = size = 0
+    for seen in of_worker.values():
+        sampled, total = sum(len(part.ends) for part in seen), seen[-1].total
+        keys += total
+        size += sum(len(part.pickled) for part in seen) * total // sampled if sampled else 0
+    largest = sorted(_states(operator, parts), key=lambda one: -one.size)[:3]
+    return StateSize(operator, keys, size, tuple((one.key, one.size) for one in largest))
+
+
+def _checked_keys(operator: Operator, keys: Iterable[Any]) -> list[Any]:
+    """The keys as states have them; raises a DataflowError for what can be no key of the operator."""
+    if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
+        raise DataflowError(f"keys={keys!r}; expected keys in a list, as in keys=[{keys!r}]")
+    given, columns = list(keys), operator.key
+    for key in given:
+        if len(columns) > 1 and not (isinstance(key, tuple) and len(key) == len(columns)):
+            raise DataflowError(f"{key!r} is no key of {operator.name}; expected a tuple of {', '.join(columns)}")
+    try:
+        return [canonical_key(key) for key in given]
+    except TypeError as error:
+        raise DataflowError(f"keys of {operator.name}: {error}; expected values of {', '.join(columns)}") from error
+
+
+def _positive(name: str, value: Any, whole: bool = False) -> Any:
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
+        raise PlanError(f"{name}={value!r}; expected a {'whole ' if whole else ''}number above 0")
+    return value
+
+
+def _advised(error: str) -> str:
+    """The error of a worker, with what to do about a state that is too large."""
+    return f"{error}; expected fewer: n=1_000, or keys=[...]" if " MB, at most " in error else error
+
+

@@ -1,0 +1,117 @@
+"""Looks into the state of a worker: copies of some keys, taken between two tuples, in pieces of a millisecond at most.
+
+Nothing is copied unless it is asked for. A key's state is pickled whole, between two tuples, so it is as some row has
+left it; two keys of one answer may be a few rows apart. What the user's transformation has still to convert is
+converted, as it would be when the key's next row comes.
+
+>>> from fries_nb.dataflow.graph import Operator
+>>> from fries_nb.protocol.messages import WorkerId
+>>> instance = Instance(WorkerId("FD", 0), Operator("FD", key=("c",)), dict, audit=False)
+>>> for number, key in enumerate(("a", "b", "c")):
+...     instance.state.touch(key)["count"] = number
+>>> look = StateLook(LookAtState(1, most=2), instance, clock=lambda: 0)
+>>> part = look.advance()
+>>> part.total, part.is_last, list(states(part))
+(3, True, [('c', {'count': 2}), ('b', {'count': 1})])
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
+
+from fries_nb.dataflow.keys import canonical_key
+from fries_nb.errors import exception_text
+from fries_nb.operators.instance import FAILURES, Instance
+from fries_nb.operators.state import Definitions, Pickles, loads
+from fries_nb.protocol.messages import LookAtState, StateSeen
+
+PIECE_NS = 800_000
+"""Nanoseconds of a piece, behind which tuples have their turn; the last key of a piece may take longer."""
+PART_BYTES = 1 << 18
+"""About how many bytes a part of an answer has at most."""
+SAMPLED = 64
+"""Number of keys by which the size of all is estimated."""
+BETWEEN_LOOKS = 8
+"""Number of keys between two looks at the clock."""
+
+
+class StateLook:
+    """A question for the state of an operator's worker, as far as it has been answered.
+
+    Args:
+        order: the question.
+        instance: the operator's worker.
+        clock: returns nanoseconds.
+    """
+
+    def __init__(self, order: LookAtState, instance: Instance, clock: Callable[[], int]) -> None:
+        self.instance = instance
+        self._order = order
+        self._clock = clock
+        self._left: list[Any] | None = None
+        self._pickles = Pickles()
+
+    def advance(self) -> StateSeen | None:
+        """Go on for a piece; returns the next part of the answer once it is full, or the last one."""
+        try:
+            with self.instance.bound():
+                return self._piece()
+        except FAILURES as error:
+            name = self.instance.worker.operator
+            return self._part(True, f"the state of {name} cannot be copied: {exception_text(error)}")
+
+    def _piece(self) -> StateSeen | None:
+        over_ns = self._clock() + PIECE_NS
+        if self._left is None:
+            self._left = self._chosen()
+            if refused := self._too_large(len(self._left)):
+                return self._part(True, refused)
+        left, state = self._left, self.instance.state
+        while left:
+            key = left.pop()
+            if (found := state.get(key)) is not None:
+                self._pickles.add((key, found))
+            if len(self._pickles) >= PART_BYTES or (not len(left) % BETWEEN_LOOKS and self._clock() >= over_ns):
+                break
+        is_full = not left or len(self._pickles) >= PART_BYTES
+        return self._part(not left) if is_full else None
+
+    def _chosen(self) -> list[Any]:
+        """The keys, the last one first."""
+        order, state = self._order, self.instance.state
+        if order.keys:
+            return [canonical_key(key) for key in reversed(pickle.loads(order.keys))]
+        keys = state.spread(order.most) if order.spread else state.newest(order.most)
+        keys.reverse()
+        return keys
+
+    def _too_large(self, count: int) -> str:
+        """Why the copies of so many keys are refused; empty if they are not."""
+        if not self._order.limit or count <= SAMPLED:
+            return ""
+        sampled, state = Pickles(), self.instance.state
+        for key in state.newest(SAMPLED):
+            sampled.add(state.get(key))
+        size = len(sampled) * count // SAMPLED
+        if size < self._order.limit:
+            return ""
+        worker = self.instance.worker
+        return f"{count:,} keys of {worker} have about {size / 1e6:,.0f} MB, at most {self._order.limit / 1e6:,.0f}"
+
+    def _part(self, is_last: bool, error: str = "") -> StateSeen:
+        taken, self._pickles = self._pickles, Pickles()
+        total = len(self.instance.state)
+        return StateSeen(
+            self._order.number, self.instance.worker, total, taken.content, tuple(taken.ends), is_last, error
+        )
+
+
+def states(part: StateSeen, definitions: Definitions = MappingProxyType({})) -> Iterator[tuple[Any, Any]]:
+    """The pairs of key and state in a part of an answer; raises whatever unpickling raises."""
+    whole = memoryview(part.pickled)
+    for start, end in pairwise((0, *part.ends)):
+        yield loads(bytes(whole[start:end]), definitions)

@@ -11,10 +11,11 @@ from typing import Any
 from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import CheckpointError, unknown
+from fries_nb.operators.shown_states import plainly_pickled
 from fries_nb.protocol.partitioning import bins_of_keys
 from fries_nb.running.state_table import StateRow, column_types, rows_of_key, series, state_table
 from fries_nb.storage.durable import secret
-from fries_nb.storage.stored_checkpoint import StoredCheckpoint, StoredWorker, find_checkpoints, plainly_pickled
+from fries_nb.storage.stored_checkpoint import StoredCheckpoint, StoredWorker, find_checkpoints
 
 _SAMPLE = 1_000
 """Number of keys whose states tell what states are made of."""

@@ -9,8 +9,6 @@ but with the definitions of this process: there is no function with which they c
 
 from __future__ import annotations
 
-import io
-import pickle
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -23,11 +21,9 @@ import pyarrow as pa
 
 from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.dataflow.keys import canonical_key
-from fries_nb.errors import CheckpointError, FriesError, exception_text, in_one_line
-from fries_nb.operators.state import dumps, gone
+from fries_nb.errors import CheckpointError, OperatorError
+from fries_nb.operators.shown_states import unpickled
 from fries_nb.operators.timed_calls import TimeValues, time_values
-from fries_nb.progress.progress_graph import ChangeBatch
-from fries_nb.progress.tokens import TokenBook
 from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
 from fries_nb.storage.checkpoint_store import COMPLETE, Location, contents, expected, newest
 from fries_nb.storage.durable import join
@@ -76,13 +72,10 @@ class StoredWorker:
         places = {bin: self.bins[bin] for bin in bins if bin in self.bins}
         if not places:
             return
-        book = TokenBook(self.operator, ChangeBatch(), trial=True)  # for states that hold tokens
-        book.units = _times(self.snapshot)
+        times = _times(self.snapshot)
         with self._checkpoint.present():
             for bin, pickled in self._file.parts(places):
-                with book.bound():
-                    states = _unpickled(self.operator, pickled)
-                yield bin, states
+                yield bin, _states(self.operator, pickled, times)
 
     def shown(self, time: int) -> Any:
         """A time in states of an operator with windows, as users see it: a ``datetime``, or the same number."""
@@ -195,37 +188,14 @@ def _again(look: Callable[[], _T]) -> _T:
     return look()
 
 
-class _Unpickler(pickle.Unpickler):
-    """Says which class is missing."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return super().find_class(module, name)
-        except (ImportError, AttributeError) as error:
-            raise CheckpointError(f"it holds {gone((module, name))}") from error
-
-
-def _unpickled(operator: str, pickled: bytes) -> dict[Any, Any]:
+def _states(operator: str, pickled: bytes, times: TimeValues | None) -> dict[Any, Any]:
     try:
-        states = _Unpickler(io.BytesIO(pickled)).load()
-        return {canonical_key(key): state for key, state in states.items()}
-    except Exception as error:
-        words = str(error) if isinstance(error, FriesError) else exception_text(error)
-        raise CheckpointError(f"the state of {operator} cannot be shown: {in_one_line(words)[0]}") from error
+        return {canonical_key(key): state for key, state in unpickled(operator, pickled, times).items()}
+    except OperatorError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def _times(rest: Snapshot) -> TimeValues | None:
     """How times of the operator's rows are shown; ``None`` as they are."""
     schema = pa.ipc.read_schema(pa.py_buffer(rest.came)) if rest.came else pa.schema([])
     return time_values(schema.field(TIME).type) if TIME in schema.names else None
-
-
-def plainly_pickled(state: Any) -> bytes:
-    """A state as bytes: equal only for equal states, and as long as it is in a checkpoint, to within a few names.
-
-    Classes are pickled by name, as in a checkpoint; what has no name, by value.
-    """
-    try:
-        return pickle.dumps(state)
-    except Exception:  # noqa: BLE001 - pickling may raise anything; what cannot be pickled by name is by value
-        return dumps(state)[0]

@@ -11,10 +11,11 @@ from typing import Any
 from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import CheckpointError, unknown
+from fries_nb.operators.shown_states import plainly_pickled
 from fries_nb.protocol.partitioning import bins_of_keys
 from fries_nb.running.state_table import StateRow, column_types, rows_of_key, series, state_table
 from fries_nb.storage.durable import secret
-from fries_nb.storage.stored_checkpoint import StoredCheckpoint, StoredWorker, find_checkpoints, plainly_pickled
+from fries_nb.storage.stored_checkpoint import StoredCheckpoint, StoredWorker, find_checkpoints
 
 _SAMPLE = 1_000
 """Number of keys whose states tell what states are made of."""
@@ -297,7 +298,7 @@ def _found(workers: Iterable[StoredWorker], keys: Sequence[Any]) -> list[StateRo
 
 def _checked_keys(operator: str, keys: object, columns: Sequence[str]) -> list[Any]:
     """The keys as states have them, each once; raises a CheckpointError if they cannot be keys of the operator."""
-    if isinstance(keys, str | bytes | Mapping | tuple) or not isinstance(keys, Iterable):
+    if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
         raise CheckpointError(f"keys={keys!r}; expected a list of keys, as in keys={[keys]!r}")
     if not columns:
         raise CheckpointError(f"{operator} has no key: each of its workers has one state; expected no keys=")

@@ -175,10 +175,11 @@ class SnapshotFile:
         with self._opened() as file:
             return msgspec.msgpack.decode(read_blob(file, *one.rest, self._store.key), type=Snapshot)
 
-    def parts(self, places: Mapping[int, BlobPlace]) -> dict[int, bytes]:
-        """The pickled content of bins, or of the agenda of bins; raises a CheckpointError if it is damaged."""
+    def parts(self, places: Mapping[int, BlobPlace]) -> Iterator[tuple[int, bytes]]:
+        """Read the content of bins, or of the agenda of bins, one by one; raises a CheckpointError if it is damaged."""
         with self._opened() as file:
-            return {number: read_blob(file, *place, self._store.key) for number, place in places.items()}
+            for number, place in places.items():
+                yield number, read_blob(file, *place, self._store.key)
 
     @contextmanager
     def _opened(self) -> Iterator[pa.NativeFile]:
@@ -220,7 +221,8 @@ def read_file_of_snapshots(store: SnapshotStore, name: str) -> tuple[Snapshot, .
     """Read the snapshots in one file of a checkpoint."""
     file = SnapshotFile.whole(store, name)
     return tuple(
-        replace(file.rest(one), bins=file.parts(one.bins), agenda=file.parts(one.agenda)) for one in file.snapshots
+        replace(file.rest(one), bins=dict(file.parts(one.bins)), agenda=dict(file.parts(one.agenda)))
+        for one in file.snapshots
     )
 
 

@@ -9,25 +9,21 @@ but with the definitions of this process: there is no function with which they c
 
 from __future__ import annotations
 
-import io
-import pickle
 import re
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.dataflow.keys import canonical_key
-from fries_nb.errors import CheckpointError, FriesError, exception_text, in_one_line
-from fries_nb.operators.state import dumps, gone
+from fries_nb.errors import CheckpointError, OperatorError
+from fries_nb.operators.shown_states import unpickled
 from fries_nb.operators.timed_calls import TimeValues, time_values
-from fries_nb.progress.progress_graph import ChangeBatch
-from fries_nb.progress.tokens import TokenBook
 from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
 from fries_nb.storage.checkpoint_store import COMPLETE, Location, contents, expected, newest
 from fries_nb.storage.durable import join
@@ -37,6 +33,7 @@ from fries_nb.storage.snapshot_files import SnapshotFile, SnapshotStore, StoredS
 _LOOKS = 3
 """Number of times that a record is looked for, while a run may be replacing it."""
 _REGION = re.compile(r"region-\d+")
+_T = TypeVar("_T")
 
 
 class StoredWorker:
@@ -72,17 +69,13 @@ class StoredWorker:
         Raises:
             CheckpointError: a bin is damaged, or holds something that this process does not know.
         """
-        wanted = [bin for bin in bins if bin in self.bins]
-        if not wanted:
+        places = {bin: self.bins[bin] for bin in bins if bin in self.bins}
+        if not places:
             return
-        book = TokenBook(self.operator, ChangeBatch(), trial=True)  # for states that hold tokens
-        book.units = _times(self.snapshot)
-        for bin in wanted:
-            with self._checkpoint.present():
-                (pickled,) = self._file.parts({bin: self.bins[bin]}).values()
-            with book.bound():
-                states = _unpickled(self.operator, pickled)
-            yield bin, states
+        times = _times(self.snapshot)
+        with self._checkpoint.present():
+            for bin, pickled in self._file.parts(places):
+                yield bin, _states(self.operator, pickled, times)
 
     def shown(self, time: int) -> Any:
         """A time in states of an operator with windows, as users see it: a ``datetime``, or the same number."""
@@ -155,10 +148,10 @@ def find_checkpoints(path: str, key: bytes) -> tuple[StoredCheckpoint, ...]:
         CheckpointError: there is none, it is damaged, or not signed with the key.
     """
     at = Location.of(path, key)
-    flow = expected(contents(at), path).flow
+    flow = _again(lambda: expected(contents(at), path)).flow
     regions = sorted((name for name in at.names("") if _REGION.fullmatch(name)), key=lambda name: int(name[7:]))
-    places = [join(path, region) for region in regions] or [path]
-    looked = [_newest(Location.of(place, key), bool(regions)) for place in places]
+    places = [Location.of(join(path, region), key) for region in regions] or [at]
+    looked = [_newest(place) for place in places]
     for _, wrong in looked:
         if wrong:
             warnings.warn(f"{wrong}; this is the checkpoint before it", RuntimeWarning, stacklevel=3)
@@ -171,56 +164,38 @@ def find_checkpoints(path: str, key: bytes) -> tuple[StoredCheckpoint, ...]:
     return found
 
 
-def _newest(at: Location, is_region: bool) -> tuple[StoredCheckpoint | None, str]:
+def _newest(at: Location) -> tuple[StoredCheckpoint | None, str]:
     """The newest intact checkpoint of one region, ``None`` if there is none yet; and the damage of a newer one."""
-    for left in reversed(range(_LOOKS)):
-        try:
-            found = contents(at)
-            if found is None and is_region:
-                return None, ""
-            found = expected(found, at.path)
-            good, wrong = newest(at, found, thoroughly=False)
-        except CheckpointError:
-            if not left:
-                raise
-            continue
-        if wrong and left:
-            continue
+
+    def look() -> tuple[StoredCheckpoint | None, str]:
+        if (found := contents(at)) is None:
+            return None, ""
+        good, wrong = newest(at, found, thoroughly=False)
         return None if good is None else StoredCheckpoint(at, found.flow, *good), wrong
-    raise AssertionError("the last look answers or raises")
+
+    for _ in range(_LOOKS):
+        one, wrong = _again(look)
+        if not wrong:
+            break
+    return one, wrong
 
 
-class _Unpickler(pickle.Unpickler):
-    """Says which class is missing."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return super().find_class(module, name)
-        except (ImportError, AttributeError) as error:
-            raise CheckpointError(f"it holds {gone((module, name))}") from error
+def _again(look: Callable[[], _T]) -> _T:
+    """What is found at once, or by looking again: a run may have replaced a file after it was listed."""
+    for _ in range(_LOOKS - 1):
+        with suppress(CheckpointError):
+            return look()
+    return look()
 
 
-def _unpickled(operator: str, pickled: bytes) -> dict[Any, Any]:
+def _states(operator: str, pickled: bytes, times: TimeValues | None) -> dict[Any, Any]:
     try:
-        states = _Unpickler(io.BytesIO(pickled)).load()
-        return {canonical_key(key): state for key, state in states.items()}
-    except Exception as error:
-        words = str(error) if isinstance(error, FriesError) else exception_text(error)
-        raise CheckpointError(f"the state of {operator} cannot be shown: {in_one_line(words)[0]}") from error
+        return {canonical_key(key): state for key, state in unpickled(operator, pickled, times).items()}
+    except OperatorError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def _times(rest: Snapshot) -> TimeValues | None:
     """How times of the operator's rows are shown; ``None`` as they are."""
     schema = pa.ipc.read_schema(pa.py_buffer(rest.came)) if rest.came else pa.schema([])
     return time_values(schema.field(TIME).type) if TIME in schema.names else None
-
-
-def plainly_pickled(state: Any) -> bytes:
-    """A state as bytes: equal only for equal states, and as long as it is in a checkpoint, to within a few names.
-
-    Classes are pickled by name, as in a checkpoint; what has no name, by value.
-    """
-    try:
-        return pickle.dumps(state)
-    except Exception:  # noqa: BLE001 - pickling may raise anything; what cannot be pickled by name is by value
-        return dumps(state)[0]

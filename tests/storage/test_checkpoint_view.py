@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 import random
+import re
 import subprocess
 import sys
 import textwrap
@@ -20,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from looked_at import NAMES, OPERATORS, Counting, declared, held
 from place_setting import silence
+from stopping_files import watch
 
 import fries_nb as fn
 from fries_nb.dataflow.graph import Kind, Operator
@@ -364,6 +367,34 @@ def test_a_checkpoint_that_was_replaced_is_told(tmp_path: Path) -> None:
         ):
             one.state("FM")
     assert fn.checkpoint(tmp_path).epochs == (3,)
+
+
+def test_a_run_may_go_on_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In front of each operation on a file it completes two checkpoints: no look mixes them, or calls it damage."""
+    place, epochs, seen = held(str(tmp_path), {"FM": FM}), itertools.count(2), set()
+    left = 0
+
+    def goes_on(operation: str) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            for epoch in itertools.islice(epochs, 2):
+                held(place.path, {"FM": {key: {"epoch": epoch} for key in FM}}, epoch, place=place)
+
+    watch(monkeypatch, goes_on)
+    for number in itertools.count(1):
+        left = number
+        try:
+            frame = fn.checkpoint(tmp_path).state("FM")
+            assert len(frame) == len(FM)
+            assert "epoch" not in frame or frame["epoch"].nunique() == 1
+            seen.add("")
+        except fn.FriesError as error:
+            seen.add(re.sub(r"checkpoint \d+ at \S+ | newer ones; .*", "", str(error)))
+        if left > 0:
+            break
+    assert seen == {"", "is not there any more, since its run has completed"}
+    assert number > 10
 
 
 def test_an_operator_that_ended_or_has_no_rows_yet(tmp_path: Path) -> None:

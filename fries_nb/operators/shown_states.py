@@ -1,0 +1,65 @@
+r"""States outside of their operators, to be looked at: of a checkpoint, or of a run.
+
+There is no function with which the definitions of users came, so those of this process are used; what it lacks is named
+in a sentence. Tokens in states are handles without a use, which show their times.
+
+>>> unpickled("FM", plainly_pickled({"c7": [1, 2]}))
+{'c7': [1, 2]}
+>>> unpickled("FM", b"cshop\nTotal\n.")
+Traceback (most recent call last):
+...
+fries_nb.errors.OperatorError: the state of FM cannot be shown: it holds Total of shop, which is not defined there ...
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+from fries_nb.errors import FriesError, OperatorError, exception_text, in_one_line
+from fries_nb.operators.state import dumps, gone
+from fries_nb.progress.progress_graph import ChangeBatch
+from fries_nb.progress.tokens import TimeUnits, TokenBook
+
+
+class _Unpickler(pickle.Unpickler):
+    """Says which class is missing."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return super().find_class(module, name)
+        except (ImportError, AttributeError) as error:
+            raise OperatorError(f"it holds {gone((module, name))}") from error
+
+
+def unpickled(operator: str, pickled: bytes, units: TimeUnits | None = None) -> Any:
+    """Unpickle what was pickled for ``operators.state.loads``: the states of an operator, or that of a key.
+
+    Args:
+        operator: name of the operator.
+        pickled: the pickle; unpickling it executes code, so its origin has to be verified before.
+        units: how users see the operator's times, for tokens in states; ``None`` for numbers.
+
+    Raises:
+        OperatorError: it cannot be unpickled here, in one sentence that names the class, if one is missing.
+    """
+    book = TokenBook(operator, ChangeBatch(), trial=True)  # it adopts the tokens that are met
+    book.units = units
+    try:
+        with book.bound():
+            return _Unpickler(io.BytesIO(pickled)).load()
+    except Exception as error:
+        words = str(error) if isinstance(error, FriesError) else exception_text(error)
+        raise OperatorError(f"the state of {operator} cannot be shown: {in_one_line(words)[0]}", operator) from error
+
+
+def plainly_pickled(state: Any) -> bytes:
+    """A state as bytes: equal only for equal states, and as long as in a checkpoint, to within the names of classes.
+
+    Classes are pickled by name, as there; what has no name, by value.
+    """
+    try:
+        return pickle.dumps(state)
+    except Exception:  # noqa: BLE001 - pickling may raise anything; what cannot be pickled by name is by value
+        return dumps(state)[0]

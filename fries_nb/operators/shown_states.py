@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Iterable
 from typing import Any
 
 from fries_nb.errors import FriesError, OperatorError, exception_text, in_one_line
@@ -44,11 +45,16 @@ def unpickled(operator: str, pickled: bytes, units: TimeUnits | None = None) -> 
     Raises:
         OperatorError: it cannot be unpickled here, in one sentence that names the class, if one is missing.
     """
+    return unpickled_each(operator, [pickled], units)[0]
+
+
+def unpickled_each(operator: str, pickled: Iterable[bytes], units: TimeUnits | None = None) -> list[Any]:
+    """The same for several pickles, in order; raises as ``unpickled`` does."""
     book = TokenBook(operator, ChangeBatch(), trial=True)  # it adopts the tokens that are met
     book.units = units
     try:
         with book.bound():
-            return _Unpickler(io.BytesIO(pickled)).load()
+            return [_Unpickler(io.BytesIO(one)).load() for one in pickled]
     except Exception as error:
         words = str(error) if isinstance(error, FriesError) else exception_text(error)
         raise OperatorError(f"the state of {operator} cannot be shown: {in_one_line(words)[0]}", operator) from error

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 from fries_nb.dataflow.graph import Graph, Operator
@@ -22,7 +23,8 @@ from fries_nb.dataflow.updates import Edits, Update, returning
 from fries_nb.driver.driver import Driver
 from fries_nb.driver.state_questions import OVER, Looked, StateAsked
 from fries_nb.errors import DataflowError, OperatorError, PlanError, RunError, unknown
-from fries_nb.operators.state import dumps, keeps_state, loads
+from fries_nb.operators.shown_states import plainly_pickled, unpickled_each
+from fries_nb.operators.state import keeps_state
 from fries_nb.protocol.messages import LookAtState, StateSeen, WorkerId
 from fries_nb.protocol.partitioning import bins_of_keys
 from fries_nb.running.state_table import StateRow, is_windows, rows_of_key, state_table
@@ -261,18 +263,18 @@ def _keeps(operator: Operator, function: Any) -> bool:
 def _states(operator: str, parts: Iterable[StateSeen]) -> Iterator[StateRow]:
     """The states in parts of answers, in order."""
     for part in parts:
-        whole, start = memoryview(part.pickled), 0
-        for end in part.ends:
-            try:
-                key, state = loads(bytes(whole[start:end]), {})
-            except OperatorError as gone:
-                raise RunError(f"the state of {operator} cannot be shown here: {gone}") from gone
-            yield StateRow(key, state, end - start, int(bins_of_keys([key])[0]), part.worker.index)
-            start = end
+        whole, bounds = memoryview(part.pickled), list(pairwise((0, *part.ends)))
+        try:
+            pairs = unpickled_each(operator, (bytes(whole[start:end]) for start, end in bounds))
+        except OperatorError as error:
+            raise RunError(str(error)) from error
+        bins = bins_of_keys([key for key, _ in pairs]).tolist() if pairs else []
+        for (key, state), bin_, (start, end) in zip(pairs, bins, bounds, strict=True):
+            yield StateRow(key, state, end - start, bin_, part.worker.index)
 
 
 def _size_of(state: Any) -> int:
-    return len(dumps(state)[0])
+    return len(plainly_pickled(state))
 
 
 def _in_turn(states: Iterable[StateRow]) -> Iterator[StateRow]:

@@ -198,16 +198,8 @@ def test_a_worker_answers_however_its_chain_changes(monkeypatch, broken):
     assert bool(lost) is (broken is not None)
 
 
-def _begins_at_once(looks, marker, worker=None):
-    rested, looks._resting = looks._resting, []
-    looks._moving.clear()
-    for question in rested:
-        looks._begin(question)
-
-
 BROKEN = {
     "state on its way is missing": (Looks, "moves", lambda looks, *_: None),
-    "a round begins while state is on its way": (Looks, "arrived", _begins_at_once),
     "answers of lost hosts are awaited": (Looks, "lost", lambda looks: None),
 }
 

@@ -71,7 +71,7 @@ def test_states_are_seen_while_hosts_come_and_die(
     assert list(run.state("K", keys=[7, 7, 10_000, 3])["key"]) == [7, 3]
     assert len(run.state("K", n=5)) == 5
     rescale = run.rescale(3)
-    while run.rescaling is rescale:
+    while not rescale.outcome:
         assert set(whole(run)["key"]) == set(range(KEYS))
     assert rescale.result(PATIENCE_S).outcome == "done"
     assert set(whole(run)["_worker"]) == {0, 1, 2}

@@ -1,6 +1,7 @@
 """The magics that only query: the plan of a change, the status of runs, the audit, the report. They have no effects.
 
-``%fries_frontier`` and ``%fries_loops``: what can still arrive at operators, and how loops go round.
+``%fries_frontier``, ``%fries_loops`` and ``%fries_state``: what can still arrive at operators, how loops go round, and
+what operators keep of each key.
 
 Both show a run at one moment, as the hosts last reported it; the live view shows the same while it changes.
 
@@ -16,6 +17,7 @@ Both show a run at one moment, as the hosts last reported it; the live view show
 
 from __future__ import annotations
 
+import ast
 import re
 from argparse import Namespace
 from collections.abc import Sequence
@@ -139,7 +141,7 @@ class FriesQuestions(RunMagics):
 
 @magics_class
 class FriesProgress(RunMagics):
-    """``%fries_frontier`` and ``%fries_loops``."""
+    """``%fries_frontier``, ``%fries_loops`` and ``%fries_state``."""
 
     @no_var_expand
     @line_magic
@@ -162,6 +164,32 @@ class FriesProgress(RunMagics):
         operator = shortened(unquoted(args.operator))
         return of_holders(operator, run.holding(operator), f"{self._known.variable(run)}.holding({operator!r})")
 
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("operator", nargs="?", metavar="OPERATOR", help="whose states to show; without, how large all are")
+    @argument("--keys", nargs="+", metavar="KEY", help="only these keys, as Python writes them; other text is a string")
+    @argument("-n", type=int, default=100, metavar="NUMBER", help="of keys at most, the newest ones (%(default)s)")
+    @OF
+    def fries_state(self, line: str) -> Any:
+        """Show the states of an operator's keys as a DataFrame, while rows flow or when the run is over.
+
+        Examples::
+
+            %fries_state
+            %fries_state FM
+            %fries_state FM --keys 4963 7
+            table = %fries_state "my model" --keys "('a', 7)" --of fraud
+        """
+        args = arguments(self.fries_state, line)
+        run = self._known.run(args.of)
+        if args.operator is None:
+            if args.keys is not None:
+                raise UsageError("--keys: expected an operator before, as in %fries_state FM --keys 7")
+            return run.state_sizes()
+        keys = None if args.keys is None else [_key(unquoted(key)) for key in args.keys]
+        return run.state(shortened(unquoted(args.operator)), keys, args.n)
+
     @line_magic
     @magic_arguments()
     @OF
@@ -183,6 +211,14 @@ ARROW = "→"
 _ARROW_OR_QUOTED = re.compile(r"""("[^"]*"|'[^']*')|\s*(?:->|→)\s*""")
 _UNJUDGED = ConstraintStatus.NOT_YET_JUDGED
 _EXAMPLE = "%fries_constrain FC FM --latency 300"
+
+
+def _key(text: str) -> Any:
+    """A key as it was typed: a value in Python's words, or else a string."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 @magics_class

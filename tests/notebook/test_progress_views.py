@@ -14,6 +14,7 @@ from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import TypedFunctions
 from fries_nb.notebook.panels import WIDTHS, ProgressPanel
 from fries_nb.notebook.static_pictures import run_svg
+from fries_nb.running.key_states import StateOfRun
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder
 
 CHECKS = """%%fries_dataflow checks
@@ -114,3 +115,28 @@ def test_misuse_is_one_line(
     assert "no operator 'XX'" in str(refused(shell, "%fries_frontier XX", capsys))
     assert "no run 'XX'" in str(refused(shell, "%fries_loops --of XX", capsys))
     assert "%fries_loops? shows its help" in str(refused(shell, "%fries_loops --of fraud --all", capsys))
+
+
+def test_states_are_shown_by_a_magic(shell: InteractiveShell, stand_ins: list[StandIn], capsys) -> None:  # type: ignore[no-untyped-def]
+    """As a DataFrame that a cell can keep; keys are typed as in Python, or as text."""
+    told(shell, FRAUD)
+    told(shell, "%fries_run")
+    [run] = stand_ins
+    asked: list[tuple[object, ...]] = []
+
+    class Looks:
+        def table(self, *question: object) -> str:
+            asked.append(question)
+            return "the table"
+
+    run.state = StateOfRun.of("running", Looks())  # type: ignore[arg-type]
+    run.state_sizes = lambda: "the sizes"  # type: ignore[attr-defined]
+    for line, answer in (
+        ("%fries_state", "the sizes"),
+        ("%fries_state FM", "the table"),
+        ("%fries_state FM -n 5", "the table"),
+        ("%fries_state FM --keys 7 c7 \"('a', 3)\" --of fraud", "the table"),
+    ):
+        assert shell.run_cell(line).result == answer
+    assert asked == [("FM", None, 100, 30.0), ("FM", None, 5, 30.0), ("FM", [7, "c7", ("a", 3)], 100, 30.0)]
+    assert "expected an operator before" in str(refused(shell, "%fries_state --keys 7", capsys))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from os import PathLike
+from os import PathLike, fspath
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.keys import canonical_key
-from fries_nb.errors import CheckpointError, unknown
+from fries_nb.errors import CheckpointError, in_one_line, unknown
 from fries_nb.operators.shown_states import plainly_pickled
 from fries_nb.protocol.partitioning import bins_of_keys
 from fries_nb.running.state_table import StateRow, column_types, rows_of_key, series, state_table
@@ -18,6 +22,8 @@ from fries_nb.storage.durable import secret
 from fries_nb.storage.stored_checkpoint import StoredCheckpoint, StoredWorker, find_checkpoints
 
 _SAMPLE = 1_000
+_WRITTEN = 50_000
+"""Number of states that are in memory at a time when all are written to a file."""
 """Number of keys whose states tell what states are made of."""
 
 
@@ -41,7 +47,11 @@ def checkpoint(path: str | PathLike[str], signing_key: bytes | str | None = None
     Raises:
         CheckpointError: there is no checkpoint, or it is damaged, in another format, or not signed with the key.
     """
-    place, key = _place(path), secret(signing_key)
+    return checkpoint_at(_place(path), secret(signing_key))
+
+
+def checkpoint_at(place: str, key: bytes) -> CheckpointView:
+    """The newest checkpoint in a directory whose files are signed with this key, if any."""
     return CheckpointView(place, key, find_checkpoints(place, key))
 
 
@@ -132,6 +142,42 @@ class CheckpointView:
         if keys is None:
             return state_table(_sampled(workers, n), columns)
         return state_table(_found(workers, _checked_keys(operator, keys, columns)), columns)
+
+    def write_state(self, operator: str, to: str | PathLike[str]) -> int:
+        """Write all states of an operator as one Parquet file; only some of them are in memory at a time.
+
+        Args:
+            operator: name of the operator.
+            to: path of the file, which is replaced if there is one.
+
+        Returns:
+            The number of rows; its columns are those of ``state``.
+
+        Raises:
+            CheckpointError: a column has values of several types, the file cannot be written, or see ``state``.
+        """
+        workers, columns = self._with_state(operator), self._key_columns(operator)
+
+        def tables() -> Iterator[pa.Table]:
+            found = _sampled(workers, sys.maxsize)
+            while rows := list(islice(found, _WRITTEN)):
+                yield pa.Table.from_pandas(state_table(rows, columns), preserve_index=False)
+
+        try:
+            schemas = [one.schema for one in tables()] or [pa.Table.from_pandas(state_table([], columns)).schema]
+            schema = pa.unify_schemas(schemas, promote_options="permissive")
+            with pq.ParquetWriter(fspath(to), schema) as writer:
+                written = 0
+                for table in tables():
+                    lacking = [field for field in schema if field.name not in table.column_names]
+                    for field in lacking:
+                        table = table.append_column(field, pa.nulls(len(table), field.type))
+                    writer.write_table(table.select(schema.names).cast(schema))
+                    written += len(table)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
+            words = in_one_line(str(error))[0]
+            raise CheckpointError(f"the states of {operator} cannot be written to {fspath(to)}: {words}") from error
+        return written
 
     def schema(self, operator: str) -> Any:
         """What the states of an operator are made of.

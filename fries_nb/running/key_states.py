@@ -8,6 +8,7 @@ most a time limit. Of a run that is over, what its hosts have left behind is sho
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
 import sys
 import threading
@@ -15,6 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from os import PathLike
 from typing import Any, Protocol
 
 from fries_nb.dataflow.graph import Graph, Operator
@@ -27,6 +29,7 @@ from fries_nb.operators.shown_states import plainly_pickled, unpickled_each
 from fries_nb.operators.state import keeps_state
 from fries_nb.protocol.messages import LookAtState, StateSeen, WorkerId
 from fries_nb.protocol.partitioning import bins_of_keys
+from fries_nb.running.checkpoint_view import CheckpointView
 from fries_nb.running.state_table import StateRow, is_windows, rows_of_key, state_table
 
 LIMIT = 1 << 28
@@ -52,6 +55,9 @@ class LookedRun(Protocol):
 
     def functions_now(self) -> dict[str, Any]:
         """Operator to a copy of what it runs now."""
+
+    def checkpointed(self, timeout: float) -> CheckpointView:
+        """A checkpoint of the region that runs, taken now."""
 
     def shown_time(self, ticks: int) -> Any:
         """A time in states of operators with windows, as users see it."""
@@ -91,29 +97,43 @@ class StateOfRun(str):
         return made
 
     def __call__(
-        self, operator: str, keys: Iterable[Any] | None = None, n: int | None = 1_000, *, timeout: float = 30.0
-    ) -> Any:
+        self, operator: str, keys: Iterable[Any] | None = None, n: int | None = 1_000, *, at: str | None = None,
+        to: str | PathLike[str] | None = None, timeout: float = 30.0,
+    ) -> Any:  # fmt: skip
         """The states of an operator's keys, as they are now; of a run that is over, as its hosts have left them.
 
         Each is copied by its worker between two tuples, so two keys may be a few rows apart. Rows go on meanwhile.
+        With ``at="marker"`` all of them, and those of all other operators, are from one cut of the sources: a
+        checkpoint is taken and looked into.
 
         Args:
             operator: its name.
             keys: the keys, tuples of several columns; those that it has not seen are left out.
             n: the number of keys at most, the newest ones; ``None`` for all. Without ``keys``.
-            timeout: seconds to wait for the workers.
+            at: ``"marker"`` for states of one cut, of which the newest ones are not known.
+            to: path of a Parquet file to which all states of one cut are written, however many there are.
+            timeout: seconds to wait for the workers, or for the checkpoint.
 
         Returns:
-            A pandas DataFrame with columns of the key; of the state, where all are dicts, dataclasses or lists of one
-            length, else ``value``; ``_bytes``, pickled; ``_bin``; and ``_worker``. Each open window has a row.
+            The number of rows with ``to``. Otherwise a pandas DataFrame with columns of the key; of the state, where
+            all are dicts, dataclasses or lists of one length, else ``value``; ``_bytes``, pickled; ``_bin``; and
+            ``_worker``. Each open window has a row.
 
         Raises:
             DataflowError: no such operator, or one that keeps no state; or ``keys`` are no keys of it.
-            PlanError: ``n`` or ``timeout`` is not a positive number.
-            RunError: the operator has not begun, or its states are too large, or cannot be copied or shown.
-            TimeoutError: a worker has not answered in time.
+            PlanError: ``n`` or ``timeout`` is not a positive number, or ``at`` is something else.
+            RunError: the operator has not begun, or its states are too large, or cannot be copied or shown; or no
+                checkpoint can be taken, since the run is over.
+            TimeoutError: a worker has not answered in time, or no checkpoint is complete.
+            CheckpointError: see ``fn.checkpoint``.
         """
-        return self._looks.table(operator, keys, n, timeout)
+        if at not in (None, "marker"):
+            raise PlanError(f'at={at!r}; expected at="marker", or nothing for the states of now')
+        if to is not None and keys is not None:
+            raise PlanError(f"to={os.fspath(to)!r} writes all states; expected no keys=")
+        return self._looks.at_marker(operator, keys, n, to, timeout) if at or to else (
+            self._looks.table(operator, keys, n, timeout)
+        )  # fmt: skip
 
 
 class RunLooks:
@@ -183,6 +203,16 @@ class RunLooks:
         if missing := [key for key in after if key not in before]:
             raise PlanError(f"{missing[0]!r} has no state at {operator}; expected keys of which it has seen a row")
         return returning(self._run.functions_now()[operator], Edits(after), Edits(before))
+
+    def at_marker(
+        self, operator: str, keys: Iterable[Any] | None, count: int | None, to: str | PathLike[str] | None,
+        timeout: float,
+    ) -> Any:  # fmt: skip
+        """The states as a checkpoint has them that is taken now, as a DataFrame or written to a file."""
+        self._checked(operator)
+        most = sys.maxsize if count is None else _positive("n", count, whole=True)
+        view = self._run.checkpointed(_positive("timeout", timeout))
+        return view.state(operator, keys, most) if to is None else view.write_state(operator, to)
 
     def sizes(self, timeout: float) -> list[StateSize]:
         """The size of the state of each operator that keeps one, largest first; raises as ``states`` does."""

@@ -41,6 +41,7 @@ from fries_nb.planning.shape import ExplainedPlan, refuse_in_time
 from fries_nb.protocol.checkpoints import CommittedChange
 from fries_nb.protocol.messages import Chained, Failed, Report
 from fries_nb.protocol.trace import Record
+from fries_nb.running.checkpoint_view import CheckpointView, checkpoint_at
 from fries_nb.running.key_states import RunLooks
 from fries_nb.running.remedies import Remedies
 from fries_nb.running.rescales import Rescales
@@ -346,6 +347,10 @@ class RegionRunner(QueueShell):
         region = next((number for number, one in enumerate(self._regions) if operator in one.own), 0)
         with self._lock:
             return self.launched[region].driver if region < len(self.launched) else None
+
+    def checkpointed(self, timeout: float) -> CheckpointView:
+        """A checkpoint of the region that runs, taken now."""
+        return checkpoint_at(self.checkpoint(timeout), self._places.key)
 
     def shown_time(self, ticks: int) -> Any:
         """A time in states of operators with windows, as users see it: a ``datetime``, or the same number."""

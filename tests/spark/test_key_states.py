@@ -78,6 +78,12 @@ def test_states_are_seen_while_hosts_come_and_die(
     [sizes] = run.state_sizes().to_dict("records")
     assert (sizes["operator"], sizes["keys"], sizes["largest_bytes"] > 20) == ("K", KEYS, True)
 
+    cut = run.state("K", n=None, at="marker", timeout=PATIENCE_S)
+    assert (set(cut["key"]), (cut["first"] == cut["second"]).all()) == (set(range(KEYS)), True)
+    assert run.state("K", to=tmp_path / "states.parquet", timeout=PATIENCE_S) == KEYS
+    stored = spark.read.parquet(str(tmp_path / "states.parquet"))
+    assert {row["key"] for row in stored.where("first = second").collect()} == set(range(KEYS))
+
     change = run.set_state("K", {5: {"first": 10**6, "second": 10**6}})
     assert change.settled(PATIENCE_S).outcome == "done"
     assert run.state("K", keys=[5])["first"][0] >= 10**6
@@ -93,6 +99,8 @@ def test_states_are_seen_while_hosts_come_and_die(
     assert run.state == "finished"
     with pytest.raises(RunError, match="'seen' has finished; a state is set while the dataflow runs"):
         run.set_state("K", {5: {"first": 0, "second": 0}})
+    with pytest.raises(RunError, match="a checkpoint needs a running dataflow"):
+        run.state("K", at="marker")
 
 
 def test_what_cannot_be_looked_at_is_refused(spark: SparkSession, kept: Callable[[Run], Run]) -> None:
@@ -108,6 +116,8 @@ def test_what_cannot_be_looked_at_is_refused(spark: SparkSession, kept: Callable
         (lambda: run.state("G"), DataflowError, "no operator 'G'"),
         (lambda: run.state("out"), DataflowError, "out keeps no state; those that do: F"),
         (lambda: run.state("F", n=0), PlanError, "n=0; expected a whole number above 0"),
+        (lambda: run.state("F", at="now"), PlanError, 'at=.now.; expected at="marker"'),
+        (lambda: run.state("F", to="x", keys=[1]), PlanError, "to='x' writes all states; expected no keys="),
         (lambda: run.state("F", n=True), PlanError, "n=True"),
         (lambda: run.state("F", timeout=-1), PlanError, "timeout=-1"),
         (lambda: run.state("F", keys=3), DataflowError, r"keys=3; expected keys in a list, as in keys=\[3\]"),

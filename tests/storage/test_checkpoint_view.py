@@ -28,9 +28,11 @@ import fries_nb as fn
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.windowing import WindowFunction, tumbling
+from fries_nb.errors import CheckpointError
 from fries_nb.operators.window_steps import OpenWindow
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange
 from fries_nb.protocol.partitioning import bins_of_keys, routing_table
+from fries_nb.running import checkpoint_view
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.flow_shape import flow_of
 from fries_nb.storage.snapshot_files import SnapshotStore, read_file_of_snapshots, write_snapshots
@@ -519,3 +521,29 @@ def test_a_class_that_is_not_defined_here_is_named(tmp_path: Path) -> None:
     mine = "import dataclasses; Mine = dataclasses.make_dataclass('Mine', ['n']); Mine.__module__ = '__main__'"
     assert "'n': [3]" in seen_by_another_process(tmp_path / "by_script", mine)
     assert "it holds Mine of __main__, which is not defined" in seen_by_another_process(tmp_path / "by_script", "")
+
+
+def test_all_states_are_written_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some at a time; a part that some states lack is null, and one of two types is named."""
+    monkeypatch.setattr(checkpoint_view, "_WRITTEN", 7)
+    states = {
+        "FM": {number: {"count": number} | ({"note": f"n{number}"} if number > 30 else {}) for number in range(40)},
+        "Pairs": {(1, "d"): [1, "x"], (2, "d"): [2, "y"]},
+    }
+    held(str(tmp_path / "c"), states)
+    view, file = fn.checkpoint(tmp_path / "c"), tmp_path / "states.parquet"
+    for name in ("Pairs", "FM"):  # the second one replaces the first
+        assert view.write_state(name, file) == len(states[name])
+        written = pd.read_parquet(file)
+        shown = view.state(name)
+        assert list(written) == list(shown)
+        assert len(written) == len(states[name])
+    counts = {row["count"]: row["note"] for row in written.to_dict("records")}
+    assert counts == {number: f"n{number}" if number > 30 else None for number in range(40)}
+    for odd in ("text", 0.5):
+        other = {number: {"count": odd if number == 39 else 2**60 + number} for number in range(40)}
+        held(str(tmp_path / str(odd)), {"FM": other})
+        with pytest.raises(CheckpointError, match="the states of FM cannot be written to"):
+            fn.checkpoint(tmp_path / str(odd)).write_state("FM", file)
+    with pytest.raises(CheckpointError, match="cannot be written to"):
+        view.write_state("FM", tmp_path / "missing" / "states.parquet")

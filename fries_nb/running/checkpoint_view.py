@@ -47,7 +47,8 @@ def checkpoint(path: str | PathLike[str], signing_key: bytes | str | None = None
     Raises:
         CheckpointError: there is no checkpoint, or it is damaged, in another format, or not signed with the key.
     """
-    return checkpoint_at(_place(path), secret(signing_key))
+    place, key = _place(path), secret(signing_key)
+    return CheckpointView(place, key, find_checkpoints(place, key))  # what it warns of is told of the caller's line
 
 
 def checkpoint_at(place: str, key: bytes) -> CheckpointView:

@@ -29,7 +29,7 @@ from fries_nb.driver.driver_core import (
     Told,
     Used,
 )
-from fries_nb.driver.state_questions import Looked, StateAsked
+from fries_nb.driver.open_questions import Asked, Looked
 from fries_nb.driver.tracing import Trace
 from fries_nb.errors import CheckpointError, SessionError, exception_text
 from fries_nb.host.region_spec import RegionSpec
@@ -38,7 +38,7 @@ from fries_nb.transport.control import ControlServer
 from fries_nb.transport.envelopes import ControllerMessage, Line, Packed, Printed
 
 __all__ = [
-    "Closed", "ConstraintsChanged", "Driver", "HostsRestarted", "Looked", "SparkJob", "StateAsked", "Told", "Used",
+    "Closed", "ConstraintsChanged", "Driver", "HostsRestarted", "Looked", "SparkJob", "Asked", "Told", "Used",
 ]  # fmt: skip
 
 POLL_MS = 50

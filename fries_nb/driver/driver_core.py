@@ -30,7 +30,7 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.driver.committer import Committer
 from fries_nb.driver.driver_topology import DriverTopology, GrowingJob
-from fries_nb.driver.state_questions import Looked, Looks, StateAsked
+from fries_nb.driver.open_questions import Asked, Looked, Looks
 from fries_nb.driver.tracing import Trace
 from fries_nb.errors import in_one_line
 from fries_nb.host.region_spec import RegionSpec
@@ -46,6 +46,7 @@ from fries_nb.protocol.messages import (
     Fcm,
     Installed,
     Prepare,
+    RowsSeen,
     StateSeen,
     WorkerId,
 )  # fmt: skip
@@ -141,7 +142,7 @@ class ConstraintsChanged:
     constraints: tuple[LatencyConstraint, ...]
 
 
-Request = ConstraintsChanged | StateAsked
+Request = ConstraintsChanged | Asked
 """An event that does not concern the controller."""
 
 
@@ -208,7 +209,7 @@ class DriverCore:
         """Process an event of a user, or of whoever starts the hosts."""
         if isinstance(event, ConstraintsChanged):
             self._constrain(event.constraints)
-        elif isinstance(event, StateAsked):
+        elif isinstance(event, Asked):
             self.looks.ask(event)
         else:
             self.queue.take(event)
@@ -314,7 +315,7 @@ class DriverCore:
             return  # an earlier answer of the same message has caused a restart
         if isinstance(answer, Done) and not answer.ended and answer.marker in self._epochs:
             self.trace.note(answer.worker, self._epochs[answer.marker])
-        if isinstance(answer, StateSeen):
+        if isinstance(answer, StateSeen | RowsSeen):
             self.looks.seen(answer)
             return
         if isinstance(answer, Installed):

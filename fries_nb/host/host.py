@@ -34,6 +34,7 @@ from fries_nb.protocol.messages import (
     Chained,
     Control,
     Failed,
+    LookAtRows,
     LookAtState,
     MovedBins,
     SetChain,
@@ -80,7 +81,7 @@ from fries_nb.worker.events import (
     Traced,
     Warned,
 )
-from fries_nb.worker.state_looks import StateLook
+from fries_nb.worker.looks import StateLook, rows_seen
 from fries_nb.worker.turns import HANDOFF_NS
 
 TICK_S = 0.25
@@ -93,6 +94,8 @@ GRACE_S = 5.0
 """Seconds that all threads together have to end."""
 LAST_BYTES = 1 << 24
 """Maximum size of the states of all workers that are left behind when the run is over; larger ones are not."""
+LAST_ROWS = 100
+"""Number of rows of each worker and side that are left behind then."""
 LINGER_MS = 2_000
 """Maximum time for sending final messages, in milliseconds."""
 
@@ -148,7 +151,7 @@ class Host:
             if self._core.is_started and self._leaving:
                 self._progress.leave(self._leaving)
             if self._keeps and not stuck:  # a function that is still in a call may be changing a state
-                self._leave_states()
+                self._leave_behind()
             self._telemetry.end(TICK_S)
             self._links.say(Goodbye(self._error or self._reason))
             self._links.close(LINGER_MS, frames=bool(self._leaving))
@@ -329,12 +332,12 @@ class Host:
 
     # ---- end
 
-    def _leave_states(self) -> None:
-        """Send copies of the states that are small, for a look at them when the run is over."""
-        instances = [instance for hosted in self._core.workers for instance in hosted.worker.instances]
-        held = [instance for instance in instances if len(instance.state)]
-        for instance in held:
-            order = LookAtState(UNASKED, most=len(instance.state), limit=LAST_BYTES // len(held))
+    def _leave_behind(self) -> None:
+        """Send copies of the newest rows, and of states that are small, for a look at them when the run is over."""
+        held = [(hosted.worker, instance) for hosted in self._core.workers for instance in hosted.worker.instances]
+        for worker, instance in held:
+            self._tell(rows_seen(LookAtRows(UNASKED, LAST_ROWS), worker, instance.worker))
+            order = LookAtState(UNASKED, most=max(1, len(instance.state)), limit=LAST_BYTES // len(held))
             look, part = StateLook(order, instance, time.monotonic_ns), None
             while part is None or not part.is_last:
                 if (part := look.advance()) is not None:

@@ -168,7 +168,7 @@ class ProgressLink:
             self.place(topology)
             for listener, workers in self._workers.items() if self._view.is_open else ():
                 event = FrontierAdvanced(listener, self._view.frontier(listener))
-                for worker in set(workers).difference(before.get(listener, ())):
+                for worker in sorted(set(workers).difference(before.get(listener, ()))):
                     self._post(worker, event)
 
     def part(self, hosts: Iterable[int]) -> None:

@@ -23,7 +23,7 @@ from fries_nb.host.environment import Environment, Steps
 from fries_nb.operators.instance import dead_letter
 from fries_nb.progress.progress_graph import CountChanges
 from fries_nb.protocol.checkpoints import Reading
-from fries_nb.protocol.messages import AdoptSplits, Data, Drain, Failed, LookAtState, SetRate, SplitsRead
+from fries_nb.protocol.messages import AdoptSplits, Data, Drain, Failed, LookAtRows, LookAtState, SetRate, SplitsRead
 from fries_nb.worker.events import (
     Arrived,
     ClosePart,
@@ -37,8 +37,8 @@ from fries_nb.worker.events import (
     WorkerTick,
     Write,
 )
+from fries_nb.worker.looks import StateLook, rows_seen
 from fries_nb.worker.rota import AHEAD_BYTES
-from fries_nb.worker.state_looks import StateLook
 from fries_nb.worker.worker import Worker
 
 READ_LIMIT = 16_384
@@ -309,6 +309,8 @@ class HostedWorker:
         if isinstance(event, Directed) and isinstance(event.control, LookAtState):
             instance = next(one for one in self.worker.instances if one.worker == event.worker)
             self._looks.append(StateLook(event.control, instance, self._environment.now_ns))
+        elif isinstance(event, Directed) and isinstance(event.control, LookAtRows):
+            self._carry_out(TellController(rows_seen(event.control, self.worker, event.worker)))
         else:
             self.worker.handle(event)
 

@@ -1,7 +1,7 @@
 """The magics that only query: the plan of a change, the status of runs, the audit, the report. They have no effects.
 
-``%fries_frontier``, ``%fries_loops`` and ``%fries_state``: what can still arrive at operators, how loops go round, and
-what operators keep of each key.
+``%fries_frontier`` and ``%fries_loops``: what can still arrive at operators, and how loops go round.
+``%fries_state`` and ``%fries_rows``: what operators keep of each key, and which rows pass them.
 
 Both show a run at one moment, as the hosts last reported it; the live view shows the same while it changes.
 
@@ -141,7 +141,7 @@ class FriesQuestions(RunMagics):
 
 @magics_class
 class FriesProgress(RunMagics):
-    """``%fries_frontier``, ``%fries_loops`` and ``%fries_state``."""
+    """``%fries_frontier``, ``%fries_loops``, ``%fries_state`` and ``%fries_rows``."""
 
     @no_var_expand
     @line_magic
@@ -179,7 +179,7 @@ class FriesProgress(RunMagics):
             %fries_state
             %fries_state FM
             %fries_state FM --keys 4963 7
-            table = %fries_state "my model" --keys "('a', 7)" --of fraud
+            %fries_state "my model" --keys "('a', 7)" --of fraud
         """
         args = arguments(self.fries_state, line)
         run = self._known.run(args.of)
@@ -189,6 +189,27 @@ class FriesProgress(RunMagics):
             return run.state_sizes()
         keys = None if args.keys is None else [_key(unquoted(key)) for key in args.keys]
         return run.state(shortened(unquoted(args.operator)), keys, args.n)
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("operator", metavar="OPERATOR", help="whose rows to show")
+    @argument("--where", metavar="CONDITION", help="only rows that satisfy it, an expression of row, a dict")
+    @argument("-n", type=int, default=20, metavar="NUMBER", help="of rows at most, of each side (%(default)s)")
+    @OF
+    def fries_rows(self, line: str) -> Any:
+        """Show the newest rows that came into an operator and that went out of it, as a DataFrame.
+
+        Examples::
+
+            %fries_rows FM
+            %fries_rows FM -n 5 --where "row['TX_AMOUNT'] > 200"
+            %fries_rows "my model" --of fraud
+        """
+        args = arguments(self.fries_rows, line)
+        run = self._known.run(args.of)
+        where = None if args.where is None else self.shell.ev(f"lambda row: ({unquoted(args.where)})")
+        return run.rows(shortened(unquoted(args.operator)), args.n, where=where)
 
     @line_magic
     @magic_arguments()

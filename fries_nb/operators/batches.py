@@ -33,7 +33,7 @@ from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import log_batch
 from fries_nb.operators.conversion import NOT_ARROW, to_python
-from fries_nb.operators.dry_run import LIGHT, SAMPLES, Passed, Recent, one_row, passed, recent_rows
+from fries_nb.operators.dry_run import LIGHT, SAMPLES, Passed, Recent, newest_rows, one_row, passed, recent_rows
 from fries_nb.operators.error_policy import is_retried, is_watched, rewound
 from fries_nb.operators.instance import FAILURES, Instance, failure, set_aside
 from fries_nb.operators.kinds import CALLS, mapped
@@ -205,6 +205,9 @@ class BatchExecutor:
 
     def samples(self, position: int) -> Sequence[Recent]:
         return recent_rows(self._passed.get(position, ()))
+
+    def newest(self, position: int, count: int) -> list[pa.RecordBatch]:
+        return newest_rows(self._passed.get(position, ()), count)
 
     def facing(self) -> pa.RecordBatch | None:
         return None if self._batch is None or not self.remaining else one_row(self._batch, self._position)

@@ -126,6 +126,18 @@ def recent_rows(parts: Iterable[Passed]) -> list[Recent]:
     return [Recent(one_row(batch, index)) for batch, index in islice(rows, SAMPLES)]
 
 
+def newest_rows(parts: Iterable[Passed], count: int) -> list[pa.RecordBatch]:
+    """Copies of the rows, of which the newest come first, but no more than so many; with hidden columns."""
+    found = list[pa.RecordBatch]()
+    for batch, indices in parts:
+        if count <= 0:
+            break
+        if taken := list(indices[:count]):
+            found.append(batch.take(pa.array(taken)))
+            count -= len(taken)
+    return found
+
+
 def recorded(quota: int) -> int:
     """The number of rows that are copied between the functions of a chain in a slice of so many.
 

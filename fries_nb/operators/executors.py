@@ -28,6 +28,7 @@ from fries_nb.operators.dry_run import (
     Noted,
     Passed,
     Recent,
+    newest_rows,
     noting,
     one_row,
     passed,
@@ -70,6 +71,12 @@ class ChainExecutor(Protocol):
 
     def samples(self, position: int) -> Sequence[Recent]:
         """Recent input tuples of the operator at this position of the chain; empty if none are in memory."""
+
+    def newest(self, position: int, count: int) -> list[pa.RecordBatch]:
+        """Copies of the last tuples that this operator has taken, the newest first, with hidden columns.
+
+        Empty inside a chain of row functions, between which tuples are no batches; see ``samples``.
+        """
 
     def facing(self) -> pa.RecordBatch | None:
         """The next tuple, as a batch of one row without hidden columns; ``None`` if there is none."""
@@ -318,6 +325,14 @@ class RowExecutor:
             return recent_rows(self._passed)
         return recent_rows([(self._columns.batch, rows), *self._passed])
 
+    def newest(self, position: int, count: int) -> list[pa.RecordBatch]:
+        if position:
+            return []
+        if self._columns is None or self._sender == FIRED:
+            return newest_rows(self._passed, count)
+        rows = passed(self._position, self._instances[0].refused, count)
+        return newest_rows([(self._columns.batch, rows), *self._passed], count)
+
     def facing(self) -> pa.RecordBatch | None:
         return None if self._columns is None or not self.remaining else one_row(self._columns.batch, self._position)
 
@@ -340,6 +355,9 @@ class PassExecutor:
 
     def samples(self, position: int) -> Sequence[Recent]:
         return () if self._last is None else recent_rows([(self._last, passed(self._last.num_rows, ()))])
+
+    def newest(self, position: int, count: int) -> list[pa.RecordBatch]:
+        return [] if self._last is None else newest_rows([(self._last, passed(self._last.num_rows, (), count))], count)
 
     def facing(self) -> pa.RecordBatch | None:
         return None

@@ -285,9 +285,21 @@ class LookAtState(msgspec.Struct, frozen=True, tag=True):
     limit: int = 0
 
 
+class LookAtRows(msgspec.Struct, frozen=True, tag=True):
+    """Answer with ``RowsSeen``, between two tuples.
+
+    Attributes:
+        number: that of the question, which its answer repeats.
+        most: the number of rows at most, of those that came in and of those that went out.
+    """
+
+    number: int
+    most: int
+
+
 Control = (
     Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain | EndLoop | OpenEntries
-    | AdoptTopology | SetChain | AdoptSplits | LookAtState
+    | AdoptTopology | SetChain | AdoptSplits | LookAtState | LookAtRows
 )  # fmt: skip
 
 
@@ -563,7 +575,29 @@ class StateSeen(msgspec.Struct, frozen=True, tag=True):
     error: str = ""
 
 
+class RowsSeen(msgspec.Struct, frozen=True, tag=True):
+    """Copies of the newest rows at a worker.
+
+    Attributes:
+        number: that of the question.
+        worker: the worker.
+        came, went: those that came in and those that went out, the newest first: a pickled list of batches with hidden
+            columns, and of rows, where rows are no batches.
+        version: the change that the worker has switched to last; empty if to none.
+        error: why they cannot be told, in a sentence; empty if they are.
+        is_last: always, since it is one answer.
+    """
+
+    number: int
+    worker: WorkerId
+    came: bytes = b""
+    went: bytes = b""
+    version: str = ""
+    error: str = ""
+    is_last: bool = True
+
+
 Answer = (
     Prepared | Rehearsed | Done | Ended | InputEnded | Settled | TopologyAdopted | Failed | Saved | Parked | Paused
-    | Resumed | Report | Chained | Installed | SplitsRead | StateSeen
+    | Resumed | Report | Chained | Installed | SplitsRead | StateSeen | RowsSeen
 )  # fmt: skip

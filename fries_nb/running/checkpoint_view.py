@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.keys import canonical_key
+from fries_nb.dataflow.traits import TRAITS
 from fries_nb.errors import CheckpointError, in_one_line, unknown
 from fries_nb.operators.shown_states import plainly_pickled
 from fries_nb.protocol.partitioning import bins_of_keys
@@ -304,7 +305,7 @@ def _described(region: StoredCheckpoint, name: str) -> tuple[Any, ...]:
 def _positions(region: StoredCheckpoint) -> Iterator[tuple[Any, ...]]:
     """The rows of the sources of a region."""
     for name in region.operators():
-        if region.flow.operators[name].partition(" ")[0] != Kind.SOURCE:
+        if not TRAITS[Kind(region.flow.operators[name].partition(" ")[0])].is_source:
             continue
         for worker in region.workers(name):
             for split, position in sorted(worker.snapshot.positions.items()):

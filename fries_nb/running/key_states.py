@@ -1,7 +1,7 @@
 """Looks into a run: the states of its operators, as tables.
 
-The workers of an operator are asked by way of the driver (see ``driver.state_questions``), and copy what is wanted
-between two tuples (see ``worker.state_looks``). Nothing of that is on the way of a row, and a question waits for at
+The workers of an operator are asked by way of the driver (see ``driver.open_questions``), and copy what is wanted
+between two tuples (see ``worker.looks``). Nothing of that is on the way of a row, and a question waits for at
 most a time limit. Of a run that is over, what its hosts have left behind is shown.
 """
 
@@ -13,7 +13,8 @@ import pickle
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from os import PathLike
@@ -23,17 +24,22 @@ from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.keys import canonical_key, why_unchangeable
 from fries_nb.dataflow.updates import Edits, Update, returning
 from fries_nb.driver.driver import Driver
-from fries_nb.driver.state_questions import OVER, Looked, StateAsked
+from fries_nb.driver.open_questions import OVER, Asked, Looked, Seen
 from fries_nb.errors import DataflowError, OperatorError, PlanError, RunError, unknown
 from fries_nb.operators.shown_states import plainly_pickled, unpickled_each
 from fries_nb.operators.state import keeps_state
-from fries_nb.protocol.messages import LookAtState, StateSeen, WorkerId
+from fries_nb.protocol.messages import LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
 from fries_nb.protocol.partitioning import bins_of_keys
 from fries_nb.running.checkpoint_view import CheckpointView
+from fries_nb.running.row_table import chosen, newest, row_table, seen_rows
 from fries_nb.running.state_table import StateRow, is_windows, rows_of_key, state_table
 
 LIMIT = 1 << 28
 """Maximum size of the states that one question copies, in bytes."""
+LOOKED_THROUGH = 1_000
+"""Number of rows of a worker and side among which those are that satisfy a condition."""
+ANSWERS: Mapping[type, type[Seen]] = {LookAtState: StateSeen, LookAtRows: RowsSeen}
+"""Question to the kind of its answers."""
 SAMPLED = 1_000
 """Number of keys of a worker by which the size of its state is estimated."""
 _LOOK_S = 0.25
@@ -55,6 +61,9 @@ class LookedRun(Protocol):
 
     def functions_now(self) -> dict[str, Any]:
         """Operator to a copy of what it runs now."""
+
+    def source_of(self, identity: int) -> tuple[str, int, int] | None:
+        """The source, split and row that the identity of a source tuple stands for; ``None`` for no such source."""
 
     def checkpointed(self, timeout: float) -> CheckpointView:
         """A checkpoint of the region that runs, taken now."""
@@ -171,7 +180,7 @@ class RunLooks:
         else:
             wanted = _checked_keys(asked, keys)
             look = LookAtState(next(self._numbers), len(wanted), pickle.dumps(wanted), limit=limit)
-        parts = self._ask(asked.name, look, timeout)
+        parts = self._ask_states(asked.name, look, timeout)
         found = {one.key if asked.key else one.worker: one for one in _states(asked.name, parts)}
         if keys is not None:
             return [found[key] for key in dict.fromkeys(wanted) if key in found]
@@ -222,8 +231,20 @@ class RunLooks:
                 found.append(StateSize(name, 0, 0, ()))
                 continue
             look = LookAtState(next(self._numbers), SAMPLED, spread=True)
-            found.append(_size(name, self._ask(name, look, timeout)))
+            found.append(_size(name, self._ask_states(name, look, timeout)))
         return sorted(found, key=lambda one: -one.size)
+
+    def rows(self, operator: str, count: int, where: Callable[[Mapping[str, Any]], Any] | None, timeout: float) -> Any:
+        """The newest rows that an operator has taken and made, as a DataFrame; see ``RunMonitor.rows``."""
+        if operator not in self._run.graph:
+            raise DataflowError(unknown("operator", operator, self._run.graph.by_name))
+        if where is not None and not callable(where):
+            raise PlanError(f"where={where!r}; expected a function of a row, as in lambda row: row['amount'] > 100")
+        most = _positive("n", count, whole=True)
+        look = LookAtRows(next(self._numbers), most if where is None else LOOKED_THROUGH)
+        seen = [part for part in self._ask(operator, look, timeout) if isinstance(part, RowsSeen)]
+        rows = seen_rows(seen, self._run.shown_time, self._run.source_of)
+        return row_table(newest(rows if where is None else chosen(rows, where), most))
 
     def size_table(self, timeout: float) -> Any:
         """The same as a DataFrame."""
@@ -246,20 +267,23 @@ class RunLooks:
             raise DataflowError(f"{operator} keeps no state; {others}")
         return graph.operator(operator)
 
-    def _ask(self, operator: str, look: LookAtState, timeout: float) -> tuple[StateSeen, ...]:
+    def _ask_states(self, operator: str, look: LookAtState, timeout: float) -> list[StateSeen]:
+        return [part for part in self._ask(operator, look, timeout) if isinstance(part, StateSeen)]
+
+    def _ask(self, operator: str, look: LookAtState | LookAtRows, timeout: float) -> tuple[Seen, ...]:
         over_s = time.monotonic() + _positive("timeout", timeout)
         driver = self._run.driver_of(operator)
         if driver is None:
             raise RunError(f"{operator} has not begun: its region of the dataflow begins when those above have ended")
-        answer = self._answer(driver, StateAsked(operator, look), over_s)
+        answer = self._answer(driver, Asked(operator, look), over_s)
         if answer is None:
             late = f"within {timeout:g} s not all workers of {operator} have answered; one may be in a long call"
             raise TimeoutError(late)
         if answer.error and answer.error != OVER:
             raise RunError(_advised(answer.error))
-        return self._left(driver, operator, look) if answer.error else answer.parts
+        return self._left(driver, operator, ANSWERS[type(look)]) if answer.error else answer.parts
 
-    def _answer(self, driver: Driver, asked: StateAsked, over_s: float) -> Looked | None:
+    def _answer(self, driver: Driver, asked: Asked, over_s: float) -> Looked | None:
         number = asked.look.number
         with self._told:
             self._awaited.add(number)
@@ -272,18 +296,20 @@ class RunLooks:
             self._awaited.discard(number)
             return self._answers.pop(number, None)
 
-    def _left(self, driver: Driver, operator: str, look: LookAtState) -> tuple[StateSeen, ...]:
+    def _left(self, driver: Driver, operator: str, kind: type[Seen]) -> tuple[Seen, ...]:
         """What the hosts of a run that is over have left behind."""
         while not driver.is_closed:  # the last messages are still to come
             self._run.ended.wait(_LOOK_S)
         last = driver.core.looks.last.items()
         left = [part for worker, parts in last if worker.operator == operator for part in parts]
-        if error := next((part.error for part in left if part.error), ""):
-            raise RunError(f"the run is over, and has left no state of {operator}: {error}")
-        if not look.keys:
-            return tuple(left)
-        wanted = {canonical_key(key) for key in pickle.loads(look.keys)}
-        return tuple(part for part in left if any(one.key in wanted for one in _states(operator, [part])))
+        found = tuple(part for part in left if isinstance(part, kind))
+        if error := next((part.error for part in found if part.error), ""):
+            raise RunError(f"the run is over, and has left nothing of {operator}: {error}")
+        placed = driver.controller.topology.workers.get(operator, ())
+        if missing := {*range(len(placed))} - {part.worker.index for part in found}:
+            words = f"{operator}[{min(missing)}]" + (" and others" if len(missing) > 1 else "")
+            warnings.warn(f"{words} left nothing behind: its host was gone, so its part is missing", stacklevel=5)
+        return found
 
 
 def _keeps(operator: Operator, function: Any) -> bool:

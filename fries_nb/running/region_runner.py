@@ -40,7 +40,7 @@ from fries_nb.planning.schedulers import Plan
 from fries_nb.planning.shape import ExplainedPlan, refuse_in_time
 from fries_nb.protocol.checkpoints import CommittedChange
 from fries_nb.protocol.messages import Chained, Failed, Report
-from fries_nb.protocol.trace import Record
+from fries_nb.protocol.trace import Record, place_of
 from fries_nb.running.checkpoint_view import CheckpointView, checkpoint_at
 from fries_nb.running.key_states import RunLooks
 from fries_nb.running.remedies import Remedies
@@ -347,6 +347,12 @@ class RegionRunner(QueueShell):
         region = next((number for number, one in enumerate(self._regions) if operator in one.own), 0)
         with self._lock:
             return self.launched[region].driver if region < len(self.launched) else None
+
+    def source_of(self, identity: int) -> tuple[str, int, int] | None:
+        """The source, split and row that the identity of a source tuple stands for; ``None`` for no such source."""
+        source, split, row = place_of(identity)
+        names = self.launched[-1].driver.core.region.graph.sources
+        return (names[source], split, row) if source < len(names) else None
 
     def checkpointed(self, timeout: float) -> CheckpointView:
         """A checkpoint of the region that runs, taken now."""

@@ -6,7 +6,7 @@ counts, judges or reads, or asks about what it is given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields
 from os import PathLike
 from typing import Any
@@ -133,6 +133,34 @@ class RunMonitor:
         ``StateOfRun``.
         """
         return StateOfRun.of(self._runner.state, self._runner.looks)
+
+    def rows(
+        self, operator: str, n: int = 20, *, where: Callable[[Mapping[str, Any]], Any] | None = None,
+        timeout: float = 30.0,
+    ) -> Any:  # fmt: skip
+        """The newest rows that have come into an operator, and that have gone out of it.
+
+        They are copied by its workers between two tuples; nothing is kept for that but the last batches, by reference,
+        and a few rows between functions that share a worker. Of a run that is over, what its hosts have left is shown.
+
+        Args:
+            operator: its name.
+            n: the number of rows at most, of each side.
+            where: a condition on the row as a dict; only rows are shown that satisfy it, of those that are kept.
+            timeout: seconds to wait for the workers.
+
+        Returns:
+            A pandas DataFrame with the columns of the rows, and ``_side`` (``in``, ``out``); ``_version``, the change
+            that the worker had switched to last; ``_worker``; ``_time``, the row's own time, or when its source's row
+            was due; and ``_source`` under an audit: source, split and row that it derives from.
+
+        Raises:
+            DataflowError: no such operator.
+            PlanError: ``n`` or ``timeout`` is not a positive number, or ``where`` raises, or is no function.
+            RunError: the operator has not begun, or its rows cannot be copied.
+            TimeoutError: a worker has not answered in time.
+        """
+        return self._runner.looks.rows(operator, n, where, timeout)
 
     def state_sizes(self, timeout: float = 30.0) -> Any:
         """How much state each operator keeps, that with the most first.

@@ -28,7 +28,8 @@ from fries_nb.operators.window_steps import OpenWindow
 
 MOST_COLUMNS = 100
 """Beyond that, the keys of dicts are taken for data and not for names of columns."""
-_MISSING = object()
+MISSING = object()
+"""In place of a value that a row lacks."""
 _NULLABLE = {int: "Int64", bool: "boolean", float: "float64"}
 """The types of columns some of whose rows lack a value, so that the others stay as they are."""
 
@@ -113,13 +114,13 @@ def series(values: Sequence[Any]) -> Any:
     """A column of the frame; whole numbers stay whole, also where values are missing."""
     from pandas import Series
 
-    present = [value for value in values if value is not _MISSING and value is not None]
+    present = [value for value in values if value is not MISSING and value is not None]
     kinds = {type(value) for value in present}
     if len(kinds) == 1 and len(present) < len(values):
         nullable = _NULLABLE.get(next(iter(kinds)))
         if nullable is not None and not (nullable == "Int64" and any(abs(value) >= 2**63 for value in present)):
-            return Series([None if value is _MISSING else value for value in values], dtype=nullable)
-    return Series([None if value is _MISSING else value for value in values], dtype=object).infer_objects()
+            return Series([None if value is MISSING else value for value in values], dtype=nullable)
+    return Series([None if value is MISSING else value for value in values], dtype=object).infer_objects()
 
 
 def _key_columns(rows: Sequence[StateRow], names: Sequence[str]) -> dict[str, list[Any]]:
@@ -137,7 +138,7 @@ def _value_columns(rows: Sequence[StateRow]) -> dict[str, list[Any]]:
     if len(alike) == 1 and next(iter(alike)):
         names = {name: None for _, held in parts for name in held}
         if 0 < len(names) <= MOST_COLUMNS:
-            return {name: [held.get(name, _MISSING) for _, held in parts] for name in names}
+            return {name: [held.get(name, MISSING) for _, held in parts] for name in names}
     return {"value": [row.value for row in rows]} if rows else {}
 
 
@@ -147,7 +148,7 @@ def _parts(value: Any) -> tuple[str, Mapping[str, Any]]:
         return ("names", value) if all(type(name) is str for name in value) else ("", {})
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
-        return "names", {name: getattr(value, name, _MISSING) for name in names}
+        return "names", {name: getattr(value, name, MISSING) for name in names}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return "names", dict(zip(value._fields, value, strict=False))
     if isinstance(value, list | tuple):
@@ -163,5 +164,5 @@ def _free(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def _types(values: Iterable[Any]) -> str:
-    names = {"missing" if value is _MISSING else type(value).__name__ for value in values}
+    names = {"missing" if value is MISSING else type(value).__name__ for value in values}
     return " | ".join(sorted(names, key=lambda name: (name in ("missing", "NoneType"), name)))

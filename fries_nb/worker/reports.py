@@ -145,6 +145,7 @@ class WorkerOutput:
 
     Attributes:
         emits: whether there were results at the last call of ``collect``.
+        last: the last batch of results, by reference; ``None`` before any.
     """
 
     def __init__(self, instances: Sequence[Instance], outbox: Outbox, reports: WorkerReports) -> None:
@@ -153,13 +154,15 @@ class WorkerOutput:
         self._outbox = outbox
         self._reports = reports
         self.emits = False
+        self.last: pa.RecordBatch | None = None
 
     def collect(self, executor: ChainExecutor) -> list[Instruction]:
         """Take the executor's results since the last call; returns the instructions to write to sinks."""
         writes: list[Instruction] = []
         self.emits = False
         for branch, batch in executor.results():
-            self.emits = self.emits or batch.num_rows > 0
+            if batch.num_rows:
+                self.emits, self.last = True, batch
             if self._is_sink:
                 writes.append(Write(self._instances[0].worker, batch))
                 self._reports.measure(batch.column(DUE))

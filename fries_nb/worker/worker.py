@@ -418,6 +418,16 @@ class Worker:
         return self._adoption.after or self.wiring
 
     @property
+    def executor(self) -> ChainExecutor:
+        """What processes its tuples, by the functions of now."""
+        return self._executor
+
+    @property
+    def newest_output(self) -> pa.RecordBatch | None:
+        """The last batch of results, by reference; ``None`` before any."""
+        return self._output.last
+
+    @property
     def version(self) -> int:
         """Number of tagged changes that have been applied."""
         return self._versions.number

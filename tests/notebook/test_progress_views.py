@@ -14,7 +14,6 @@ from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import TypedFunctions
 from fries_nb.notebook.panels import WIDTHS, ProgressPanel
 from fries_nb.notebook.static_pictures import run_svg
-from fries_nb.running.key_states import StateOfRun
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder
 
 CHECKS = """%%fries_dataflow checks
@@ -129,8 +128,8 @@ def test_states_are_shown_by_a_magic(shell: InteractiveShell, stand_ins: list[St
             asked.append(question)
             return "the table"
 
-    run.state = StateOfRun.of("running", Looks())  # type: ignore[arg-type]
-    run.state_sizes = lambda: "the sizes"  # type: ignore[attr-defined]
+    run.looks = Looks()  # type: ignore[assignment]
+    run.state_sizes = lambda: "the sizes"  # type: ignore[assignment, method-assign, return-value]
     for line, answer in (
         ("%fries_state", "the sizes"),
         ("%fries_state FM", "the table"),
@@ -139,4 +138,7 @@ def test_states_are_shown_by_a_magic(shell: InteractiveShell, stand_ins: list[St
     ):
         assert shell.run_cell(line).result == answer
     assert asked == [("FM", None, 100, 30.0), ("FM", None, 5, 30.0), ("FM", [7, "c7", ("a", 3)], 100, 30.0)]
+    some = shell.run_cell("%fries_rows FM -n 5 --where \"row['TX_AMOUNT'] > 200\"").result
+    assert some["operator"].tolist() == ["FM"]
+    assert len(shell.run_cell("%fries_rows FM --where row['TX_AMOUNT']>300").result) == 0
     assert "expected an operator before" in str(refused(shell, "%fries_state --keys 7", capsys))

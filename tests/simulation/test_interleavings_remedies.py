@@ -93,6 +93,9 @@ class Play:
 
     # ---- what remedies need
 
+    def limit(self, constraints: Any) -> None:
+        """Verdicts come from the test."""
+
     @property
     def queue(self) -> Any:
         """That of the cluster."""

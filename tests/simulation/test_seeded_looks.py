@@ -8,15 +8,17 @@ import pytest
 from soak import SOAK
 
 import fries_nb as fn
-from fries_nb.driver.state_questions import OVER, Looked, Looks, StateAsked
+from fries_nb.driver.open_questions import OVER, Asked, Looked, Looks
 from fries_nb.host.hosted_worker import HostedWorker
-from fries_nb.protocol.messages import LookAtState, StateSeen, WorkerId
+from fries_nb.protocol.messages import LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
+from fries_nb.protocol.trace import place_of
+from fries_nb.running.row_table import seen_rows
 from fries_nb.simulation.drawn_flows import source_rows
 from fries_nb.simulation.faults import Faults
 from fries_nb.simulation.threaded_hosts import JoiningThreads
-from fries_nb.worker import state_looks
+from fries_nb.worker import looks as worker_looks
 from fries_nb.worker.events import Directed
-from fries_nb.worker.state_looks import StateLook, states
+from fries_nb.worker.looks import StateLook, states
 
 ROWS = 150
 EVERY = 1 << 30
@@ -50,15 +52,15 @@ def counted():
 @pytest.fixture(autouse=True)
 def few_keys_a_piece(monkeypatch):
     """So that much happens between two pieces."""
-    monkeypatch.setattr(state_looks, "PIECE_NS", 0)
-    monkeypatch.setattr(state_looks, "BETWEEN_LOOKS", 6)
+    monkeypatch.setattr(worker_looks, "PIECE_NS", 0)
+    monkeypatch.setattr(worker_looks, "BETWEEN_LOOKS", 6)
 
 
 class Looking(JoiningThreads):
     """Somebody looks at the states now and then, and at some keys."""
 
     rechains, often = 0.03, 0.02
-    looks = 0.05
+    looks, of_rows = 0.05, 0.2
 
     def __init__(self, *args, **settings):
         self.answers: list[Looked] = []
@@ -70,7 +72,11 @@ class Looking(JoiningThreads):
         is_open = len(self.asked_at) > len(self.answers) + 1  # more would fill the network
         if self.state == "running" and not is_open and self.random.random() < self.looks:
             self.asked_at[len(self.asked_at) + 1] = len(self.recoveries)
-            self._say(StateAsked("K", LookAtState(len(self.asked_at), most=EVERY)))
+            if self.random.random() < self.of_rows:
+                of = self.random.choice(list(self.graph.by_name))
+                self._say(Asked(of, LookAtRows(len(self.asked_at), most=5)))
+            else:
+                self._say(Asked("K", LookAtState(len(self.asked_at), most=EVERY)))
         if self.state == "running" and not self.open and self.random.random() < 0.01:
             self.request({"K": Twice(len(self.asked_at))})
         return super().step()
@@ -79,6 +85,14 @@ class Looking(JoiningThreads):
         if isinstance(event, Looked):
             self.answers.append(event)
         super()._told(event)
+
+
+class Moving(Looking):
+    """Bins move all the time."""
+
+    rechains, often, of_workers = 0.0, 0.1, 0.7
+    looks, of_rows = 0.2, 0.0
+    at_once = (300,)
 
 
 class Rechained(Looking):
@@ -116,6 +130,9 @@ def check(cluster):
         if answer.error:
             assert answer.error == OVER
             continue
+        if any(isinstance(part, RowsSeen) for part in answer.parts):
+            check_rows(answer.parts)
+            continue
         found = {key: state for part in answer.parts for key, state in states(part)}
         for key, state in found.items():
             assert state["first"] == state["second"], f"question {answer.number} has a torn copy of {key}"
@@ -125,6 +142,19 @@ def check(cluster):
             missing = [key for key, count in last.items() if count > found.get(key, {"first": 0})["first"]]
             assert not missing, f"question {answer.number}: {missing} went back"
             last |= {key: state["first"] for key, state in found.items()}
+
+
+def check_rows(parts):
+    """Each worker has told at most as many rows of each side as were asked for, all of them rows of the source."""
+    assert len({part.worker for part in parts}) == len(parts)
+    known = {row["id"] for row in source_rows("S", ROWS, customers=20)}
+    for part in parts:
+        for side in ("in", "out"):
+            rows = [row for row in seen_rows([part], int, place_of) if row.side == side]
+            assert len(rows) <= 5
+            assert {row.values["id"] for row in rows} <= known
+            assert not rows or side == "out" or part.worker.operator != "S"
+            assert not rows or side == "in" or part.worker.operator != "out"
 
 
 @pytest.mark.parametrize("kills", [0, 2])
@@ -184,7 +214,7 @@ def test_a_worker_answers_however_its_chain_changes(monkeypatch, broken):
             answered.add((told.worker, told.number))
         seen(looks, told)
 
-    monkeypatch.setattr(state_looks, "BETWEEN_LOOKS", 1)
+    monkeypatch.setattr(worker_looks, "BETWEEN_LOOKS", 1)
     monkeypatch.setattr(HostedWorker, "_pass", taken)
     monkeypatch.setattr(Looks, "seen", noted)
     if broken is not None:
@@ -210,7 +240,7 @@ def test_a_broken_look_is_caught(monkeypatch, name):
     monkeypatch.setattr(*BROKEN[name])
     for seed in range(60):
         try:
-            play(seed, kills=2)
+            play(seed, kills=2 * (name == "answers of lost hosts are awaited"), of=Moving)
         except Exception:  # noqa: BLE001 - whatever it breaks
             return
     raise AssertionError("no seed shows it")
@@ -228,7 +258,7 @@ def test_answers_to_earlier_rounds_count_no_more():
     """Each round has a number of its own."""
     workers, sent, told = [WorkerId("K", 0), WorkerId("K", 1)], [], []
     looks = Looks(lambda _: list(workers), lambda worker, look: sent.append((worker, look.number)), told.append)
-    looks.ask(StateAsked("K", LookAtState(7, 1)))
+    looks.ask(Asked("K", LookAtState(7, 1)))
     assert sent == []  # no host has begun
     looks.again()
     assert sent == [(workers[0], 1), (workers[1], 1)]
@@ -248,7 +278,7 @@ def test_after_three_rounds_an_answer_is_given_as_it_is():
     sent, told, worker = [], [], WorkerId("K", 0)
     looks = Looks(lambda _: [worker], lambda _, look: sent.append(look.number), told.append)
     looks.again()
-    looks.ask(StateAsked("K", LookAtState(1, 1)))
+    looks.ask(Asked("K", LookAtState(1, 1)))
     for number in (1, 2, 3):
         looks.moves(number, {worker})
         looks.moves(number, {worker})  # the marker goes to each head
@@ -266,7 +296,7 @@ def test_what_is_asked_while_state_moves_is_asked_again():
     looks = Looks(lambda _: [worker], lambda _, look: sent.append(look.number), told.append)
     looks.again()
     looks.moves(9, {worker, WorkerId("K", 1)})
-    looks.ask(StateAsked("K", LookAtState(1, 1)))
+    looks.ask(Asked("K", LookAtState(1, 1)))
     looks.arrived(9, worker)
     looks.seen(part(1, worker))
     assert (sent, told) == ([1], [])
@@ -281,5 +311,5 @@ def test_what_is_asked_of_a_run_that_is_over_is_answered_at_once():
     told = []
     looks = Looks(lambda _: [WorkerId("K", 0)], lambda *_: None, told.append)
     looks.close()
-    looks.ask(StateAsked("K", LookAtState(4, 1)))
+    looks.ask(Asked("K", LookAtState(4, 1)))
     assert told == [Looked(4, (), OVER)]

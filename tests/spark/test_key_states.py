@@ -78,6 +78,14 @@ def test_states_are_seen_while_hosts_come_and_die(
     [sizes] = run.state_sizes().to_dict("records")
     assert (sizes["operator"], sizes["keys"], sizes["largest_bytes"] > 20) == ("K", KEYS, True)
 
+    for operator, sides in {"S": {"out"}, "K": {"in", "out"}, "M": {"in", "out"}, "out": {"in"}}.items():
+        seen = run.rows(operator, 5, timeout=PATIENCE_S)
+        assert set(seen["_side"]) == sides, operator
+        assert set(seen.groupby("_side").size()) <= {1, 2, 3, 4, 5}
+        if operator in ("K", "M"):
+            assert (seen[seen["_side"] == "out"]["nth"] >= 1).all()
+        assert {source for source in seen["_source"] if source is not None and source[0] != "S"} == set()
+    assert set(run.rows("K", where=lambda row: row["key"] < 100, timeout=PATIENCE_S)["key"]) <= set(range(100))
     cut = run.state("K", n=None, at="marker", timeout=PATIENCE_S)
     assert (set(cut["key"]), (cut["first"] == cut["second"]).all()) == (set(range(KEYS)), True)
     assert run.state("K", to=tmp_path / "states.parquet", timeout=PATIENCE_S) == KEYS
@@ -97,6 +105,7 @@ def test_states_are_seen_while_hosts_come_and_die(
     assert set(whole(run)["key"]) == set(range(KEYS))
     assert run.audit().serializable
     assert run.state == "finished"
+    assert set(run.rows("K")["_side"]) == {"in", "out"}
     with pytest.raises(RunError, match="'seen' has finished; a state is set while the dataflow runs"):
         run.set_state("K", {5: {"first": 0, "second": 0}})
     with pytest.raises(RunError, match="a checkpoint needs a running dataflow"):
@@ -116,6 +125,11 @@ def test_what_cannot_be_looked_at_is_refused(spark: SparkSession, kept: Callable
         (lambda: run.state("G"), DataflowError, "no operator 'G'"),
         (lambda: run.state("out"), DataflowError, "out keeps no state; those that do: F"),
         (lambda: run.state("F", n=0), PlanError, "n=0; expected a whole number above 0"),
+        (lambda: run.rows("G"), DataflowError, "no operator 'G'"),
+        (lambda: run.rows("F", n=0), PlanError, "n=0; expected a whole number above 0"),
+        (lambda: run.rows("F", where="value"), PlanError, "where='value'; expected a function of a row"),
+        (lambda: run.rows("F", where=lambda row: row["price"]), PlanError,
+         "where raised KeyError: 'price' on a row that is in; it has the columns value, timestamp"),
         (lambda: run.state("F", at="now"), PlanError, 'at=.now.; expected at="marker"'),
         (lambda: run.state("F", to="x", keys=[1]), PlanError, "to='x' writes all states; expected no keys="),
         (lambda: run.state("F", n=True), PlanError, "n=True"),

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from changes_asked import ChangesAsked
 from IPython.core.interactiveshell import InteractiveShell
+from pandas import DataFrame
 from traitlets.config import Config
 
 from fries_nb.audit import Verdict, judge
@@ -39,6 +40,7 @@ from fries_nb.protocol.running_chains import ChainChange, ChainedOperators
 from fries_nb.protocol.topology import Topology
 from fries_nb.protocol.trace import Ran
 from fries_nb.run import Dataflow, Run
+from fries_nb.running.key_states import StateOfRun
 from fries_nb.running.remedies import HostProposal, Proposal
 from fries_nb.running.rescales import Rescale, RescaleResult
 from fries_nb.running.run_end import UncommittedCheck
@@ -127,6 +129,14 @@ def replace_runs(patch: pytest.MonkeyPatch) -> list[StandIn]:
     return started
 
 
+class StandInLooks:
+    """In place of what workers hold: one key."""
+
+    def table(self, operator: str, keys: Any, n: Any, timeout: float) -> DataFrame:
+        """As a run's."""
+        return DataFrame({"key": [7], "operator": [operator]})
+
+
 class StandIn:
     """In place of a run: plans a change as a run does, and ends it as ``outcome`` says, or never if that is None."""
 
@@ -135,6 +145,7 @@ class StandIn:
         self.options = options
         self.state = "running"
         self.error = ""
+        self._runner = SimpleNamespace(remedies=SimpleNamespace(limits=lambda *_: []))
         self.outcome: str | None = "done"
         self.doubt = ""
         self.why_aborted = "FM[0]: open() raised OSError: no model"
@@ -222,6 +233,26 @@ class StandIn:
             return tuple(shape_plan(found.before, found.after, [*found.functions], order) for order in (True, False))
 
         return with_plan(found, lambda: self.plan(found.functions), shaped)
+
+    @property
+    def state(self) -> StateOfRun:
+        """As a run's."""
+        return StateOfRun.of(self._state, self.looks)  # type: ignore[arg-type]
+
+    @state.setter
+    def state(self, state: str) -> None:
+        self._state = state
+
+    looks = StandInLooks()
+
+    def state_sizes(self) -> DataFrame:
+        """As a run's."""
+        return DataFrame({"operator": ["FM"], "keys": [1]})
+
+    def rows(self, operator: str, n: int, *, where: Any) -> DataFrame:
+        """As a run's: one row, if it satisfies the condition."""
+        rows = [row for row in ({"TX_AMOUNT": 300, "operator": operator},) if where is None or where(row)]
+        return DataFrame(rows[:n])
 
     def _difference(self, flow: Dataflow) -> tuple[Difference, dict[str, bytes]]:
         return Difference.of(self.graph, flow.graph_like(self.graph)), {}

@@ -11,7 +11,7 @@ from fries_nb.dataflow.updates import Edits
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.state import KeyedState, Pickles
 from fries_nb.protocol.messages import LookAtState, WorkerId
-from fries_nb.worker.state_looks import BETWEEN_LOOKS, PART_BYTES, PIECE_NS, StateLook, states
+from fries_nb.worker.looks import BETWEEN_LOOKS, PART_BYTES, PIECE_NS, StateLook, states
 
 
 class Ticking:

@@ -1,4 +1,6 @@
-"""Looks into the state of a worker: copies of some keys, taken between two tuples, in pieces of a millisecond at most.
+"""Looks into a worker: copies of the states of some keys, and of the newest rows.
+
+States are copied between two tuples, in pieces of a millisecond at most.
 
 Nothing is copied unless it is asked for. A key's state is pickled whole, between two tuples, so it is as some row has
 left it; two keys of one answer may be a few rows apart. What the user's transformation has still to convert is
@@ -13,6 +15,11 @@ converted, as it would be when the key's next row comes.
 >>> part = look.advance()
 >>> part.total, part.is_last, list(states(part))
 (3, True, [('c', {'count': 2}), ('b', {'count': 1})])
+
+Looks at the rows of a worker: the newest ones that an operator has taken, and those that it has made of them. Nothing
+is kept for that beyond what rehearsals need, and the last batch of results, by reference: rows are copied when they are
+asked for. Between the functions of a chain rows are no batches, and only a few of them are kept; what an operator
+inside has made is what the next one has taken.
 """
 
 from __future__ import annotations
@@ -23,11 +30,15 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
+import pyarrow as pa
+
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import exception_text
+from fries_nb.operators.dry_run import newest_rows, passed
 from fries_nb.operators.instance import FAILURES, Instance
 from fries_nb.operators.state import Definitions, Pickles, loads
-from fries_nb.protocol.messages import LookAtState, StateSeen
+from fries_nb.protocol.messages import LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
+from fries_nb.worker.worker import Worker
 
 PIECE_NS = 800_000
 """Nanoseconds of a piece, behind which tuples have their turn; the last key of a piece may take longer."""
@@ -115,3 +126,38 @@ def states(part: StateSeen, definitions: Definitions = MappingProxyType({})) -> 
     whole = memoryview(part.pickled)
     for start, end in pairwise((0, *part.ends)):
         yield loads(bytes(whole[start:end]), definitions)
+
+
+Kept = list[pa.RecordBatch | dict[str, Any]]
+"""Rows, the newest first: batches with hidden columns, and rows that are no batches."""
+
+
+def rows_seen(order: LookAtRows, worker: Worker, member: WorkerId) -> RowsSeen:
+    """The answer of an operator's worker. Never raises: an error is part of it."""
+    position = next(place for place, one in enumerate(worker.instances) if one.worker == member)
+    instance = worker.instances[position]
+    is_source, is_sink = instance.operator.traits.is_source, instance.operator.traits.is_sink
+    try:
+        came = [] if is_source else _taken(worker, position, order.most)
+        went = [] if is_sink else _made(worker, position, order.most)
+        sides = pickle.dumps(came), pickle.dumps(went)
+    except Exception as error:  # noqa: BLE001 - pickling a user's value may raise anything
+        words = f"the rows of {member.operator} cannot be copied: {exception_text(error)}"
+        return RowsSeen(order.number, member, error=words)
+    return RowsSeen(order.number, member, *sides, instance.applied[-1] if instance.applied else "")
+
+
+def _taken(worker: Worker, position: int, most: int) -> Kept:
+    """The newest rows that the operator at this position of the chain has taken."""
+    if not position:
+        return list(worker.executor.newest(0, most))
+    batches = worker.executor.newest(position, most)
+    return list(batches) or [recent.row() for recent in worker.executor.samples(position)[:most]]
+
+
+def _made(worker: Worker, position: int, most: int) -> Kept:
+    """The newest rows that it has made."""
+    if position + 1 < len(worker.instances):
+        return _taken(worker, position + 1, most)
+    last = worker.newest_output
+    return [] if last is None else list(newest_rows([(last, passed(last.num_rows, (), most))], most))

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from fries_nb.protocol.messages import UNASKED, Control, LookAtState, StateSeen, WorkerId
+from fries_nb.protocol.messages import UNASKED, Control, LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
 
 UNMOVED = 0
 """In place of the number of a marker, for a look at whether anything moves."""
@@ -33,12 +33,16 @@ MOST_ROUNDS = 3
 OVER = "the run is over"
 
 
+Seen = StateSeen | RowsSeen
+"""A part of a worker's answer."""
+
+
 @dataclass(frozen=True)
-class StateAsked:
-    """A question for the state of an operator; its number is that of ``look``."""
+class Asked:
+    """A question for the states or rows of an operator; its number is that of ``look``."""
 
     operator: str
-    look: LookAtState
+    look: LookAtState | LookAtRows
 
 
 @dataclass(frozen=True)
@@ -46,15 +50,15 @@ class Looked:
     """The answer to a question, with the parts of all rounds in order; ``error`` says why it is not complete."""
 
     number: int
-    parts: tuple[StateSeen, ...]
+    parts: tuple[Seen, ...]
     error: str = ""
 
 
 @dataclass
 class _Open:
-    asked: StateAsked
+    asked: Asked
     awaited: set[WorkerId] = field(default_factory=set)
-    parts: list[StateSeen] = field(default_factory=list)
+    parts: list[Seen] = field(default_factory=list)
     rounds: int = 0
     is_partial: bool = False  # whether state was on its way during the round
 
@@ -68,7 +72,7 @@ class Looks:
         tell: receives the answers.
 
     Attributes:
-        last: what the hosts have left behind of each worker's state, in parts.
+        last: what the hosts have left behind of each worker's state and rows, in parts.
     """
 
     def __init__(
@@ -86,9 +90,9 @@ class Looks:
         self._moving: dict[int, set[WorkerId]] = {}  # marker to the workers to which it moves state
         self._resting: list[_Open] = []  # those whose next round begins when no state is on its way
         self._rounds = 0
-        self.last: dict[WorkerId, list[StateSeen]] = {}
+        self.last: dict[WorkerId, list[Seen]] = {}
 
-    def ask(self, asked: StateAsked) -> None:
+    def ask(self, asked: Asked) -> None:
         """Ask the workers of an operator."""
         if self._answers:
             self._begin(_Open(asked))
@@ -97,7 +101,7 @@ class Looks:
             if self._is_over:
                 self.close()
 
-    def seen(self, part: StateSeen) -> None:
+    def seen(self, part: Seen) -> None:
         """A part of the answer of a worker has come."""
         if part.number == UNASKED:
             self.last.setdefault(part.worker, []).append(part)
@@ -152,6 +156,8 @@ class Looks:
         self._rounds += 1
         question.rounds += 1
         question.is_partial = bool(self._moving)
+        if isinstance(question.asked.look, LookAtRows):
+            question.parts.clear()  # the newest ones are those of the last round
         question.awaited = set(self._workers(question.asked.operator))
         self._open[self._rounds] = question
         look = replace(question.asked.look, number=self._rounds)
@@ -163,7 +169,7 @@ class Looks:
         if question.awaited:
             return
         del self._open[number]
-        if question.is_partial and question.rounds < MOST_ROUNDS:
+        if question.is_partial and question.rounds < MOST_ROUNDS and isinstance(question.asked.look, LookAtState):
             self._resting.append(question)
             self.arrived(UNMOVED)
         else:

@@ -243,8 +243,8 @@ class RunLooks:
         most = _positive("n", count, whole=True)
         look = LookAtRows(next(self._numbers), most if where is None else LOOKED_THROUGH)
         seen = [part for part in self._ask(operator, look, timeout) if isinstance(part, RowsSeen)]
-        rows = seen_rows(seen, self._run.shown_time, self._run.source_of)
-        return row_table(newest(rows if where is None else chosen(rows, where), most))
+        rows = list(seen_rows(seen, self._run.shown_time, self._run.source_of))
+        return row_table(newest(rows if where is None else chosen(rows, where), most), rows)
 
     def size_table(self, timeout: float) -> Any:
         """The same as a DataFrame."""

@@ -82,12 +82,15 @@ def _seen(
     return SeenRow(values, side, seen.version, seen.worker.index, time, source)
 
 
-def row_table(rows: Iterable[SeenRow]) -> Any:
-    """Rows as a pandas DataFrame, in their order: their columns, and ``_side``, ``_version``, ``_worker`` and so on."""
+def row_table(rows: Iterable[SeenRow], columns_of: Iterable[SeenRow] = ()) -> Any:
+    """Rows as a pandas DataFrame, in their order: their columns, and ``_side``, ``_version``, ``_worker`` and so on.
+
+    It has the columns of further rows as well, so that they are there if no row is.
+    """
     from pandas import DataFrame  # takes longer to import than all of fries_nb's own modules
 
     held = list(rows)
-    names = dict.fromkeys(name for row in held for name in row.values)
+    names = dict.fromkeys(name for row in itertools.chain(held, columns_of) for name in row.values)
     columns = {name: series([row.values.get(name, MISSING) for row in held]) for name in names}
     about = ("side", "version", "worker", "time", "source")
     return DataFrame(columns | {f"_{name}": series([getattr(row, name) for row in held]) for name in about})

@@ -28,10 +28,7 @@ UNMOVED = 0
 """In place of the number of a marker, for a look at whether anything moves."""
 MOST_ROUNDS = 3
 """Number of rounds after which an answer is given as it is, though state has moved again."""
-
-
 OVER = "the run is over"
-
 
 Seen = StateSeen | RowsSeen
 """A part of a worker's answer."""
@@ -59,7 +56,7 @@ class _Open:
     asked: Asked
     awaited: set[WorkerId] = field(default_factory=set)
     parts: list[Seen] = field(default_factory=list)
-    rounds: int = 0
+    rounds: int = 0  # that are over, with an answer of each worker
     is_partial: bool = False  # whether state was on its way during the round
 
 
@@ -154,7 +151,6 @@ class Looks:
 
     def _begin(self, question: _Open) -> None:
         self._rounds += 1
-        question.rounds += 1
         question.is_partial = bool(self._moving)
         if isinstance(question.asked.look, LookAtRows):
             question.parts.clear()  # the newest ones are those of the last round
@@ -169,6 +165,7 @@ class Looks:
         if question.awaited:
             return
         del self._open[number]
+        question.rounds += 1
         if question.is_partial and question.rounds < MOST_ROUNDS and isinstance(question.asked.look, LookAtState):
             self._resting.append(question)
             self.arrived(UNMOVED)

@@ -255,17 +255,23 @@ class RunLooks:
 
     def _stateful(self) -> list[str]:
         """The operators that keep a state."""
-        runs = self._run.functions_now()
-        return [name for name, one in self._run.graph.by_name.items() if _keeps(one, runs.get(name, one.function))]
+        operators = self._run.graph.by_name
+        keep = {name for name, one in operators.items() if _keeps(one, one.function)}
+        # Copies of functions take long to make, and only these may have got one with a state by a change.
+        if doubtful := [name for name, one in operators.items() if one.key and name not in keep]:
+            runs = self._run.functions_now()
+            keep |= {name for name in doubtful if _keeps(operators[name], runs.get(name))}
+        return [name for name in operators if name in keep]
 
     def _checked(self, operator: str) -> Operator:
         graph = self._run.graph
         if operator not in graph:
             raise DataflowError(unknown("operator", operator, graph.by_name))
-        if operator not in (stateful := self._stateful()):
+        known = graph.operator(operator)
+        if not _keeps(known, known.function) and operator not in (stateful := self._stateful()):
             others = f"those that do: {', '.join(stateful)}" if stateful else "no operator of this dataflow does"
             raise DataflowError(f"{operator} keeps no state; {others}")
-        return graph.operator(operator)
+        return known
 
     def _ask_states(self, operator: str, look: LookAtState, timeout: float) -> list[StateSeen]:
         return [part for part in self._ask(operator, look, timeout) if isinstance(part, StateSeen)]

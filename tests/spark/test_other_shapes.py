@@ -72,6 +72,7 @@ def test_a_run_goes_on_in_another_shape(spark: SparkSession, kept: Callable[[Run
     again = kept(later().resume(place, spark, hosts=1, commit_interval_s=0.3, audit=True, drop=["Old"]))
     assert {one.name: one.workers for one in again.graph.operators}["N"] == 2
     until(lambda: again.metrics().operators["new"].processed > 200, again)
+    until(lambda: again.metrics().operators["M"].processed == 50, again)  # all rows of T
     again.stop()
     assert again.audit().serializable
     rows, second = again.output("out").collect(), again.output("new").collect()

@@ -29,7 +29,6 @@ from fries_nb.driver.driver_core import (
     Told,
     Used,
 )
-from fries_nb.driver.open_questions import Asked, Looked
 from fries_nb.driver.tracing import Trace
 from fries_nb.errors import CheckpointError, SessionError, exception_text
 from fries_nb.host.region_spec import RegionSpec
@@ -37,9 +36,7 @@ from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.transport.control import ControlServer
 from fries_nb.transport.envelopes import ControllerMessage, Line, Packed, Printed
 
-__all__ = [
-    "Closed", "ConstraintsChanged", "Driver", "HostsRestarted", "Looked", "SparkJob", "Asked", "Told", "Used",
-]  # fmt: skip
+__all__ = ["Closed", "ConstraintsChanged", "Driver", "HostsRestarted", "SparkJob", "Told", "Used"]
 
 POLL_MS = 50
 """Maximum duration of one poll of the control server in milliseconds."""

@@ -24,8 +24,6 @@ from msgspec.structs import replace
 
 from fries_nb.protocol.messages import UNASKED, Control, LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
 
-UNMOVED = 0
-"""In place of the number of a marker, for a look at whether anything moves."""
 MOST_ROUNDS = 3
 """Number of rounds after which an answer is given as it is, though state has moved again."""
 OVER = "the run is over"
@@ -123,10 +121,7 @@ class Looks:
         left.discard(worker) if worker is not None else left.clear()
         if not left:
             self._moving.pop(marker, None)
-        if not self._moving:
-            rested, self._resting = self._resting, []
-            for question in rested:
-                self._begin(question)
+        self._go_on_if_settled()
 
     def lost(self) -> None:
         """The hosts are gone; others begin."""
@@ -149,6 +144,13 @@ class Looks:
         for question in opened:
             self._tell(Looked(question.asked.look.number, (), OVER))
 
+    def _go_on_if_settled(self) -> None:
+        """Begin the next rounds, unless state is on its way."""
+        if not self._moving:
+            rested, self._resting = self._resting, []
+            for question in rested:
+                self._begin(question)
+
     def _begin(self, question: _Open) -> None:
         self._rounds += 1
         question.is_partial = bool(self._moving)
@@ -168,7 +170,7 @@ class Looks:
         question.rounds += 1
         if question.is_partial and question.rounds < MOST_ROUNDS and isinstance(question.asked.look, LookAtState):
             self._resting.append(question)
-            self.arrived(UNMOVED)
+            self._go_on_if_settled()
         else:
             error = next((one.error for one in question.parts if one.error), "")
             self._tell(Looked(question.asked.look.number, tuple(question.parts), error))

@@ -23,7 +23,17 @@ from fries_nb.host.environment import Environment, Steps
 from fries_nb.operators.instance import dead_letter
 from fries_nb.progress.progress_graph import CountChanges
 from fries_nb.protocol.checkpoints import Reading
-from fries_nb.protocol.messages import AdoptSplits, Data, Drain, Failed, LookAtRows, LookAtState, SetRate, SplitsRead
+from fries_nb.protocol.messages import (
+    AdoptSplits,
+    Data,
+    Drain,
+    Failed,
+    LookAtRows,
+    LookAtState,
+    SetRate,
+    SplitsRead,
+    WorkerId,
+)  # fmt: skip
 from fries_nb.worker.events import (
     Arrived,
     ClosePart,
@@ -306,13 +316,18 @@ class HostedWorker:
     def _pass(self, event: Event) -> None:
         if self.rerouted is not None and self.rerouted(self, event):
             return
-        if isinstance(event, Directed) and isinstance(event.control, LookAtState):
-            instance = next(one for one in self.worker.instances if one.worker == event.worker)
-            self._looks.append(StateLook(event.control, instance, self._environment.now_ns))
-        elif isinstance(event, Directed) and isinstance(event.control, LookAtRows):
-            self._carry_out(TellController(rows_seen(event.control, self.worker, event.worker)))
+        if isinstance(event, Directed) and isinstance(event.control, LookAtState | LookAtRows):
+            self._begin_look(event.worker, event.control)
         else:
             self.worker.handle(event)
+
+    def _begin_look(self, member: WorkerId, order: LookAtState | LookAtRows) -> None:
+        """Answer with rows, or begin to copy states."""
+        if isinstance(order, LookAtRows):
+            self._carry_out(TellController(rows_seen(order, self.worker, member)))
+        else:
+            instance = next(one for one in self.worker.instances if one.worker == member)
+            self._looks.append(StateLook(order, instance, self._environment.now_ns))
 
     def _look(self) -> None:
         """Copy a piece of a state that was asked for; the next piece has to wait for a slice of tuples."""

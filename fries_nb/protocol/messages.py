@@ -18,6 +18,8 @@ control message
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 
 from fries_nb.protocol.checkpoints import FeedbackCounts, Position, Reading
@@ -573,6 +575,11 @@ class StateSeen(msgspec.Struct, frozen=True, tag=True):
     ends: tuple[int, ...] = ()
     is_last: bool = False
     error: str = ""
+
+    @property
+    def pieces(self) -> list[bytes]:
+        """The pairs, each pickled by itself."""
+        return [self.pickled[start:end] for start, end in pairwise((0, *self.ends))]
 
 
 class RowsSeen(msgspec.Struct, frozen=True, tag=True):

@@ -16,7 +16,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from os import PathLike
 from typing import Any, Protocol
 
@@ -140,9 +139,9 @@ class StateOfRun(str):
             raise PlanError(f'at={at!r}; expected at="marker", or nothing for the states of now')
         if to is not None and keys is not None:
             raise PlanError(f"to={os.fspath(to)!r} writes all states; expected no keys=")
-        return self._looks.at_marker(operator, keys, n, to, timeout) if at or to else (
-            self._looks.table(operator, keys, n, timeout)
-        )  # fmt: skip
+        if at is not None or to is not None:
+            return self._looks.at_marker(operator, keys, n, to, timeout)
+        return self._looks.table(operator, keys, n, timeout)
 
 
 class RunLooks:
@@ -325,14 +324,14 @@ def _keeps(operator: Operator, function: Any) -> bool:
 def _states(operator: str, parts: Iterable[StateSeen]) -> Iterator[StateRow]:
     """The states in parts of answers, in order."""
     for part in parts:
-        whole, bounds = memoryview(part.pickled), list(pairwise((0, *part.ends)))
+        pieces = part.pieces
         try:
-            pairs = unpickled_each(operator, (bytes(whole[start:end]) for start, end in bounds))
+            pairs = unpickled_each(operator, pieces)
         except OperatorError as error:
             raise RunError(str(error)) from error
         bins = bins_of_keys([key for key, _ in pairs]).tolist() if pairs else []
-        for (key, state), bin_, (start, end) in zip(pairs, bins, bounds, strict=True):
-            yield StateRow(key, state, end - start, bin_, part.worker.index)
+        for (key, state), bin_, piece in zip(pairs, bins, pieces, strict=True):
+            yield StateRow(key, state, len(piece), bin_, part.worker.index)
 
 
 def _size_of(state: Any) -> int:

@@ -7,13 +7,14 @@ left it; two keys of one answer may be a few rows apart. What the user's transfo
 converted, as it would be when the key's next row comes.
 
 >>> from fries_nb.dataflow.graph import Operator
+>>> from fries_nb.operators.state import loads
 >>> from fries_nb.protocol.messages import WorkerId
 >>> instance = Instance(WorkerId("FD", 0), Operator("FD", key=("c",)), dict, audit=False)
 >>> for number, key in enumerate(("a", "b", "c")):
 ...     instance.state.touch(key)["count"] = number
 >>> look = StateLook(LookAtState(1, most=2), instance, clock=lambda: 0)
 >>> part = look.advance()
->>> part.total, part.is_last, list(states(part))
+>>> part.total, part.is_last, [loads(one, {}) for one in part.pieces]
 (3, True, [('c', {'count': 2}), ('b', {'count': 1})])
 
 Looks at the rows of a worker: the newest ones that an operator has taken, and those that it has made of them. Nothing
@@ -25,9 +26,7 @@ inside has made is what the next one has taken.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
-from itertools import pairwise
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +35,7 @@ from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import exception_text
 from fries_nb.operators.dry_run import newest_rows, passed
 from fries_nb.operators.instance import FAILURES, Instance
-from fries_nb.operators.state import Definitions, Pickles, loads
+from fries_nb.operators.state import Pickles
 from fries_nb.protocol.messages import LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
 from fries_nb.worker.worker import Worker
 
@@ -64,6 +63,7 @@ class StateLook:
         self._order = order
         self._clock = clock
         self._left: list[Any] | None = None
+        self._asked = self._copied = self._sent_bytes = 0
         self._pickles = Pickles()
 
     def advance(self) -> StateSeen | None:
@@ -79,13 +79,15 @@ class StateLook:
         over_ns = self._clock() + PIECE_NS
         if self._left is None:
             self._left = self._chosen()
-            if refused := self._too_large(len(self._left)):
-                return self._part(True, refused)
+            self._asked = len(self._left)
         left, state = self._left, self.instance.state
         while left:
             key = left.pop()
             if (found := state.get(key)) is not None:
                 self._pickles.add((key, found))
+                self._copied += 1
+                if refused := self._too_large():
+                    return self._part(True, refused)
             if len(self._pickles) >= PART_BYTES or (not len(left) % BETWEEN_LOOKS and self._clock() >= over_ns):
                 break
         is_full = not left or len(self._pickles) >= PART_BYTES
@@ -100,32 +102,22 @@ class StateLook:
         keys.reverse()
         return keys
 
-    def _too_large(self, count: int) -> str:
-        """Why the copies of so many keys are refused; empty if they are not."""
-        if not self._order.limit or count <= SAMPLED:
+    def _too_large(self) -> str:
+        """Why no more is copied, by what was or, once some keys are known, by what all would have; else empty."""
+        size, limit = self._sent_bytes + len(self._pickles), self._order.limit
+        whole = size * self._asked // self._copied
+        if not limit or (whole if self._copied == SAMPLED else size) < limit:
             return ""
-        sampled, state = Pickles(), self.instance.state
-        for key in state.newest(SAMPLED):
-            sampled.add(state.get(key))
-        size = len(sampled) * count // SAMPLED
-        if size < self._order.limit:
-            return ""
-        worker = self.instance.worker
-        return f"{count:,} keys of {worker} have about {size / 1e6:,.0f} MB, at most {self._order.limit / 1e6:,.0f}"
+        told = f"{self._asked:,} keys of {self.instance.worker} have about {whole / 1e6:,.0f} MB"
+        return f"{told}, at most {limit / 1e6:,.0f}"
 
     def _part(self, is_last: bool, error: str = "") -> StateSeen:
         taken, self._pickles = self._pickles, Pickles()
+        self._sent_bytes += len(taken)
         total = len(self.instance.state)
         return StateSeen(
             self._order.number, self.instance.worker, total, taken.content, tuple(taken.ends), is_last, error
         )
-
-
-def states(part: StateSeen, definitions: Definitions = MappingProxyType({})) -> Iterator[tuple[Any, Any]]:
-    """The pairs of key and state in a part of an answer; raises whatever unpickling raises."""
-    whole = memoryview(part.pickled)
-    for start, end in pairwise((0, *part.ends)):
-        yield loads(bytes(whole[start:end]), definitions)
 
 
 Kept = list[pa.RecordBatch | dict[str, Any]]

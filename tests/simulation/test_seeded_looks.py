@@ -10,6 +10,7 @@ from soak import SOAK
 import fries_nb as fn
 from fries_nb.driver.open_questions import OVER, Asked, Looked, Looks
 from fries_nb.host.hosted_worker import HostedWorker
+from fries_nb.operators.state import loads
 from fries_nb.protocol.messages import LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
 from fries_nb.protocol.trace import place_of
 from fries_nb.running.row_table import seen_rows
@@ -18,7 +19,7 @@ from fries_nb.simulation.faults import Faults
 from fries_nb.simulation.threaded_hosts import JoiningThreads
 from fries_nb.worker import looks as worker_looks
 from fries_nb.worker.events import Directed
-from fries_nb.worker.looks import StateLook, states
+from fries_nb.worker.looks import StateLook
 
 ROWS = 150
 EVERY = 1 << 30
@@ -133,7 +134,7 @@ def check(cluster):
         if any(isinstance(part, RowsSeen) for part in answer.parts):
             check_rows(answer.parts)
             continue
-        found = {key: state for part in answer.parts for key, state in states(part)}
+        found = {key: state for part in answer.parts for key, state in (loads(one, {}) for one in part.pieces)}
         for key, state in found.items():
             assert state["first"] == state["second"], f"question {answer.number} has a torn copy of {key}"
         of = cluster.asked_at[answer.number]

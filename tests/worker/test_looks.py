@@ -9,9 +9,9 @@ import pytest
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.updates import Edits
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.state import KeyedState, Pickles
+from fries_nb.operators.state import KeyedState, Pickles, loads
 from fries_nb.protocol.messages import LookAtState, WorkerId
-from fries_nb.worker.looks import BETWEEN_LOOKS, PART_BYTES, PIECE_NS, StateLook, states
+from fries_nb.worker.looks import BETWEEN_LOOKS, PART_BYTES, PIECE_NS, StateLook
 
 
 class Ticking:
@@ -39,7 +39,7 @@ def parts_of(look: StateLook) -> list[list[tuple[object, object]]]:
     while True:
         if (part := look.advance()) is not None:
             assert part.error == ""
-            found.append(list(states(part)))
+            found.append([loads(one, {}) for one in part.pieces])
             if part.is_last:
                 return found
 
@@ -92,12 +92,17 @@ def test_states_that_wait_for_a_transformation_are_transformed() -> None:
     assert len(instance.state) == 2
 
 
-def test_a_state_that_is_too_large_is_refused_with_its_size() -> None:
-    """It is known by a sample, before it is copied."""
-    part = StateLook(LookAtState(1, most=10**9, limit=10_000_000), holding(200, 100_000), lambda: 0).advance()
-    assert part is not None
-    assert (part.is_last, part.ends, part.total) == (True, (), 200)
-    assert part.error == "200 keys of K[0] have about 20 MB, at most 10"
+@pytest.mark.parametrize(("keys", "size", "copied", "told"), [
+    (200, 100_000, 64, "200 keys of K[0] have about 20 MB, at most 10"),  # known by some keys
+    (20, 1_000_000, 10, "20 keys of K[0] have about 20 MB, at most 10"),  # as soon as there are so many bytes
+])  # fmt: skip
+def test_a_state_that_is_too_large_is_refused_with_its_size(keys: int, size: int, copied: int, told: str) -> None:
+    """However many keys it has."""
+    look, parts = StateLook(LookAtState(1, most=10**9, limit=10_000_000), holding(keys, size), lambda: 0), []
+    while not parts or not parts[-1].is_last:
+        parts += [part for part in [look.advance()] if part is not None]
+    assert sum(len(part.ends) for part in parts) == copied
+    assert (parts[-1].error, parts[-1].total) == (told, keys)
 
 
 def test_a_value_that_cannot_be_pickled_leaves_no_trace() -> None:

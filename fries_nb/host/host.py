@@ -335,9 +335,10 @@ class Host:
     def _leave_behind(self) -> None:
         """Send copies of the newest rows, and of states that are small, for a look at them when the run is over."""
         held = [(hosted.worker, instance) for hosted in self._core.workers for instance in hosted.worker.instances]
+        limit = LAST_BYTES // max(1, sum(len(instance.state) > 0 for _, instance in held))
         for worker, instance in held:
             self._tell(rows_seen(LookAtRows(UNASKED, LAST_ROWS), worker, instance.worker))
-            order = LookAtState(UNASKED, most=max(1, len(instance.state)), limit=LAST_BYTES // len(held))
+            order = LookAtState(UNASKED, most=max(1, len(instance.state)), limit=limit)
             look, part = StateLook(order, instance, time.monotonic_ns), None
             while part is None or not part.is_last:
                 if (part := look.advance()) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from patience import PATIENCE_S
@@ -11,17 +12,21 @@ from run_setting import until
 
 import fries_nb as fn
 
-LIMIT = 40_000
-
 
 def doubled(row: dict[str, Any]) -> dict[str, Any]:
     """What the operator below expects, for all rows that are rehearsed."""
     return row | {"v": 2 * row["value"]}
 
 
-def torn(row: dict[str, Any]) -> dict[str, Any]:
-    """Rows that come later make the operator below fail."""
-    return row | {"v": 0 if row["value"] % 997 == 996 else 1}
+class Torn:
+    """Makes the operator below fail as soon as there is a file: not in the rehearsal, whichever rows that has."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def process(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Nought from then on."""
+        return row | {"v": 0 if os.path.exists(self.file) else 1}
 
 
 def divided(row: dict[str, Any]) -> dict[str, Any]:
@@ -29,7 +34,7 @@ def divided(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"w": 1 / row["v"]} if row["value"] else row | {"w": 0.0}
 
 
-def test_a_failure_below_a_change_rolls_it_back(spark: SparkSession) -> None:
+def test_a_failure_below_a_change_rolls_it_back(spark: SparkSession, tmp_path: Path) -> None:
     """The run goes back to its own checkpoint, the output has every row once, and no file of the run is left."""
     flow = fn.Dataflow("below")
     numbers = flow.source("numbers", fn.rate(2_000)).map("A", doubled)
@@ -37,8 +42,10 @@ def test_a_failure_below_a_change_rolls_it_back(spark: SparkSession) -> None:
     run = flow.run(spark, hosts=1, workers=1, recover=True, on_error="pause", commit_interval_s=0.5)
     try:
         until(lambda: run.metrics().operators["out"].processed > 500, run)
-        change = run.reconfigure({"A": torn}, guard=60)
-        assert change.guard == "for 60 s"
+        change = run.reconfigure({"A": Torn(str(tmp_path / "torn"))}, guard=600)
+        assert change.guard == "for 600 s"
+        assert change.result(PATIENCE_S).outcome == "done"
+        (tmp_path / "torn").touch()
         settled = change.settled(PATIENCE_S)
         assert (settled.outcome, run.state) == ("rolled_back", "running"), settled
         assert "B" in settled.error

@@ -59,7 +59,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fries_nb.errors import TraceError
-from fries_nb.protocol.trace import Began, Emitted, Link, OneToOne, Ran, RanMany, Record, TraceFlow, Updated
+from fries_nb.protocol.trace import Began, Emitted, Link, OneToOne, Ran, RanMany, Record, Requeued, TraceFlow, Updated
 
 Id = str | int
 _Sender = tuple[str, Id]
@@ -165,6 +165,7 @@ class Balance:
     def __init__(self) -> None:
         self._taken: defaultdict[_Sender, _Sum] = defaultdict(_Sum)
         self._extra: defaultdict[tuple[_Sender, int], _Sum] = defaultdict(_Sum)
+        self._requeued: defaultdict[str, _Sum] = defaultdict(_Sum)
         self._begun = 0
         self._shapes = _Shapes()
 
@@ -182,6 +183,9 @@ class Balance:
             case Began(transactions, operator, worker):
                 self._extra[of(operator, worker), 0].add(_sum_of(transactions))
                 self._begun += len(transactions)
+            case Requeued(transactions, operator):
+                self._requeued[operator].add(_sum_of(transactions))
+                self._begun += len(transactions)
 
     def astray(
         self, flows: Iterable[TraceFlow], records: Iterable[Record], distinct: int | None = None
@@ -197,7 +201,7 @@ class Balance:
                 into[way.link.to].append(way)
         loops = [loop for loop in loops if self._sent(loop.entries) != self._sent(loop.exits)]
         taken = self._taken_by()
-        wrong = [name for name in operators if name in into and taken[name] != self._sent(into[name])]
+        wrong = [name for name in operators if name in into and taken[name] != self._given(name, into[name])]
         sources = [name for name in operators if name not in into]
         begun = sum(taken[name].count for name in sources) + self._begun
         if distinct is not None and begun != distinct:
@@ -209,6 +213,12 @@ class Balance:
         for (operator, _), some in self._taken.items():
             taken[operator].add(some)
         return taken
+
+    def _given(self, operator: str, ways: Iterable[_Way]) -> _Sum:
+        """What an operator got by these edges, or again from its dead letters."""
+        given = self._sent(ways)
+        given.add(self._requeued[operator])
+        return given
 
     def _sent(self, ways: Iterable[_Way]) -> _Sum:
         sent = _Sum()
@@ -233,7 +243,7 @@ def _found(
     tuples = _Tuples({*wrong, *(way.link.source for way in ways)}, records)
     for name in wrong:
         taken = tuples.taken(name)
-        sent = tuples.sent(into[name]) if name in into else Counter(dict.fromkeys(taken, 1))
+        sent = tuples.given(name, into[name]) if name in into else Counter(dict.fromkeys(taken, 1))
         senders = " and ".join(dict.fromkeys(way.link.source for way in into.get(name, ())))
         for transaction in _unequal(sent, taken):
             yield Astray(transaction, senders, name, sent[transaction], taken[transaction])
@@ -253,6 +263,7 @@ class _Tuples:
     def __init__(self, operators: Set[str], records: Iterable[Record]) -> None:
         self._taken: defaultdict[_Sender, Counter[Id]] = defaultdict(Counter)
         self._extra: defaultdict[tuple[_Sender, int], Counter[Id]] = defaultdict(Counter)
+        self._requeued: defaultdict[str, Counter[Id]] = defaultdict(Counter)
         shapes = _Shapes()
         for record in records:
             shapes.add(record)
@@ -266,11 +277,17 @@ class _Tuples:
                         self._extra[shapes.of(operator, worker), branch][transaction] += count * extra
                 case Began(transactions, operator, worker) if operator in operators:
                     self._extra[shapes.of(operator, worker), 0].update(transactions)
+                case Requeued(transactions, operator):
+                    self._requeued[operator].update(transactions)
 
     def taken(self, operator: str) -> Counter[Id]:
         """The tuples that an operator took."""
         found = (taken for (name, _), taken in self._taken.items() if name == operator)
         return sum(found, Counter[Id]())
+
+    def given(self, operator: str, ways: Iterable[_Way]) -> Counter[Id]:
+        """The tuples that an operator got by these edges, or again from its dead letters."""
+        return self.sent(ways) + self._requeued[operator]
 
     def sent(self, ways: Iterable[_Way]) -> Counter[Id]:
         """The tuples that arrived by these edges."""

@@ -88,9 +88,13 @@ class Changes(KnownChanges):
     @property
     def is_settled(self) -> bool:
         """Whether no change is decided and not complete, or under guard, or drains a loop; some may be prepared."""
+        return not self.is_committing and not self._guards.all() and not self.is_draining and not self.restarting
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether a change is decided and not complete."""
         begun = [change for change in (self.in_flight, self.fix) if change is not None]
-        committing = any(change.state is ChangeState.COMMITTING for change in begun)
-        return not committing and not self._guards.all() and not self.is_draining and not self.restarting
+        return any(change.state is ChangeState.COMMITTING for change in begun)
 
     def advance(self, now_ns: int, is_tick: bool) -> list[Instruction]:
         """Take all steps that are possible now."""

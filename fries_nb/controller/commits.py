@@ -92,7 +92,7 @@ from fries_nb.protocol.checkpoints import (
     insert_decided,
     without_superseded,
 )
-from fries_nb.protocol.messages import Action, Commit, Done, Saved, WorkerId
+from fries_nb.protocol.messages import Action, Commit, Done, RequeuedRow, Saved, WorkerId
 from fries_nb.transitions import moved
 
 MOST_IN_A_ROW = 10
@@ -168,6 +168,15 @@ class Recovery:
         insert_decided(self.decided, decided)
         for operator in payloads:
             self.columns.pop(operator, None)  # the new function may write other types
+        return decided
+
+    def requeue(self, requeue: str, operator: str, rows: tuple[RequeuedRow, ...]) -> CommittedChange:
+        """Record the decision to give rows of dead letters back to an operator; see ``decide``."""
+        self.decisions += 1
+        decided = CommittedChange(
+            requeue, "requeue", ((operator,),), {}, self.incarnation, number=self.decisions, requeued=rows
+        )
+        self.decided.append(decided)
         return decided
 
     def take_back(self, change: str) -> CommittedChange:

@@ -217,6 +217,10 @@ def _of_run(what: events.Event | events.Instruction) -> str:
             return f"the record of checkpoint {what.record.epoch} is written"
         case events.CheckpointKept():
             return f"checkpoint {what.epoch} " + (f"was not kept: {what.reason}" if what.reason else "is kept")
+        case events.RequeueRequested():
+            return f"{len(what.rows)} rows of dead letters are to go back to {what.operator} ({what.requeue})"
+        case events.RequeueEnded():
+            return f"{what.requeue} " + (f"has failed: {what.error}" if what.error else "has given its rows back")
         case events.CommitsHeld():
             return f"nothing is committed: {what.reason}" if what.reason else "output is committed again"
         case events.OperatorPaused():

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.schedulers import Plan
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, ParkedOperator, Restoration
-from fries_nb.protocol.messages import Answer, Control, Paused, WorkerId
+from fries_nb.protocol.messages import Answer, Control, Paused, RequeuedRow, WorkerId
 from fries_nb.protocol.partitioning import RoutingTable
 from fries_nb.protocol.topology import Topology
 
@@ -359,6 +359,21 @@ class CheckpointRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class RequeueRequested:
+    """Give rows of dead letters back to their operator; ``RequeueEnded`` is the answer.
+
+    Attributes:
+        requeue: id of the request, which no other one of the run has.
+        operator: the operator.
+        rows: the rows; their bins are by the key of the operator.
+    """
+
+    requeue: str
+    operator: str
+    rows: tuple[RequeuedRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointKept:
     """The record of ``KeepCheckpoint`` is on disk; with a ``reason``, it could not be written."""
 
@@ -403,7 +418,8 @@ class Tick:
 
 Event = (
     HostJoined | HostLost | HostsUnfit | HostLeft | Answered | ChangeRequested | ChangeCancelled | RescaleRequested
-    | RescaleCancelled | Journaled | CheckpointRequested | CheckpointKept | RateRequested | DrainRequested
+    | RescaleCancelled | Journaled | CheckpointRequested | RequeueRequested | CheckpointKept | RateRequested
+    | DrainRequested
     | ColumnRefused | StopRequested | Tick | StepRequest
 )  # fmt: skip
 
@@ -565,6 +581,18 @@ class CheckpointEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class RequeueEnded:
+    """The workers of the operator have the rows of this request; or not, for an ``error``.
+
+    ``left`` is the number of rows that no worker has got: theirs had ended.
+    """
+
+    requeue: str
+    left: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class CommitsHeld:
     """Nothing was committed since ``since_ns``, for a ``reason``; without one, commits succeed again.
 
@@ -620,5 +648,6 @@ class RunEnded:
 Instruction = (
     Admit | RefuseHost | Tell | StartHosts | ReleaseHosts | ChangeTopology | TopologyChanged | TopologyRefused
     | ShapeDecided | ShapeUndone | BinsMoved | SplitsMoved | RescaleEnded | Journal | Resolved | GuardFired | GuardEnded
-    | CommitFiles | KeepCheckpoint | CheckpointEnded | CommitsHeld | Recover | OperatorPaused | DismissHosts | RunEnded
+    | CommitFiles | KeepCheckpoint | CheckpointEnded | RequeueEnded | CommitsHeld | Recover | OperatorPaused
+    | DismissHosts | RunEnded
 )  # fmt: skip

@@ -253,7 +253,7 @@ class KnownChanges(Coordinator):
                 self.request(event, now_ns)
             case ChangeCancelled():
                 return self.cancel(event.change, now_ns)
-            case Journaled():
+            case Journaled() if event.change in self.known:  # a requeue is decided as well
                 self.known[event.change].journaled(event.at_ns)
             case Prepared():
                 return self.prepared(event, now_ns)

@@ -40,6 +40,7 @@ from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Membership, Rewiring, Workers
 from fries_nb.controller.moves import NO_SPLITS, BinMoves, SplitMoves
 from fries_nb.controller.pauses import PausedOperators
+from fries_nb.controller.requeues import Requeues
 from fries_nb.controller.reshaping import Reshaping
 from fries_nb.controller.states import RUN_MOVES, CommitPhase, RunState
 from fries_nb.dataflow.graph import Graph
@@ -94,6 +95,8 @@ class Lifecycle:
         self.joining.is_held = lambda: not self.reshaping.is_idle
         parts = self.checkpoints, self.recovery, self.paused, self.guards, self.reshaping, self.reports
         self.changes = Changes(workers, lane, *parts)
+        had_ended = self.checkpoints.had_ended
+        self.requeues = Requeues(workers, lane, self.recovery, self.may_requeue, had_ended)
         self.loops = LoopAttempts(workers, lane, self._commit_comes_first)
         self.coordinators, self._lost_because = self._in_order(), ""
         if restored is not None:
@@ -111,6 +114,7 @@ class Lifecycle:
         - A change of the shape removes what has ended as soon as its last marker has retired, before anything begins.
         - Changes come before commits: a change that is decided cancels the commit in flight, so a commit that began
           just before it would be in vain. One that restarts the run holds all others: their markers would be lost.
+        - Requeues come before commits, of which the next includes what becomes of their rows.
         - Commits come before moves and attempts, which may go on for long; they take turns: ``_commit_comes_first``.
         - Moves of splits come before those of bins: when the splits are handed over, a rescale requests the bins, whose
           first step begins in the same turn.
@@ -127,7 +131,7 @@ class Lifecycle:
         """
         return [
             self.lane, self.paused, self.sources, self.rewiring, self.joining, self.reshaping, self.changes,
-            self.checkpoints, self.split_moves, self.bin_moves, self.loops,
+            self.requeues, self.checkpoints, self.split_moves, self.bin_moves, self.loops,
         ]  # fmt: skip
 
     def _move(self, to: RunState) -> None:
@@ -153,6 +157,11 @@ class Lifecycle:
         is_free = self.checkpoints.phase is CommitPhase.IDLE and not self.paused.operators and not self.lane.busy
         is_free = is_free and self.changes.is_settled and self.rewiring.is_idle
         return is_free and not self._commit_comes_first(now_ns)
+
+    def may_requeue(self, now_ns: int) -> bool:
+        """Whether rows of dead letters may go back, which excludes all other actions."""
+        is_free = not self.lane.busy and self.rewiring.is_idle and not self.reshaping.is_parking
+        return is_free and not self.changes.is_committing and not self.changes.is_draining
 
     def may_rewire(self, now_ns: int) -> bool:
         """Whether a change of the topology may begin, which excludes all other actions."""

@@ -40,6 +40,7 @@ from fries_nb.controller.events import (
     CheckpointRequested,
     HostJoined,
     Instruction,
+    RequeueRequested,
     RescaleRequested,
     Tell,
     Tick,
@@ -64,6 +65,7 @@ from fries_nb.protocol.messages import (
     MoveSplits,
     Reconfigure,
     Release,
+    Requeue,
     WorkerId,
 )
 
@@ -97,6 +99,7 @@ ACTIONS: Mapping[type[Action], ActionTraits] = {
     ApplyDeferred: ActionTraits((HostJoined,), None),  # its changes were decided before the restart
     Commit: ActionTraits((Tick, CheckpointRequested, ChangeRequested), CommitPhase.MARKING, is_tentative=True),
     Attempt: ActionTraits((InputEnded, ChangeRequested), LoopPhase.ASKING, is_tentative=True, delays_by=_SEARCH),
+    Requeue: ActionTraits((RequeueRequested,), None, delays_by="rows of dead letters that go back"),
     MoveSplits: ActionTraits((RescaleRequested,), SplitPhase.YIELDING, delays_by=_RESCALE, names_awaited=False),
     Move: ActionTraits((RescaleRequested,), BinPhase.MOVING, delays_by=_RESCALE, names_awaited=False),
 }

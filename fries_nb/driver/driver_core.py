@@ -92,8 +92,8 @@ class Closed:
 
 Told = (
     events.Outcome | events.GuardFired | events.GuardEnded | events.RescaleEnded | events.CheckpointEnded
-    | events.CommitsHeld | events.Recover | HostsRestarted | events.OperatorPaused | events.Answered | Printed | Used
-    | Judged | Pointstamps | Looked | events.RunEnded | Closed
+    | events.RequeueEnded | events.CommitsHeld | events.Recover | HostsRestarted | events.OperatorPaused
+    | events.Answered | Printed | Used | Judged | Pointstamps | Looked | events.RunEnded | Closed
 )  # fmt: skip
 """What a driver tells its run. ``RunEnded`` is told as soon as the outcome of the region is known, while its hosts are
 being dismissed; and again, as ``failed``, if their final messages cannot be processed."""
@@ -355,7 +355,7 @@ class DriverCore:
                 return failed
             case events.KeepCheckpoint():
                 return self._environment.apart(partial(self._keep, instruction.record))
-            case events.CheckpointEnded() | events.CommitsHeld() | events.OperatorPaused():
+            case events.CheckpointEnded() | events.RequeueEnded() | events.CommitsHeld() | events.OperatorPaused():
                 self._tell(instruction)
             case events.Recover():
                 self._recover(instruction)

@@ -248,7 +248,7 @@ class HostCore:
         while (order := (yield from self._environment.received(self._trials, None))) is not None:
             yield
             if isinstance(order, DryRun):
-                self._try(order)
+                yield from self._try(order)
             elif callable(order):
                 self._done.append(order())
                 self._link.wake()
@@ -262,8 +262,17 @@ class HostCore:
                     self.chains.kept.release()
             del order  # releases the function before the wait for the next change
 
-    def _try(self, order: DryRun) -> None:
-        """Dry-run a function. The answer is sent without waiting for the worker's next tuple."""
+    def _try(self, order: DryRun) -> Steps[None]:
+        """Dry-run a function. The answer is sent without waiting for the worker's next tuple.
+
+        The FCM that follows the answer goes to whichever worker runs the operator by then. So no chain may change
+        between the look for that worker and the post, or the function could come behind it, from another one.
+        """
         result = self._rehearsals.prepare(order)
-        self.router.post(order.worker, result)
+        yield from self._environment.acquired(self.chains.kept)
+        yield
+        try:
+            self.router.post(order.worker, result)
+        finally:
+            self.chains.kept.release()
         self._outside(TellController(result.answer))

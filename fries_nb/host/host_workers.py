@@ -36,6 +36,7 @@ from fries_nb.errors import CheckpointError, FriesError, OperatorError, exceptio
 from fries_nb.host.environment import Environment
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.host.region_spec import RegionSpec
+from fries_nb.operators.dead_letters import return_rows
 from fries_nb.operators.dry_run import open_function
 from fries_nb.operators.instance import FAILURES, Instance, failure
 from fries_nb.operators.state import Definitions, Recipe, gathered
@@ -48,6 +49,7 @@ from fries_nb.protocol.checkpoints import (
     Snapshot,
 )
 from fries_nb.protocol.messages import Failed, WorkerId
+from fries_nb.protocol.partitioning import owners_by
 from fries_nb.protocol.topology import Topology, Wiring, wirings_of
 from fries_nb.protocol.trace import EarlierRecords
 from fries_nb.storage.snapshot_files import SnapshotStore, read_snapshots, spilled
@@ -194,7 +196,18 @@ class Assembly:
             restore(instance, self._continued(instance, snapshot), self.restoration.decided, deferred)
             if snapshot is not None and not any(snapshot.traced):  # it has the bins of others, and no records
                 self._log_switches(instance, snapshot, self.restoration.decided)
+            self._return_rows(instance)
         self._agree(instance)
+
+    def _return_rows(self, instance: Instance) -> None:
+        """Give an operator again the rows of dead letters that it got behind the checkpoint."""
+        name, known = instance.worker.operator, self.restoration.checkpoint
+        since = (one for one in self.restoration.decided if known is None or one.change not in known.decided)
+        owners = owners_by(self.restoration.tables.get(name), instance.operator.workers)
+        for one in since:
+            rows = [row for row in one.requeued_at(name) if owners[row.bin] == instance.worker.index]
+            if rows:
+                return_rows(instance, one.change, rows)
 
     def _log_switches(self, instance: Instance, snapshot: Snapshot, decided: Sequence[CommittedChange]) -> None:
         """Log that a worker without records has switched to those of the applied changes that are its operator's."""
@@ -461,9 +474,12 @@ def _assembly(region: RegionSpec, window: int, snapshots: Mapping[WorkerId, Snap
 def _sinks(region: RegionSpec, worker: Worker, topology: Topology) -> OpenSinks:
     """The open sinks of a worker thread: that of a sink operator, and those of dead letters."""
     sinks = region.sinks
-    writing = [instance.worker for instance in worker.instances if instance.worker.operator in sinks]
-    epochs = {one: topology.added.get(one, 1) for one in writing}
-    return OpenSinks({one: sinks[one.operator].open(one, region.incarnation, epochs[one]) for one in writing})
+    writing = [instance for instance in worker.instances if instance.worker.operator in sinks]
+    epochs = {one.worker: topology.added.get(one.worker, 1) for one in writing}
+    for one in writing:
+        one.writes_as = f"{region.incarnation}.{epochs[one.worker]}"
+    opened = {at: sinks[at.operator].open(at, region.incarnation, epoch) for at, epoch in epochs.items()}
+    return OpenSinks(opened)
 
 
 def _reader(region: RegionSpec, worker: Worker, redistribution: Redistribution) -> WorkerReader:

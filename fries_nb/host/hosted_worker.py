@@ -20,7 +20,7 @@ from fries_nb.connectors.worker_reader import Positions
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError, exception_text
 from fries_nb.host.environment import Environment, Steps
-from fries_nb.operators.instance import dead_letter
+from fries_nb.operators.dead_letters import Refused, dead_letter
 from fries_nb.progress.progress_graph import CountChanges
 from fries_nb.protocol.checkpoints import Reading
 from fries_nb.protocol.messages import (
@@ -396,8 +396,8 @@ class HostedWorker:
         limit = READ_AHEAD_LIMIT if self._reader.is_limited else READ_LIMIT
         batch, self._due_ns = self._reader.read(self._environment.wall_ns(), limit)
         self.worker.limit_ahead(self._reader.ahead_ticks)  # known with the first row, if not before
-        me, undecoded = self.worker.wiring.id, self._reader.take_undecoded()
-        letters = tuple(Write(me, dead_letter(me, one.error, "", one.row)) for one in undecoded)
+        me, undecoded = self.worker.instances[0], self._reader.take_undecoded()
+        letters = tuple(Write(me.worker, dead_letter(me, Refused(one.row), one.error, "")) for one in undecoded)
         if batch is not None or letters:
             reader, rows = self._reader, NO_ROWS if batch is None else batch
             self.worker.handle(Supplied(rows, reader.moved, reader.bounds, reader.least, letters))

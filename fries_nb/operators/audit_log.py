@@ -35,7 +35,7 @@ from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.dataflow.traits import Returns
 from fries_nb.operators.rows import Row
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.protocol.trace import Began, Counts, Emitted, Matched, RanMany, Updated, WorkerRecord, Wrote
+from fries_nb.protocol.trace import Began, Counts, Emitted, Matched, RanMany, Requeued, Updated, WorkerRecord, Wrote
 
 if TYPE_CHECKING:
     from fries_nb.operators.instance import Instance
@@ -89,6 +89,10 @@ class AuditLog:
     def dropped(self) -> list[int]:
         """The list for transactions of tuples that the function dropped."""
         return self._emitted[0, -1]
+
+    def requeued(self, transactions: Iterable[int]) -> None:
+        """Log that transactions begin here with rows of dead letters, between two tuples."""
+        self._add(Requeued(tuple(transactions), *self._worker))
 
     def emitted(self, transaction: int, extra: int, branch: int = 0) -> None:
         """Log that the function emitted more or fewer than one tuple for a tuple."""

@@ -32,10 +32,11 @@ import pyarrow as pa
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import log_batch
-from fries_nb.operators.conversion import NOT_ARROW, to_python
+from fries_nb.operators.conversion import NOT_ARROW
+from fries_nb.operators.dead_letters import Refused, set_aside
 from fries_nb.operators.dry_run import LIGHT, SAMPLES, Passed, Recent, newest_rows, one_row, passed, recent_rows
 from fries_nb.operators.error_policy import is_retried, is_watched, rewound
-from fries_nb.operators.instance import FAILURES, Instance, failure, set_aside
+from fries_nb.operators.instance import FAILURES, Instance, failure
 from fries_nb.operators.kinds import CALLS, mapped
 from fries_nb.operators.steps import Results
 
@@ -129,9 +130,7 @@ def call_of_batch(instance: Instance) -> Call:
             try:
                 made.append(call(row))
             except OperatorError as error:
-                shown = row.drop_columns([name for name in HIDDEN if name in row.schema.names])
-                tuple_ = {name: to_python(shown.column(name))[0] for name in shown.schema.names}
-                set_aside(instance, tuple_, error, number)
+                set_aside(instance, Refused.of_batch(row, number), error)
         return _joined(made)
 
     return row_by_row

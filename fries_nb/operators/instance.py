@@ -30,10 +30,11 @@ import math
 import os
 import traceback
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -52,6 +53,9 @@ from fries_nb.protocol.checkpoints import Position
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import bins_of_keys
 from fries_nb.protocol.trace import Counts, WorkerRecord
+
+if TYPE_CHECKING:
+    from fries_nb.operators.dead_letters import ReturnedRows
 
 NO_RECORDS = Counts()
 Draw = Callable[[Iterable[Any]], Iterator[Any]]
@@ -110,6 +114,10 @@ class Instance:
         self.letters: list[pa.RecordBatch] = []  # dead letters not yet taken by the worker
         # dead letters of the current tuple, if they must wait until the whole chain has processed it
         self.withheld: list[pa.RecordBatch] | None = None
+        self.returned: deque[ReturnedRows] = deque()  # rows of dead letters that it is to process next
+        self.writes_as = ""  # an id of the writer of its dead letters, which no other one of the run has
+        self._letters = 0
+        self.tries = 0  # how often the operator has failed on the rows in hand; 0 for those that have come for once
         self.audit = audit
         self.guarded = ""  # the change under guard that it has switched to, or empty; failed tuples are then kept
         self._previous: Previous | None = None
@@ -311,6 +319,11 @@ class Instance:
         self._missed.clear()
         self.log.begin_at(traced)
 
+    def next_letter(self) -> str:
+        """An id for a dead letter."""
+        self._letters += 1
+        return f"{self.worker}.{self.writes_as}.{self._letters}"
+
     def write_letter(self, letter: pa.RecordBatch) -> None:
         """Add a dead letter to ``withheld`` if that is not ``None``, else to ``letters``."""
         if self.withheld is not None:
@@ -348,13 +361,6 @@ FAILURES = (Exception, SystemExit)
 """Exceptions of a user's function that count as its failure on the tuple."""
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _OURS = tuple(os.path.join(_PACKAGE, room) + os.sep for room in ("worker", "operators", "dataflow"))
-LETTER = pa.schema(
-    {
-        "operator": pa.string(), "worker": pa.int64(), "error": pa.string(), "traceback": pa.string(),
-        "tuple": pa.string(),
-    }
-)  # fmt: skip
-"""The columns of a dead letter; ``tuple`` is JSON."""
 
 
 def user_traceback(error: BaseException) -> str:
@@ -386,21 +392,3 @@ def _sayable(value: Any) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(value)
     return value if value is None or isinstance(value, (bool, int, str)) else str(value)
-
-
-def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError, number: int) -> None:
-    """Write a dead letter for a row."""
-    others = error.operator not in ("", instance.operator.name)
-    if not instance.has_dead_letters or instance.guarded or others:
-        raise error
-    instance.refused.add(number)
-    instance.write_letter(dead_letter(instance.worker, str(error), error.details, row))
-
-
-def dead_letter(worker: WorkerId, error: str, details: str, row: dict[str, Any]) -> pa.RecordBatch:
-    """A dead letter."""
-    letter = {
-        "operator": [worker.operator], "worker": [worker.index], "error": [error], "traceback": [details],
-        "tuple": [row_as_json(row)],
-    }  # fmt: skip
-    return pa.RecordBatch.from_pydict(letter, schema=LETTER)

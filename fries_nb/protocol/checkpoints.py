@@ -25,6 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fries_nb.progress.tokens import SavedTokens
+from fries_nb.protocol.frames import RequeuedRow
 
 PARKED = "parked-"
 """How directories with states of removed operators begin; others have the number of a checkpoint."""
@@ -178,6 +179,8 @@ class CommittedChange(msgspec.Struct, frozen=True):
         number: its place among the decisions of the run, from 1; 0 before it has one.
         shape: the fingerprint of the dataflow that it has made, if it changes the shape.
         rerouted: the operators that it has added, and those of which it has replaced the out-edges only.
+        requeued: the rows of dead letters that it has given back to the operator of its component, if it is a requeue,
+            which changes no function. A restart from a checkpoint that has not ``decided`` it gives them again.
     """
 
     change: str
@@ -192,11 +195,21 @@ class CommittedChange(msgspec.Struct, frozen=True):
     number: int = 0
     shape: bytes = b""
     rerouted: tuple[str, ...] = ()
+    requeued: tuple[RequeuedRow, ...] = ()
 
     @property
     def targets(self) -> frozenset[str]:
         """The operators whose function it has replaced; none for a rollback, which has those of what it undoes."""
         return frozenset((*self.payloads, *self.superseded))
+
+    @property
+    def is_revoked(self) -> bool:
+        """Whether the entry revokes an earlier one of the change."""
+        return not (self.targets or self.undoes or self.shape or self.requeued)
+
+    def requeued_at(self, operator: str) -> tuple[RequeuedRow, ...]:
+        """The rows that it has given back to an operator."""
+        return self.requeued if (operator,) in self.components else ()
 
 
 def in_effect(decided: Iterable[CommittedChange], since: Checkpoint | None = None) -> tuple[CommittedChange, ...]:
@@ -211,7 +224,7 @@ def in_effect(decided: Iterable[CommittedChange], since: Checkpoint | None = Non
     ['u1', 'u3', 'u2']
     """
     entries = tuple(one for one in decided if since is None or not since.has_forgotten(one.change, one.number))
-    taken_back = {entry.change for entry in entries if not (entry.targets or entry.undoes or entry.shape)}
+    taken_back = {entry.change for entry in entries if entry.is_revoked}
     ordered: list[CommittedChange] = []
     for entry in entries:
         if entry.change not in taken_back:
@@ -265,7 +278,7 @@ def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[s
     known = {
         entry.change
         for entry in kept
-        if not entry.undoes and (entry.payloads or entry.change not in applied or number_of(entry.change) == last)
+        if not entry.undoes and (entry.payloads or entry.change not in applied or 0 < number_of(entry.change) == last)
     }
     known |= {undone for entry in _last_of_each(kept) if (undone := entry.undoes)}
     known |= {entry.change for entry in kept if entry.undoes and (entry.undoes in known or entry.change not in applied)}

@@ -142,7 +142,41 @@ class ApplyDeferred(msgspec.Struct, frozen=True, tag=True):
     changes: tuple[str, ...]
 
 
-Action = Reconfigure | Commit | Hold | Release | Attempt | BlockEntries | ApplyDeferred | Move | MoveSplits
+class RequeuedRow(msgspec.Struct, frozen=True):
+    """A row of a dead letter, which goes back to the operator that failed on it.
+
+    Attributes:
+        letter: id of the dead letter.
+        bin: the bin of its key, by which it finds its worker; any bin if the operator has no key.
+        tries: how often the operator has failed on it.
+        row: the row as an Arrow IPC stream, without hidden columns.
+    """
+
+    letter: str
+    bin: int
+    tries: int
+    row: bytes
+
+
+class Requeue(msgspec.Struct, frozen=True, tag=True):
+    """Action: the workers of an operator process these rows, ahead of all that has not reached them.
+
+    Attributes:
+        requeue: id of the request.
+        operator: the operator.
+        rows: the rows.
+        owners: the index of the worker of each of them.
+    """
+
+    requeue: str
+    operator: str
+    rows: tuple[RequeuedRow, ...]
+    owners: tuple[int, ...]
+
+
+Action = (
+    Reconfigure | Commit | Hold | Release | Attempt | BlockEntries | ApplyDeferred | Move | MoveSplits | Requeue
+)  # fmt: skip
 
 
 class Marker(msgspec.Struct, frozen=True, tag=True):

@@ -41,6 +41,8 @@ from fries_nb.protocol.frames import (
     MoveSplits,
     Reconfigure,
     Release,
+    Requeue,
+    RequeuedRow,
     Tag,
     WorkerId,
 )  # fmt: skip
@@ -147,8 +149,8 @@ class Measurements(msgspec.Struct, frozen=True, tag=True):
 
 __all__ = [
     "Action", "ApplyDeferred", "Attempt", "BlockEntries", "ChannelId", "Commit", "Data", "End", "FeedbackCounts",
-    "Frame", "Hold", "Marker", "Move", "MoveSplits", "MovedBins", "MovedTimes", "Reconfigure", "Release", "Tag",
-    "WorkerId",
+    "Frame", "Hold", "Marker", "Move", "MoveSplits", "MovedBins", "MovedTimes", "Reconfigure", "Release", "Requeue",
+    "RequeuedRow", "Tag", "WorkerId",
 ]  # fmt: skip
 
 # ---- control, controller to worker

@@ -182,6 +182,11 @@ def routing_table(workers: int) -> Bins:
     return (np.arange(BINS, dtype=np.int64) * workers) // BINS
 
 
+def owners_by(packed: bytes | None, workers: int) -> Bins:
+    """The owner of each bin: by a packed table, or dealt evenly."""
+    return routing_table(workers) if packed is None else RoutingTable(packed).owners
+
+
 def partition(batch: pa.RecordBatch, targets: Bins, workers: int) -> list[tuple[int, pa.RecordBatch]]:
     """Split a batch by target worker; keeps the order of rows, and omits workers without rows."""
     first = int(targets[0])

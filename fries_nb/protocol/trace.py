@@ -135,6 +135,14 @@ class Began(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", t
     function: str | None = None
 
 
+class Requeued(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="requeued"):
+    """Transactions that begin at this operator, each with a row of a dead letter that has been given back to it."""
+
+    transactions: tuple[str | int, ...]
+    operator: str
+    worker: int = 0
+
+
 class Matched(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="matched"):
     """The keys of these transactions' tuples at an operator that compares them: a dedup, or one side of a self-join.
 
@@ -233,7 +241,7 @@ class EarlierRecords(msgspec.Struct, frozen=True):
     updated: tuple[str | int, ...] = ()
 
 
-WorkerRecord = Ran | Updated | RanMany | Emitted | Began | Matched | Wrote
+WorkerRecord = Ran | Updated | RanMany | Emitted | Began | Requeued | Matched | Wrote
 Record = WorkerRecord | TraceFlow
 
 
@@ -258,7 +266,7 @@ class Counts(NamedTuple):
                 return self._replace(ran=self.ran + len(record.transactions))
             case Updated():
                 return self._replace(updated=self.updated + 1)
-            case Emitted() | Began() | Matched():
+            case Emitted() | Began() | Requeued() | Matched():
                 return self._replace(emitted=self.emitted + len(record.transactions))
         return self
 

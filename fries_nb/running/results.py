@@ -33,6 +33,7 @@ from fries_nb.protocol.trace import (
     Ran,
     RanMany,
     Record,
+    Requeued,
     SourceRow,
     TraceFlow,
     WorkerRecord,
@@ -117,7 +118,7 @@ def in_region(number: int, named: Callable[[str], str], record: WorkerRecord) ->
     if not number:
         return record
     changes: dict[str, Any] = {"operator": named(record.operator)}
-    if isinstance(record, (RanMany, Emitted)):
+    if isinstance(record, (RanMany, Emitted, Requeued)):
         changes["transactions"] = tuple(f"{number + 1}/{transaction}" for transaction in record.transactions)
     elif isinstance(record, Ran):
         changes["transaction"] = f"{number + 1}/{record.transaction}"

@@ -45,9 +45,11 @@ from fries_nb.driver.driver_core import DriverCore, Told
 from fries_nb.driver.tracing import Trace
 from fries_nb.host.host_progress import PARTING_NS
 from fries_nb.host.region_spec import RegionSpec
+from fries_nb.operators.dead_letters import requeued_row
 from fries_nb.operators.instance import Instance
 from fries_nb.protocol.checkpoints import CommittedChange, Restoration
 from fries_nb.protocol.messages import Chained, WorkerId
+from fries_nb.protocol.partitioning import Binning
 from fries_nb.protocol.trace import Record, flow_of
 from fries_nb.simulation.faults import Deployment, DriverKilled, Fate, Faults
 from fries_nb.simulation.hosts import Hosts
@@ -169,6 +171,7 @@ class Cluster:
         ended: checkpoints that are complete or aborted, in order.
         paused, chained: paused operators; the answers to requests for chains, in order.
         driver, warnings: the core of the driver, and what it warns of.
+        requeued: requests for rows of dead letters to their answers.
         asked: requests for checkpoints to the reason why they were aborted (empty: complete), ``None`` while open.
     """
 
@@ -189,6 +192,7 @@ class Cluster:
         self.recoveries, self.deferred, self.ended = list[str](), set[str](), list[events.CheckpointEnded]()
         self.chained, self.warnings = list[Chained](), list[str]()
         self.asked: dict[str, str | None] = {}
+        self.requeued: dict[str, events.RequeueEnded] = {}
         self._fate = Fate(faults, hosts, self.random)
         self.store = Store(self._fate.disk_is_full, self._fate.sink_fails)  # the storage that survives failures
         self._plan = Deployment(
@@ -255,6 +259,14 @@ class Cluster:
         request = f"c{len(self.asked) + 1}"
         self.asked[request] = None
         self._say(events.CheckpointRequested(request))
+        return request
+
+    def requeue(self, operator: str, letters: Iterable[Mapping[str, Any]]) -> str:
+        """Give rows of dead letters back to an operator; returns the id of the request, a key of ``requeued``."""
+        key = self.graph.operator(operator).key
+        rows = tuple(requeued_row(letter, Binning(key) if key else None) for letter in letters)
+        request = f"requeue-{self.random.getrandbits(64):x}"
+        self._say(events.RequeueRequested(request, operator, rows))
         return request
 
     def stop(self, drain: bool = False) -> None:
@@ -514,6 +526,8 @@ class Cluster:
             case events.CheckpointEnded():
                 self.ended.append(event)
                 self.asked |= dict.fromkeys(event.requests, event.reason)
+            case events.RequeueEnded():
+                self.requeued[event.requeue] = event
             case events.Recover():
                 self._why = event.reason
             case events.RunEnded():

@@ -137,8 +137,10 @@ class Hosts:
         self._add(worker, self._opened(worker))
 
     def _opened(self, worker: Worker) -> OpenSinks:
-        writing = [one.worker for one in worker.instances if one.operator.traits.is_sink or one.has_dead_letters]
-        return OpenSinks({worker: self._open_port(worker) for worker in writing})
+        writing = [one for one in worker.instances if one.operator.traits.is_sink or one.has_dead_letters]
+        for one in writing:
+            one.writes_as = f"{self.incarnation}.{self.topology.added.get(one.worker, 1)}"
+        return OpenSinks({one.worker: self._open_port(one.worker) for one in writing})
 
     def _add(self, worker: Worker, sinks: OpenSinks) -> None:
         self._sinks[worker.wiring.id] = sinks

@@ -66,7 +66,18 @@ from fries_nb.errors import LinkError
 from fries_nb.progress.progress_graph import CountChanges
 from fries_nb.protocol.checkpoints import CommittedChange, Configuration, ParkedOperator
 from fries_nb.protocol.messages import Answer, Control, Prepare, WorkerId
-from fries_nb.protocol.trace import Began, EarlierRecords, Emitted, Matched, Ran, RanMany, Updated, WorkerRecord, Wrote
+from fries_nb.protocol.trace import (
+    Began,
+    EarlierRecords,
+    Emitted,
+    Matched,
+    Ran,
+    RanMany,
+    Requeued,
+    Updated,
+    WorkerRecord,
+    Wrote,
+)
 
 
 class PackedRun(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="packed"):
@@ -97,7 +108,15 @@ class PackedBegan(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="ki
     function: str | None = None
 
 
-Packed = Ran | Updated | Wrote | Matched | PackedRun | PackedEmitted | PackedBegan
+class PackedRequeued(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="packed_requeued"):
+    """A ``Requeued`` with its transactions as little-endian 64-bit integers."""
+
+    transactions: bytes
+    operator: str
+    worker: int
+
+
+Packed = Ran | Updated | Wrote | Matched | PackedRun | PackedEmitted | PackedBegan | PackedRequeued
 
 
 def pack(record: WorkerRecord) -> Packed:
@@ -109,6 +128,8 @@ def pack(record: WorkerRecord) -> Packed:
             return PackedEmitted(_packed(transactions), extra, operator, worker, branch)
         case Began(transactions, operator, worker, function):
             return PackedBegan(_packed(transactions), operator, worker, function)
+        case Requeued(transactions, operator, worker):
+            return PackedRequeued(_packed(transactions), operator, worker)
     return record
 
 
@@ -121,6 +142,8 @@ def unpack(packed: Packed) -> WorkerRecord:
             return Emitted(_unpacked(transactions), extra, operator, worker, branch)
         case PackedBegan(transactions, operator, worker, function):
             return Began(_unpacked(transactions), operator, worker, function)
+        case PackedRequeued(transactions, operator, worker):
+            return Requeued(_unpacked(transactions), operator, worker)
     return packed
 
 

@@ -37,6 +37,7 @@ from itertools import takewhile
 import pyarrow as pa
 
 from fries_nb.errors import ColumnError, FriesError, OperatorError, ProtocolError
+from fries_nb.operators.dead_letters import return_rows
 from fries_nb.operators.dry_run import shown_tuple
 from fries_nb.operators.instance import Instance, row_as_json
 from fries_nb.protocol.checkpoints import Position
@@ -52,6 +53,7 @@ from fries_nb.protocol.messages import (
     MoveSplits,
     Reconfigure,
     Release,
+    Requeue,
     WorkerId,
 )
 from fries_nb.worker.events import ClosePart, Instruction, TellController
@@ -221,6 +223,10 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Do
         return Done(marker.id, worker, switched=_apply_deferred(instance))
     if isinstance(action, MoveSplits) and worker.operator == action.source:
         return Done(marker.id, worker, positions=_given_up(instance, action))
+    if isinstance(action, Requeue):
+        mine = [row for row, owner in zip(action.rows, action.owners, strict=True) if owner == worker.index]
+        return_rows(instance, action.requeue, mine)
+        return Done(marker.id, worker)
     if isinstance(action, Reconfigure) and worker.operator in action.rerouted:
         instance.reroute(action.change)
     if not isinstance(action, Reconfigure) or worker.operator not in action.targets:

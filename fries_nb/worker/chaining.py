@@ -186,7 +186,7 @@ def obstacle(first: Worker, second: Worker) -> str:
         return f"there were tuples, credit or markers {between}"
     if first.outbox.owes:
         return f"there were tuples or credit {between} on a channel that was dropped"
-    if second._in_hand or not second._inbox.is_empty:
+    if second._in_hand or second._returning.waits or not second._inbox.is_empty:
         return f"{second.wiring.id} had tuples to process"
     if first.version != second.version:
         return f"a multi-version change was {between}"
@@ -195,6 +195,7 @@ def obstacle(first: Worker, second: Worker) -> str:
 
 def fuse(first: Worker, second: Worker, topology: Topology) -> None:
     """Let the first worker run the operators of both."""
+    first.give_back()
     instances = (*first.instances, *second.instances)
     memory = _Memory(first, second)
     first._alignment.merge(second._alignment)
@@ -208,6 +209,7 @@ def fuse(first: Worker, second: Worker, topology: Topology) -> None:
 
 def split(worker: Worker, at: int, topology: Topology) -> Worker:
     """Let a new worker run the operators of a chain from a position on; returns it."""
+    worker.give_back()
     names, index, instances = _names(worker), worker.wiring.index, worker.instances
     memory, outbox = _Memory(worker), worker.outbox
     first, second = wire(topology, names[:at], index), wire(topology, names[at:], index)

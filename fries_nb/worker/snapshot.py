@@ -71,7 +71,7 @@ from fries_nb.operators.state import (
 )
 from fries_nb.protocol.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot
 from fries_nb.protocol.messages import Parked, Saved, WorkerId
-from fries_nb.protocol.partitioning import Bins, RoutingTable, routing_table
+from fries_nb.protocol.partitioning import Bins, owners_by
 from fries_nb.protocol.trace import Counts
 from fries_nb.worker.events import Park, Save, TellController
 
@@ -441,15 +441,11 @@ class Redistribution:
         return unmoved or bool((self._owners_then(operator) == self._owners(operator)).all())
 
     def _owners(self, operator: str) -> Bins:
-        return _owners(self._tables.get(operator), self._workers[operator])
+        return owners_by(self._tables.get(operator), self._workers[operator])
 
     def _owners_then(self, operator: str) -> Bins:
         then = {} if self.checkpoint is None else self.checkpoint.tables
-        return _owners(then.get(operator), self.workers_then(operator))
+        return owners_by(then.get(operator), self.workers_then(operator))
 
     def _workers_in_checkpoint(self, operator: str) -> list[WorkerId]:
         return [WorkerId(operator, index) for index in range(self.workers_then(operator))]
-
-
-def _owners(packed: bytes | None, workers: int) -> Bins:
-    return routing_table(workers) if packed is None else RoutingTable(packed).owners

@@ -92,6 +92,7 @@ from fries_nb.worker.meters import TurnTime
 from fries_nb.worker.outbox import Outbox, output_of
 from fries_nb.worker.pause import PauseState
 from fries_nb.worker.reports import WorkerOutput, WorkerReports
+from fries_nb.worker.returned_rows import Returning
 from fries_nb.worker.rota import Slowness
 from fries_nb.worker.snapshot import kept, parking, refuse_another
 from fries_nb.worker.versions import Preparation, Spill, Versions, is_of_shape, is_tagged, keep_ready
@@ -184,6 +185,7 @@ class Worker:
         self._adoption = TopologyAdoption(self._inbox, self._alignment, outbox, self._open, self._window)
         self.slices, self.slowness = AdaptiveBatchSize(), Slowness()
         self.preparation = Preparation(self.instances, self._recent, self._clock)
+        self._returning = Returning(self.instances, self._compiled, self._clock)
 
     def _compiled(self, instances: Sequence[Instance]) -> ChainExecutor:
         return executor_of(instances, self.interrupt, self.wiring.branches, self.wiring.left, self.wiring.feedback)
@@ -270,6 +272,7 @@ class Worker:
             instance.forget(control.change)
         elif isinstance(control, Unguard):
             if instance.unguard(control.change, control.keeps):
+                self.give_back()
                 self._executor.rebuild()
                 self._pause.unguarded(control.change)
         elif isinstance(control, Cancel):
@@ -410,7 +413,7 @@ class Worker:
             return False
         holds_time = any(instance.holds_time for instance in self.instances[:1]) and not self._alignment.is_closed
         waits = self._versions.under_way or self._transfer is not None
-        return self._in_hand or self._pause.under_way or waits or holds_time
+        return self._in_hand or self._returning.waits or self._pause.under_way or waits or holds_time
 
     @property
     def wiring_after(self) -> Wiring:
@@ -460,6 +463,8 @@ class Worker:
             return self._extracts
         if self._in_hand:
             self._advance(limit)
+        elif self._returning.waits:  # before a marker in the inbox: see ``returned_rows``
+            self._begin_returned(limit)
         elif self._inbox.is_supplied:
             self._read(self._inbox.take_supplied(), limit)
         elif self._is_ripe:
@@ -468,7 +473,8 @@ class Worker:
             while (taken := self._inbox.take()) is not None and not self._receive(*taken, limit):
                 if self._is_stopped or self.interrupt.raised:
                     break  # a marker needs no turn of its own, but a tuple behind it is not to be taken
-        return self._in_hand or self._inbox.is_supplied or self._is_ripe or self._inbox.is_ready or self._extracts
+        more = self._in_hand or self._inbox.is_supplied or self._is_ripe or self._inbox.is_ready or self._extracts
+        return more or self._returning.waits
 
     @property
     def _extracts(self) -> bool:
@@ -569,6 +575,19 @@ class Worker:
         self._running.load(sender, batch)
         self._in_hand = True
 
+    def _begin_returned(self, limit: int) -> None:
+        """Begin rows of dead letters, by the functions of now."""
+        self.outbox.turn_to(self._versions.number, self._times.stamp)
+        self._running = self._returning.begin(self._executor)
+        self._in_hand = True
+        self._advance(limit)
+
+    def give_back(self) -> None:
+        """Let rows of dead letters in hand wait again, before the chain is composed anew."""
+        if self._returning.in_hand:
+            self._returning.give_back(self._running)
+            self._running, self._in_hand = self._executor, False
+
     def _begin_time(self, batch: pa.RecordBatch) -> None:
         """Begin a batch of rows at a timed operator, whose latency counts for what time brings out later."""
         agenda = self.instances[0].agenda
@@ -588,6 +607,7 @@ class Worker:
         self.preparation.withdraw(now - began, taken)
         if not self._running.remaining:
             self._in_hand = False
+            self._returning.end()
             self._instructions += Grant.of(self._owed)
             self._owed = {}
             self._times.use_up(self.outbox.changes)
@@ -637,7 +657,9 @@ class Worker:
             self._versions.complete()
             self._running = self._executor
             self._times.turn_to(self._versions.number, self.outbox.changes)
+        self._returning.look()
         if effects.switched:
+            self.give_back()
             self._executor.rebuild()
             self._earlier.clear()
             self._pause.fixed()

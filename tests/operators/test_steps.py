@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import json
 from collections import deque
@@ -16,7 +17,9 @@ from operator_setting import Count, batch, execution, guarded, instance, letters
 from fries_nb.dataflow import Edge, Graph, JoinTable, Kind, Operator, batched, memory
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import DeclarationError, OperatorError
-from fries_nb.operators.instance import LETTER, Instance
+from fries_nb.operators.dead_letters import LETTER, returned_rows
+from fries_nb.operators.instance import Instance
+from fries_nb.protocol.messages import RequeuedRow
 from fries_nb.protocol.topology import chains
 from fries_nb.protocol.trace import Emitted
 
@@ -112,7 +115,11 @@ def test_a_poison_tuple_leaves_no_trace_but_its_letter() -> None:
     assert list(first) == LETTER.names
     assert json.loads(first.pop("tuple")) == {"k": 1, "n": -6}
     assert "cannot take -6" in first.pop("traceback")
-    assert first == {"operator": "G", "worker": 0, "error": "G failed on a tuple: ValueError: cannot take -6"}
+    error = "G failed on a tuple: ValueError: cannot take -6"
+    again = RequeuedRow(first.pop("letter"), 0, 1, base64.b64decode(first.pop("row")))
+    assert [some.rows.to_pylist() for some in returned_rows([again])] == [[{"k": 1, "n": -6}]]
+    told = {"operator": "G", "worker": 0, "error": error, "version": "", "tries": 1, "requeued": None}
+    assert first == told
     assert json.loads(second["tuple"]) == {"k": 2, "n": -8}
     assert operator.processed == 5
 

@@ -1,0 +1,162 @@
+"""Rows of dead letters that go back to their operator, exactly once each.
+
+The rows of a request are decided as a change is: the decision, with the rows, is on disk before the first message of it
+is sent. So there is one moment at which they have gone back, and a restart from an earlier checkpoint gives them again,
+together with all that was read behind it.
+
+    a request comes                  it waits
+    no marker is in flight, and      journal the decision, send the FCMs of its marker with the rows
+    no change is being committed
+    all workers have acknowledged    answered, with the number of rows whose worker had ended
+    the hosts are lost               one that waits goes on waiting; a decided one is answered with the restart
+    the run ends                     answered, with the error
+
+The marker passes no channel: its scope is the operator. It excludes other actions, moves of bins among them, so each
+worker knows which rows are its own. The rows themselves may take longer than the acknowledgement; they precede whatever
+comes to the worker behind (see ``worker.returned_rows``).
+
+>>> from fries_nb.controller.commits import Recovery
+>>> from fries_nb.controller.coordinator import alone
+>>> from fries_nb.dataflow.graph import Edge, Graph, Operator
+>>> from fries_nb.protocol.messages import RequeuedRow
+>>> workers = Workers(Graph("pair", (Operator("S"), Operator("FM")), (Edge("S", "FM"),)))
+>>> lane, recovery = MarkerCoordinator(workers), Recovery(1)
+>>> requeues = Requeues(workers, lane, recovery, alone, lambda worker: False)
+>>> requeues.take(RequeueRequested("requeue-1", "FM", (RequeuedRow("a", 7, 1, b"row"),)), now_ns=0)
+[]
+>>> journal, tell = requeues.advance(now_ns=0, is_tick=False)
+>>> journal.decided.requeued == tell.control.marker.action.rows, tell.control.marker.action.owners
+(True, (0,))
+>>> action = lane.acknowledge(1, WorkerId("FM", 0))
+>>> requeues.acknowledged(action, WorkerId("FM", 0), Done(1, WorkerId("FM", 0)), now_ns=0)
+[RequeueEnded(requeue='requeue-1', left=0, error='')]
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+from fries_nb.controller.commits import Recovery
+from fries_nb.controller.coordinator import Coordinator, MayBegin, Taken
+from fries_nb.controller.events import Instruction, Journal, RequeueEnded, RequeueRequested
+from fries_nb.controller.markers import MarkerCoordinator
+from fries_nb.controller.membership import Workers
+from fries_nb.errors import ProtocolError
+from fries_nb.planning.schedulers import Send
+from fries_nb.protocol.messages import Action, Done, Requeue, WorkerId
+
+
+class Requeues(Coordinator):
+    """The requests for rows of dead letters, one under way at a time.
+
+    Args:
+        may_begin: whether nothing that excludes a requeue is under way.
+        had_ended: whether a worker was restored as ended.
+    """
+
+    takes = (RequeueRequested,)
+    actions = (Requeue,)
+
+    def __init__(
+        self,
+        workers: Workers,
+        lane: MarkerCoordinator,
+        recovery: Recovery,
+        may_begin: MayBegin,
+        had_ended: Callable[[WorkerId], bool],
+    ) -> None:
+        self._workers = workers
+        self._lane = lane
+        self._recovery = recovery
+        self._may_begin = may_begin
+        self._had_ended = had_ended
+        self._queue = deque[RequeueRequested]()
+        self._sent: Requeue | None = None
+        self._awaited = set[WorkerId]()
+        self._left = 0
+
+    def take(self, event: Taken, now_ns: int) -> list[Instruction]:
+        """Process a request."""
+        if not isinstance(event, RequeueRequested) or not event.rows:
+            raise ProtocolError(f"{event} came to the requeues; expected a request for some rows")
+        self._queue.append(event)
+        return []
+
+    def advance(self, now_ns: int, is_tick: bool) -> list[Instruction]:
+        """Begin the next request, if nothing excludes it."""
+        if not self._queue or self._sent is not None or not self._may_begin(now_ns):
+            return []
+        request = self._queue.popleft()
+        operator, rows = request.operator, request.rows
+        if why := self._refusal(operator):
+            return [RequeueEnded(request.requeue, len(rows), why)]
+        owners = self._workers.table(operator).owners
+        self._sent = Requeue(request.requeue, operator, rows, tuple(int(owners[row.bin]) for row in rows))
+        self._awaited, self._left = set(self._workers.live((operator,))), 0
+        self._left = sum(self._rows_of(index) for index in self._ended())
+        decided = self._recovery.requeue(request.requeue, operator, rows)
+        return [Journal(decided), *self._lane.start((Send(operator, frozenset((operator,))),), self._sent)]
+
+    def _refusal(self, operator: str) -> str:
+        """Why a request cannot be carried out."""
+        if operator not in self._workers.graph:
+            return f"{operator} was removed meanwhile; its dead letters stay"
+        if not self._workers.live((operator,)):
+            return f"all workers of {operator} have ended; its dead letters stay"
+        return ""
+
+    def _ended(self) -> set[int]:
+        """The indices of the workers that have ended."""
+        assert self._sent is not None, "one is under way"
+        everyone = self._workers.of((self._sent.operator,))
+        return {worker.index for worker in everyone if worker not in self._awaited}
+
+    def _rows_of(self, index: int) -> int:
+        """The number of rows for a worker."""
+        assert self._sent is not None, "one is under way"
+        return Counter(self._sent.owners)[index]
+
+    def acknowledged(self, action: Action, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
+        """Record that a worker has its rows, or has ended without them."""
+        if self._sent is None or action is not self._sent or worker not in self._awaited:
+            return []
+        self._awaited.discard(worker)
+        if done is None or done.ended:
+            self._left += self._rows_of(worker.index)
+        return self._answer() if not self._awaited else []
+
+    def started(self, now_ns: int) -> list[Instruction]:
+        """All workers have the rows of a decided request, since they were restored with it."""
+        if self._sent is None:
+            return []
+        gone = (worker.index for worker in self._workers.of((self._sent.operator,)) if self._had_ended(worker))
+        self._left = sum(map(self._rows_of, gone))
+        return self._answer()
+
+    def lost(self, why: str, now_ns: int) -> list[Instruction]:
+        """Forget which workers are awaited; see ``started``."""
+        self._awaited.clear()
+        return []
+
+    def close(self, why: str, now_ns: int, error: str = "", details: str = "") -> list[Instruction]:
+        """Answer all requests, since the run has ended."""
+        words = f"{error or why}; what was not committed of it is in no output, and these letters stay"
+        begun = [] if self._sent is None else [RequeueEnded(self._sent.requeue, 0, words)]
+        self._sent = None
+        return [*begun, *self._refused(error or why)]
+
+    def refuse(self, event: Taken, state: str, now_ns: int) -> list[Instruction]:
+        """Answer a request that came after the end of the run."""
+        self.take(event, now_ns)
+        return self._refused(f"the run was over ({state})")
+
+    def _refused(self, why: str) -> list[Instruction]:
+        queue = [*self._queue]
+        self._queue.clear()
+        return [RequeueEnded(one.requeue, len(one.rows), f"{why}; the dead letters stay") for one in queue]
+
+    def _answer(self) -> list[Instruction]:
+        sent, self._sent = self._sent, None
+        assert sent is not None, "one is under way"
+        return [RequeueEnded(sent.requeue, self._left)]

@@ -1,0 +1,148 @@
+"""Rows of dead letters go back at any step of changes, moves, checkpoints, chains and kills, each exactly once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from soak import SOAK
+
+import fries_nb as fn
+from fries_nb.audit import judge
+from fries_nb.protocol.messages import WorkerId
+from fries_nb.simulation.drawn_flows import source_rows
+from fries_nb.simulation.faults import Faults
+from fries_nb.simulation.threaded_hosts import JoiningThreads
+
+ROWS = 150
+
+
+class Fails:
+    """Counts the rows of a key; fails on some rows, on fewer in a later version."""
+
+    def __init__(self, version=0):
+        self.version = version
+
+    def initial_state(self):
+        """None yet."""
+        return {"rows": 0}
+
+    def process(self, row, state):
+        """A row that fails leaves no trace in the state."""
+        state["rows"] += 1
+        if row["number"] % 5 == 3 and row["number"] // 5 % 3 >= self.version:
+            raise ValueError(f"cannot take {row['number']}")
+        return row | {"mended": self.version}
+
+
+def failing(keyed=True):
+    """K fails on a fifth of the rows; behind is a map, and K itself may be chained behind another one."""
+    flow = fn.Dataflow("requeued")
+    letters = fn.memory()
+    stream = flow.source("S", fn.rate(None, count=1), workers=2).map("M", lambda row: row | {"m": 1}, workers=2)
+    if keyed:
+        stream = stream.map("K", Fails(), key="customer", workers=2, on_error=letters)
+    else:
+        stream = stream.map("K", lambda row: Fails().process(row, {"rows": 0}), workers=2, on_error=letters)
+    stream.map("N", dict, workers=2).sink("out", fn.memory(), workers=2)
+    return flow.graph()
+
+
+class Requeueing(JoiningThreads):
+    """Somebody requeues letters now and then, and mends the function."""
+
+    rechains, often = 0.01, 0.01
+    requeues, mends = 0.04, 0.002
+
+    def __init__(self, *args, **settings):
+        self.given: dict[str, int] = {}  # request to its number of rows
+        self.version = 0
+        super().__init__(*args, **settings)
+
+    def open_letters(self):
+        """The committed letters that no decision has given back, and no sink says are requeued."""
+        rows = self.rows("K")
+        closed = {row["letter"] for row in rows if row["requeued"]}
+        closed |= {row.letter for one in self.journal for row in one.requeued}
+        return [row for row in rows if not row["requeued"] and row["letter"] not in closed]
+
+    def step(self):
+        """Requeue first, now and then; and mend the function, too."""
+        if self.state == "running" and self.random.random() < self.requeues and len(self.given) == len(self.requeued):
+            if letters := [one for one in self.open_letters() if self.random.random() < 0.7]:
+                self.given[self.requeue("K", letters)] = len(letters)
+        if self.state == "running" and not self.open and self.random.random() < self.mends:
+            self.version += 1
+            self.request({"K": self.mended(self.version)})
+        return super().step()
+
+    def mended(self, version):
+        """K's function of this version."""
+        return Fails(version)
+
+    def kill_driver(self):
+        """Whatever is not decided is forgotten."""
+        self.given = {one: rows for one, rows in self.given.items() if one in self.requeued}
+        super().kill_driver()
+
+
+class InChains(Requeueing):
+    """K has no key, so that it is chained with what is before it and behind."""
+
+    rechains, often = 0.015, 0.0
+
+    def mended(self, version):
+        """Without a state."""
+        return lambda row: Fails(version).process(row, {"rows": 0})
+
+
+def play(seed, kills=(0, 0), of=Requeueing):
+    """Play a seed, and check where each row has ended; says what has happened."""
+    faults = Faults(hazard=0.003, host_kills=kills[0], driver_kills=kills[1])
+    cluster = of(
+        failing(of is Requeueing), {"S": source_rows("S", ROWS, customers=20)}, hosts=2, seed=seed,
+        commit_interval_ns=30_000_000, checkpoints=True, faults=faults,
+    )  # fmt: skip
+    cluster.hold([WorkerId("S", index) for index in range(2)])  # so that there are workers to requeue to
+    cluster.steps(cluster.random.randint(1_000, 6_000))
+    cluster.release()
+    cluster.run()
+    cluster.settle()
+    assert cluster.state == "finished", cluster.error
+    return check(cluster)
+
+
+def check(cluster):
+    """Each row has left K once, or has one open letter; each letter was requeued once; the audit agrees."""
+    out, told = cluster.rows("out"), cluster.rows("K")
+    requeued = Counter(row["letter"] for row in told if row["requeued"])
+    letters = {row["letter"]: row for row in told if not row["requeued"]}
+    assert not requeued or max(requeued.values()) == 1
+    assert requeued.keys() <= letters.keys()
+    still = [json.loads(row["tuple"])["id"] for row in letters.values() if row["letter"] not in requeued]
+    ended = Counter(row["id"] for row in out) + Counter(still)
+    assert set(ended.values()) == {1}
+    assert len(ended) == ROWS
+    for row in letters.values():
+        before = [one for one in letters.values() if one["tuple"] == row["tuple"] and one["tries"] < row["tries"]]
+        assert len(before) == row["tries"] - 1
+    verdict = judge(cluster.records())
+    assert verdict.serializable
+    assert not (verdict.lost or verdict.doubled)
+    return Counter(
+        requeued=len(requeued), again=sum(row["tries"] > 1 for row in letters.values()), open=len(still),
+        recovered=len(cluster.recoveries), left=sum(one.left for one in cluster.requeued.values()),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kills", [(0, 0), (2, 0), (1, 1)])
+@pytest.mark.parametrize("of", [Requeueing, InChains])
+def test_each_row_of_a_dead_letter_ends_once(of, kills):
+    """Scored, or dead: whatever moves or dies meanwhile."""
+    met = Counter[str]()
+    for seed in range(6 * SOAK):
+        met += play(seed, kills, of)
+    assert met["requeued"] > 40
+    assert met["again"] > 5
+    assert not any(kills) or met["recovered"] > 2

@@ -56,8 +56,8 @@ LETTER = pa.schema(
 
 ``tuple`` is JSON, and ``row`` the same row as an Arrow IPC stream, in base64; null if it is none that can come back.
 ``version`` is the change whose function failed, empty for the first one; ``tries`` how often the operator has failed on
-the row; ``letter`` an id: of the worker, the incarnation and the epoch of the topology in which it began, and a number. ``requeued`` is null, except in a row which says that this letter was requeued, and by which
-request.
+the row. ``letter`` is an id: the worker, the incarnation and the epoch of the topology in which it began, and a number.
+``requeued`` is null, except in a row which says that this letter was requeued, and by which request.
 """
 
 
@@ -180,6 +180,11 @@ def requeued_row(letter: Mapping[str, Any], binning: Binning | None) -> Requeued
     except (ValueError, KeyError, pa.ArrowException) as error:
         raise DataflowError(f"dead letter {letter['letter']} was damaged: {exception_text(error)}") from error
     return RequeuedRow(letter["letter"], bin_, letter["tries"], packed)
+
+
+def unpacked_row(letter: Mapping[str, Any]) -> pa.RecordBatch:
+    """The row of a dead letter that has one, as a batch of one row; raises as ``requeued_row`` does."""
+    return _unpacked(requeued_row(letter, None).row)
 
 
 def returned_rows(rows: Iterable[RequeuedRow]) -> list[ReturnedRows]:

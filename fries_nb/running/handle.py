@@ -9,7 +9,7 @@ import functools
 import pickle
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from fries_nb.changes.change import Change
@@ -32,6 +32,7 @@ from fries_nb.running.rescales import Rescale
 from fries_nb.running.run_checkpoints import CheckpointLayout
 from fries_nb.running.run_end import live, warn_of
 from fries_nb.running.run_monitor import RunMonitor
+from fries_nb.running.run_requeues import Requeue, refuse_without_letters
 from fries_nb.spark.launch import pickled_functions
 from fries_nb.storage.durable import NO_KEY
 from fries_nb.telemetry.telemetry import Telemetry
@@ -559,18 +560,45 @@ class Run(RunMonitor):
             operator: name of the operator, declared with a sink as ``on_error``.
 
         Returns:
-            A Spark DataFrame with the columns ``operator``, ``worker``, ``error``, ``traceback`` and ``tuple`` (JSON).
+            A Spark DataFrame with the columns ``operator``, ``worker``, ``error``, ``traceback``, ``tuple`` (JSON),
+            ``version`` (the change whose function failed; empty for the first one), ``tries`` (how often the operator
+            has failed on the row), ``letter`` (an id) and ``requeued`` (the request that has given the row back; null
+            for an open letter).
 
         Raises:
             DataflowError: no such operator, or one without dead letters.
         """
-        policy = self.graph.operator(operator).on_error
-        if isinstance(policy, str):
-            raise DataflowError(
-                f"operator {operator!r} keeps no dead letters (on_error={policy!r}); declare it with "
-                "on_error=memory() or parquet(path)"
-            )
-        return self._rows(operator)
+        refuse_without_letters(self.graph.operator(operator))
+        if self.state == "failed":
+            warn_of(self.graph.name, self.error, self.uncommitted, depth=2)
+        return self._runner.requeues.letters(operator)
+
+    def requeue(
+        self, operator: str, where: Callable[[Mapping[str, Any]], Any] | None = None, limit: int | None = None,
+        per_second: float | None = None,
+    ) -> Requeue:  # fmt: skip
+        """Give the rows of an operator's open dead letters back to it, each exactly once; returns at once.
+
+        They are transactions of their own, processed by the function of now: after a fix, say. What fails again is a
+        dead letter again, which counts the tries. Only committed letters are open, and they are chosen now; a letter
+        counts as requeued when the next commit includes what has become of its row.
+
+        Args:
+            operator: name of the operator, declared with a sink as ``on_error`` that can be read.
+            where: a condition on rows, which get ``_error``, ``_version``, ``_tries`` and ``_worker`` beside their own
+                columns; ``None`` for all.
+            limit: number of rows at most; ``None`` for all.
+            per_second: number of rows in a second at most, for a service that should not be overrun.
+
+        Returns:
+            The handle: ``.rows``, ``.result()``, ``.cancel()``.
+
+        Raises:
+            DataflowError: no such operator, one without dead letters that can be read, or a letter that was damaged.
+            PlanError: an invalid argument; ``where`` raises on a row; the dataflow has times or loops.
+            RunError: the run has ended.
+        """
+        return self._runner.requeues.request(operator, where, limit, per_second)
 
     def _rows(self, of: str) -> Any:
         given = self._runner.removed.get(of) or self.graph.operator(of)

@@ -37,6 +37,7 @@ from fries_nb.driver.driver import Closed, ConstraintsChanged, Driver, HostsRest
 from fries_nb.driver.open_questions import Looked
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
 from fries_nb.host.region_spec import Options
+from fries_nb.operators.dead_letters import LETTER
 from fries_nb.planning.schedulers import Plan
 from fries_nb.planning.shape import ExplainedPlan, refuse_in_time
 from fries_nb.protocol.checkpoints import CommittedChange
@@ -49,6 +50,7 @@ from fries_nb.running.rescales import Rescales
 from fries_nb.running.results import Part, RunTrace
 from fries_nb.running.run_checkpoints import CheckpointLayout, CheckpointRequests, with_functions
 from fries_nb.running.run_end import HeldCommits, UncommittedCheck
+from fries_nb.running.run_requeues import RunRequeues
 from fries_nb.spark import blocking_operators as blocking
 from fries_nb.spark.catalog import output
 from fries_nb.spark.launch import Launched, added_to, launch, pickled_functions
@@ -78,6 +80,7 @@ class RegionRunner(QueueShell):
         queue: the changes of the run.
         remedies: the policies of its latency constraints.
         looks: the questions of users for what workers hold.
+        requeues: the requests to give rows of dead letters back.
         rescales: the requests for other numbers of hosts.
         telemetry: the telemetry of the run.
         launched: the regions launched so far.
@@ -114,6 +117,7 @@ class RegionRunner(QueueShell):
         self.rescales = Rescales(regions, self)
         self.remedies = Remedies(graph, self)
         self.looks = RunLooks(self)
+        self.requeues = RunRequeues(self, before)
         self.queue = ChangeQueue(graph, regions, self, self.remedies, before=before)
         self._lock = threading.RLock()
         self._closed = closed
@@ -324,13 +328,19 @@ class RegionRunner(QueueShell):
         return in_time
 
     def output(self, sink: str) -> Any:
-        """The rows committed so far at a sink, as a Spark DataFrame."""
+        """The rows committed so far at a sink, or of an operator's dead letters, as a Spark DataFrame."""
         first = self.launched[0]
         with self._lock:
             behind = [one for one in self.launched if sink in one.sinks]
+        columns = self.telemetry.columns(sink) if self._is_sink(sink) else LETTER
         if not behind:  # the region of the sink has not begun, so the output is empty
-            return output(first.session.spark, join(first.scratch, "sinks", sink), first.run, pa.schema([]))
-        return output(first.session.spark, behind[0].sinks[sink], behind[0].run, self.telemetry.columns(sink))
+            columns = pa.schema([]) if self._is_sink(sink) else LETTER
+            return output(first.session.spark, join(first.scratch, "sinks", sink), first.run, columns)
+        return output(first.session.spark, behind[0].sinks[sink], behind[0].run, columns)
+
+    def _is_sink(self, operator: str) -> bool:
+        known = self.removed.get(operator) or self.graph.operator(operator)
+        return bool(known.traits.is_sink)
 
     def trace(self) -> RunTrace:
         """The trace so far; identities of source tuples of later regions are prefixed with the region's number."""
@@ -387,6 +397,7 @@ class RegionRunner(QueueShell):
     def join(self) -> None:
         """Join all threads of the run; to be called once ``ended`` is set."""
         self.remedies.join()
+        self.requeues.join()
         for launched in self.launched:
             launched.driver.join()
         for thread in (self._next_launch, self._cancelling):
@@ -447,6 +458,8 @@ class RegionRunner(QueueShell):
                 self.rescales.ended(event)
             case events.CheckpointEnded():
                 self._checkpointed(number, event)
+            case events.RequeueEnded():
+                self.requeues.told(event)
             case events.CommitsHeld():
                 self.commits.tell(event, _wall_clock(event.since_ns))
             case events.RunEnded():

@@ -89,6 +89,7 @@ def started() -> list[tuple[Action, set[object]]]:
         for seed in range(8):
             try_rescaled(seed)
         _change_by_minibatch()
+        _requeue()
     return started
 
 
@@ -102,6 +103,22 @@ def _change_by_minibatch() -> None:
     cluster.until(lambda: change in cluster.outcomes)
     cluster.release()
     cluster.run()
+
+
+def _requeue() -> None:
+    """What A has failed on goes back to it, and A fails again."""
+    dataflow = fn.Dataflow("failing")
+    numbers = dataflow.source("S", fn.rate(None, count=4), workers=1)
+    numbers.map("A", lambda row: {"x": 1 / row["value"]}, on_error=fn.memory()).sink("out", fn.memory())
+    rows = {"S": [{"value": value} for value in range(4)]}
+    cluster = Cluster(dataflow.graph(workers=1), rows, seed=1, commit_interval_ns=1_000_000)
+    cluster.hold([WorkerId("S", 0)])
+    cluster.until(lambda: bool(cluster.rows("A")))
+    request = cluster.requeue("A", cluster.rows("A"))
+    cluster.until(lambda: request in cluster.requeued)
+    cluster.release()
+    cluster.run()
+    assert [row["tries"] for row in cluster.rows("A")] == [1, 1, 2]
 
 
 def _states(life: Lifecycle) -> set[object]:

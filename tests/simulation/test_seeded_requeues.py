@@ -70,8 +70,8 @@ class Requeueing(JoiningThreads):
     def step(self):
         """Requeue first, now and then; and mend the function, too."""
         if self.state == "running" and self.random.random() < self.requeues and len(self.given) == len(self.requeued):
-            if letters := [one for one in self.open_letters() if self.random.random() < 0.7]:
-                self.given[self.requeue("K", letters)] = len(letters)
+            letters = [one for one in self.open_letters() if self.random.random() < 0.7]
+            self.given |= {self.requeue("K", letters): len(letters)} if letters else {}
         if self.state == "running" and not self.open and self.random.random() < self.mends:
             self.version += 1
             self.request({"K": self.mended(self.version)})
@@ -129,7 +129,7 @@ def check(cluster):
         assert len(before) == row["tries"] - 1
     verdict = judge(cluster.records())
     assert verdict.serializable
-    assert not (verdict.lost or verdict.doubled)
+    assert not [*verdict.lost, *verdict.doubled]
     return Counter(
         requeued=len(requeued), again=sum(row["tries"] > 1 for row in letters.values()), open=len(still),
         recovered=len(cluster.recoveries), left=sum(one.left for one in cluster.requeued.values()),

@@ -27,7 +27,7 @@ from fries_nb.simulation.scenarios import draw_focused
 from fries_nb.simulation.threaded_hosts import ThreadedCluster
 from fries_nb.transport.wire import Credit
 from fries_nb.worker.chaining import Fused, SplitOff
-from fries_nb.worker.events import Arrived, Directed, Granted
+from fries_nb.worker.events import Arrived, Directed, Granted, TellController
 from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rota import Rota
 from fries_nb.worker.turns import HANDOFF_NS, Turns
@@ -238,7 +238,15 @@ def _lets_functions_wait(core, worker, control, direct=HostCore.direct):
 
 
 def _tells_nobody_of_a_trial(core, order):
+    yield
     core.router.post(order.worker, core._rehearsals.prepare(order))
+
+
+def _posts_while_chains_change(core, order):
+    result = core._rehearsals.prepare(order)
+    yield
+    core.router.post(order.worker, result)
+    core._outside(TellController(result.answer))
 
 
 BROKEN = [
@@ -265,6 +273,7 @@ BROKEN = [
     (HostLoop, "_flush", _forgets_what_is_buffered, (46, *FIRST)),
     (HostCore, "direct", _lets_functions_wait, (27, *FIRST)),
     (HostCore, "_try", _tells_nobody_of_a_trial, (4, *FIRST)),
+    (HostCore, "_try", _posts_while_chains_change, FIRST),
 ]
 """Of a class, the name of what is broken, how, and the seeds one of which must catch it."""
 

@@ -1,0 +1,274 @@
+"""Requeues of a run: dead letters are read from their sink, and their rows go back to the operator.
+
+A letter is open if neither another row of its sink says that it was requeued (see ``operators.dead_letters``), nor a
+decision that is not in the output yet. The latter this process knows of its own requests; of those of an earlier one,
+the decisions that the run was resumed with tell. So no letter is given back twice, whatever fails in between.
+
+Rows go back in shares, each of which is decided by itself (see ``controller.requeues``): so many that other actions do
+not wait long, and as many in a second as were asked for. What a process that dies has not requested yet stays open.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from fries_nb.controller.events import RequeueEnded, RequeueRequested
+from fries_nb.dataflow.endpoints import check_readable
+from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.driver.driver import Driver
+from fries_nb.errors import DataflowError, PlanError, exception_text, unknown
+from fries_nb.operators.dead_letters import LETTER, requeued_row, unpacked_row
+from fries_nb.protocol.checkpoints import CommittedChange
+from fries_nb.protocol.messages import RequeuedRow
+from fries_nb.protocol.partitioning import Binning
+from fries_nb.protocol.progress_locations import is_tracked
+
+MOST_ROWS = 500
+"""Maximum number of rows that go back with one decision."""
+MOST_BYTES = 1 << 20
+"""Size of rows in bytes from which on a share is complete."""
+SHARES = 4
+"""Number of shares in a second, if the number of rows in a second is limited."""
+SHOWN = tuple(name for name in LETTER.names if name != "row")
+"""The columns of ``Run.dead_letters``."""
+
+Where = Callable[[Mapping[str, Any]], Any]
+
+
+@dataclass(frozen=True)
+class RequeueResult:
+    """What has become of the rows of a requeue.
+
+    Attributes:
+        rows: number of rows that have gone back. What the operator makes of them is committed with the next commit, or
+            they are dead letters again.
+        left: number of rows whose worker had ended; their letters stay open.
+        error: why further ones did not go back; empty if all did.
+    """
+
+    rows: int
+    left: int = 0
+    error: str = ""
+
+
+class Requeue:
+    """Rows of dead letters on their way back to their operator; made by ``Run.requeue``.
+
+    Attributes:
+        operator: the operator.
+        rows: the number of rows that were chosen.
+    """
+
+    def __init__(self, operator: str, rows: int) -> None:
+        self.operator, self.rows = operator, rows
+        self._stopped, self._over = threading.Event(), threading.Event()
+        self._given = self._left = 0
+        self._error = ""
+
+    def __repr__(self) -> str:
+        done = f"{self._given:,} of {self.rows:,} rows of dead letters have gone back to {self.operator}"
+        left = f"; {self._left:,} stay, since their workers had ended" if self._left else ""
+        return f"Requeue({done}{left}{f'; {self._error}' if self._error else ''})"
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, with any result."""
+        return self._over.is_set()
+
+    def cancel(self) -> None:
+        """Give back no further rows; returns at once. Letters of those that have not gone back stay open."""
+        self._stopped.set()
+
+    def result(self, timeout: float | None = None) -> RequeueResult:
+        """Wait until the rows have gone back.
+
+        Args:
+            timeout: seconds to wait; ``None`` waits indefinitely.
+
+        Returns:
+            What has become of them.
+
+        Raises:
+            TimeoutError: it has not ended in time; it continues.
+        """
+        if not self._over.wait(timeout):
+            raise TimeoutError(f"{self!r} is still under way")
+        return RequeueResult(self._given, self._left, self._error)
+
+
+class RequeuedRun(Protocol):
+    """What requeues need of a run."""
+
+    @property
+    def graph(self) -> Graph:
+        """The dataflow, as it is now."""
+
+    def driver_of(self, operator: str) -> Driver | None:
+        """The driver of the operator's region; ``None`` if that has not begun."""
+
+    def output(self, sink: str) -> Any:
+        """The rows committed so far at a sink, or the dead letters of an operator, as a Spark DataFrame."""
+
+    def refuse_if_over(self, why: str) -> None:
+        """Check that the run accepts requests."""
+
+
+class RunRequeues:
+    """The requeues of a run.
+
+    Args:
+        run: the run.
+        before: the decisions with which it was resumed.
+    """
+
+    def __init__(self, run: RequeuedRun, before: Iterable[CommittedChange] = ()) -> None:
+        self._run = run
+        self._given = {row.letter for one in before for row in one.requeued}  # no other request may have them
+        self._told = threading.Condition()
+        self._answers: dict[str, RequeueEnded] = {}
+        self._one_at_a_time = threading.Lock()  # held from the choice of letters until they are noted
+        self._threads: list[threading.Thread] = []
+
+    def letters(self, operator: str) -> Any:
+        """The dead letters of an operator, each with the request that has requeued it; see ``Run.dead_letters``."""
+        from pyspark.sql.functions import broadcast  # where runs are, Spark is; other users of this package need none
+
+        told = self._run.output(operator)
+        requeued = broadcast(told.where("requeued is not null").select("letter", "requeued"))
+        return told.where("requeued is null").drop("requeued").join(requeued, "letter", "left").select(*SHOWN)
+
+    def request(self, operator: str, where: Where | None, limit: int | None, per_second: float | None) -> Requeue:
+        """Give rows of open dead letters back; see ``Run.requeue``."""
+        known = self._checked(operator)
+        for name, given, whole in (("limit", limit, True), ("per_second", per_second, False)):
+            kinds = int if whole else (int, float)
+            if given is not None and (isinstance(given, bool) or not isinstance(given, kinds) or not given > 0):
+                raise PlanError(f"{name}={given!r}; expected a {'whole ' if whole else ''}number above 0, or None")
+        if where is not None and not callable(where):
+            raise PlanError(f"where={where!r}; expected a function of a row, as in lambda row: row['amount'] > 100")
+        self._run.refuse_if_over("rows go back to a dataflow that runs; fn.resume(...) lets one go on")
+        with self._one_at_a_time:
+            rows = self._chosen(known, where, limit)
+            self._given.update(row.letter for row in rows)
+        requeue = Requeue(operator, len(rows))
+        work = partial(self._give, requeue, rows, per_second)
+        thread = threading.Thread(target=work, name="fries-requeue", daemon=True)
+        self._threads = [*(one for one in self._threads if one.is_alive()), thread]
+        thread.start()
+        return requeue
+
+    def _checked(self, operator: str) -> Operator:
+        graph = self._run.graph
+        if operator not in graph:
+            raise DataflowError(unknown("operator", operator, graph.by_name))
+        known = graph.operator(operator)
+        refuse_without_letters(known)
+        if not known.traits.runs_user_code:
+            what = "dead letters are lines that are no rows" if known.traits.is_source else "no function processes rows"
+            raise PlanError(f"{operator} ({known.kind}): {what}, so there is nothing to process again")
+        if is_tracked(graph):
+            words = "is in a dataflow with times or loops, where rows do not go back in this version"
+            raise PlanError(f"{operator} {words}; expected one without time= and loops")
+        return known
+
+    def _chosen(self, operator: Operator, where: Where | None, limit: int | None) -> list[RequeuedRow]:
+        """The rows of the open letters that satisfy the condition."""
+        binning = Binning(operator.key) if operator.key else None
+        found: list[RequeuedRow] = []
+        for letter in self._open(operator.name):
+            if limit is not None and len(found) >= limit:
+                break
+            if letter["row"] is not None and (where is None or _holds(where, letter)):
+                found.append(requeued_row(letter, binning))
+        return found
+
+    def _open(self, operator: str) -> Iterator[Mapping[str, Any]]:
+        told = [row.asDict() for row in self._run.output(operator).select(*LETTER.names).collect()]
+        closed = {row["letter"] for row in told if row["requeued"] is not None} | self._given
+        return (row for row in told if row["requeued"] is None and row["letter"] not in closed)
+
+    # ---- on their way, in a thread of each request
+
+    def _give(self, requeue: Requeue, rows: Sequence[RequeuedRow], per_second: float | None) -> None:
+        try:
+            for share in _shares(rows, per_second):
+                if requeue._stopped.is_set():
+                    requeue._error = "it was cancelled"
+                    break
+                self._give_share(requeue, share)
+                if requeue._error:
+                    break
+                if per_second is not None:
+                    requeue._stopped.wait(len(share) / per_second)
+        finally:
+            given = requeue._given + requeue._left
+            with self._one_at_a_time:
+                self._given.difference_update(row.letter for row in rows[given:])
+            requeue._over.set()
+
+    def _give_share(self, requeue: Requeue, share: Sequence[RequeuedRow]) -> None:
+        driver, name = self._run.driver_of(requeue.operator), f"requeue-{uuid.uuid4().hex[:12]}"
+        if driver is None:
+            requeue._error = f"{requeue.operator} has not begun: its region begins when those above have ended"
+            return
+        driver.post(RequeueRequested(name, requeue.operator, tuple(share)))
+        with self._told:
+            while name not in self._answers and not driver.is_closed:
+                self._told.wait(0.25)
+            ended = self._answers.pop(name, RequeueEnded(name, len(share), "the run is over"))
+        requeue._error = ended.error
+        if not ended.error:
+            requeue._given, requeue._left = requeue._given + len(share) - ended.left, requeue._left + ended.left
+
+    def told(self, ended: RequeueEnded) -> None:
+        """The driver has answered; called in its thread."""
+        with self._told:
+            self._answers[ended.requeue] = ended
+            self._told.notify_all()
+
+    def join(self) -> None:
+        """Join all threads; to be called when the run has ended."""
+        for thread in self._threads:
+            thread.join()
+
+
+def refuse_without_letters(operator: Operator) -> None:
+    """Check that dead letters of an operator can be read.
+
+    Raises:
+        DataflowError: it keeps none, or its sink is one that only its user can read.
+    """
+    if isinstance(policy := operator.on_error, str):
+        raise DataflowError(
+            f"operator {operator.name!r} keeps no dead letters (on_error={policy!r}); declare it with "
+            "on_error=memory() or parquet(path)"
+        )
+    check_readable(operator.name, policy)
+
+
+def _shares(rows: Sequence[RequeuedRow], per_second: float | None) -> Iterator[Sequence[RequeuedRow]]:
+    most = MOST_ROWS if per_second is None else max(1, min(MOST_ROWS, int(per_second / SHARES)))
+    begin = size = 0
+    for at, row in enumerate(rows):
+        size += len(row.row)
+        if at + 1 - begin == most or size >= MOST_BYTES:
+            yield rows[begin : at + 1]
+            begin, size = at + 1, 0
+    if begin < len(rows):
+        yield rows[begin:]
+
+
+def _holds(where: Where, letter: Mapping[str, Any]) -> bool:
+    """Whether the row of a letter satisfies a condition; it is asked with what the letter tells beside."""
+    values: dict[str, Any] = unpacked_row(letter).to_pylist()[0]
+    about = {f"_{name}": letter[name] for name in ("error", "version", "tries", "worker")}
+    try:
+        return bool(where(values | about))
+    except Exception as error:
+        words = f"where raised {exception_text(error)} on {letter['tuple']}"
+        raise PlanError(f"{words}; the row has the columns {', '.join([*values, *about])}") from error

@@ -83,7 +83,7 @@ class Lifecycle:
         self.epochs = CommitNumbers(commit_interval_ns, max(begun, restored.last_epoch if restored else 0))
         self.guards = Guards(graph, chaining)
         lane = self.lane = MarkerCoordinator(workers)
-        self.paused, self.sources = PausedOperators(), Sources(workers)
+        self.paused, self.sources, self._lost_because = PausedOperators(), Sources(workers), ""
         self.checkpoints = Checkpoints(workers, lane, self.epochs, self.recovery, run, self.may_commit)
         self.split_moves = SplitMoves(workers, lane, self.sources, self.may_move, splits, self.checkpoints.had_ended)
         self.bin_moves = BinMoves(workers, lane, self.may_move)
@@ -93,12 +93,10 @@ class Lifecycle:
         beside = rewiring, self.joining, self.recovery, [self.guards.know]
         self.reshaping = Reshaping(workers, self.membership, lane, *beside)
         self.joining.is_held = lambda: not self.reshaping.is_idle
-        parts = self.checkpoints, self.recovery, self.paused, self.guards, self.reshaping, self.reports
-        self.changes = Changes(workers, lane, *parts)
-        had_ended = self.checkpoints.had_ended
-        self.requeues = Requeues(workers, lane, self.recovery, self.may_requeue, had_ended)
+        kept = self.checkpoints, self.recovery
+        self.changes = Changes(workers, lane, *kept, self.paused, self.guards, self.reshaping, self.reports)
         self.loops = LoopAttempts(workers, lane, self._commit_comes_first)
-        self.coordinators, self._lost_because = self._in_order(), ""
+        self.coordinators = self._in_order()
         if restored is not None:
             self.changes.defer(restored)
 
@@ -129,9 +127,10 @@ class Lifecycle:
           them, or clears them if hosts were to leave. For all others the order does not matter: each forgets its own.
         - At the end each answers its own requests; the order is only that of the answers.
         """
+        requeues = Requeues(self.workers, self.lane, self.recovery, self.may_requeue, self.checkpoints.had_ended)
         return [
             self.lane, self.paused, self.sources, self.rewiring, self.joining, self.reshaping, self.changes,
-            self.requeues, self.checkpoints, self.split_moves, self.bin_moves, self.loops,
+            requeues, self.checkpoints, self.split_moves, self.bin_moves, self.loops,
         ]  # fmt: skip
 
     def _move(self, to: RunState) -> None:

@@ -65,7 +65,7 @@ from fries_nb.protocol.messages import (
     MoveSplits,
     Reconfigure,
     Release,
-    Requeue,
+    ReturnRows,
     WorkerId,
 )
 
@@ -99,7 +99,7 @@ ACTIONS: Mapping[type[Action], ActionTraits] = {
     ApplyDeferred: ActionTraits((HostJoined,), None),  # its changes were decided before the restart
     Commit: ActionTraits((Tick, CheckpointRequested, ChangeRequested), CommitPhase.MARKING, is_tentative=True),
     Attempt: ActionTraits((InputEnded, ChangeRequested), LoopPhase.ASKING, is_tentative=True, delays_by=_SEARCH),
-    Requeue: ActionTraits((RequeueRequested,), None, delays_by="rows of dead letters that go back"),
+    ReturnRows: ActionTraits((RequeueRequested,), None, delays_by="rows of dead letters that go back"),
     MoveSplits: ActionTraits((RescaleRequested,), SplitPhase.YIELDING, delays_by=_RESCALE, names_awaited=False),
     Move: ActionTraits((RescaleRequested,), BinPhase.MOVING, delays_by=_RESCALE, names_awaited=False),
 }

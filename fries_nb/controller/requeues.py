@@ -44,7 +44,7 @@ from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
 from fries_nb.errors import ProtocolError
 from fries_nb.planning.schedulers import Send
-from fries_nb.protocol.messages import Action, Done, Requeue, WorkerId
+from fries_nb.protocol.messages import Action, Done, ReturnRows, WorkerId
 
 
 class Requeues(Coordinator):
@@ -56,7 +56,7 @@ class Requeues(Coordinator):
     """
 
     takes = (RequeueRequested,)
-    actions = (Requeue,)
+    actions = (ReturnRows,)
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Requeues(Coordinator):
         self._may_begin = may_begin
         self._had_ended = had_ended
         self._queue = deque[RequeueRequested]()
-        self._sent: Requeue | None = None
+        self._sent: ReturnRows | None = None
         self._awaited = set[WorkerId]()
         self._left = 0
 
@@ -92,7 +92,7 @@ class Requeues(Coordinator):
         if why := self._refusal(operator):
             return [RequeueEnded(request.requeue, len(rows), why)]
         owners = self._workers.table(operator).owners
-        self._sent = Requeue(request.requeue, operator, rows, tuple(int(owners[row.bin]) for row in rows))
+        self._sent = ReturnRows(request.requeue, operator, rows, tuple(int(owners[row.bin]) for row in rows))
         self._awaited, self._left = set(self._workers.live((operator,))), 0
         self._left = sum(self._rows_of(index) for index in self._ended())
         decided = self._recovery.requeue(request.requeue, operator, rows)

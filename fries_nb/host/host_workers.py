@@ -477,7 +477,7 @@ def _sinks(region: RegionSpec, worker: Worker, topology: Topology) -> OpenSinks:
     writing = [instance for instance in worker.instances if instance.worker.operator in sinks]
     epochs = {one.worker: topology.added.get(one.worker, 1) for one in writing}
     for one in writing:
-        one.writes_as = f"{region.incarnation}.{epochs[one.worker]}"
+        one.failing.writer = f"{region.incarnation}.{epochs[one.worker]}"
     opened = {at: sinks[at.operator].open(at, region.incarnation, epoch) for at, epoch in epochs.items()}
     return OpenSinks(opened)
 

@@ -20,7 +20,7 @@ from fries_nb.connectors.worker_reader import Positions
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError, exception_text
 from fries_nb.host.environment import Environment, Steps
-from fries_nb.operators.dead_letters import Refused, dead_letter
+from fries_nb.operators.dead_letters import FailedRow, dead_letter
 from fries_nb.progress.progress_graph import CountChanges
 from fries_nb.protocol.checkpoints import Reading
 from fries_nb.protocol.messages import (
@@ -397,7 +397,7 @@ class HostedWorker:
         batch, self._due_ns = self._reader.read(self._environment.wall_ns(), limit)
         self.worker.limit_ahead(self._reader.ahead_ticks)  # known with the first row, if not before
         me, undecoded = self.worker.instances[0], self._reader.take_undecoded()
-        letters = tuple(Write(me.worker, dead_letter(me, Refused(one.row), one.error, "")) for one in undecoded)
+        letters = tuple(Write(me.worker, dead_letter(me, FailedRow(one.row), one.error, "")) for one in undecoded)
         if batch is not None or letters:
             reader, rows = self._reader, NO_ROWS if batch is None else batch
             self.worker.handle(Supplied(rows, reader.moved, reader.bounds, reader.least, letters))

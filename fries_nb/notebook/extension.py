@@ -95,7 +95,7 @@ def _names(magic: str, known: Registry) -> list[str]:
         return [quoted(name) for graph in graphs for name in (changeable(graph) if magic == "fries_plan" else graph)]
     if magic == "fries_frontier":
         return [quoted(name) for run in live for name in run.graph if not run.graph.by_name[name].traits.is_source]
-    if magic in ("fries_state", "fries_rows"):
+    if magic in ("fries_state", "fries_rows", "fries_requeue"):
         return [quoted(name) for run in known.runs() for name in run.graph]
     if magic == "fries_rescale":
         return [str(number) for run in live for number in _other_hosts(len(run.topology().hosts))]

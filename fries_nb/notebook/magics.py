@@ -19,6 +19,7 @@ import functools
 import threading
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -309,6 +310,33 @@ class FriesMagics(RunMagics):
         change = run.rollback(scheduler=args.scheduler)
         self.shell.user_ns[args.output] = change
         return change_summary(self.shell, run, change, args.wait, args.output)
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("operator", metavar="OPERATOR", help="on whose dead letters it is to try again")
+    @argument("--where", metavar="CONDITION", help="only rows that satisfy it, an expression of row, a dict")
+    @argument("--limit", type=int, metavar="NUMBER", help="of rows at most")
+    @argument("--per-second", type=float, metavar="ROWS", help="at most")
+    @OF
+    @WAIT
+    def fries_requeue(self, line: str) -> Summary:
+        """Give the rows of an operator's open dead letters back to it, each exactly once; after a fix, say.
+
+        What fails again is a dead letter again. Examples::
+
+            %fries_requeue FM
+            %fries_requeue FM --where "'no score' in row['_error']" --per-second 100 --wait 60
+            %fries_requeue "my model" --limit 10 --of fraud
+        """
+        args = arguments(self.fries_requeue, line)
+        run = self._known.run(args.of)
+        where = None if args.where is None else self.shell.ev(f"lambda row: ({unquoted(args.where)})")
+        operator = shortened(unquoted(args.operator))
+        requeue = run.requeue(operator, where, args.limit, args.per_second)
+        with suppress(TimeoutError):
+            requeue.result(args.wait)
+        return summaries.of_requeue(requeue, f"{self._known.variable(run)}.dead_letters({operator!r}).show()")
 
     @line_magic
     @magic_arguments()

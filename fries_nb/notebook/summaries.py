@@ -26,6 +26,7 @@ from fries_nb.report.dag import dag_svg
 from fries_nb.report.page import part
 from fries_nb.report.plan_section import plan_drawing, plan_parts
 from fries_nb.running.run_end import UncommittedCheck
+from fries_nb.running.run_requeues import Requeue
 from fries_nb.words import milliseconds
 
 _OF_THE_COMMAND = " (all of them: --json)"
@@ -88,6 +89,13 @@ def of_defaults(recovers: bool, on_error: str) -> str:
     pauses = "operators pause on failure (--on-error fail)" if on_error == "pause" else ""
     parts = ", ".join(filter(None, [kept, pauses]))
     return f"by default: {parts}" if parts else ""
+
+
+def of_requeue(requeue: Requeue, then: str) -> Summary:
+    """The summary of a requeue, which may be under way."""
+    if not requeue.rows:
+        return Summary(f"no open dead letter of {requeue.operator} was chosen; nothing goes back", then)
+    return Summary(f"{requeue}" if requeue.done else f"{requeue}; the others follow", then)
 
 
 def of_end(flow: str, state: str, missing: UncommittedCheck | None, resumable: bool = False) -> Summary:

@@ -33,7 +33,7 @@ from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import log_batch
 from fries_nb.operators.conversion import NOT_ARROW
-from fries_nb.operators.dead_letters import Refused, set_aside
+from fries_nb.operators.dead_letters import FailedRow, set_aside
 from fries_nb.operators.dry_run import LIGHT, SAMPLES, Passed, Recent, newest_rows, one_row, passed, recent_rows
 from fries_nb.operators.error_policy import is_retried, is_watched, rewound
 from fries_nb.operators.instance import FAILURES, Instance, failure
@@ -130,7 +130,7 @@ def call_of_batch(instance: Instance) -> Call:
             try:
                 made.append(call(row))
             except OperatorError as error:
-                set_aside(instance, Refused.of_batch(row, number), error)
+                set_aside(instance, FailedRow.of_batch(row, number), error)
         return _joined(made)
 
     return row_by_row

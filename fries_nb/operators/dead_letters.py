@@ -12,7 +12,7 @@ writes another letter, which counts the tries.
 >>> from fries_nb.dataflow.graph import Operator
 >>> instance = Instance(WorkerId("FM", 0), Operator("FM"), dict, audit=False)
 >>> came = pa.RecordBatch.from_pydict({"id": [7], "amount": [1.5]})
->>> [letter] = dead_letter(instance, Refused({"id": 7, "amount": 1.5}, came), "no score", "").to_pylist()
+>>> [letter] = dead_letter(instance, FailedRow({"id": 7, "amount": 1.5}, came), "no score", "").to_pylist()
 >>> letter["letter"], letter["tuple"], letter["version"], letter["tries"], letter["requeued"]
 ('FM[0]..1', '{"id": 7, "amount": 1.5}', '', 1, None)
 >>> again = requeued_row(letter, Binning(["id"]))
@@ -62,7 +62,7 @@ the row. ``letter`` is an id: the worker, the incarnation and the epoch of the t
 
 
 @dataclass(frozen=True)
-class Refused:
+class FailedRow:
     """A row on which an operator has failed.
 
     Attributes:
@@ -77,7 +77,7 @@ class Refused:
     index: int = 0
 
     @staticmethod
-    def of_row(row: Row) -> Refused:
+    def of_row(row: Row) -> FailedRow:
         """A row, whose values are those that came."""
         shown = dict(row)
         try:
@@ -85,16 +85,16 @@ class Refused:
             came = assemble([row.copy()], row.columns, {}).select(list(shown))
         except NOT_ARROW:  # an earlier operator of the chain has written a value that no column holds
             came = None
-        return Refused(shown, came, row.index)
+        return FailedRow(shown, came, row.index)
 
     @staticmethod
-    def of_batch(batch: pa.RecordBatch, index: int) -> Refused:
+    def of_batch(batch: pa.RecordBatch, index: int) -> FailedRow:
         """The row of a batch of one row."""
         rows = _of_user(batch)
-        return Refused({name: to_python(rows.column(name))[0] for name in rows.schema.names}, batch, index)
+        return FailedRow({name: to_python(rows.column(name))[0] for name in rows.schema.names}, batch, index)
 
 
-def set_aside(instance: Instance, refused: Refused, error: OperatorError) -> None:
+def set_aside(instance: Instance, refused: FailedRow, error: OperatorError) -> None:
     """Write a dead letter for a row.
 
     Raises:
@@ -107,13 +107,13 @@ def set_aside(instance: Instance, refused: Refused, error: OperatorError) -> Non
     instance.write_letter(dead_letter(instance, refused, str(error), error.details))
 
 
-def dead_letter(instance: Instance, refused: Refused, error: str, details: str) -> pa.RecordBatch:
+def dead_letter(instance: Instance, refused: FailedRow, error: str, details: str) -> pa.RecordBatch:
     """A dead letter of an operator."""
     row = None if refused.came is None else base64.b64encode(_packed(refused.came)).decode()
     letter = {
         "operator": instance.worker.operator, "worker": instance.worker.index, "error": error, "traceback": details,
-        "tuple": row_as_json(dict(refused.shown)), "version": instance.identity, "tries": instance.tries + 1,
-        "letter": instance.next_letter(), "row": row,
+        "tuple": row_as_json(dict(refused.shown)), "version": instance.identity, "tries": instance.failing.tries + 1,
+        "letter": instance.failing.next_letter(instance.worker), "row": row,
     }  # fmt: skip
     return pa.RecordBatch.from_pylist([letter], schema=LETTER)
 
@@ -197,7 +197,7 @@ def returned_rows(rows: Iterable[RequeuedRow]) -> list[ReturnedRows]:
 def return_rows(instance: Instance, requeue: str, rows: Sequence[RequeuedRow]) -> None:
     """Let an operator process rows of its dead letters next; their letters are requeued."""
     returned = returned_rows(rows)
-    instance.returned += returned
+    instance.failing.returned += returned
     if instance.audit:
         instance.log.requeued([identity for some in returned for identity in some.transactions])
     instance.write_letter(requeued_letters(instance.worker, requeue, rows))

@@ -30,7 +30,7 @@ from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import OperatorError, exception_text
 from fries_nb.operators.column_types import TypesMark, as_value
-from fries_nb.operators.dead_letters import Refused, set_aside
+from fries_nb.operators.dead_letters import FailedRow, set_aside
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.rows import UNWRITTEN, Row
 from fries_nb.operators.state import keeps_state, key_reader
@@ -163,14 +163,14 @@ def guarded(
 
 def refuse_row(instance: Instance, row: Row, error: OperatorError) -> None:
     """Write a dead letter for a row."""
-    set_aside(instance, Refused.of_row(row), error)
+    set_aside(instance, FailedRow.of_row(row), error)
     if instance.audit:
         instance.log.dropped.append(row.columns.transactions()[row.index])
 
 
 def refuse_firing(instance: Instance, row: Row, error: OperatorError) -> None:
     """Write a dead letter, with key and time, for what was due; no transaction has begun."""
-    set_aside(instance, Refused(shown_firing(row), index=row.index), error)
+    set_aside(instance, FailedRow(shown_firing(row), index=row.index), error)
 
 
 def _no_state() -> None:

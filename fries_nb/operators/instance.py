@@ -33,7 +33,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -90,6 +90,28 @@ class Previous:
     back: Transform | None
 
 
+@dataclass(slots=True)
+class Failing:
+    """What dead letters an operator has written at one worker, and which of their rows are to come back.
+
+    Attributes:
+        writer: id of the writer of its dead letters, which no other one of the run has.
+        written: number of letters so far.
+        returned: rows of dead letters that it is to process next.
+        tries: how often the operator has failed on the rows in hand; 0 for those that come for the first time.
+    """
+
+    writer: str = ""
+    written: int = 0
+    returned: deque[ReturnedRows] = field(default_factory=deque)
+    tries: int = 0
+
+    def next_letter(self, worker: WorkerId) -> str:
+        """An id for a dead letter of this worker."""
+        self.written += 1
+        return f"{worker}.{self.writer}.{self.written}"
+
+
 class Instance:
     """An operator's worker, without its channels."""
 
@@ -99,8 +121,7 @@ class Instance:
         self.function = function = following(operator.function, function)
         self.recreate: Callable[[], Any] | None = None  # makes another instance, not opened, if one can be made
         own = weakref.ref(self)  # no cycle, so that the function is released together with the instance
-        # keyed state (with the single key ``None`` if the operator has no key)
-        self.state = KeyedState(lambda: _initial_state(own()))
+        self.state = KeyedState(lambda: _initial_state(own()))  # with the single key ``None`` if it has no key
         self.written = ColumnTypes(worker.operator)  # the types of the columns that it has written
         self.refused: set[int] = set()  # indices of the rows of the current batch that became dead letters
         self.prepared: dict[str, Ready] = {}  # change id to the prepared configuration
@@ -114,10 +135,7 @@ class Instance:
         self.letters: list[pa.RecordBatch] = []  # dead letters not yet taken by the worker
         # dead letters of the current tuple, if they must wait until the whole chain has processed it
         self.withheld: list[pa.RecordBatch] | None = None
-        self.returned: deque[ReturnedRows] = deque()  # rows of dead letters that it is to process next
-        self.writes_as = ""  # an id of the writer of its dead letters, which no other one of the run has
-        self._letters = 0
-        self.tries = 0  # how often the operator has failed on the rows in hand; 0 for those that have come for once
+        self.failing = Failing()  # what it failed on before
         self.audit = audit
         self.guarded = ""  # the change under guard that it has switched to, or empty; failed tuples are then kept
         self._previous: Previous | None = None
@@ -318,11 +336,6 @@ class Instance:
         self._prepared_at.clear()
         self._missed.clear()
         self.log.begin_at(traced)
-
-    def next_letter(self) -> str:
-        """An id for a dead letter."""
-        self._letters += 1
-        return f"{self.worker}.{self.writes_as}.{self._letters}"
 
     def write_letter(self, letter: pa.RecordBatch) -> None:
         """Add a dead letter to ``withheld`` if that is not ``None``, else to ``letters``."""

@@ -158,7 +158,7 @@ class RequeuedRow(msgspec.Struct, frozen=True):
     row: bytes
 
 
-class Requeue(msgspec.Struct, frozen=True, tag=True):
+class ReturnRows(msgspec.Struct, frozen=True, tag=True):
     """Action: the workers of an operator process these rows, ahead of all that has not reached them.
 
     Attributes:
@@ -175,7 +175,7 @@ class Requeue(msgspec.Struct, frozen=True, tag=True):
 
 
 Action = (
-    Reconfigure | Commit | Hold | Release | Attempt | BlockEntries | ApplyDeferred | Move | MoveSplits | Requeue
+    Reconfigure | Commit | Hold | Release | Attempt | BlockEntries | ApplyDeferred | Move | MoveSplits | ReturnRows
 )  # fmt: skip
 
 

@@ -41,8 +41,8 @@ from fries_nb.protocol.frames import (
     MoveSplits,
     Reconfigure,
     Release,
-    Requeue,
     RequeuedRow,
+    ReturnRows,
     Tag,
     WorkerId,
 )  # fmt: skip
@@ -149,7 +149,7 @@ class Measurements(msgspec.Struct, frozen=True, tag=True):
 
 __all__ = [
     "Action", "ApplyDeferred", "Attempt", "BlockEntries", "ChannelId", "Commit", "Data", "End", "FeedbackCounts",
-    "Frame", "Hold", "Marker", "Move", "MoveSplits", "MovedBins", "MovedTimes", "Reconfigure", "Release", "Requeue",
+    "Frame", "Hold", "Marker", "Move", "MoveSplits", "MovedBins", "MovedTimes", "Reconfigure", "Release", "ReturnRows",
     "RequeuedRow", "Tag", "WorkerId",
 ]  # fmt: skip
 

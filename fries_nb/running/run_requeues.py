@@ -66,14 +66,18 @@ class Requeue:
 
     def __init__(self, operator: str, rows: int) -> None:
         self.operator, self.rows = operator, rows
-        self._stopped, self._over = threading.Event(), threading.Event()
-        self._given = self._left = 0
-        self._error = ""
+        self.stopped = threading.Event()  # set when no further rows are to go back
+        self._over = threading.Event()
+        self._so_far = RequeueResult(0)
+
+    def __str__(self) -> str:
+        so_far = self._so_far
+        done = f"{so_far.rows:,} of {self.rows:,} rows of dead letters have gone back to {self.operator}"
+        left = f"; {so_far.left:,} stay, since their workers had ended" if so_far.left else ""
+        return f"{done}{left}{f'; {so_far.error}' if so_far.error else ''}"
 
     def __repr__(self) -> str:
-        done = f"{self._given:,} of {self.rows:,} rows of dead letters have gone back to {self.operator}"
-        left = f"; {self._left:,} stay, since their workers had ended" if self._left else ""
-        return f"Requeue({done}{left}{f'; {self._error}' if self._error else ''})"
+        return f"Requeue({self})"
 
     @property
     def done(self) -> bool:
@@ -82,7 +86,7 @@ class Requeue:
 
     def cancel(self) -> None:
         """Give back no further rows; returns at once. Letters of those that have not gone back stay open."""
-        self._stopped.set()
+        self.stopped.set()
 
     def result(self, timeout: float | None = None) -> RequeueResult:
         """Wait until the rows have gone back.
@@ -97,8 +101,18 @@ class Requeue:
             TimeoutError: it has not ended in time; it continues.
         """
         if not self._over.wait(timeout):
-            raise TimeoutError(f"{self!r} is still under way")
-        return RequeueResult(self._given, self._left, self._error)
+            raise TimeoutError(f"{self}; the others are still under way")
+        return self._so_far
+
+    def note(self, rows: int = 0, left: int = 0, error: str = "") -> RequeueResult:
+        """Record what has become of some more rows; returns the result so far. Called by the run."""
+        before = self._so_far
+        self._so_far = RequeueResult(before.rows + rows, before.left + left, error or before.error)
+        return self._so_far
+
+    def end(self) -> None:
+        """Record that no further rows go back. Called by the run."""
+        self._over.set()
 
 
 class RequeuedRun(Protocol):
@@ -136,10 +150,8 @@ class RunRequeues:
 
     def letters(self, operator: str) -> Any:
         """The dead letters of an operator, each with the request that has requeued it; see ``Run.dead_letters``."""
-        from pyspark.sql.functions import broadcast  # where runs are, Spark is; other users of this package need none
-
         told = self._run.output(operator)
-        requeued = broadcast(told.where("requeued is not null").select("letter", "requeued"))
+        requeued = told.where("requeued is not null").select("letter", "requeued").hint("broadcast")
         return told.where("requeued is null").drop("requeued").join(requeued, "letter", "left").select(*SHOWN)
 
     def request(self, operator: str, where: Where | None, limit: int | None, per_second: float | None) -> Requeue:
@@ -197,33 +209,32 @@ class RunRequeues:
     def _give(self, requeue: Requeue, rows: Sequence[RequeuedRow], per_second: float | None) -> None:
         try:
             for share in _shares(rows, per_second):
-                if requeue._stopped.is_set():
-                    requeue._error = "it was cancelled"
+                if requeue.stopped.is_set():
+                    requeue.note(error="it was cancelled")
                     break
-                self._give_share(requeue, share)
-                if requeue._error:
+                ended = self._give_share(requeue.operator, share)
+                if ended.error:
+                    requeue.note(error=ended.error)
                     break
+                requeue.note(len(share) - ended.left, ended.left)
                 if per_second is not None:
-                    requeue._stopped.wait(len(share) / per_second)
+                    requeue.stopped.wait(len(share) / per_second)
         finally:
-            given = requeue._given + requeue._left
+            so_far = requeue.note()
             with self._one_at_a_time:
-                self._given.difference_update(row.letter for row in rows[given:])
-            requeue._over.set()
+                self._given.difference_update(row.letter for row in rows[so_far.rows + so_far.left :])
+            requeue.end()
 
-    def _give_share(self, requeue: Requeue, share: Sequence[RequeuedRow]) -> None:
-        driver, name = self._run.driver_of(requeue.operator), f"requeue-{uuid.uuid4().hex[:12]}"
+    def _give_share(self, operator: str, share: Sequence[RequeuedRow]) -> RequeueEnded:
+        driver, name = self._run.driver_of(operator), f"requeue-{uuid.uuid4().hex[:12]}"
         if driver is None:
-            requeue._error = f"{requeue.operator} has not begun: its region begins when those above have ended"
-            return
-        driver.post(RequeueRequested(name, requeue.operator, tuple(share)))
+            late = f"{operator} has not begun: its region begins when those above have ended"
+            return RequeueEnded(name, len(share), late)
+        driver.post(RequeueRequested(name, operator, tuple(share)))
         with self._told:
             while name not in self._answers and not driver.is_closed:
                 self._told.wait(0.25)
-            ended = self._answers.pop(name, RequeueEnded(name, len(share), "the run is over"))
-        requeue._error = ended.error
-        if not ended.error:
-            requeue._given, requeue._left = requeue._given + len(share) - ended.left, requeue._left + ended.left
+            return self._answers.pop(name, RequeueEnded(name, len(share), "the run is over"))
 
     def told(self, ended: RequeueEnded) -> None:
         """The driver has answered; called in its thread."""

@@ -139,7 +139,7 @@ class Hosts:
     def _opened(self, worker: Worker) -> OpenSinks:
         writing = [one for one in worker.instances if one.operator.traits.is_sink or one.has_dead_letters]
         for one in writing:
-            one.writes_as = f"{self.incarnation}.{self.topology.added.get(one.worker, 1)}"
+            one.failing.writer = f"{self.incarnation}.{self.topology.added.get(one.worker, 1)}"
         return OpenSinks({one.worker: self._open_port(one.worker) for one in writing})
 
     def _add(self, worker: Worker, sinks: OpenSinks) -> None:

@@ -53,7 +53,7 @@ from fries_nb.protocol.messages import (
     MoveSplits,
     Reconfigure,
     Release,
-    Requeue,
+    ReturnRows,
     WorkerId,
 )
 from fries_nb.worker.events import ClosePart, Instruction, TellController
@@ -223,7 +223,7 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Do
         return Done(marker.id, worker, switched=_apply_deferred(instance))
     if isinstance(action, MoveSplits) and worker.operator == action.source:
         return Done(marker.id, worker, positions=_given_up(instance, action))
-    if isinstance(action, Requeue):
+    if isinstance(action, ReturnRows):
         mine = [row for row, owner in zip(action.rows, action.owners, strict=True) if owner == worker.index]
         return_rows(instance, action.requeue, mine)
         return Done(marker.id, worker)

@@ -15,13 +15,13 @@ forgotten with them; whenever the chain itself is composed anew, rows in hand ar
 >>> from fries_nb.protocol.messages import WorkerId
 >>> first, second = (Instance(WorkerId(name, 0), Operator(name), dict, audit=False) for name in "AB")
 >>> compiled = lambda instances: executor_of(instances, InterruptFlag(), 1, "")
->>> second.returned.append(ReturnedRows(pa.RecordBatch.from_pydict({"x": [1, 2]}), ("a", "b"), tries=1))
+>>> second.failing.returned.append(ReturnedRows(pa.RecordBatch.from_pydict({"x": [1, 2]}), ("a", "b"), tries=1))
 >>> returning = Returning([first, second], compiled, lambda: 0)
 >>> executor = returning.begin(compiled([first, second]))
->>> executor.advance(1), second.processed, first.processed, second.tries, returning.waits
+>>> executor.advance(1), second.processed, first.processed, second.failing.tries, returning.waits
 (1, 1, 0, 1, False)
 >>> returning.give_back(executor)
->>> second.returned[0].rows.to_pydict(), second.tries, returning.waits
+>>> second.failing.returned[0].rows.to_pydict(), second.failing.tries, returning.waits
 ({'x': [2]}, 0, True)
 """
 
@@ -62,14 +62,14 @@ class Returning:
 
     def look(self) -> None:
         """Look for rows, after some may have come back."""
-        self.waits = any(instance.returned for instance in self._instances)
+        self.waits = any(instance.failing.returned for instance in self._instances)
 
     def begin(self, chain: ChainExecutor) -> ChainExecutor:
         """Take the next rows in hand; returns what processes them, loaded: the chain, or what follows of it."""
-        position, instance = next((at, one) for at, one in enumerate(self._instances) if one.returned)
-        rows = instance.returned.popleft()
+        position, instance = next((at, one) for at, one in enumerate(self._instances) if one.failing.returned)
+        rows = instance.failing.returned.popleft()
         self._taken, self.in_hand = (instance, rows), True
-        instance.tries = rows.tries
+        instance.failing.tries = rows.tries
         self.look()
         executor = self._from(position, chain) if position else chain
         executor.load("", rows.with_hidden(self._clock(), instance.audit))
@@ -89,7 +89,7 @@ class Returning:
     def end(self) -> None:
         """The rows in hand are processed."""
         if self._taken is not None:
-            self._taken[0].tries = 0
+            self._taken[0].failing.tries = 0
             self._taken, self.in_hand = None, False
 
     def give_back(self, executor: ChainExecutor) -> None:
@@ -98,6 +98,6 @@ class Returning:
             return
         (instance, rows), left = self._taken, executor.remaining
         if left:
-            instance.returned.appendleft(rows.behind(rows.rows.num_rows - left))
+            instance.failing.returned.appendleft(rows.behind(rows.rows.num_rows - left))
         self.end()
         self.look()

@@ -142,3 +142,19 @@ def test_states_are_shown_by_a_magic(shell: InteractiveShell, stand_ins: list[St
     assert some["operator"].tolist() == ["FM"]
     assert len(shell.run_cell("%fries_rows FM --where row['TX_AMOUNT']>300").result) == 0
     assert "expected an operator before" in str(refused(shell, "%fries_state --keys 7", capsys))
+
+
+def test_dead_letters_are_requeued(shell: InteractiveShell, stand_ins: list[StandIn]) -> None:
+    """With what has become of them so far, and what is likely next."""
+    told(shell, FRAUD)
+    told(shell, "%fries_run")
+    for line, words in (
+        ("%fries_requeue FM", "2 of 2 rows of dead letters have gone back to FM"),
+        ("%fries_requeue FM --where \"row['TX_AMOUNT'] > 200\"", "1 of 1 rows of dead letters have gone back to FM"),
+        ("%fries_requeue FM --limit 1", "1 of 1 rows of dead letters have gone back to FM"),
+        ("%fries_requeue FM --per-second 5 --wait 0", "gone back to FM; the others follow"),
+        ("%fries_requeue MC", "no open dead letter of MC was chosen; nothing goes back"),
+    ):
+        shown = told(shell, line)
+        assert words in shown
+        assert ".dead_letters('" in shown

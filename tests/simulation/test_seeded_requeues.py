@@ -185,7 +185,7 @@ class _Late(Returning):
     def waits(self):
         """Only now and then."""
         self.asked += 1
-        return self.asked % 4 == 0 and any(one.returned for one in self._instances)
+        return self.asked % 4 == 0 and any(one.failing.returned for one in self._instances)
 
     @waits.setter
     def waits(self, waits):

@@ -44,6 +44,7 @@ from fries_nb.running.key_states import StateOfRun
 from fries_nb.running.remedies import HostProposal, Proposal
 from fries_nb.running.rescales import Rescale, RescaleResult
 from fries_nb.running.run_end import UncommittedCheck
+from fries_nb.running.run_requeues import Requeue
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder
 from fries_nb.telemetry.history import PlotMark, Point, QueuePoint
 from fries_nb.telemetry.metrics import HostLoad, Metrics, MetricsSnapshot, Recorded
@@ -253,6 +254,16 @@ class StandIn:
         """As a run's: one row, if it satisfies the condition."""
         rows = [row for row in ({"TX_AMOUNT": 300, "operator": operator},) if where is None or where(row)]
         return DataFrame(rows[:n])
+
+    def requeue(self, operator: str, where: Any, limit: int | None, per_second: float | None) -> Requeue:
+        """As a run's: two open letters of FM, of which one may satisfy the condition."""
+        letters = [{"TX_AMOUNT": amount} for amount in (100, 300) if operator == "FM"]
+        rows = [row for row in letters if where is None or where(row)][:limit]
+        requeue = Requeue(operator, len(rows))
+        requeue.note(len(rows))
+        if per_second is None:
+            requeue.end()
+        return requeue
 
     def _difference(self, flow: Dataflow) -> tuple[Difference, dict[str, bytes]]:
         return Difference.of(self.graph, flow.graph_like(self.graph)), {}

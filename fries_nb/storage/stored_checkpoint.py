@@ -30,9 +30,9 @@ from fries_nb.storage.durable import join
 from fries_nb.storage.flow_shape import FlowFingerprint
 from fries_nb.storage.snapshot_files import SnapshotFile, SnapshotStore, StoredSnapshot
 
-_LOOKS = 3
+LOOKS = 3
 """Number of times that a record is looked for, while a run may be replacing it."""
-_REGION = re.compile(r"region-\d+")
+REGION = re.compile(r"region-\d+")
 _T = TypeVar("_T")
 
 
@@ -148,8 +148,8 @@ def find_checkpoints(path: str, key: bytes) -> tuple[StoredCheckpoint, ...]:
         CheckpointError: there is none, it is damaged, or not signed with the key.
     """
     at = Location.of(path, key)
-    flow = _again(lambda: expected(contents(at), path)).flow
-    regions = sorted((name for name in at.names("") if _REGION.fullmatch(name)), key=lambda name: int(name[7:]))
+    flow = again(lambda: expected(contents(at), path)).flow
+    regions = sorted((name for name in at.names("") if REGION.fullmatch(name)), key=lambda name: int(name[7:]))
     places = [Location.of(join(path, region), key) for region in regions] or [at]
     looked = [_newest(place) for place in places]
     for _, wrong in looked:
@@ -173,16 +173,16 @@ def _newest(at: Location) -> tuple[StoredCheckpoint | None, str]:
         good, wrong = newest(at, found, thoroughly=False)
         return None if good is None else StoredCheckpoint(at, found.flow, *good), wrong
 
-    for _ in range(_LOOKS):
-        one, wrong = _again(look)
+    for _ in range(LOOKS):
+        one, wrong = again(look)
         if not wrong:
             break
     return one, wrong
 
 
-def _again(look: Callable[[], _T]) -> _T:
+def again(look: Callable[[], _T]) -> _T:
     """What is found at once, or by looking again: a run may have replaced a file after it was listed."""
-    for _ in range(_LOOKS - 1):
+    for _ in range(LOOKS - 1):
         with suppress(CheckpointError):
             return look()
     return look()

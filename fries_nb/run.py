@@ -9,16 +9,20 @@ from os import PathLike
 from typing import Any
 
 from fries_nb.dataflow import builder
+from fries_nb.dataflow.endpoints import Sink
 from fries_nb.dataflow.graph import Graph, check_runnable
 from fries_nb.dataflow.updates import targets_of
 from fries_nb.errors import CheckpointError
 from fries_nb.host.region_spec import Options
 from fries_nb.planning.schedulers import schedule
+from fries_nb.running.checkpoint_view import CheckpointView
+from fries_nb.running.forks import start_fork, with_sinks
 from fries_nb.running.handle import Run
 from fries_nb.running.results import DataflowPlan
 from fries_nb.storage.checkpoint_store import CheckpointStore
-from fries_nb.storage.durable import secret
+from fries_nb.storage.durable import absolute, secret
 from fries_nb.storage.flow_shape import check_drop
+from fries_nb.storage.forked_checkpoint import ForkOrigin
 from fries_nb.transport.sockets import SILENCE_S
 
 __all__ = ["Dataflow", "Run"]
@@ -195,7 +199,90 @@ class Dataflow(builder.DataflowBuilder):
         """
         place = _place(path)
         key = secret(signing_key)
-        then = CheckpointStore.load(place, key)[0].workers
+        graph = self._graph_as(CheckpointStore.load(place, key)[0].workers, workers, on_error)
+        dropped = check_drop(drop, graph)
+        options = Options(
+            hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
+            self.constraints(), fixed=self.fixed, **self._buffers,
+        )  # fmt: skip
+        return Run(graph, spark, options, place, resumed=True, key=key, lighters=self.lighters(), drop=dropped)
+
+    def fork(
+        self,
+        origin: CheckpointView | str | PathLike[str],
+        sinks: Mapping[str, Sink],
+        spark: Any = None,
+        hosts: int = 2,
+        workers: int | None = None,
+        *,
+        audit: bool = False,
+        chaining: bool = True,
+        buffer_budget_bytes: int = BUFFER_BUDGET_BYTES,
+        commit_interval_s: float | None = COMMIT_INTERVAL_S,
+        port: int = 0,
+        heartbeat_timeout_s: float = SILENCE_S,
+        checkpoint: str | PathLike[str] | None = "",
+        signing_key: bytes | str | None = None,
+        recover: bool = False,
+        on_error: str = "fail",
+        drop: Iterable[str] = (),
+    ) -> Run:
+        """Start a second run of this dataflow from a checkpoint of another run, which keeps its directory and goes on.
+
+        The origin may run, have failed, or be over. In its directory nothing is claimed, written or deleted. The fork
+        is a run of its own: it begins with a copy of states and positions, and with the changes that had been decided
+        by then, reads the sources on from there, and writes to other sinks, whose commits begin anew.
+
+        The dataflow is declared as for ``resume``, with the sinks of the origin. Numbers of hosts and workers, and the
+        shape, may differ as there. A dataflow with aggregates or sorts is not forked in this version. Rows that the
+        origin has staged (a DataFrame or a query) are copied with the checkpoint. As for ``resume``, loading a
+        checkpoint executes code: fork only from checkpoints written by you, or by a person you trust.
+
+        Args:
+            origin: directory or URI that is ``checkpoint=`` of the origin, for its newest checkpoint, or
+                ``fn.checkpoint(path)``, for exactly that one.
+            sinks: the targets of the fork, one for each sink by name (that of late rows is ``<operator>.late``), and
+                for each operator with dead letters: ``{"scored": fn.memory(), "FM": fn.parquet(path)}``.
+            spark: see ``run``.
+            hosts: see ``run``.
+            workers: see ``resume``.
+            audit: see ``run``.
+            chaining: see ``run``.
+            buffer_budget_bytes: see ``run``.
+            commit_interval_s: see ``run``.
+            port: see ``run``.
+            heartbeat_timeout_s: see ``run``.
+            checkpoint: the fork's own checkpoint directory; see ``run``.
+            signing_key: the key that signs the fork's checkpoint, and that of the origin if its path is given.
+            recover: see ``run``.
+            on_error: see ``run``.
+            drop: see ``resume``.
+
+        Returns:
+            The handle of the fork.
+
+        Raises:
+            CheckpointError: there is no such checkpoint, it is damaged, of another dataflow, not signed with the key,
+                or was replaced by newer ones before it was copied; or ``checkpoint`` cannot be used.
+            DataflowError: ``sinks`` lacks a sink, has an unknown one, or one with a target of the origin; or see
+                ``run``.
+            SessionError: see ``run``.
+            SourceError: see ``run``.
+            SinkError: see ``run``.
+        """
+        key = secret(signing_key)
+        source = origin.as_origin if isinstance(origin, CheckpointView) else ForkOrigin(absolute(_place(origin)), key)
+        place = "" if checkpoint is None else _place(checkpoint)
+        declared = self._graph_as(source.flow().workers, workers, on_error)
+        graph, dropped = with_sinks(declared, sinks, source.path), check_drop(drop, declared)
+        options = Options(
+            hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
+            self.constraints(), fixed=self.fixed, recover=recover, **self._buffers,
+        )  # fmt: skip
+        return start_fork(source, declared, graph, spark, options, place, key, self.lighters(), dropped)
+
+    def _graph_as(self, then: Mapping[str, int], workers: int | None, on_error: str) -> Graph:
+        """The dataflow that goes on from a checkpoint, with the numbers of workers there if none is given."""
         graph = self.graph(on_error=on_error) if workers is None else self.graph(workers, on_error)
         kept = [
             replace(operator, workers=then.get(operator.name, operator.workers)) if workers is None else operator
@@ -203,12 +290,7 @@ class Dataflow(builder.DataflowBuilder):
         ]
         graph = Graph(graph.name, tuple(kept), graph.edges)
         check_runnable(graph)
-        dropped = check_drop(drop, graph)
-        options = Options(
-            hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
-            self.constraints(), fixed=self.fixed, **self._buffers,
-        )  # fmt: skip
-        return Run(graph, spark, options, place, resumed=True, key=key, lighters=self.lighters(), drop=dropped)
+        return graph
 
 
 def with_buffers(flow: Dataflow, buffer_bytes: int = 0, adapt: bool = True) -> Dataflow:

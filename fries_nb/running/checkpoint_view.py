@@ -20,6 +20,7 @@ from fries_nb.operators.shown_states import plainly_pickled
 from fries_nb.protocol.partitioning import bins_of_keys
 from fries_nb.running.state_table import StateRow, column_types, rows_of_key, series, state_table
 from fries_nb.storage.durable import secret
+from fries_nb.storage.forked_checkpoint import ForkOrigin
 from fries_nb.storage.stored_checkpoint import StoredCheckpoint, StoredWorker, find_checkpoints
 
 _SAMPLE = 1_000
@@ -230,6 +231,11 @@ class CheckpointView:
         ]
         names = ("name", "keys_before", "keys_after", "added", "removed", "changed", "bytes_before", "bytes_after")
         return DataFrame({name: series([row[place] for row in rows]) for place, name in enumerate(names)})
+
+    @property
+    def as_origin(self) -> ForkOrigin:
+        """What a fork begins from."""
+        return ForkOrigin(self.path, self._key, self._regions[0].name)
 
     def __repr__(self) -> str:
         return f"<checkpoint {', '.join(map(str, self.epochs))} of flow {self.flow!r} at {self.path}>"

@@ -7,7 +7,7 @@ import pickle
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -137,6 +137,13 @@ class Launched:
         return ShapeChange(after, replace(additions, packed=packed), fingerprint, back, returns)
 
 
+class Begun(NamedTuple):
+    """What a run begins with, if that was made before its launch."""
+
+    place: CheckpointStore  # its checkpoint store, which is held
+    scratch: str  # its directory of temporary files
+
+
 def added_to(before: Graph, after: Graph) -> Graph:
     """The operators that only the later one of two dataflows has, without their edges."""
     return Graph(after.name, tuple(operator for operator in after.operators if operator.name not in before), ())
@@ -157,6 +164,7 @@ def launch(
     run: str = "",
     key: bytes = NO_KEY,
     drop: Collection[str] = (),
+    begun: Begun | None = None,
 ) -> Launched:
     """Start the region and return at once; the hosts join within a second or two.
 
@@ -170,6 +178,7 @@ def launch(
         run: the run's id; by default a new one. A resumed run keeps its id.
         key: the key that signs checkpoints, and verifies existing ones.
         drop: the operators that are not there any more, and whose state in the checkpoint may be lost.
+        begun: what was made for it before; it stays if this raises.
 
     Raises:
         SessionError: there is no Java, or the session is not suitable.
@@ -185,11 +194,14 @@ def launch(
         session = start_or_find(options.hosts, spark)
         undo.callback(session.release)
         interrupt.take_over(session.spark.sparkContext)
-        scratch = make_scratch(session.spark, run)
-        undo.callback(remove_scratch, scratch)
-        path = absolute(checkpoint) if checkpoint else join(scratch, "checkpoint")
-        place = _taken(path, graph, run, resumed, key, drop, lasts=checkpoint != "")
-        undo.callback(place.release if resumed else place.withdraw)  # the directory stays usable after a failure
+        if begun is None:
+            scratch = make_scratch(session.spark, run)
+            undo.callback(remove_scratch, scratch)
+            path = absolute(checkpoint) if checkpoint else join(scratch, "checkpoint")
+            place = _taken(path, graph, run, resumed, key, drop, lasts=checkpoint != "")
+            undo.callback(place.release if resumed else place.withdraw)  # the directory stays usable after a failure
+        else:
+            (place, scratch), path = begun, begun.place.path
         root = path if checkpoint else scratch
         sources, functions = _sources(graph, session, place), functions | _tables(graph, session, place)
         sinks = _claimed_sinks(graph, session.spark, root, place)

@@ -97,7 +97,7 @@ class StoredCheckpoint:
         self.flow = flow
         self.record = record
         self._at = at
-        self._name = name
+        self.name = name
         self._files: dict[str, SnapshotFile] = {}
 
     def operators(self) -> list[str]:
@@ -125,7 +125,7 @@ class StoredCheckpoint:
         try:
             yield
         except CheckpointError:
-            if self._at.has(self._name) or not self._at.names(COMPLETE):
+            if self._at.has(self.name) or not self._at.names(COMPLETE):
                 raise
             raise CheckpointError(
                 f"checkpoint {self.record.epoch} at {self._at.path} is not there any more, since its run has completed "

@@ -36,8 +36,8 @@ def forked(
     key: bytes = NO_KEY,
 ) -> CheckpointStore:  # fmt: skip
     """A fork of a directory, in another one."""
-    graph = graph or declared()
-    return fork_checkpoint(origin or ForkOrigin(str(path), NO_KEY), graph, Location.of(str(to), key), graph, "fork", drop)
+    graph, origin = graph or declared(), origin or ForkOrigin(str(path), NO_KEY)
+    return fork_checkpoint(origin, graph, Location.of(str(to), key), graph, "fork", drop)
 
 
 def decided(number: int, operator: str = "FM", shape: bytes = b"") -> CommittedChange:
@@ -142,7 +142,7 @@ def test_an_origin_that_is_always_ahead_is_named(tmp_path: Path, monkeypatch: py
         with pytest.raises(CheckpointError, match=r"^checkpoints [\d, ]+ at .* were replaced by newer ones, each"):
             forked(tmp_path / "o", tmp_path / "fork")
     assert files(tmp_path / "fork") == {}
-    with pytest.raises(CheckpointError, match=r"^checkpoint 1 at .* is not there any more, .*; expected fn\.checkpoint"):
+    with pytest.raises(CheckpointError, match=r"^checkpoint 1 at .* is not there any more, .*; expected fn\."):
         forked(tmp_path / "o", tmp_path / "fork", origin=view)
     forked(tmp_path / "o", tmp_path / "fork")
 

@@ -213,6 +213,8 @@ class OwnSinkCopy(RuntimeSink):
     def recover(self, number: int, parts: Sequence[str]) -> None:
         """Restore the output to that of a checkpoint, by ``commit`` if the sink has no ``recover``; see ``Sink``."""
         method = "recover" if hasattr(self.sink, "recover") else "commit"
+        if method == "commit" and not parts:
+            return
         with _told(self._step(method), SinkError):
             getattr(self.sink, method)(number, parts)
 

@@ -62,7 +62,7 @@ def with_sinks(graph: Graph, sinks: object, origin: str) -> Graph:
     if not isinstance(sinks, Mapping):
         raise DataflowError(f"sinks={sinks!r}; expected {_example(theirs)}")
     if strange := [name for name in sinks if name not in theirs]:
-        raise DataflowError(f"sinks= has an {unknown('sink', str(strange[0]), theirs)}")
+        raise DataflowError(f"sinks= is wrong: {unknown('sink', str(strange[0]), theirs)}")
     if missing := [_named(graph, name) for name in theirs if name not in sinks]:
         raise DataflowError(
             f"sinks= lacks {', '.join(missing)}; a fork has targets of its own for all rows, so that nothing is "

@@ -18,6 +18,8 @@ of the record. Rows that are staged in the origin's directory are copied, too, s
 from __future__ import annotations
 
 import contextlib
+import pickle
+import re
 import warnings
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +29,7 @@ from typing import Any
 import msgspec
 from pyarrow import fs
 
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.errors import CheckpointError
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration, in_effect
 from fries_nb.storage.blob_files import resealed
@@ -56,6 +58,7 @@ from fries_nb.storage.stored_checkpoint import LOOKS, REGION, again
 
 _COPYING = 8
 """Number of files of snapshots that are copied concurrently."""
+_TABLE = re.compile(rf"/{STAGED}/\d+/tables/[^/]+$")
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,9 @@ def _copy(at: Location, number: int, name: str, to: Location, run: str) -> _Copi
     """Copy one checkpoint; the copies count only when the attempt that lists them has begun."""
     found, record = _as_of(at, name)
     known_now = again(lambda: decisions(at, found, record))  # one that both records forget may go meanwhile
-    made = {file: one for file, one in known_now.items() if one.change in record.decided}
+    made = {
+        file: _with_tables(at, found.flow, one, to) for file, one in known_now.items() if one.change in record.decided
+    }
     files = dict.fromkeys((*record.snapshots.values(), *record.parked))
     with ThreadPoolExecutor(_COPYING, "fries-copy") as threads:
         for _ in threads.map(lambda file: _copy_snapshots(at, found.flow.run, file, to, run), files):
@@ -224,15 +229,38 @@ def _with_staged(at: Location, source: str, file: str, plan: Any, to: Location) 
     written = written_by(file.rpartition("/")[2])
     assert written is not None, "it was found by its name"
     staged = f"{STAGED}/{written[1]:04d}/{source}"
-    with in_words(f"the staged rows of a source at {at.path} cannot be copied to {to.path}"):
+    return _moved(plan, f"/{staged}/", _root(to)) if _copy_staged(at, staged, to) else plan
+
+
+def _with_tables(at: Location, flow: FlowFingerprint, decided: CommittedChange, to: Location) -> CommittedChange:
+    """The change with its new tables of joins, which are copied if they are staged in the directory of the origin."""
+    payloads = dict(decided.payloads)
+    for name, payload in decided.payloads.items():
+        if flow.operators.get(name, "").partition(" ")[0] != Kind.JOIN:
+            continue
+        update = pickle.loads(payload)
+        staged = _TABLE.search(update.function.data)
+        if staged is not None and _copy_staged(at, staged[0].strip("/"), to):
+            update.function.data = f"{_root(to)}{staged[0]}"
+            payloads[name] = pickle.dumps(update)
+    return msgspec.structs.replace(decided, payloads=payloads)
+
+
+def _copy_staged(at: Location, staged: str, to: Location) -> bool:
+    """Copy a directory of staged rows; whether the origin has it."""
+    with in_words(f"rows that are staged at {at.path} cannot be copied to {to.path}"):
         if at.filesystem.get_file_info(f"{at.root}/{staged}").type != fs.FileType.Directory:
-            return plan
+            return False
         make_directory(to.filesystem, f"{to.root}/{staged}")
         fs.copy_files(
             f"{at.root}/{staged}", f"{to.root}/{staged}", source_filesystem=at.filesystem,
             destination_filesystem=to.filesystem,
         )  # fmt: skip
-    return _moved(plan, f"/{staged}/", to.root if is_local(to.path) else to.path.rstrip("/"))
+        return True
+
+
+def _root(to: Location) -> str:
+    return to.root if is_local(to.path) else to.path.rstrip("/")
 
 
 def _moved(plan: Any, staged: str, to: str) -> Any:

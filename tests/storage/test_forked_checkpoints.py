@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,14 @@ from place_setting import silence
 from stopping_files import watch
 
 import fries_nb as fn
-from fries_nb.dataflow.graph import Edge, Graph, Operator
+from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
+from fries_nb.dataflow.tables import JoinTable
+from fries_nb.dataflow.updates import Update
 from fries_nb.errors import CheckpointError
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange
+from fries_nb.storage import forked_checkpoint
 from fries_nb.storage.checkpoint_store import CheckpointStore, Location
+from fries_nb.storage.claims import Claims
 from fries_nb.storage.durable import NO_KEY
 from fries_nb.storage.flow_shape import flow_of
 from fries_nb.storage.forked_checkpoint import ForkOrigin, fork_checkpoint
@@ -46,12 +51,37 @@ def decided(number: int, operator: str = "FM", shape: bytes = b"") -> CommittedC
     return CommittedChange(f"u{number}", "fries", ((operator,),), payloads, shape=shape, number=number)
 
 
+def fork_beside(path: Path) -> tuple[CheckpointStore, CheckpointStore]:
+    """A directory that a run holds, and a fork of it, by which no byte of it has changed."""
+    place = held(str(path / "origin"), {"FM": FM})
+    before = files(path / "origin")
+    silence()  # else a claim on the directory would be refused, and what the fork does itself not be seen
+    fork = forked(path / "origin", path / "fork")
+    assert files(path / "origin") == before
+    return place, fork
+
+
+def test_a_fork_that_claims_the_place_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mutant, which takes the origin's directory over to keep the checkpoint from being deleted."""
+    copied = forked_checkpoint._copied
+
+    def claiming(origin: ForkOrigin, to: Location, run: str) -> Any:
+        at = Location.of(origin.path, origin.key)
+        claims = Claims(at.filesystem, at.root, at.path)
+        claims.acquire()
+        try:
+            return copied(origin, to, run)
+        finally:
+            claims.release()
+
+    monkeypatch.setattr(forked_checkpoint, "_copied", claiming)
+    with pytest.raises(AssertionError, match="claims"):
+        fork_beside(tmp_path)
+
+
 def test_a_fork_is_another_run_that_begins_where_the_origin_was(tmp_path: Path) -> None:
     """States are the same, under a name of its own; nothing is output yet; the origin holds its place and goes on."""
-    place = held(str(tmp_path / "origin"), {"FM": FM})
-    before = files(tmp_path / "origin")
-    fork = forked(tmp_path / "origin", tmp_path / "fork")
-    assert files(tmp_path / "origin") == before
+    place, fork = fork_beside(tmp_path)
     record = fork.restoration.checkpoint
     assert record is not None
     assert (record.run, record.epoch, record.sinks) == ("fork", 0, {})
@@ -171,6 +201,26 @@ def test_staged_rows_go_along(tmp_path: Path) -> None:
     assert own["file"].startswith(f"{tmp_path}/fork/")
     assert Path(own["file"]).read_bytes() == b"rows"
     assert (own["rows"], other) == (3, {"file": "/elsewhere/S/rows.parquet"})
+
+
+def test_tables_of_changes_go_along(tmp_path: Path) -> None:
+    """The tables that changes of joins have staged; a path that the user gave is read where it is."""
+    graph = declared("w1", *declared().operators[:-1], Operator("J", kind=Kind.JOIN), declared().operators[-1])
+    place = held(str(tmp_path / "o"), {"FM": FM}, graph=graph)
+    staged = Path(place.staging) / "tables" / "J-12"
+    staged.mkdir(parents=True)
+    (staged / "rows.parquet").write_bytes(b"rows")
+    for number, data in enumerate((str(staged), "/user/tables/J-12"), start=1):
+        update = pickle.dumps(Update(JoinTable("J", data, {"key": "key"})))
+        place.decide(CommittedChange(f"u{number}", "fries", (("J",),), {"J": update, "FM": b"code"}))
+    [record] = place._records.values()
+    place.keep(replace(record, epoch=2, decided=("u1", "u2"), decisions=2))
+    fork = forked(tmp_path / "o", tmp_path / "fork", graph)
+    for known in (fork.restoration.decided, CheckpointStore.load(fork.path)[1].decided):
+        first, second = (pickle.loads(one.payloads["J"]).function.data for one in known)
+        assert first == f"{tmp_path}/fork/staged/0001/tables/J-12"
+        assert (Path(first) / "rows.parquet").read_bytes() == b"rows"
+        assert second == "/user/tables/J-12"
 
 
 def test_what_cannot_be_forked_is_named(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from fries_nb.dataflow import builder
 from fries_nb.dataflow.endpoints import Sink
 from fries_nb.dataflow.graph import Graph, check_runnable
+from fries_nb.dataflow.starts import checked_starts
 from fries_nb.dataflow.updates import targets_of
 from fries_nb.errors import CheckpointError
 from fries_nb.host.region_spec import Options
@@ -84,6 +85,7 @@ class Dataflow(builder.DataflowBuilder):
         signing_key: bytes | str | None = None,
         recover: bool = False,
         on_error: str = "fail",
+        start: Mapping[str, Any] | None = None,
     ) -> Run:
         """Run the dataflow on Spark, in the background.
 
@@ -109,6 +111,13 @@ class Dataflow(builder.DataflowBuilder):
                 directory, which is deleted with the run: it recovers from lost hosts, and guards cover what is below a
                 change. If one fails, as for a state that cannot be pickled, the run goes on without; the log says so.
             on_error: the policy of operators that were declared without one: ``fail`` or ``pause``.
+            start: source to where it begins to read, for those that do not begin at their beginning. A time (a
+                ``datetime``, or text as ``"2026-11-01T00:00"``; in UTC if it has no offset, unless the column of times
+                has no zone): of a replay, a table or a query with ``time=`` the first row of each split that is not
+                earlier, of a directory the files that were not changed before, of a topic the first messages since, of
+                your own source what its ``find(time)`` gives. A whole number: such a time, if ``time=`` is a column
+                of integers, otherwise the number of a row of a replay, table, query or rate, from 0. Or positions of
+                all splits, as ``fn.checkpoint(path).positions()``, ``{split: row}`` or ``{split: fn.Position}``.
 
         Returns:
             The handle of the run. Hosts may still be starting; ``run.wait_flowing()`` waits for them.
@@ -116,7 +125,7 @@ class Dataflow(builder.DataflowBuilder):
         Raises:
             DataflowError: the dataflow cannot be run, an option is invalid, or a function cannot be pickled.
             SessionError: there is no Java, or the session cannot run barrier tasks or lacks task slots.
-            SourceError: a source cannot be read.
+            SourceError: a source cannot be read, or not from where ``start`` says.
             SinkError: a sink cannot be written.
             CheckpointError: the checkpoint directory is not empty, or cannot be written.
         """
@@ -124,7 +133,8 @@ class Dataflow(builder.DataflowBuilder):
         check_runnable(graph)
         options = Options(
             hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
-            self.constraints(), fixed=self.fixed, recover=recover, **self._buffers,
+            self.constraints(), fixed=self.fixed, recover=recover, starts=checked_starts(start, graph.sources),
+            **self._buffers,
         )  # fmt: skip
         if signing_key is not None and not checkpoint:
             raise CheckpointError(

@@ -24,6 +24,7 @@ from fries_nb.controller.events import HostLost, HostsUnfit, ShapeChange
 from fries_nb.controller.known_changes import with_deferred
 from fries_nb.dataflow.endpoints import CatalogTable, DeltaTable, Memory, OwnSink, ParquetFiles
 from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.dataflow.starts import NO_STARTS, Start
 from fries_nb.dataflow.stream_endpoints import Kafka
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
@@ -203,7 +204,7 @@ def launch(
         else:
             (place, scratch), path = begun, begun.place.path
         root = path if checkpoint else scratch
-        sources, functions = _sources(graph, session, place), functions | _tables(graph, session, place)
+        sources, functions = _sources(graph, session, place, options.starts), functions | _tables(graph, session, place)
         sinks = _claimed_sinks(graph, session.spark, root, place)
         keys = make_keys()
         server, interface = _listen(session, keys, options)
@@ -275,7 +276,9 @@ def _start(
     return driver
 
 
-def _sources(graph: Graph, session: Session, place: CheckpointStore) -> dict[str, SourcePlan]:
+def _sources(
+    graph: Graph, session: Session, place: CheckpointStore, starts: Mapping[str, Start] = NO_STARTS
+) -> dict[str, SourcePlan]:
     """Source to the plan of its readers; its splits are computed once and kept for resumed runs."""
     plans: dict[str, SourcePlan] = {}
     for name, operator in graph.by_name.items():
@@ -283,7 +286,8 @@ def _sources(graph: Graph, session: Session, place: CheckpointStore) -> dict[str
             continue
         kept = place.source(name, tuple[Split, ...])
         description, workers = operator.function, operator.workers
-        plans[name] = plan_source(description, session.spark, place.staging, name, workers, kept, operator.time)
+        time, start = operator.time, starts.get(name)
+        plans[name] = plan_source(description, session.spark, place.staging, name, workers, kept, time, start)
         if kept is None:
             place.keep_source(name, plans[name].splits)
     return plans

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from run_setting import until
@@ -13,6 +16,9 @@ from run_setting import until
 import fries_nb as fn
 from fries_nb.errors import CheckpointError, DataflowError
 from fries_nb.run import Run
+
+DAY = datetime.datetime(2026, 11, 1)
+ROWS = 20_000
 
 
 class Numbered:
@@ -116,3 +122,41 @@ def test_a_fork_of_a_run_that_is_over_is_a_run_of_its_own(
     rows = [*committed, *spark.read.parquet(str(tmp_path / "fork")).collect()]
     values = sorted(numbers(rows).values())
     assert values == [value for value in range(values[-1] + 1) if value % 1_000 != 999]
+
+
+def stamped(place: Path, rate: float | None = None) -> fn.Dataflow:
+    """A table of a row for each second, which a run stages."""
+    flow = fn.Dataflow("stamped")
+    seconds = [DAY + datetime.timedelta(seconds=number) for number in range(ROWS)]
+    table = pa.table({"at": seconds, "value": range(ROWS)})
+    rows = flow.source("S", fn.replay(table, rate=rate), time="at", workers=1)
+    rows.map("K", lambda row: row).sink("out", fn.parquet(place))
+    return flow
+
+
+def values(spark: SparkSession, *places: Path) -> list[int]:
+    """What has been written there, in order."""
+    return sorted(row["value"] for place in places for row in spark.read.parquet(str(place)).collect())
+
+
+def test_a_run_begins_where_it_is_told(spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path) -> None:
+    """At a time, or where the checkpoint of another run was, also if it is restored before it has read a row.
+
+    A fork takes the staged rows along, so the directory of its origin may be deleted.
+    """
+    first, place = stamped(tmp_path / "first", rate=500), tmp_path / "place"
+    run = kept(first.run(spark, hosts=1, checkpoint=place, commit_interval_s=None, start={"S": "2026-11-01T00:10"}))
+    until(lambda: run.metrics().operators["out"].processed > 300, run)
+    run.suspend()
+    begun = values(spark, tmp_path / "first")
+    assert begun == list(range(600, 600 + len(begun)))
+    rest = list(range(600 + len(begun), ROWS))
+    positions = fn.checkpoint(place).positions()
+    kept(stamped(tmp_path / "second").run(spark, hosts=1, start={"S": positions})).wait(60)
+    assert values(spark, tmp_path / "second") == rest
+    third = tmp_path / "third"
+    fork = first.fork(place, {"out": fn.parquet(third)}, spark, hosts=1, checkpoint=tmp_path / "own")
+    shutil.rmtree(place)
+    kept(fork).set_rate("S", 100_000)
+    fork.wait(60)
+    assert values(spark, third) == rest

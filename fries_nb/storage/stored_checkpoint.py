@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from operator import attrgetter
@@ -26,7 +26,7 @@ from fries_nb.operators.shown_states import unpickled
 from fries_nb.operators.timed_calls import TimeValues, time_values
 from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
 from fries_nb.storage.checkpoint_store import COMPLETE, Location, contents, expected, newest
-from fries_nb.storage.durable import join
+from fries_nb.storage.durable import encoded, join
 from fries_nb.storage.flow_shape import FlowFingerprint
 from fries_nb.storage.snapshot_files import SnapshotFile, SnapshotStore, StoredSnapshot
 
@@ -91,10 +91,14 @@ class StoredCheckpoint:
         flow: the fingerprint of the dataflow, with all changes of its shape that were decided.
         name: the file of its record.
         record: the record.
+        sources: the files with the splits of sources, by encoded name.
     """
 
-    def __init__(self, at: Location, flow: FlowFingerprint, name: str, record: Checkpoint) -> None:
+    def __init__(
+        self, at: Location, flow: FlowFingerprint, name: str, record: Checkpoint, sources: Mapping[str, str]
+    ) -> None:
         self.flow = flow
+        self._sources = sources
         self.record = record
         self._at = at
         self.name = name
@@ -118,6 +122,14 @@ class StoredCheckpoint:
         """The indices of an operator's workers that had ended before the checkpoint."""
         numbers = range(self.record.workers.get(operator, 0))
         return [index for index in numbers if f"{operator}[{index}]" in self.record.ended]
+
+    def splits(self, source: str, kind: type[_T]) -> _T | None:
+        """All splits of a source, as its run has planned them; ``None`` if they are not known."""
+        file = self._sources.get(encoded(source))
+        if file is None:
+            return None
+        with self.present():
+            return self._at.read(file, kind, self.flow.run)
 
     @contextmanager
     def present(self) -> Iterator[None]:
@@ -171,7 +183,7 @@ def _newest(at: Location) -> tuple[StoredCheckpoint | None, str]:
         if (found := contents(at)) is None:
             return None, ""
         good, wrong = newest(at, found, thoroughly=False)
-        return None if good is None else StoredCheckpoint(at, found.flow, *good), wrong
+        return None if good is None else StoredCheckpoint(at, found.flow, *good, found.sources), wrong
 
     for _ in range(LOOKS):
         one, wrong = again(look)

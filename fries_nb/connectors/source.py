@@ -220,6 +220,12 @@ class Split(msgspec.Struct, frozen=True):
     def row_from(self, place: int) -> int:
         """The number of the first row of the split that is not before a row of the source, if they have an order.
 
+        Args:
+            place: number of the row of the source.
+
+        Returns:
+            The row's number in the split, beyond its last one if all rows are before.
+
         >>> [Split(1, first=100, step=400, block=100).row_from(place) for place in (0, 150, 200, 500, 501)]
         [0, 50, 100, 100, 101]
         """

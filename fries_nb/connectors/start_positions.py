@@ -10,9 +10,9 @@ every restart of the run, and every worker that gets the split before it was beg
 
 >>> from fries_nb.connectors.rate import RateSource
 >>> source = RateSource(count=7)
->>> [split.start.row for split in begun_at(source, source.splits(2), Start(number=3), None, "S")]
+>>> [split.start.row for split in begun_at(source, source.splits(2), SourceStart(number=3), None, "S")]
 [2, 1]
->>> begun_at(source, source.splits(2), Start(places={0: 2}), None, "S")
+>>> begun_at(source, source.splits(2), SourceStart(places={0: 2}), None, "S")
 Traceback (most recent call last):
 fries_nb.errors.SourceError: start= has positions of 1 splits for source 'S', which has 2; expected one of each, ...
 """
@@ -26,12 +26,12 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from fries_nb.connectors.source import Position, RuntimeSource, Split, TimeColumn
-from fries_nb.dataflow.starts import AtRow, Start
+from fries_nb.dataflow.starts import AtRow, SourceStart
 from fries_nb.errors import SourceError
 
 
 def begun_at(
-    source: RuntimeSource, splits: Sequence[Split], start: Start, column: TimeColumn | None, name: str
+    source: RuntimeSource, splits: Sequence[Split], start: SourceStart, column: TimeColumn | None, name: str
 ) -> list[Split]:
     """The splits of a source with the positions at which a run begins to read them.
 
@@ -58,7 +58,7 @@ def begun_at(
 
 
 @contextmanager
-def _of(name: str, start: Start) -> Iterator[None]:
+def _of(name: str, start: SourceStart) -> Iterator[None]:
     """Begins the sentence of an error that says why a source cannot begin there."""
     try:
         yield

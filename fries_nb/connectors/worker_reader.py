@@ -79,7 +79,7 @@ from fries_nb.connectors.source import (
 )
 from fries_nb.connectors.start_positions import begun_at
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
-from fries_nb.dataflow.starts import Start
+from fries_nb.dataflow.starts import SourceStart
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError, exception_text
 from fries_nb.operators.instance import FAILURES
@@ -227,7 +227,7 @@ class SourcePlan:
     rate: float | None  # rows per second of all workers together; ``None`` for no limit
     time: EventTime | None = None  # where the rows have their times, if they have some
 
-    def beginning_at(self, start: Start, name: str) -> SourcePlan:
+    def beginning_at(self, start: SourceStart, name: str) -> SourcePlan:
         """The same plan for a run that begins to read the source there; raises a SourceError if it cannot."""
         column = None if self.time is None else TimeColumn(name, self.time.column)
         return replace(self, splits=tuple(begun_at(self.source, self.splits, start, column, name)))

@@ -37,7 +37,7 @@ class AtRow:
 
 
 @dataclass(frozen=True)
-class Start:
+class SourceStart:
     """Where one source begins; one of the three is given."""
 
     time: datetime.datetime | None = None  # without an offset: see ``connectors.source.ticks_of``
@@ -51,11 +51,11 @@ class Start:
         return str(self.number) if self.time is None else self.time.isoformat(" ")
 
 
-NO_STARTS: Mapping[str, Start] = {}
+NO_STARTS: Mapping[str, SourceStart] = {}
 """All sources begin at their beginnings."""
 
 
-def checked_starts(start: object, sources: Collection[str]) -> dict[str, Start]:
+def checked_starts(start: object, sources: Collection[str]) -> dict[str, SourceStart]:
     """The places of ``start=`` by source.
 
     Raises:
@@ -70,20 +70,20 @@ def checked_starts(start: object, sources: Collection[str]) -> dict[str, Start]:
     return {name: _checked(name, given) for name, given in start.items()}
 
 
-def _checked(name: str, given: object) -> Start:
+def _checked(name: str, given: object) -> SourceStart:
     if isinstance(given, datetime.datetime):
-        return Start(time=given)
+        return SourceStart(time=given)
     if isinstance(given, str):
         try:
-            return Start(time=datetime.datetime.fromisoformat(given))
+            return SourceStart(time=datetime.datetime.fromisoformat(given))
         except ValueError:
             raise _refused(name, given) from None
     if isinstance(given, int) and not isinstance(given, bool):
-        return Start(number=given)
+        return SourceStart(number=given)
     if all(column in getattr(given, "columns", ()) for column in _COLUMNS):
-        return Start(places=_of_frame(name, given))
+        return SourceStart(places=_of_frame(name, given))
     if isinstance(given, Mapping) and given and all(_is_number(split) for split in given):
-        return Start(places={split: _place(name, given, place) for split, place in given.items()})
+        return SourceStart(places={split: _place(name, given, place) for split, place in given.items()})
     raise _refused(name, given)
 
 

@@ -15,7 +15,7 @@ from fries_nb.connectors.worker_reader import SourcePlan
 from fries_nb.dataflow.arguments import is_duration
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.starts import Start
+from fries_nb.dataflow.starts import SourceStart
 from fries_nb.errors import DataflowError, OperatorError, exception_text
 from fries_nb.operators.state import Definitions, note
 from fries_nb.progress.progress_graph import ProgressGraph
@@ -67,7 +67,7 @@ class Options:
     adapt: bool = True
     fixed: frozenset[str] = frozenset()
     recover: bool = False
-    starts: Mapping[str, Start] = field(default_factory=dict)
+    starts: Mapping[str, SourceStart] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if isinstance(self.budget, bool) or not isinstance(self.budget, int) or self.budget < 1:

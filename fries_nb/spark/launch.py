@@ -24,7 +24,7 @@ from fries_nb.controller.events import HostLost, HostsUnfit, ShapeChange
 from fries_nb.controller.known_changes import with_deferred
 from fries_nb.dataflow.endpoints import CatalogTable, DeltaTable, Memory, OwnSink, ParquetFiles
 from fries_nb.dataflow.graph import Graph, Operator
-from fries_nb.dataflow.starts import NO_STARTS, Start
+from fries_nb.dataflow.starts import NO_STARTS, SourceStart
 from fries_nb.dataflow.stream_endpoints import Kafka
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
@@ -167,7 +167,7 @@ def launch(
     drop: Collection[str] = (),
     begun: Begun | None = None,
 ) -> Launched:
-    """Start the region and return at once; the hosts join within a second or two.
+    """SourceStart the region and return at once; the hosts join within a second or two.
 
     Args:
         graph: the graph of the region.
@@ -198,12 +198,10 @@ def launch(
         if begun is None:
             scratch = make_scratch(session.spark, run)
             undo.callback(remove_scratch, scratch)
-            path = absolute(checkpoint) if checkpoint else join(scratch, "checkpoint")
-            place = _taken(path, graph, run, resumed, key, drop, lasts=checkpoint != "")
-            undo.callback(place.release if resumed else place.withdraw)  # the directory stays usable after a failure
-        else:
-            (place, scratch), path = begun, begun.place.path
-        root = path if checkpoint else scratch
+            begun = Begun(_taken(checkpoint, scratch, graph, run, resumed, key, drop), scratch)
+            undo.callback(begun.place.release if resumed else begun.place.withdraw)  # it stays usable after a failure
+        place, scratch = begun
+        path, root = place.path, place.path if checkpoint else scratch
         sources, functions = _sources(graph, session, place, options.starts), functions | _tables(graph, session, place)
         sinks = _claimed_sinks(graph, session.spark, root, place)
         keys = make_keys()
@@ -221,12 +219,13 @@ def launch(
 
 
 def _taken(
-    path: str, graph: Graph, run: str, resumed: bool, key: bytes, drop: Collection[str], lasts: bool
-) -> CheckpointStore:  # fmt: skip
+    checkpoint: str, scratch: str, graph: Graph, run: str, resumed: bool, key: bytes, drop: Collection[str]
+) -> CheckpointStore:
     """The checkpoint directory, as the next attempt of an earlier run or for a new one."""
+    path = absolute(checkpoint) if checkpoint else join(scratch, "checkpoint")
     if resumed:
         return CheckpointStore.resume(path, graph, key, drop)
-    return CheckpointStore.claim(path, graph, run, key, lasts)
+    return CheckpointStore.claim(path, graph, run, key, lasts=checkpoint != "")
 
 
 def _listen(session: Session, keys: RunKeys, options: Options) -> tuple[ControlServer, str]:
@@ -277,7 +276,7 @@ def _start(
 
 
 def _sources(
-    graph: Graph, session: Session, place: CheckpointStore, starts: Mapping[str, Start] = NO_STARTS
+    graph: Graph, session: Session, place: CheckpointStore, starts: Mapping[str, SourceStart] = NO_STARTS
 ) -> dict[str, SourcePlan]:
     """Source to the plan of its readers; its splits are computed once and kept for resumed runs."""
     plans: dict[str, SourcePlan] = {}

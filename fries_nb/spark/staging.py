@@ -37,7 +37,7 @@ from fries_nb.connectors.worker_reader import SourcePlan, planned
 from fries_nb.dataflow.endpoints import CatalogTable, OwnSource, Query, Rate, Replay, rate_of
 from fries_nb.dataflow.endpoints import Source as Description
 from fries_nb.dataflow.graph import Operator
-from fries_nb.dataflow.starts import Start
+from fries_nb.dataflow.starts import SourceStart
 from fries_nb.dataflow.stream_endpoints import GrowingFiles, Kafka
 from fries_nb.dataflow.tables import Index, JoinTable
 from fries_nb.dataflow.traits import Holds
@@ -95,7 +95,7 @@ def plan_source(
     workers: int,
     kept: Splits | None = None,
     time: EventTime | None = None,
-    start: Start | None = None,
+    start: SourceStart | None = None,
 ) -> SourcePlan:
     """The plan from which a source's workers open their readers; a DataFrame or Arrow table is staged.
 

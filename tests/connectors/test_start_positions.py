@@ -25,7 +25,7 @@ from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import ReplaySource
 from fries_nb.connectors.source import RuntimeSource, Split, restored_positions
 from fries_nb.connectors.worker_reader import open_reader, planned
-from fries_nb.dataflow.starts import AtRow, Start, checked_starts
+from fries_nb.dataflow.starts import AtRow, SourceStart, checked_starts
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import DataflowError, SourceError
 from fries_nb.protocol.checkpoints import Position
@@ -36,7 +36,7 @@ UTC = datetime.UTC
 DAY = datetime.datetime(2026, 11, 1)
 
 
-def started(start: Any) -> Start:
+def started(start: Any) -> SourceStart:
     """What is given for one source."""
     return checked_starts({"S": start}, ["S"])["S"]
 

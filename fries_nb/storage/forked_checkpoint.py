@@ -21,7 +21,7 @@ import contextlib
 import pickle
 import re
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -215,13 +215,16 @@ def _as_of(at: Location, name: str) -> tuple[Contents, Checkpoint]:
 
 def _copy_snapshots(at: Location, origin_run: str, file: str, to: Location, run: str) -> None:
     name = f"{STATES}/{file}"
-    names, place = (seal_name(origin_run, name), seal_name(run, name)), f"{to.root}/{name}"
-    try:
-        with at.filesystem.open_input_stream(f"{at.root}/{name}") as stream:
-            pieces = resealed(stream, names, (at.key, to.key), blobs_of)
-            write_file(to.filesystem, place, pieces, lasts=to.lasts)
-    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise at.damaged(name, error) from error
+    names = seal_name(origin_run, name), seal_name(run, name)
+
+    def pieces() -> Iterator[bytes]:  # what fails here is the origin's, and what fails around it the fork's
+        try:
+            with at.filesystem.open_input_stream(f"{at.root}/{name}") as stream:
+                yield from resealed(stream, names, (at.key, to.key), blobs_of)
+        except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+            raise at.damaged(name, error) from error
+
+    write_file(to.filesystem, f"{to.root}/{name}", pieces(), lasts=to.lasts)
 
 
 def _with_staged(at: Location, source: str, file: str, plan: Any, to: Location) -> Any:

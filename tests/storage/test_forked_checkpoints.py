@@ -242,6 +242,27 @@ def test_what_cannot_be_forked_is_named(tmp_path: Path) -> None:
         forked(tmp_path / "o", tmp_path / "fork")
 
 
+@pytest.mark.parametrize("write", range(3, 23, 4))
+def test_a_full_disk_is_no_damage_of_the_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: int) -> None:
+    """Whatever cannot be written: the directory of the fork is named, and is empty again."""
+    held(str(tmp_path / "o"), {"FM": FM})
+    left = write
+
+    def full(operation: str) -> None:
+        nonlocal left
+        left -= operation == "write"
+        if left == 0 and operation == "write":
+            raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        watch(patch, full)
+        with pytest.raises(CheckpointError, match=r"fork cannot .*: no space left on device"):
+            forked(tmp_path / "o", tmp_path / "fork")
+    assert left <= 0
+    assert files(tmp_path / "fork") == {}
+    assert forked(tmp_path / "o", tmp_path / "fork").is_own
+
+
 def test_keys_of_origin_and_fork_are_two(tmp_path: Path) -> None:
     """The copy is signed with that of the fork."""
     held(str(tmp_path / "o"), {"FM": FM}, key=b"theirs")

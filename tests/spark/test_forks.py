@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from run_setting import until
 
 import fries_nb as fn
-from fries_nb.errors import CheckpointError, DataflowError
+from fries_nb.errors import CheckpointError, DataflowError, SinkError
 from fries_nb.run import Run
 
 DAY = datetime.datetime(2026, 11, 1)
@@ -110,12 +110,16 @@ def test_a_fork_of_a_run_that_is_over_is_a_run_of_its_own(
         flow.fork(place, sinks, spark, checkpoint=place / "fork")
     with pytest.raises(DataflowError, match="to which 'out' of the origin writes; expected another target"):
         flow.fork(place, sinks | {"out": fn.parquet(tmp_path / "out")}, spark)
-    view = fn.checkpoint(place)
-    fork = kept(flow.fork(view, sinks, spark, hosts=1, checkpoint=tmp_path / "own", commit_interval_s=0.3))
+    view, own = fn.checkpoint(place), tmp_path / "own"
+    with pytest.raises(SinkError, match="holds files that no flow wrote"):
+        flow.fork(view, sinks | {"out": fn.parquet(tmp_path)}, spark, checkpoint=own)
+    assert files(own) == {}
+    fork = kept(flow.fork(view, sinks, spark, hosts=1, checkpoint=own, commit_interval_s=0.3, audit=True))
     until(lambda: fork.metrics().operators["out"].processed > 1_000, fork)
     fork.suspend()
+    assert fork.audit().serializable
     changed = declared(tmp_path / "fork")
-    again = kept(changed.resume(tmp_path / "own", spark, hosts=1, commit_interval_s=0.3))
+    again = kept(changed.resume(own, spark, hosts=1, commit_interval_s=0.3))
     until(lambda: again.metrics().operators["out"].processed > 3_000, again)
     again.stop(drain=True)
     assert {name: content for name, content in files(tmp_path).items() if name in before} == before

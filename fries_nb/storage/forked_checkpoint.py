@@ -30,11 +30,13 @@ import msgspec
 from pyarrow import fs
 
 from fries_nb.dataflow.graph import Graph, Kind
-from fries_nb.errors import CheckpointError
+from fries_nb.errors import CheckpointError, PlaceHeldError
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration, in_effect
 from fries_nb.storage.blob_files import resealed
 from fries_nb.storage.checkpoint_store import (
     COMPLETE,
+    DECISIONS,
+    SINKS,
     STAGED,
     CheckpointStore,
     Contents,
@@ -117,8 +119,11 @@ def fork_checkpoint(
     claims = Claims(to.filesystem, to.root, to.path)
     with in_words(f"{to.path} cannot hold checkpoints"), contextlib.ExitStack() as undo:
         claims.acquire()
-        undo.callback(_empty, to, claims)
+        undo.callback(claims.release)
         check_empty(to, graph)  # after the claim, since another run may have begun and ended before it
+        undo.callback(_empty, to, claims)
+        for directory in (STAGED, SINKS, DECISIONS):  # as for any run: its first decision is not to wait for them
+            make_directory(to.filesystem, f"{to.root}/{directory}")
         copied, wrong = _copied(origin, to, run)
         then = copied.found.flow  # of the checkpoint, behind which the shape may have changed
         if why := conflict(then, declared) or shape_refusal(to, then, declared, copied.record, drop):
@@ -134,8 +139,10 @@ def fork_checkpoint(
 
 
 def _empty(to: Location, claims: Claims) -> None:
-    to.filesystem.delete_dir_contents(to.root)
-    claims.release()
+    """Empty the directory, unless another attempt holds it by now, as ``claims`` tells."""
+    with contextlib.suppress(PlaceHeldError):
+        claims.check()
+        to.filesystem.delete_dir_contents(to.root)
 
 
 def _copied(origin: ForkOrigin, to: Location, run: str) -> tuple[_Copied, str]:

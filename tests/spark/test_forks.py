@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from run_setting import until
 
@@ -69,10 +72,10 @@ def test_a_fork_goes_on_beside_its_origin(spark: SparkSession, kept: Callable[[R
     flow, place = declared(tmp_path / "out"), tmp_path / "origin"
     origin = kept(flow.run(spark, hosts=1, workers=2, checkpoint=place, commit_interval_s=None))
     until(lambda: origin.metrics().operators["out"].processed > 300, origin)
-    origin.reconfigure({"N": Numbered(2)}).result(60)
+    origin.reconfigure({"N": Numbered(2)}).result(PATIENCE_S)
     until(lambda: origin.metrics().operators["out"].processed > 1_500, origin)
     origin.checkpoint()
-    origin.reconfigure({"N": Numbered(3)}).result(60)
+    origin.reconfigure({"N": Numbered(3)}).result(PATIENCE_S)
     committed, before = len(origin.output("out").collect()), files(place)
     with pytest.raises(DataflowError, match=r"^sinks= lacks 'K' \(its dead letters\); .* written twice"):
         flow.fork(place, {"out": fn.memory()}, spark)
@@ -99,7 +102,7 @@ def test_a_fork_goes_on_beside_its_origin(spark: SparkSession, kept: Callable[[R
 def test_a_fork_of_a_run_that_is_over_is_a_run_of_its_own(
     spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path
 ) -> None:
-    """It has a checkpoint directory, from which it is resumed, and is itself the origin of another fork."""
+    """It recovers before a checkpoint of its own, from its directory, and is resumed from there."""
     flow, place = declared(tmp_path / "out"), tmp_path / "origin"
     origin = kept(flow.run(spark, hosts=1, workers=2, checkpoint=place, commit_interval_s=0.3))
     until(lambda: origin.metrics().operators["out"].processed > 1_000, origin)
@@ -114,8 +117,11 @@ def test_a_fork_of_a_run_that_is_over_is_a_run_of_its_own(
     with pytest.raises(SinkError, match="holds files that no flow wrote"):
         flow.fork(view, sinks | {"out": fn.parquet(tmp_path)}, spark, checkpoint=own)
     assert files(own) == {}
-    fork = kept(flow.fork(view, sinks, spark, hosts=1, checkpoint=own, commit_interval_s=0.3, audit=True))
+    fork = kept(flow.fork(view, sinks, spark, hosts=2, checkpoint=own, commit_interval_s=None, audit=True))
     until(lambda: fork.metrics().operators["out"].processed > 1_000, fork)
+    os.kill(fork.host_processes[1], signal.SIGKILL)
+    until(lambda: len(fork.recoveries) == 1 and fork.metrics().operators["out"].processed > 2_000, fork)
+    assert fork.checkpoints == ()
     fork.suspend()
     assert fork.audit().serializable
     changed = declared(tmp_path / "fork")
@@ -156,11 +162,11 @@ def test_a_run_begins_where_it_is_told(spark: SparkSession, kept: Callable[[Run]
     assert begun == list(range(600, 600 + len(begun)))
     rest = list(range(600 + len(begun), ROWS))
     positions = fn.checkpoint(place).positions()
-    kept(stamped(tmp_path / "second").run(spark, hosts=1, start={"S": positions})).wait(60)
+    kept(stamped(tmp_path / "second").run(spark, hosts=1, start={"S": positions})).wait(PATIENCE_S)
     assert values(spark, tmp_path / "second") == rest
     third = tmp_path / "third"
     fork = first.fork(place, {"out": fn.parquet(third)}, spark, hosts=1, checkpoint=tmp_path / "own")
     shutil.rmtree(place)
     kept(fork).set_rate("S", 100_000)
-    fork.wait(60)
+    fork.wait(PATIENCE_S)
     assert values(spark, third) == rest

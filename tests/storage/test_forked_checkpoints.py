@@ -20,9 +20,9 @@ from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import CheckpointError
-from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange
+from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration
 from fries_nb.storage import forked_checkpoint
-from fries_nb.storage.checkpoint_store import CheckpointStore, Location
+from fries_nb.storage.checkpoint_store import CheckpointStore, Contents, Location
 from fries_nb.storage.claims import Claims
 from fries_nb.storage.durable import NO_KEY
 from fries_nb.storage.flow_shape import flow_of
@@ -261,6 +261,37 @@ def test_a_full_disk_is_no_damage_of_the_origin(tmp_path: Path, monkeypatch: pyt
     assert left <= 0
     assert files(tmp_path / "fork") == {}
     assert forked(tmp_path / "o", tmp_path / "fork").is_own
+
+
+@pytest.mark.parametrize("step", ["acquire", "begin"])
+def test_a_directory_that_another_run_has_taken_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Before the claim of the fork, or on another machine, after it."""
+    held(str(tmp_path / "o"), {"FM": FM})
+    of: Any = Claims if step == "acquire" else CheckpointStore
+    original, taken = getattr(of, step), list[dict[str, bytes | None]]()
+
+    def late(self: Any, *arguments: Any) -> Any:
+        if not taken:
+            taken.append({})
+            silence()
+            if step == "begin":
+                other = Claims(self._at.filesystem, self._at.root, self.path)
+                other.acquire()
+                empty = Contents(other.number, flow_of(declared(), "other"), (), (), {}, {})
+                CheckpointStore(self._at, other, empty, {}, Restoration(None))._begin()
+            else:
+                CheckpointStore.claim(str(tmp_path / "fork"), declared(), "other").release()
+            taken[0] = files(tmp_path / "fork")
+        return original(self, *arguments)
+
+    monkeypatch.setattr(of, step, late)
+    with pytest.raises(CheckpointError):
+        forked(tmp_path / "o", tmp_path / "fork")
+    left = files(tmp_path / "fork")
+    theirs = {name: content for name, content in taken[0].items() if "claims/000001" not in name or step == "acquire"}
+    assert theirs.items() <= left.items()
 
 
 def test_keys_of_origin_and_fork_are_two(tmp_path: Path) -> None:

@@ -9,16 +9,21 @@ from os import PathLike
 from typing import Any
 
 from fries_nb.dataflow import builder
+from fries_nb.dataflow.endpoints import Sink
 from fries_nb.dataflow.graph import Graph, check_runnable
+from fries_nb.dataflow.starts import checked_starts
 from fries_nb.dataflow.updates import targets_of
 from fries_nb.errors import CheckpointError
 from fries_nb.host.region_spec import Options
 from fries_nb.planning.schedulers import schedule
+from fries_nb.running.checkpoint_view import CheckpointView
+from fries_nb.running.forks import start_fork, with_sinks
 from fries_nb.running.handle import Run
 from fries_nb.running.results import DataflowPlan
 from fries_nb.storage.checkpoint_store import CheckpointStore
-from fries_nb.storage.durable import secret
+from fries_nb.storage.durable import absolute, secret
 from fries_nb.storage.flow_shape import check_drop
+from fries_nb.storage.forked_checkpoint import ForkOrigin
 from fries_nb.transport.sockets import SILENCE_S
 
 __all__ = ["Dataflow", "Run"]
@@ -80,6 +85,7 @@ class Dataflow(builder.DataflowBuilder):
         signing_key: bytes | str | None = None,
         recover: bool = False,
         on_error: str = "fail",
+        start: Mapping[str, Any] | None = None,
     ) -> Run:
         """Run the dataflow on Spark, in the background.
 
@@ -105,6 +111,13 @@ class Dataflow(builder.DataflowBuilder):
                 directory, which is deleted with the run: it recovers from lost hosts, and guards cover what is below a
                 change. If one fails, as for a state that cannot be pickled, the run goes on without; the log says so.
             on_error: the policy of operators that were declared without one: ``fail`` or ``pause``.
+            start: source to where it begins to read, for those that do not begin at their beginning. A time (a
+                ``datetime``, or text as ``"2026-11-01T00:00"``; in UTC if it has no offset, unless the column of times
+                has no zone): of a replay, a table or a query with ``time=`` the first row of each split that is not
+                earlier, of a directory the files that were not changed before, of a topic the first messages since, of
+                your own source what its ``find(time)`` gives. A whole number: such a time, if ``time=`` is a column
+                of integers, otherwise the number of a row of a replay, table, query or rate, from 0. Or positions of
+                all splits, as ``fn.checkpoint(path).positions()``, ``{split: row}`` or ``{split: fn.Position}``.
 
         Returns:
             The handle of the run. Hosts may still be starting; ``run.wait_flowing()`` waits for them.
@@ -112,7 +125,7 @@ class Dataflow(builder.DataflowBuilder):
         Raises:
             DataflowError: the dataflow cannot be run, an option is invalid, or a function cannot be pickled.
             SessionError: there is no Java, or the session cannot run barrier tasks or lacks task slots.
-            SourceError: a source cannot be read.
+            SourceError: a source cannot be read, or not from where ``start`` says.
             SinkError: a sink cannot be written.
             CheckpointError: the checkpoint directory is not empty, or cannot be written.
         """
@@ -120,7 +133,8 @@ class Dataflow(builder.DataflowBuilder):
         check_runnable(graph)
         options = Options(
             hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
-            self.constraints(), fixed=self.fixed, recover=recover, **self._buffers,
+            self.constraints(), fixed=self.fixed, recover=recover, starts=checked_starts(start, graph.sources),
+            **self._buffers,
         )  # fmt: skip
         if signing_key is not None and not checkpoint:
             raise CheckpointError(
@@ -195,7 +209,90 @@ class Dataflow(builder.DataflowBuilder):
         """
         place = _place(path)
         key = secret(signing_key)
-        then = CheckpointStore.load(place, key)[0].workers
+        graph = self._graph_as(CheckpointStore.load(place, key)[0].workers, workers, on_error)
+        dropped = check_drop(drop, graph)
+        options = Options(
+            hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
+            self.constraints(), fixed=self.fixed, **self._buffers,
+        )  # fmt: skip
+        return Run(graph, spark, options, place, resumed=True, key=key, lighters=self.lighters(), drop=dropped)
+
+    def fork(
+        self,
+        origin: CheckpointView | str | PathLike[str],
+        sinks: Mapping[str, Sink],
+        spark: Any = None,
+        hosts: int = 2,
+        workers: int | None = None,
+        *,
+        audit: bool = False,
+        chaining: bool = True,
+        buffer_budget_bytes: int = BUFFER_BUDGET_BYTES,
+        commit_interval_s: float | None = COMMIT_INTERVAL_S,
+        port: int = 0,
+        heartbeat_timeout_s: float = SILENCE_S,
+        checkpoint: str | PathLike[str] | None = "",
+        signing_key: bytes | str | None = None,
+        recover: bool = False,
+        on_error: str = "fail",
+        drop: Iterable[str] = (),
+    ) -> Run:
+        """Start a second run of this dataflow from a checkpoint of another run, which keeps its directory and goes on.
+
+        The origin may run, have failed, or be over. In its directory nothing is claimed, written or deleted. The fork
+        is a run of its own: it begins with a copy of states and positions, and with the changes that had been decided
+        by then, reads the sources on from there, and writes to other sinks, whose commits begin anew.
+
+        The dataflow is declared as for ``resume``, with the sinks of the origin. Numbers of hosts and workers, and the
+        shape, may differ as there. A dataflow with aggregates or sorts is not forked in this version. Rows that the
+        origin has staged (a DataFrame or a query) are copied with the checkpoint. As for ``resume``, loading a
+        checkpoint executes code: fork only from checkpoints written by you, or by a person you trust.
+
+        Args:
+            origin: directory or URI that is ``checkpoint=`` of the origin, for its newest checkpoint, or
+                ``fn.checkpoint(path)``, for exactly that one.
+            sinks: the targets of the fork, one for each sink by name (that of late rows is ``<operator>.late``), and
+                for each operator with dead letters: ``{"scored": fn.memory(), "FM": fn.parquet(path)}``.
+            spark: see ``run``.
+            hosts: see ``run``.
+            workers: see ``resume``.
+            audit: see ``run``.
+            chaining: see ``run``.
+            buffer_budget_bytes: see ``run``.
+            commit_interval_s: see ``run``.
+            port: see ``run``.
+            heartbeat_timeout_s: see ``run``.
+            checkpoint: the fork's own checkpoint directory; see ``run``.
+            signing_key: the key that signs the fork's checkpoint, and that of the origin if its path is given.
+            recover: see ``run``.
+            on_error: see ``run``.
+            drop: see ``resume``.
+
+        Returns:
+            The handle of the fork.
+
+        Raises:
+            CheckpointError: there is no such checkpoint, it is damaged, of another dataflow, not signed with the key,
+                or was replaced by newer ones before it was copied; or ``checkpoint`` cannot be used.
+            DataflowError: ``sinks`` lacks a sink, has an unknown one, or one with a target of the origin; or see
+                ``run``.
+            SessionError: see ``run``.
+            SourceError: see ``run``.
+            SinkError: see ``run``.
+        """
+        key = secret(signing_key)
+        source = origin.as_origin if isinstance(origin, CheckpointView) else ForkOrigin(absolute(_place(origin)), key)
+        place = "" if checkpoint is None else _place(checkpoint)
+        declared = self._graph_as(source.flow().workers, workers, on_error)
+        graph, dropped = with_sinks(declared, sinks, source.path), check_drop(drop, declared)
+        options = Options(
+            hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
+            self.constraints(), fixed=self.fixed, recover=recover, **self._buffers,
+        )  # fmt: skip
+        return start_fork(source, declared, graph, spark, options, place, key, self.lighters(), dropped)
+
+    def _graph_as(self, then: Mapping[str, int], workers: int | None, on_error: str) -> Graph:
+        """The dataflow that goes on from a checkpoint, with the numbers of workers there if none is given."""
         graph = self.graph(on_error=on_error) if workers is None else self.graph(workers, on_error)
         kept = [
             replace(operator, workers=then.get(operator.name, operator.workers)) if workers is None else operator
@@ -203,12 +300,7 @@ class Dataflow(builder.DataflowBuilder):
         ]
         graph = Graph(graph.name, tuple(kept), graph.edges)
         check_runnable(graph)
-        dropped = check_drop(drop, graph)
-        options = Options(
-            hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
-            self.constraints(), fixed=self.fixed, **self._buffers,
-        )  # fmt: skip
-        return Run(graph, spark, options, place, resumed=True, key=key, lighters=self.lighters(), drop=dropped)
+        return graph
 
 
 def with_buffers(flow: Dataflow, buffer_bytes: int = 0, adapt: bool = True) -> Dataflow:

@@ -3,7 +3,7 @@
 A file belongs to a split by its name; a split reads its files one after the other, in the order of names or times among
 those that are complete. A position has the files that the split has read, and the place in the current one.
 
->>> import os, tempfile
+>>> import os, tempfile, time
 >>> with tempfile.TemporaryDirectory() as path:
 ...     for name in ("a", "b"):
 ...         _ = open(f"{path}/{name}.json", "w").write(f'{{"from": "{name}"}}')
@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from time import time_ns
 from typing import Any
 
 import msgspec
@@ -29,7 +30,16 @@ from msgspec.structs import replace
 from fries_nb.connectors.file_columns import FileColumns
 from fries_nb.connectors.file_formats import FilePiece, format_of
 from fries_nb.connectors.file_listing import DirectoryContents, Entry, FileListing, KnownFiles, first_line, hashed
-from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Skipped, Split, Undecoded
+from fries_nb.connectors.source import (
+    Position,
+    RuntimeReader,
+    RuntimeSource,
+    Skipped,
+    Split,
+    TimeColumn,
+    Undecoded,
+    ticks_of,
+)
 from fries_nb.connectors.text_blocks import BadRow, UnreadableError
 from fries_nb.errors import SourceError
 
@@ -91,9 +101,25 @@ class FilesSource(RuntimeSource):
         """Divide the names of files among splits; see ``Source``."""
         self._listing.check()
         count = min(count, self._most or count)
-        first = None if self._schema is not None else self._listing.columns(time.time_ns())
+        first = None if self._schema is not None else self._listing.columns(time_ns())
         known = None if first is None else (first.origin, first.schema.serialize().to_pybytes())
         return [Split(number, (count, known)) for number in range(count)]
+
+    def find(
+        self, splits: Sequence[Split], time: datetime | int, column: TimeColumn | None
+    ) -> dict[int, Position | None]:
+        """A position behind the files that are there and were not changed since; ``time`` is that of changes."""
+        if not isinstance(time, datetime):
+            raise SourceError("a directory; expected the time since which files were changed, or positions")
+        since, look = ticks_of(time, pa.timestamp("ns", "UTC")), self._listing.look(time_ns())
+        found: dict[int, Position | None] = {}
+        for split in splits:
+            known = KnownFiles()
+            for entry in look.of_split(split.number, split.content[0]):
+                if entry.mtime_ns < since:
+                    known.add(entry.key, entry.size, hashed(f"{entry.name} {entry.mtime_ns}"))
+            found[split.number] = Position(0, (known.packed, None, 0, None))
+        return found
 
     def open(self, split: Split, position: Position) -> FilesReader:
         """Open a split; see ``Source``."""

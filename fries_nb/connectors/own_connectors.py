@@ -19,6 +19,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +27,7 @@ import msgspec
 import pyarrow as pa
 
 from fries_nb.connectors.sink import RowWriter, RuntimeSink, Sink, SinkWriter, WrittenColumns, of_user
-from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Source, Split, SplitReader
+from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Source, Split, SplitReader, TimeColumn
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import FriesError, SinkError, SourceError, exception_text
 from fries_nb.protocol.messages import WorkerId
@@ -75,6 +76,29 @@ class OwnSourceCopy(RuntimeSource):
         for split in splits:
             _check_packs(what, "content", split.content)
         return list(splits)
+
+    def find(
+        self, splits: Sequence[Split], time: datetime | int, column: TimeColumn | None
+    ) -> Mapping[int, Position | None]:
+        """Where rows from a time on begin, if the user's source can tell; see ``Source``."""
+        find, kind = getattr(self._source, "find", None), type(self._source).__name__
+        if not callable(find):
+            raise SourceError(
+                f"a {kind} without find(); expected a source with find(time), which gives the position of each split"
+            )
+        if isinstance(time, datetime) and time.tzinfo is None:
+            time = time.replace(tzinfo=UTC)
+        with _told(f"whose find() of {kind}", SourceError):
+            found = find(time)
+        numbers = {split.number for split in splits}
+        if not isinstance(found, Mapping) or not all(
+            number in numbers and (place is None or isinstance(place, Position)) for number, place in found.items()
+        ):
+            expected = "a dict from the number of a split to an fn.Position, or None if nothing of it is read"
+            raise SourceError(f"whose find() of {kind} gave {found!r}; expected {expected}")
+        for place in found.values():
+            _check_packs(f"whose find() of {kind}", "at", None if place is None else place.at)
+        return found
 
     def open(self, split: Split, position: Position) -> OwnReader:
         """Open a split; see ``Source``."""
@@ -213,6 +237,8 @@ class OwnSinkCopy(RuntimeSink):
     def recover(self, number: int, parts: Sequence[str]) -> None:
         """Restore the output to that of a checkpoint, by ``commit`` if the sink has no ``recover``; see ``Sink``."""
         method = "recover" if hasattr(self.sink, "recover") else "commit"
+        if method == "commit" and not parts:
+            return
         with _told(self._step(method), SinkError):
             getattr(self.sink, method)(number, parts)
 

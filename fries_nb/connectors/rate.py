@@ -36,8 +36,11 @@ class RateSource(RuntimeSource):
 
     def open(self, split: Split, position: Position) -> RateReader:
         """Open a reader that generates the values of one split; see ``Source``."""
-        rows = None if self._count is None else max(0, math.ceil((self._count - split.first) / split.step))
-        return RateReader(split.first, split.step, rows, position)
+        return RateReader(split.first, split.step, self.rows_of(split), position)
+
+    def rows_of(self, split: Split) -> float:
+        """The number of rows of a split; infinite for an unbounded source."""
+        return math.inf if self._count is None else max(0, math.ceil((self._count - split.first) / split.step))
 
     def row_at(self, split: Split, number: int) -> dict[str, Any]:
         """The row of a value, but for its due time."""
@@ -77,11 +80,10 @@ def _made(row: Callable[[int], Mapping[str, Any]], value: int) -> Mapping[str, A
 class RateReader(RuntimeReader):
     """Generates the values of one split: row r is ``first + r * step``."""
 
-    def __init__(self, first: int, step: int, rows: int | None, position: Position) -> None:
+    def __init__(self, first: int, step: int, rows: float, position: Position) -> None:
         self._first = first  # value of row 0
         self._step = step
-        # number of rows of the split; ``None`` for an unbounded split
-        self._rows: float = math.inf if rows is None else rows
+        self._rows = rows  # number of rows of the split
         # position of the first row to read
         self.position = position if position.row < self._rows else None  # position of the next row; see ``SplitReader``
 

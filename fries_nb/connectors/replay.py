@@ -26,6 +26,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -43,7 +44,16 @@ from fries_nb.connectors.row_groups import (
     plan_replay,
     timed_row_groups,
 )
-from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Split, Ticks, TimeColumn, as_ticks
+from fries_nb.connectors.source import (
+    Position,
+    RuntimeReader,
+    RuntimeSource,
+    Split,
+    Ticks,
+    TimeColumn,
+    as_ticks,
+    ticks_of,
+)
 from fries_nb.errors import SourceError
 from fries_nb.operators.conversion import to_python
 from fries_nb.progress.times import EARLIEST, LATEST
@@ -237,6 +247,34 @@ class ReplaySource(RuntimeSource):
     def outline(self, splits: Sequence[tuple[Split, int]]) -> ReplayOutline:
         """Lower bounds of those times; see ``RuntimeSource``."""
         return ReplayOutline((split.number, _spans(split), row) for split, row in splits)
+
+    def rows_of(self, split: Split) -> int:
+        """The number of rows of a split."""
+        return sum(span.rows for span in _spans(split))
+
+    def find(
+        self, splits: Sequence[Split], time: datetime | int, column: TimeColumn | None
+    ) -> dict[int, Position | None]:
+        """The first row of each split whose time is not earlier; ``None`` if all are. Times are decoded up to there."""
+        if column is None:
+            raise SourceError("whose rows have no times; expected source(..., time=<column>), or the number of a row")
+        found: dict[int, Position | None] = dict.fromkeys((split.number for split in splits), None)
+        groups: defaultdict[_Group, list[tuple[int, _Part]]] = defaultdict(list)
+        for split in splits:
+            for part in _parts(_spans(split)):
+                groups[part.group].append((split.number, part))
+        for parts in groups.values():
+            wanted = [(number, part) for number, part in parts if found[number] is None]
+            if not wanted:
+                continue
+            span = wanted[0][1].spans[0]
+            times = self._shared.times(span.file, span.content, span.row_group, column)
+            since, of_group = ticks_of(time, times.type), as_ticks(times)
+            for number, part in wanted:
+                later = part.times(of_group) >= since
+                if later.any():
+                    found[number] = Position(part.first + int(later.argmax()))
+        return found
 
     def open(self, split: Split, position: Position) -> ReplayReader:
         """Open a split; see ``Source``. Splits that share a row group decode it once, if read in order."""

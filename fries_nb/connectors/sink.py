@@ -150,16 +150,17 @@ class SinkCommits(Protocol):
     def recover(self, number: int, parts: Sequence[str]) -> None:
         """Restore the output to that of a checkpoint: commit its parts and take back later ones.
 
-        The default implementation only commits the parts.
+        The default implementation only commits the parts, if there are any.
 
         Args:
-            number: number of the checkpoint's commit.
+            number: number of the checkpoint's commit; 0 for that with which a fork begins, before its first commit.
             parts: names of the parts that the checkpoint records.
 
         Raises:
             SinkError: later parts cannot be taken back, or the output cannot be written.
         """
-        self.commit(number, parts)
+        if parts:
+            self.commit(number, parts)
 
 
 class Sink(SinkCommits, Protocol):

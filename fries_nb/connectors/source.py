@@ -54,6 +54,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -109,6 +110,30 @@ class TimeColumn:
     @property
     def _said(self) -> str:
         return f"source {self.source!r} has time={self.name!r}"
+
+
+def ticks_of(time: datetime | int, kind: pa.DataType) -> int:
+    """A time that a user gives as a number like those of ``as_ticks``.
+
+    Args:
+        time: without an offset it is one in UTC, or in a column without a time zone what the column has.
+        kind: the type of the times.
+
+    Raises:
+        SourceError: it cannot be compared with times of this type.
+
+    >>> ticks_of(datetime(1970, 1, 2), pa.timestamp("ns"))
+    86400000000000
+    """
+    if pa.types.is_integer(kind) or not isinstance(time, datetime):
+        if pa.types.is_integer(kind) and not isinstance(time, datetime):
+            return time
+        expected = "a whole number" if pa.types.is_integer(kind) else "a datetime, or a time as text"
+        raise SourceError(f"whose times are {kind}; expected {expected}")
+    if time.tzinfo is not None and kind.tz is None:
+        raise SourceError(f"whose times are {kind}, without a time zone; expected a time without an offset")
+    since = (time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return since // timedelta(microseconds=1) * 1_000
 
 
 def as_ticks(times: pa.Array) -> Ticks:
@@ -170,6 +195,7 @@ class Split(msgspec.Struct, frozen=True):
         step: difference between the numbers of the first rows of consecutive blocks; 1 if the split is a contiguous
             piece of the source.
         block: number of rows of a block.
+        start: position of the first row that a run reads, given by ``start=``; ``None`` if it reads none of the split.
     """
 
     number: int
@@ -177,6 +203,7 @@ class Split(msgspec.Struct, frozen=True):
     first: int = 0
     step: int = 0
     block: int = 1
+    start: Position | None = Position()
 
     def place(self, row: int) -> int:
         """The number of a row of the split in the order of the source.
@@ -189,6 +216,21 @@ class Split(msgspec.Struct, frozen=True):
         """
         blocks, within = divmod(row, self.block)
         return self.first + blocks * self.step + within
+
+    def row_from(self, place: int) -> int:
+        """The number of the first row of the split that is not before a row of the source, if they have an order.
+
+        Args:
+            place: number of the row of the source.
+
+        Returns:
+            The row's number in the split, beyond its last one if all rows are before.
+
+        >>> [Split(1, first=100, step=400, block=100).row_from(place) for place in (0, 150, 200, 500, 501)]
+        [0, 50, 100, 100, 101]
+        """
+        blocks, within = divmod(max(0, place - self.first), self.step)
+        return blocks * self.block + min(within, self.block)
 
 
 class SplitReader(Protocol):
@@ -295,7 +337,11 @@ class Source(Protocol):
     the source may also be given ``ahead=`` and ``late=``; a window then stays open until each split has had a row
     behind it, so such a source should have no split without rows. In a checkpoint the source is known by the name of
     its class: a resumed run may give it other arguments, as a new address, but its splits are those of the first run.
-    With a method ``row_at(split, number)``, which reads one row again, an audit shows the rows that it names.
+    With a method ``row_at(split, number)``, which reads one row again, an audit shows the rows that it names. With a
+    method ``find(time)`` a run may begin at a time, ``flow.run(start={"feed": "2026-11-01"})``: it is called on the
+    driver behind ``splits``, with a ``datetime`` (in UTC, if it was given without an offset) or the whole number that
+    was given, and returns a dict from the number of a split to the ``fn.Position`` of its first row from that time on.
+    Splits that are not there are read from the beginning.
     """
 
     @abstractmethod
@@ -354,6 +400,29 @@ class RuntimeSource(Source):
     def row_at(self, split: Split, number: int) -> Mapping[str, Any]:
         """One row by its number in a split, read again to show it; empty for a source that cannot, as by default."""
         return {}
+
+    def rows_of(self, split: Split) -> float | None:
+        """The number of rows of a split, if a number is all that is needed to find a row of it; ``None`` by default."""
+        return None
+
+    def find(
+        self, splits: Sequence[Split], time: datetime | int, column: TimeColumn | None
+    ) -> Mapping[int, Position | None]:
+        """Where to begin to read the rows from a time on, on the driver.
+
+        Args:
+            splits: all splits.
+            time: the time; a number for a column of integers.
+            column: the column with the times of rows, if they have some.
+
+        Returns:
+            Split number to the position of the first row, ``None`` if there is none and none will come; splits that are
+            not there are read from the beginning.
+
+        Raises:
+            SourceError: it cannot tell, or the time is not one of the column.
+        """
+        raise SourceError("which does not look for times; expected the position of each split, as in start={0: 7, ...}")
 
     def splits_in_blocks(self, count: int, column: TimeColumn) -> Sequence[Split]:
         """Divide the source as ``splits`` does, but into blocks that are dealt to the splits in turn, if it foresees.
@@ -428,11 +497,13 @@ def restored_positions(
         splits: all splits of the source, in the order of ``in_turn``.
         index: index of the worker.
         workers: current number of workers of the source.
-        known: split number to its position in the checkpoint; splits that were not begun are missing.
+        known: split number to its position in the checkpoint; splits that were not begun are missing, and begin at
+            their ``Split.start``.
         ended: indices of the workers that had ended before the checkpoint, whose splits are read.
         then: number of workers of the source that had splits in the checkpoint: the first ones.
     """
+    begun = {split.number: split.start for split in splits if split.start != Position()}
     read = {split.number: None for gone in ended for split in splits_of(splits, gone, then)}
-    positions = {**known, **read}
+    positions = {**begun, **known, **read}
     mine = splits_of(splits, index, workers)
     return {split.number: positions[split.number] for split in mine if split.number in positions}

@@ -55,7 +55,7 @@ import copy
 import math
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -77,7 +77,9 @@ from fries_nb.connectors.source import (
     split_count,
     splits_of,
 )
+from fries_nb.connectors.start_positions import begun_at
 from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
+from fries_nb.dataflow.starts import SourceStart
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError, exception_text
 from fries_nb.operators.instance import FAILURES
@@ -224,6 +226,11 @@ class SourcePlan:
     splits: tuple[Split, ...]  # all splits, in the order in which they are assigned to workers
     rate: float | None  # rows per second of all workers together; ``None`` for no limit
     time: EventTime | None = None  # where the rows have their times, if they have some
+
+    def beginning_at(self, start: SourceStart, name: str) -> SourcePlan:
+        """The same plan for a run that begins to read the source there; raises a SourceError if it cannot."""
+        column = None if self.time is None else TimeColumn(name, self.time.column)
+        return replace(self, splits=tuple(begun_at(self.source, self.splits, start, column, name)))
 
     def row(self, name: str, split: int, number: int) -> SourceRow | None:
         """A row by its number in a split, read again if the source can; ``None`` if there is no such split."""

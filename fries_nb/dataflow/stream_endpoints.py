@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -251,6 +251,10 @@ class Kafka:
 
     def __str__(self) -> str:
         return f"topic {self.topic!r} of {self.servers}"
+
+    def starting(self, start: datetime) -> Kafka:
+        """The same topic, read from the messages of a time on, as with ``kafka(..., start=<datetime>)``."""
+        return replace(self, start=_checked_start(start))
 
 
 def kafka(

@@ -15,6 +15,7 @@ from fries_nb.connectors.worker_reader import SourcePlan
 from fries_nb.dataflow.arguments import is_duration
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.starts import SourceStart
 from fries_nb.errors import DataflowError, OperatorError, exception_text
 from fries_nb.operators.state import Definitions, note
 from fries_nb.progress.progress_graph import ProgressGraph
@@ -48,6 +49,7 @@ class Options:
         fixed: the operators whose number of workers was declared, and which a rescale leaves as they are.
         recover: whether every commit is a checkpoint in the run's scratch directory, if it has no checkpoint directory;
             once one fails, the run goes on without.
+        starts: where a new run begins to read sources, by name, if not at their beginnings.
 
     Raises:
         DataflowError: an option is not a number, or out of range.
@@ -65,6 +67,7 @@ class Options:
     adapt: bool = True
     fixed: frozenset[str] = frozenset()
     recover: bool = False
+    starts: Mapping[str, SourceStart] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if isinstance(self.budget, bool) or not isinstance(self.budget, int) or self.budget < 1:

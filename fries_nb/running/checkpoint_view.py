@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fries_nb.connectors.source import Position, Split, restored_positions, splits_of
 from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.traits import TRAITS
@@ -20,6 +21,7 @@ from fries_nb.operators.shown_states import plainly_pickled
 from fries_nb.protocol.partitioning import bins_of_keys
 from fries_nb.running.state_table import StateRow, column_types, rows_of_key, series, state_table
 from fries_nb.storage.durable import secret
+from fries_nb.storage.forked_checkpoint import ForkOrigin
 from fries_nb.storage.stored_checkpoint import StoredCheckpoint, StoredWorker, find_checkpoints
 
 _SAMPLE = 1_000
@@ -103,9 +105,11 @@ class CheckpointView:
         """How far sources have been read.
 
         Returns:
-            A DataFrame with a row for each split that was begun: ``source``; ``split``; ``row``, the number of rows
-            before the position; ``at``, what the source needs to find it besides, such as a file or an offset; whether
-            the split has ``ended``; and the ``worker``. A worker that had ended has a row without split, row and at.
+            A DataFrame with a row for each split: ``source``; ``split``; ``row``, the number of rows before the
+            position; ``at``, what the source needs to find it besides, such as a file or an offset; whether the split
+            has ``ended``; and the ``worker``, if one has begun it. ``flow.run(start={"payments": positions})`` begins
+            there. Of a source that a change has removed only splits that were begun are known, and a worker that had
+            ended has a row without a split.
 
         Raises:
             CheckpointError: a file is damaged, or was replaced.
@@ -231,6 +235,11 @@ class CheckpointView:
         names = ("name", "keys_before", "keys_after", "added", "removed", "changed", "bytes_before", "bytes_after")
         return DataFrame({name: series([row[place] for row in rows]) for place, name in enumerate(names)})
 
+    @property
+    def as_origin(self) -> ForkOrigin:
+        """What a fork begins from."""
+        return ForkOrigin(self.path, self._key, self._regions[0].name)
+
     def __repr__(self) -> str:
         return f"<checkpoint {', '.join(map(str, self.epochs))} of flow {self.flow!r} at {self.path}>"
 
@@ -307,11 +316,19 @@ def _positions(region: StoredCheckpoint) -> Iterator[tuple[Any, ...]]:
     for name in region.operators():
         if not TRAITS[Kind(region.flow.operators[name].partition(" ")[0])].is_source:
             continue
-        for worker in region.workers(name):
-            for split, position in sorted(worker.snapshot.positions.items()):
-                at = (None, None, True) if position is None else (position.row, position.at, False)
-                yield name, split, *at, worker.index
-        yield from ((name, None, None, None, True, index) for index in region.ended(name))
+        ended, workers = region.ended(name), region.workers(name)
+        known = {split: at for worker in workers for split, at in worker.snapshot.positions.items()}
+        owners = {split: worker.index for worker in workers for split in worker.snapshot.positions}
+        splits = region.splits(name, tuple[Split, ...])
+        if splits is not None:
+            then = region.record.readers.get(name, region.record.workers[name])
+            owners = {split.number: index for index in ended for split in splits_of(splits, index, then)} | owners
+            begun = restored_positions(splits, 0, 1, known, ended, then)
+            known = {split.number: begun.get(split.number, Position()) for split in splits}
+        for split, position in sorted(known.items()):
+            at = (None, None, True) if position is None else (position.row, position.at, False)
+            yield name, split, *at, owners.get(split)
+        yield from ((name, None, None, None, True, index) for index in ended if splits is None)
 
 
 def _rows(worker: StoredWorker, bin: int, key: Any, value: Any) -> Iterator[StateRow]:

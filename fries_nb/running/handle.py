@@ -33,13 +33,13 @@ from fries_nb.running.run_checkpoints import CheckpointLayout
 from fries_nb.running.run_end import live, warn_of
 from fries_nb.running.run_monitor import RunMonitor
 from fries_nb.running.run_requeues import Requeue, refuse_without_letters
-from fries_nb.spark.launch import pickled_functions
+from fries_nb.spark.launch import Begun, pickled_functions
 from fries_nb.storage.durable import NO_KEY
 from fries_nb.telemetry.telemetry import Telemetry
 
 
 class Run(RunMonitor):
-    """A running dataflow; made by ``Dataflow.run`` and ``Dataflow.resume``."""
+    """A running dataflow; made by ``Dataflow.run``, ``Dataflow.resume`` and ``Dataflow.fork``."""
 
     def __init__(
         self,
@@ -51,13 +51,14 @@ class Run(RunMonitor):
         key: bytes = NO_KEY,
         lighters: Mapping[LatencyConstraint, Lighter] | None = None,
         drop: Collection[str] = (),
+        begun: Begun | None = None,
     ) -> None:
         self._options = options
         self._began_s = time.time()
         cut = regions(graph)
-        begun = [chain for region in cut for chain in chains(region.graph, options.chaining)]
-        self._telemetry = Telemetry(graph, constraints=options.constraints, chains=begun)
-        places = CheckpointLayout(checkpoint, graph, len(cut), resumed, key, drop)
+        chained = [chain for region in cut for chain in chains(region.graph, options.chaining)]
+        self._telemetry = Telemetry(graph, constraints=options.constraints, chains=chained)
+        places = CheckpointLayout(checkpoint, graph, len(cut), resumed, key, drop, begun)
         try:
             decided = places.decided()
             self._runner = RegionRunner(graph, cut, places, options, self._telemetry, self._closed, decided)

@@ -417,7 +417,8 @@ class RegionRunner(QueueShell):
         place, key = self._places.of(number), self._places.key
         has_launched = threading.Event()
         tell = partial(self.take, number, has_launched)
-        launched = launch(graph, spark, self.options, tell, place, resumed, key=key, drop=self._places.drop)
+        drop, begun = self._places.drop, self._places.begun
+        launched = launch(graph, spark, self.options, tell, place, resumed, key=key, drop=drop, begun=begun)
         with ExitStack() as ready, self._lock:
             ready.callback(has_launched.set)
             self.launched.append(launched)

@@ -20,6 +20,7 @@ from fries_nb.dataflow.updates import configured, new_table
 from fries_nb.dataflow.windowing import following
 from fries_nb.errors import CheckpointError
 from fries_nb.protocol.checkpoints import CommittedChange
+from fries_nb.spark.launch import Begun
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.durable import absolute, join
 from fries_nb.storage.flow_shape import concerning, difference
@@ -34,6 +35,7 @@ class CheckpointLayout:
         resumed: whether an earlier run is resumed from the directory.
         key: the key that signs checkpoints; ``NO_KEY`` for none.
         drop: the operators that are not there any more, and whose state in the checkpoint may be lost.
+        begun: the directory, if the run is a fork, which has it already.
 
     Raises:
         CheckpointError: the directory is taken, holds no checkpoint to resume or that of another dataflow, or cannot be
@@ -41,11 +43,13 @@ class CheckpointLayout:
     """
 
     def __init__(
-        self, path: str, graph: Graph, regions: int, resumed: bool, key: bytes, drop: Collection[str] = ()
-    ) -> None:
+        self, path: str, graph: Graph, regions: int, resumed: bool, key: bytes, drop: Collection[str] = (),
+        begun: Begun | None = None,
+    ) -> None:  # fmt: skip
         self._path = path = absolute(path) if path else ""  # the working directory may change between regions
         self.key = key
         self.drop = drop
+        self.begun = begun
         self._whole: CheckpointStore | None = None
         self._graph = graph
         self._regions = regions
@@ -68,7 +72,9 @@ class CheckpointLayout:
         return self._resumed and (not self._several or CheckpointStore.is_there(self.of(region)))
 
     def decided(self) -> tuple[CommittedChange, ...]:
-        """The changes that were decided before the run was resumed, in order, region by region."""
+        """The changes that were decided before the run was resumed, or forked, in order, region by region."""
+        if self.begun is not None:
+            return concerning(self.begun.place.restoration.decided, self._graph, {})
         places = [self.of(region) for region in range(self._regions) if self.resumes(region)]
         found = (one for place in dict.fromkeys(places) for one in CheckpointStore.load(place, self.key)[1].decided)
         return concerning(found, self._graph, {})

@@ -7,7 +7,7 @@ import pickle
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -24,6 +24,7 @@ from fries_nb.controller.events import HostLost, HostsUnfit, ShapeChange
 from fries_nb.controller.known_changes import with_deferred
 from fries_nb.dataflow.endpoints import CatalogTable, DeltaTable, Memory, OwnSink, ParquetFiles
 from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.dataflow.starts import NO_STARTS, SourceStart
 from fries_nb.dataflow.stream_endpoints import Kafka
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
@@ -137,6 +138,13 @@ class Launched:
         return ShapeChange(after, replace(additions, packed=packed), fingerprint, back, returns)
 
 
+class Begun(NamedTuple):
+    """What a run begins with, if that was made before its launch."""
+
+    place: CheckpointStore  # its checkpoint store, which is held
+    scratch: str  # its directory of temporary files
+
+
 def added_to(before: Graph, after: Graph) -> Graph:
     """The operators that only the later one of two dataflows has, without their edges."""
     return Graph(after.name, tuple(operator for operator in after.operators if operator.name not in before), ())
@@ -157,8 +165,9 @@ def launch(
     run: str = "",
     key: bytes = NO_KEY,
     drop: Collection[str] = (),
+    begun: Begun | None = None,
 ) -> Launched:
-    """Start the region and return at once; the hosts join within a second or two.
+    """SourceStart the region and return at once; the hosts join within a second or two.
 
     Args:
         graph: the graph of the region.
@@ -170,6 +179,7 @@ def launch(
         run: the run's id; by default a new one. A resumed run keeps its id.
         key: the key that signs checkpoints, and verifies existing ones.
         drop: the operators that are not there any more, and whose state in the checkpoint may be lost.
+        begun: what was made for it before; it stays if this raises.
 
     Raises:
         SessionError: there is no Java, or the session is not suitable.
@@ -185,13 +195,14 @@ def launch(
         session = start_or_find(options.hosts, spark)
         undo.callback(session.release)
         interrupt.take_over(session.spark.sparkContext)
-        scratch = make_scratch(session.spark, run)
-        undo.callback(remove_scratch, scratch)
-        path = absolute(checkpoint) if checkpoint else join(scratch, "checkpoint")
-        place = _taken(path, graph, run, resumed, key, drop, lasts=checkpoint != "")
-        undo.callback(place.release if resumed else place.withdraw)  # the directory stays usable after a failure
-        root = path if checkpoint else scratch
-        sources, functions = _sources(graph, session, place), functions | _tables(graph, session, place)
+        if begun is None:
+            scratch = make_scratch(session.spark, run)
+            undo.callback(remove_scratch, scratch)
+            begun = Begun(_taken(checkpoint, scratch, graph, run, resumed, key, drop), scratch)
+            undo.callback(begun.place.release if resumed else begun.place.withdraw)  # it stays usable after a failure
+        place, scratch = begun
+        path, root = place.path, place.path if checkpoint else scratch
+        sources, functions = _sources(graph, session, place, options.starts), functions | _tables(graph, session, place)
         sinks = _claimed_sinks(graph, session.spark, root, place)
         keys = make_keys()
         server, interface = _listen(session, keys, options)
@@ -208,12 +219,13 @@ def launch(
 
 
 def _taken(
-    path: str, graph: Graph, run: str, resumed: bool, key: bytes, drop: Collection[str], lasts: bool
-) -> CheckpointStore:  # fmt: skip
+    checkpoint: str, scratch: str, graph: Graph, run: str, resumed: bool, key: bytes, drop: Collection[str]
+) -> CheckpointStore:
     """The checkpoint directory, as the next attempt of an earlier run or for a new one."""
+    path = absolute(checkpoint) if checkpoint else join(scratch, "checkpoint")
     if resumed:
         return CheckpointStore.resume(path, graph, key, drop)
-    return CheckpointStore.claim(path, graph, run, key, lasts)
+    return CheckpointStore.claim(path, graph, run, key, lasts=checkpoint != "")
 
 
 def _listen(session: Session, keys: RunKeys, options: Options) -> tuple[ControlServer, str]:
@@ -263,7 +275,9 @@ def _start(
     return driver
 
 
-def _sources(graph: Graph, session: Session, place: CheckpointStore) -> dict[str, SourcePlan]:
+def _sources(
+    graph: Graph, session: Session, place: CheckpointStore, starts: Mapping[str, SourceStart] = NO_STARTS
+) -> dict[str, SourcePlan]:
     """Source to the plan of its readers; its splits are computed once and kept for resumed runs."""
     plans: dict[str, SourcePlan] = {}
     for name, operator in graph.by_name.items():
@@ -271,7 +285,8 @@ def _sources(graph: Graph, session: Session, place: CheckpointStore) -> dict[str
             continue
         kept = place.source(name, tuple[Split, ...])
         description, workers = operator.function, operator.workers
-        plans[name] = plan_source(description, session.spark, place.staging, name, workers, kept, operator.time)
+        time, start = operator.time, starts.get(name)
+        plans[name] = plan_source(description, session.spark, place.staging, name, workers, kept, time, start)
         if kept is None:
             place.keep_source(name, plans[name].splits)
     return plans

@@ -37,6 +37,7 @@ from fries_nb.connectors.worker_reader import SourcePlan, planned
 from fries_nb.dataflow.endpoints import CatalogTable, OwnSource, Query, Rate, Replay, rate_of
 from fries_nb.dataflow.endpoints import Source as Description
 from fries_nb.dataflow.graph import Operator
+from fries_nb.dataflow.starts import SourceStart
 from fries_nb.dataflow.stream_endpoints import GrowingFiles, Kafka
 from fries_nb.dataflow.tables import Index, JoinTable
 from fries_nb.dataflow.traits import Holds
@@ -94,6 +95,7 @@ def plan_source(
     workers: int,
     kept: Splits | None = None,
     time: EventTime | None = None,
+    start: SourceStart | None = None,
 ) -> SourcePlan:
     """The plan from which a source's workers open their readers; a DataFrame or Arrow table is staged.
 
@@ -105,11 +107,24 @@ def plan_source(
         workers: number of its workers.
         kept: its splits from the beginning of the run, if the run is resumed.
         time: its event time.
+        start: where a new run begins to read it; ``None`` for its beginning.
 
     Raises:
-        SourceError: the source cannot be read or has no such times, or Spark cannot compute or write the DataFrame.
+        SourceError: the source cannot be read, has no such times, or no such start; or Spark cannot compute or write
+            the DataFrame.
         DataflowError: the user's own source cannot be pickled.
     """
+    if isinstance(description, Kafka) and start is not None and start.time is not None:
+        description, start = description.starting(start.time), None
+    plan = _plan(description, spark, scratch, name, workers, kept, time)
+    return plan if start is None or kept is not None else plan.beginning_at(start, name)
+
+
+def _plan(
+    description: Description, spark: SparkSession, scratch: str, name: str, workers: int, kept: Splits | None,
+    time: EventTime | None,
+) -> SourcePlan:  # fmt: skip
+    """The plan of a source that is read from its beginning, or as it was planned; see ``plan_source``."""
     rate = rate_of(description)
     if isinstance(description, CatalogTable | Query):
         frame = None if kept is not None else frame_of(description, spark, f"source {name!r}")

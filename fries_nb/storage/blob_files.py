@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -117,12 +117,41 @@ def verify_blobs(
     Raises:
         ValueError: seal, name and key do not match, a blob is another one, or the file does not end behind the last.
     """
+    for _ in _verified(stream, name, key, listed):
+        pass
+
+
+def resealed(
+    stream: pa.NativeFile, names: tuple[str, str], keys: tuple[bytes, bytes], listed: Callable[[bytes], Sequence[Blob]]
+) -> Iterator[bytes]:
+    """The content of a file under another name and key, piece by piece; blobs are checked as ``verify_blobs`` does.
+
+    Args:
+        stream: the file, from its beginning on.
+        names: the name under which it was sealed, and that under which it will be.
+        keys: the key that signs it, and the one that will.
+        listed: from the index to its blobs, in order.
+
+    Raises:
+        ValueError: see ``verify_blobs``; what came before it is not to be used.
+    """
+    pieces = _verified(stream, names[0], keys[0], listed)
+    yield with_blobs(next(pieces), (), names[1], keys[1])
+    yield from pieces
+
+
+def _verified(
+    stream: pa.NativeFile, name: str, key: bytes, listed: Callable[[bytes], Sequence[Blob]]
+) -> Iterator[bytes]:  # fmt: skip
+    """The index of a file, and then the content of its blobs; raises a ValueError where it finds damage."""
     index, _ = read_index(stream, name, key)
+    yield index
     for blob in listed(index):
         digest, left = hashlib.sha256(), blob.length
         while left and (block := stream.read(min(left, _BLOCK))):
             digest.update(block)
             left -= len(block)
+            yield block
         if left or not hmac.compare_digest(digest.digest(), blob.digest):
             refuse_digest(key)
     if stream.read(1):

@@ -176,8 +176,11 @@ def begun(at: Location) -> list[int]:
     return [int(name.removesuffix(".json")) for name in at.names(ATTEMPTS) if re.fullmatch(r"\d+\.json", name)]
 
 
-def contents(at: Location) -> Contents | None:
-    """The valid contents; ``None`` if no attempt has begun."""
+def contents(at: Location, until: int | None = None) -> Contents | None:
+    """The valid contents; ``None`` if no attempt has begun.
+
+    The dataflow is that behind all decisions, or behind those up to a number, of the ones that the attempt has made.
+    """
     numbers = begun(at)
     if not numbers:
         if at.has("flow.json"):
@@ -190,7 +193,7 @@ def contents(at: Location) -> Contents | None:
     attempt = at.read(file, RunAttempt)
     flow = attempt.flow
     later = [name for name in _numbered(at, DECISIONS, number) if name not in attempt.decisions]
-    for name in later:
+    for name in later if until is None else [one for one in later if numbered(one) <= until]:
         flow = _behind(flow, at.read(name, CommittedChange, flow.run))
     return Contents(
         number,
@@ -335,7 +338,8 @@ class CheckpointStore:
         self._decisions = {name: decision.change for name, decision in made.items()}
         self._sources = dict(found.sources)
         self._targets = dict(found.targets)
-        self._last_decision = max([0, *(numbered(name) for name in found.decisions)])
+        then = since.checkpoint.decisions if since.checkpoint is not None else 0
+        self._last_decision = max([then, *(numbered(name) for name in found.decisions)])
         self._doubtful: set[str] = set()
         self._unwritten: dict[str, bytes] = {}  # file to its content, which has to last from the next record on
         self._shapes: set[str] = set()  # decisions by which the dataflow is another one than that of the attempt's file
@@ -357,12 +361,12 @@ class CheckpointStore:
             CheckpointError: the directory is not empty, or cannot be written.
         """
         at = replace(Location.of(path, key), lasts=lasts)
-        _check_empty(at, graph)
+        check_empty(at, graph)
         claims = Claims(at.filesystem, at.root, path)
         with in_words(f"{path} cannot hold checkpoints"), contextlib.ExitStack() as undo:
             claims.acquire()
             undo.callback(claims.release)
-            _check_empty(at, graph)  # after the claim, since another run may have begun and ended before it
+            check_empty(at, graph)  # after the claim, since another run may have begun and ended before it
             for directory in (STAGED, SINKS, DECISIONS):  # the first decision is not to wait for the last one
                 make_directory(at.filesystem, f"{at.root}/{directory}")
             empty = Contents(claims.number, flow_of(graph, run), (), (), {}, {})
@@ -401,9 +405,10 @@ class CheckpointStore:
                 found = replace(found, records=found.records[: found.records.index(good[0]) + 1])
             since = good[1] if good is not None else None
             found = replace(found, flow=known(found.flow, since))
-            _check_shape(at, found.flow, graph, since, drop)
+            if why := shape_refusal(at, found.flow, graph, since, drop):
+                raise CheckpointError(f"{path} holds a checkpoint {why}")
             made = decisions(at, found, since)
-            found = _going_on(found, graph, since)  # numbers of workers may have changed, too
+            found = going_on(found, graph, since)  # numbers of workers may have changed, too
             decided = concerning(in_effect(made.values(), since), graph, found.flow.since)
             place = cls(at, claims, found, made, Restoration(since, decided, last_epoch=last))
             place._begin()
@@ -596,19 +601,19 @@ class CheckpointStore:
                 self._at.filesystem.delete_dir(f"{self._at.root}/{STATES}/{name}")
 
 
-def _check_shape(
+def shape_refusal(
     at: Location, flow: FlowFingerprint, graph: Graph, since: Checkpoint | None, drop: Collection[str]
-) -> None:
-    """Raise a CheckpointError if the dataflow has another shape, in which it cannot go on from this checkpoint."""
+) -> str:
+    """Why a dataflow of another shape cannot go on from a checkpoint, as the end of a sentence; empty if it can."""
     removed = {} if since is None else {name: since.workers.get(name, 0) for name in shape_of(flow, graph).removed}
     workers = [WorkerId(name, index) for name, count in removed.items() for index in range(count)]
     held = read_snapshots(SnapshotStore(at.path, flow.run, at.key), since, workers)
     with_state = {worker.operator for worker, one in held.items() if one.bins or one.agenda or one.tokens}
-    if why := refused(flow, graph, since, with_state, drop):
-        raise CheckpointError(f"{at.path} holds a checkpoint of flow {flow.flow!r} in another shape: {why}")
+    why = refused(flow, graph, since, with_state, drop)
+    return f"of flow {flow.flow!r} in another shape: {why}" if why else ""
 
 
-def _going_on(found: Contents, graph: Graph, since: Checkpoint | None) -> Contents:
+def going_on(found: Contents, graph: Graph, since: Checkpoint | None) -> Contents:
     """The contents as they count for the dataflow that goes on from them, which may have another shape."""
     kept, owed = {encoded(name) for name in graph}, {encoded(name) for name in (since.sinks if since else ())}
     last = max([since.decisions if since is not None else 0, *map(numbered, found.decisions)])
@@ -629,7 +634,7 @@ def _readable(at: Location, found: Contents) -> dict[str, Checkpoint]:
     return records
 
 
-def _check_empty(at: Location, graph: Graph) -> None:
+def check_empty(at: Location, graph: Graph) -> None:
     """Raise a CheckpointError unless there are only claims, which failed attempts leave behind."""
     with in_words(f"{at.path} cannot hold checkpoints"):
         kind = at.filesystem.get_file_info(at.root).type

@@ -36,6 +36,7 @@ import hmac
 import os
 import posixpath
 import re
+from collections.abc import Iterable
 from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
@@ -169,15 +170,16 @@ def entries(filesystem: fs.FileSystem, directory: str) -> list[fs.FileInfo]:
 
 
 def write_file(
-    filesystem: fs.FileSystem, place: str, content: bytes, mode: int = PRIVATE, lasts: bool = True
+    filesystem: fs.FileSystem, place: str, content: bytes | Iterable[bytes], mode: int = PRIVATE, lasts: bool = True
 ) -> None:  # fmt: skip
-    """Write a small file atomically and, if it ``lasts``, durably; raises an OSError if that fails."""
+    """Write a file, at once or in pieces, atomically and, if it ``lasts``, durably; raises an OSError if that fails."""
     make_directory(filesystem, posixpath.dirname(place), mode)
     draft = place if filesystem.type_name in _WHOLE_OR_NOT else f"{place}.draft"
     if _is_local(filesystem):
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT, mode))  # Arrow would make it readable by all
     with filesystem.open_output_stream(draft) as stream:
-        stream.write(content)
+        for piece in [content] if isinstance(content, bytes) else content:
+            stream.write(piece)
     if lasts and draft != place:
         see_durable(filesystem, draft)
     if draft != place:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from operator import attrgetter
@@ -26,13 +26,13 @@ from fries_nb.operators.shown_states import unpickled
 from fries_nb.operators.timed_calls import TimeValues, time_values
 from fries_nb.protocol.checkpoints import Checkpoint, Snapshot
 from fries_nb.storage.checkpoint_store import COMPLETE, Location, contents, expected, newest
-from fries_nb.storage.durable import join
+from fries_nb.storage.durable import encoded, join
 from fries_nb.storage.flow_shape import FlowFingerprint
 from fries_nb.storage.snapshot_files import SnapshotFile, SnapshotStore, StoredSnapshot
 
-_LOOKS = 3
+LOOKS = 3
 """Number of times that a record is looked for, while a run may be replacing it."""
-_REGION = re.compile(r"region-\d+")
+REGION = re.compile(r"region-\d+")
 _T = TypeVar("_T")
 
 
@@ -91,13 +91,17 @@ class StoredCheckpoint:
         flow: the fingerprint of the dataflow, with all changes of its shape that were decided.
         name: the file of its record.
         record: the record.
+        sources: the files with the splits of sources, by encoded name.
     """
 
-    def __init__(self, at: Location, flow: FlowFingerprint, name: str, record: Checkpoint) -> None:
+    def __init__(
+        self, at: Location, flow: FlowFingerprint, name: str, record: Checkpoint, sources: Mapping[str, str]
+    ) -> None:
         self.flow = flow
+        self._sources = sources
         self.record = record
         self._at = at
-        self._name = name
+        self.name = name
         self._files: dict[str, SnapshotFile] = {}
 
     def operators(self) -> list[str]:
@@ -119,13 +123,21 @@ class StoredCheckpoint:
         numbers = range(self.record.workers.get(operator, 0))
         return [index for index in numbers if f"{operator}[{index}]" in self.record.ended]
 
+    def splits(self, source: str, kind: type[_T]) -> _T | None:
+        """All splits of a source, as its run has planned them; ``None`` if they are not known."""
+        file = self._sources.get(encoded(source))
+        if file is None:
+            return None
+        with self.present():
+            return self._at.read(file, kind, self.flow.run)
+
     @contextmanager
     def present(self) -> Iterator[None]:
         """A block that reads files, which the run may have deleted since the record was read."""
         try:
             yield
         except CheckpointError:
-            if self._at.has(self._name) or not self._at.names(COMPLETE):
+            if self._at.has(self.name) or not self._at.names(COMPLETE):
                 raise
             raise CheckpointError(
                 f"checkpoint {self.record.epoch} at {self._at.path} is not there any more, since its run has completed "
@@ -148,8 +160,8 @@ def find_checkpoints(path: str, key: bytes) -> tuple[StoredCheckpoint, ...]:
         CheckpointError: there is none, it is damaged, or not signed with the key.
     """
     at = Location.of(path, key)
-    flow = _again(lambda: expected(contents(at), path)).flow
-    regions = sorted((name for name in at.names("") if _REGION.fullmatch(name)), key=lambda name: int(name[7:]))
+    flow = again(lambda: expected(contents(at), path)).flow
+    regions = sorted((name for name in at.names("") if REGION.fullmatch(name)), key=lambda name: int(name[7:]))
     places = [Location.of(join(path, region), key) for region in regions] or [at]
     looked = [_newest(place) for place in places]
     for _, wrong in looked:
@@ -171,18 +183,18 @@ def _newest(at: Location) -> tuple[StoredCheckpoint | None, str]:
         if (found := contents(at)) is None:
             return None, ""
         good, wrong = newest(at, found, thoroughly=False)
-        return None if good is None else StoredCheckpoint(at, found.flow, *good), wrong
+        return None if good is None else StoredCheckpoint(at, found.flow, *good, found.sources), wrong
 
-    for _ in range(_LOOKS):
-        one, wrong = _again(look)
+    for _ in range(LOOKS):
+        one, wrong = again(look)
         if not wrong:
             break
     return one, wrong
 
 
-def _again(look: Callable[[], _T]) -> _T:
+def again(look: Callable[[], _T]) -> _T:
     """What is found at once, or by looking again: a run may have replaced a file after it was listed."""
-    for _ in range(_LOOKS - 1):
+    for _ in range(LOOKS - 1):
         with suppress(CheckpointError):
             return look()
     return look()

@@ -12,15 +12,18 @@ from mock_kafka import Broker, broker
 from patience import PATIENCE_S, until
 from source_contract import CHECKS, Check
 
+import fries_nb as fn
 from fries_nb.connectors import kafka_source
 from fries_nb.connectors.kafka_source import KafkaCluster, KafkaReader, KafkaSource, KafkaTopic, PartitionSpan, _parts
 from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Split, Undecoded
 from fries_nb.connectors.worker_reader import open_reader, planned
 from fries_nb.dataflow.hidden_columns import TIME
+from fries_nb.dataflow.starts import AtRow, SourceStart
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError
 from fries_nb.progress.times import EARLIEST
 from fries_nb.protocol.messages import WorkerId
+from fries_nb.spark.staging import plan_source
 
 QUICK = {"fetch.wait.max.ms": 5, "metadata.request.timeout.ms": 5_000}
 """So that a partition is fetched soon after it was assigned."""
@@ -153,6 +156,27 @@ def test_a_source_begins_at_a_time(kafka: Broker) -> None:
     """With the first message of that time or later; behind the last one, where there is none."""
     found = _parts(TimedOffsets(), topic_of(kafka, "any", start=1_500), [0, 1])
     assert found == [PartitionSpan(0, 13, 20), PartitionSpan(1, 20, 20)]
+
+
+def test_a_run_begins_at_a_time_or_where_another_one_was(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time of ``flow.run(start=)`` is that of ``fn.kafka(start=)``; positions are the offsets of a checkpoint."""
+    description, time = fn.kafka(kafka.servers, "any"), SourceStart(time=datetime(2026, 11, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(kafka_source.KafkaSource, "splits", lambda source, count: [Split(0, source._topic.start)])
+        asked = plan_source(description, None, "", "S", 1, start=time)
+    assert asked.splits == (Split(0, datetime(2026, 11, 1, tzinfo=UTC).timestamp() * 1_000),)
+    topic = kafka.topic()
+    kafka.produce(topic, [{"value": value} for value in range(5)])
+    source = KafkaSource(topic_of(kafka, topic))
+    plan = planned(source, 1, None)
+    reader = PatientSource(source._topic).open(plan.splits[0], Position())
+    assert values_of(reader, 2) == [0, 1]
+    at = AtRow(reader.position.row, reader.position.at)
+    reader.close()
+    begun = plan.beginning_at(SourceStart(places=dict.fromkeys((one.number for one in plan.splits), at)), "S")
+    assert values_of(PatientSource(source._topic).open(begun.splits[0], begun.splits[0].start), 3) == [2, 3, 4]
+    with pytest.raises(SourceError, match="whose rows are not found by their numbers"):
+        plan.beginning_at(SourceStart(places=dict.fromkeys((one.number for one in plan.splits), 2)), "S")
 
 
 def test_offsets_have_gaps_and_rows_have_not(kafka: Broker) -> None:

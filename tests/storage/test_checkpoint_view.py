@@ -25,12 +25,13 @@ from place_setting import silence
 from stopping_files import watch
 
 import fries_nb as fn
+from fries_nb.connectors.source import Split
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.windowing import WindowFunction, tumbling
 from fries_nb.errors import CheckpointError
 from fries_nb.operators.window_steps import OpenWindow
-from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange
+from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Position
 from fries_nb.protocol.partitioning import bins_of_keys, routing_table
 from fries_nb.running import checkpoint_view
 from fries_nb.storage.checkpoint_store import CheckpointStore
@@ -91,6 +92,21 @@ def test_positions_are_those_of_the_splits(tmp_path: Path) -> None:
         ["S", 0, 5, "a.csv", False, 0],
         ["S", 1, None, None, True, 0],
         ["S", None, None, None, True, 1],
+    ]
+
+
+def test_all_splits_have_positions_if_they_are_known(tmp_path: Path) -> None:
+    """Those that were not begun, and those of a worker that had ended."""
+    place = held(str(tmp_path), {}, ended=("S[1]",))
+    place.keep_source("S", [Split(0), Split(1), Split(2, start=Position(3)), Split(3), Split(4)])
+    frame = fn.checkpoint(tmp_path).positions()
+    shown = frame.astype(object).where(frame.notna(), None).to_dict("split")["data"]
+    assert shown == [
+        ["S", 0, 5, "a.csv", False, 0],
+        ["S", 1, None, None, True, 0],
+        ["S", 2, 3, None, False, None],
+        ["S", 3, None, None, True, 1],
+        ["S", 4, 0, None, False, None],
     ]
 
 

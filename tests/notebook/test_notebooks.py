@@ -128,6 +128,17 @@ def test_the_shape_changes_as_told(kernel: SharedKernel, tmp_path: Path):
     assert re.search(r"[\d,]+ payments scored, [\d,]+ left out by the filter, \d+ alerts", said(notebook, "rows = "))
 
 
+def test_what_failed_is_mended_and_requeued_as_told(kernel: SharedKernel, tmp_path: Path):
+    """The letters go back to the model that was mended, and every payment is scored once."""
+    notebook = kernel.executed("11_mend_and_requeue.ipynb", tmp_path)
+    assert "done by fries in " in said(notebook, "%fries_reconfigure FM=")
+    found = re.search(r"(\d+) of (\d+) rows of dead letters have gone back to FM", said(notebook, "%fries_requeue FM"))
+    assert found is not None
+    assert found[1] == found[2] != "0"
+    assert re.search(r"[\d,]+ payments scored once, \d+ refunds among them", said(notebook, "rows = "))
+    assert "serializable" in said(notebook, "%fries_audit --of refunds")
+
+
 def test_binder_opens_the_quickstart_in_the_versions_that_were_tried():
     """The link leads to a notebook that is there; every package is pinned, within what pyproject.toml takes."""
     project = tomllib.loads((NOTEBOOKS.parent / "pyproject.toml").read_text())["project"]

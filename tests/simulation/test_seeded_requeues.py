@@ -63,7 +63,7 @@ def failing(keyed=True):
 class Requeueing(JoiningThreads):
     """Somebody requeues letters now and then, and mends the function."""
 
-    rechains, often = 0.01, 0.003
+    rechains, often = 0.01, 0.002
     requeues, mends = 0.04, 0.002
 
     def __init__(self, *args, **settings):
@@ -143,11 +143,11 @@ def play(seed, kills=(0, 0), of=Requeueing):
     """Play a seed, and check where each row has ended; says what has happened."""
     faults = Faults(hazard=0.0008, host_kills=kills[0], driver_kills=kills[1])
     cluster = of(
-        failing(issubclass(of, Requeueing) and not issubclass(of, InChains)), {"S": source_rows("S", ROWS, customers=20)}, hosts=2, seed=seed,
+        failing(keyed=not issubclass(of, InChains)), {"S": source_rows("S", ROWS, customers=20)}, hosts=2, seed=seed,
         commit_interval_ns=10_000_000, checkpoints=True, faults=faults,
     )  # fmt: skip
     cluster.hold([WorkerId("S", index) for index in range(2)])  # so that there are workers to requeue to
-    cluster.steps(cluster.random.randint(2_000, 7_000))
+    cluster.steps(cluster.random.randint(4_000, 9_000))
     decided = {row.letter for one in cluster.journal for row in one.requeued}
     cluster.release()
     cluster.run()
@@ -195,7 +195,7 @@ def test_each_row_of_a_dead_letter_ends_once(of, kills):
     for seed in range(8 * SOAK):
         met += play(seed, kills, of)
     assert met["requeued"] > 5
-    assert met["again"]
+    assert met["again"] or of is not Guarded
     assert not any(kills) or met["recovered"] > 2
     assert bool(met["undone"]) is (of is Guarded)
 
@@ -253,7 +253,7 @@ def _doubles(instance, requeue, rows, return_rows=dead_letters.return_rows):
 BROKEN = [
     (worker, "Returning", _Late, Requeueing, (2, 0), 10),
     (Assembly, "_return_rows", _forgets, InChains, (2, 0), 4),
-    (Workers, "table", _by_the_first_table, Requeueing, (0, 0), 0),
+    (Workers, "table", _by_the_first_table, Requeueing, (0, 0), 12),
     (chaining, "obstacle", _whatever_waits, InChains, (0, 0), 20),
     (Worker, "give_back", lambda worker: None, InChains, (0, 0), 11),
     (alignment, "return_rows", _doubles, InChains, (0, 0), 0),

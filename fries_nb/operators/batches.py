@@ -203,8 +203,8 @@ class BatchExecutor:
 
     reads: Sequence[str] = ()
 
-    def samples(self, position: int) -> Sequence[Recent]:
-        return recent_rows(self._passed.get(position, ()))
+    def samples(self, position: int, count: int = SAMPLES) -> Sequence[Recent]:
+        return recent_rows(self._passed.get(position, ()), count)
 
     def newest(self, position: int, count: int) -> list[pa.RecordBatch]:
         return newest_rows(self._passed.get(position, ()), count)

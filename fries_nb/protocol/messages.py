@@ -166,6 +166,7 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
             the marker.
         before: id of a change in flight that is ordered after this one; empty for none.
         guard: id of the rollback for which the worker keeps its current configuration after its switch; empty for none.
+        examples: number of recent tuples to return, if that is more than a rehearsal needs and so many are in memory.
     """
 
     change: str
@@ -174,6 +175,13 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
     tagged: bool = False
     before: str = ""
     guard: str = ""
+    examples: int = 0
+
+
+EXAMPLES = 10
+"""Number of tuples of which each rehearsal tells what became of them."""
+MOST_EXAMPLES = 50
+"""The same at most, where a user asks for them."""
 
 
 class Rehearse(msgspec.Struct, frozen=True, tag=True):
@@ -181,13 +189,17 @@ class Rehearse(msgspec.Struct, frozen=True, tag=True):
 
     ``samples`` maps targets without another target upstream to their recent tuples, as returned by ``Prepared``. With
     ``compares`` the result is compared with that of the current functions, if it gives reason to. ``added`` are the
-    operators that a change of the shape adds, whose edges are then those after it; ``None`` for other changes.
+    operators that a change of the shape adds, whose edges are then those after it; ``None`` for other changes. With
+    ``examples`` above 0, ``Compared`` follows on ``Rehearsed``, about so many tuples at most; ``only`` says that the
+    change is to be rehearsed and not made, so that there is time for all of them.
     """
 
     change: str
     samples: dict[str, tuple[bytes, ...]]
     compares: bool = True
     added: frozenset[str] | None = None
+    examples: int = 0
+    only: bool = False
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
@@ -356,6 +368,26 @@ class Rehearsed(msgspec.Struct, frozen=True, tag=True):
     writes: dict[str, dict[str, str]] = {}
     arriving: dict[str, tuple[bytes, ...]] = {}
     taken: dict[str, bytes] = {}
+
+
+class Compared(msgspec.Struct, frozen=True, tag=True):
+    """What became of recent tuples in a rehearsal, with the new functions and with the present ones.
+
+    Attributes:
+        change: id of the change.
+        worker: the worker on whose host it was rehearsed.
+        pickled: ``side_by_side.ComparedTuple``, each pickled by itself.
+        cut: number of those that were left out, since all together would be too large.
+        uncopied: number of those that were left out, since they cannot be pickled.
+        error: why there are no more, in one sentence; empty if there is no reason.
+    """
+
+    change: str
+    worker: WorkerId
+    pickled: tuple[bytes, ...] = ()
+    cut: int = 0
+    uncopied: int = 0
+    error: str = ""
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
@@ -605,6 +637,6 @@ class RowsSeen(msgspec.Struct, frozen=True, tag=True):
 
 
 Answer = (
-    Prepared | Rehearsed | Done | Ended | InputEnded | Settled | TopologyAdopted | Failed | Saved | Parked | Paused
-    | Resumed | Report | Chained | Installed | SplitsRead | StateSeen | RowsSeen
+    Prepared | Rehearsed | Compared | Done | Ended | InputEnded | Settled | TopologyAdopted | Failed | Saved | Parked
+    | Paused | Resumed | Report | Chained | Installed | SplitsRead | StateSeen | RowsSeen
 )  # fmt: skip

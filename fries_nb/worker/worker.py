@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.operators.batches import MOST_PER_SLICE, AdaptiveBatchSize
-from fries_nb.operators.dry_run import DryRunResult, Recent
+from fries_nb.operators.dry_run import SAMPLES, DryRunResult, Recent
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.timed_calls import FIRED, firing_batch
@@ -200,10 +200,10 @@ class Worker:
     def _tell(self, answer: Answer) -> None:
         self._instructions.append(TellController(answer))
 
-    def _recent(self, position: int) -> tuple[Recent, ...]:
+    def _recent(self, position: int, count: int = SAMPLES) -> tuple[Recent, ...]:
         """Tuples for a rehearsal; if the worker is paused, the tuple that a fix has to process."""
         facing = self._executor.facing() if self._pause.paused else None
-        taken = tuple(self._executor.samples(position)) or self._earlier.get(self.instances[position].worker, ())
+        taken = tuple(self._executor.samples(position, count)) or self._earlier.get(self.instances[position].worker, ())
         return taken if facing is None else (Recent(facing, facing=True),)
 
     # ---- events

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+from fries_nb.changes.change_examples import Examples
 from fries_nb.changes.change_replay import ChangeReplay
 from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.events import Outcome
@@ -14,6 +15,7 @@ from fries_nb.controller.states import ChangeProgress
 from fries_nb.dataflow.updates import Update, returning
 from fries_nb.errors import PlanError
 from fries_nb.planning.schedulers import Plan
+from fries_nb.protocol.messages import EXAMPLES
 from fries_nb.telemetry.metrics import Recorded
 
 FunctionPairs = Mapping[str, tuple[Any, Any]]
@@ -34,6 +36,9 @@ class ChangesOfRun(Protocol):
 
     def story(self, change: str) -> Timeline:
         """What has happened to it."""
+
+    def examples(self, change: Change, most: int, timeout: float) -> Examples:
+        """What it makes of recent rows."""
 
     def replay(self, change: Change) -> ChangeReplay:
         """Its steps."""
@@ -128,6 +133,32 @@ class Change:
             ``None`` if no controller has it: it waits for another change or for its region, or has ended.
         """
         return self._run.progress(self.id)
+
+    def examples(self, n: int = EXAMPLES, *, timeout: float = 10.0) -> Examples:
+        """What the change makes of recent rows, beside what is made of them without it: from its rehearsal.
+
+        There are examples as soon as it is rehearsed, before it is decided, and also if it is refused then. For a
+        change that is only planned there is ``Run.examples``. A keyed function is given the state of one key on both
+        sides, as it is after these rows; so values that depend on states are not those of the rows' own keys.
+
+        Args:
+            n: the number of rows at most that came to an operator; of a change that is made, 10 are kept.
+            timeout: seconds to wait until it is rehearsed.
+
+        Returns:
+            The rows side by side: ``.table`` is a pandas DataFrame with the columns of the row that came, ``p
+            (before)`` and ``p (after)`` for each column that is not merely passed on, ``_result`` (``same``,
+            ``differs``, ``dropped``, ``added``, ``failed`` and so on), ``_differs`` (the columns that differ),
+            ``_error``, ``_operator`` and ``_worker``. ``.words`` counts them. A notebook shows a table in which what
+            differs is marked.
+
+        Raises:
+            PlanError: it has none, since it was not rehearsed, changes the shape, or is an old one; or ``n`` is not a
+                number from 1 to 50.
+            RunError: the rehearsal took long, or a value cannot be shown here.
+            TimeoutError: it has not been rehearsed in time, as one that waits for another change.
+        """
+        return self._run.examples(self, n, timeout)
 
     def replay(self) -> ChangeReplay:
         """The change step by step, after its end: messages, switches, and the way of its marker.

@@ -448,6 +448,7 @@ def combined(change: str, parts: list[Outcome]) -> Outcome:
         waited_ms=max(part.waited_ms + part.delay_ms for part in parts) - delay_ms,
         components=tuple(component for part in parts for component in part.components),
         per_worker=dict(per_worker),
+        has_examples=any(part.has_examples for part in parts),
     )
 
 

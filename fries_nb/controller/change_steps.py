@@ -5,6 +5,7 @@
     none in flight, one is queued                send ``Prepare`` to its target workers (early ones: once tuples flow)
     all prepared, with recent tuples             request a rehearsal on one host
     all prepared, columns incompatible           abort
+    all prepared, it is a trial                  it ends as ``rehearsed``
     all prepared, no marker in flight            journal the decision, send the FCMs of the first stage
     all prepared, a commit marker in flight      journal the decision, cancel the commit, send the FCMs
     all prepared, a loop is touched              drain it (see ``LoopDrain``), then the same; or abort, if it is late
@@ -126,8 +127,9 @@ class Changes(KnownChanges):
         operator = self.fix.alone()
         scope = frozenset((operator,))
         self.fix.stages = (Stage((Send(operator, scope),), scope),)
-        unfit = self._unfit(self.fix)
-        return self._abort(self.fix, now_ns, unfit) if unfit else self._decide(self.fix, now_ns)
+        if unfit := self._unfit(self.fix):
+            return self._abort(self.fix, now_ns, unfit)
+        return self._tried(self.fix, now_ns) if self.fix.request.is_trial else self._decide(self.fix, now_ns)
 
     def _next_fix(self) -> Transaction | None:
         for waiting in self._queue:
@@ -190,6 +192,8 @@ class Changes(KnownChanges):
         unfit = self._unfit(change)
         if unfit:
             return self._abort(change, now_ns, unfit)
+        if change.request.is_trial:
+            return self._tried(change, now_ns)
         if self._paused.operators:
             return None
         if change.stages[0].does is StageAction.RESTART:
@@ -238,8 +242,9 @@ class Changes(KnownChanges):
         request, tagged = change.request, tags(change.stages) and not self._lane.tags
         offers = self._workers.live(request.rehearse)  # the tuples of an ended worker are not recent
         of, back = request.payloads, rollback_of(request.change) if change.guard else ""
+        how = (tagged, change.before, back, request.examples if request.is_trial else 0)
         return [
-            Tell(worker, Prepare(request.change, of[worker.operator], worker in offers, tagged, change.before, back))
+            Tell(worker, Prepare(request.change, of[worker.operator], worker in offers, *how))
             for worker in change.targets
             if worker.operator in of
         ]

@@ -40,7 +40,7 @@ from fries_nb.host.region_spec import Options
 from fries_nb.planning.schedulers import Plan
 from fries_nb.planning.shape import ExplainedPlan, refuse_in_time
 from fries_nb.protocol.checkpoints import CommittedChange
-from fries_nb.protocol.messages import Chained, Failed, Report
+from fries_nb.protocol.messages import Chained, Compared, Failed, Report
 from fries_nb.protocol.trace import Record, place_of
 from fries_nb.running.checkpoint_view import CheckpointView, checkpoint_at
 from fries_nb.running.key_states import RunLooks
@@ -476,6 +476,8 @@ class RegionRunner(QueueShell):
                 self.telemetry.outstanding(number, event.counts)
             case Looked():
                 self.looks.told(event)
+            case Compared():
+                self.queue.heard.hear(event)
             case Judged():
                 self.telemetry.constraints.judge(event.verdicts)
                 self.remedies.judged()  # begins the changes that the verdicts lead to

@@ -38,7 +38,7 @@ What a run has recorded, in order: a tuple of values that is also a DataFrame.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
 
@@ -93,6 +93,25 @@ class Recorded(tuple[T, ...]):
 
 def _one_row(value: Any) -> Iterable[Row]:
     return [{field.name: getattr(value, field.name) for field in fields(value) if field.repr}]
+
+
+MISSING = object()
+"""In place of a value that a row lacks."""
+_NULLABLE = {int: "Int64", bool: "boolean", float: "float64"}
+"""The types of columns some of whose rows lack a value, so that the others stay as they are."""
+
+
+def series(values: Sequence[Any]) -> Any:
+    """A column of the frame; whole numbers stay whole, also where values are missing."""
+    from pandas import Series
+
+    present = [value for value in values if value is not MISSING and value is not None]
+    kinds = {type(value) for value in present}
+    if len(kinds) == 1 and len(present) < len(values):
+        nullable = _NULLABLE.get(next(iter(kinds)))
+        if nullable is not None and not (nullable == "Int64" and any(abs(value) >= 2**63 for value in present)):
+            return Series([None if value is MISSING else value for value in values], dtype=nullable)
+    return Series([None if value is MISSING else value for value in values], dtype=object).infer_objects()
 
 
 WINDOW_S = 3.0

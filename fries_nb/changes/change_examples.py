@@ -217,7 +217,7 @@ def checked_number(count: Any) -> int:
 
 
 class HeardExamples:
-    """What hosts tell of rehearsals, for those who wait for it; may be called by any thread."""
+    """What hosts tell of rehearsals, for threads that wait for it; may be called by any thread."""
 
     def __init__(self) -> None:
         self._told = threading.Condition()
@@ -240,7 +240,7 @@ class HeardExamples:
             self._trials[trial] = None
 
     def ended(self, outcome: Outcome) -> None:
-        """A trial has ended, if it is one that somebody waits for."""
+        """A trial has ended, if it is one that is awaited."""
         with self._told:
             if outcome.change in self._trials:
                 self._trials[outcome.change] = outcome

@@ -189,8 +189,7 @@ class Changes(KnownChanges):
             return [Tell(*asked)]
         if self._awaited_epoch is not None:
             return self._restart_or_not(change, self._awaited_epoch, now_ns)
-        unfit = self._unfit(change)
-        if unfit:
+        if unfit := self._unfit(change):
             return self._abort(change, now_ns, unfit)
         if change.request.is_trial:
             return self._tried(change, now_ns)

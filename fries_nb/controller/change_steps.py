@@ -127,9 +127,8 @@ class Changes(KnownChanges):
         operator = self.fix.alone()
         scope = frozenset((operator,))
         self.fix.stages = (Stage((Send(operator, scope),), scope),)
-        if unfit := self._unfit(self.fix):
-            return self._abort(self.fix, now_ns, unfit)
-        return self._tried(self.fix, now_ns) if self.fix.request.is_trial else self._decide(self.fix, now_ns)
+        over = self._undecided(self.fix, now_ns)
+        return self._decide(self.fix, now_ns) if over is None else over
 
     def _next_fix(self) -> Transaction | None:
         for waiting in self._queue:
@@ -189,10 +188,8 @@ class Changes(KnownChanges):
             return [Tell(*asked)]
         if self._awaited_epoch is not None:
             return self._restart_or_not(change, self._awaited_epoch, now_ns)
-        if unfit := self._unfit(change):
-            return self._abort(change, now_ns, unfit)
-        if change.request.is_trial:
-            return self._tried(change, now_ns)
+        if (over := self._undecided(change, now_ns)) is not None:
+            return over
         if self._paused.operators:
             return None
         if change.stages[0].does is StageAction.RESTART:
@@ -307,6 +304,12 @@ class Changes(KnownChanges):
         if self._workers.live(targets) or change.request.shape is not None:
             return None
         return f"all workers of {names(targets)} have ended; there is nothing left to change"
+
+    def _undecided(self, change: Transaction, now_ns: int) -> list[Instruction] | None:
+        """End a prepared change that cannot be decided, or is not to be; ``None`` if it is."""
+        if unfit := self._unfit(change):
+            return self._abort(change, now_ns, unfit)
+        return self._tried(change, now_ns) if change.request.is_trial else None
 
     def _unfit(self, change: Transaction) -> str | None:
         """Why the prepared change cannot be decided, as a message; ``None`` if it can."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+from fries_nb.changes.change_effect import ChangeEffect
 from fries_nb.changes.change_examples import Examples
 from fries_nb.changes.change_replay import ChangeReplay
 from fries_nb.controller.event_log import Timeline
@@ -39,6 +40,9 @@ class ChangesOfRun(Protocol):
 
     def examples(self, change: Change, most: int, timeout: float) -> Examples:
         """What it makes of recent rows."""
+
+    def effect(self, change: Change, window: float, timeout: float) -> ChangeEffect:
+        """What it has altered."""
 
     def replay(self, change: Change) -> ChangeReplay:
         """Its steps."""
@@ -159,6 +163,31 @@ class Change:
             TimeoutError: it has not been rehearsed in time, as one that waits for another change.
         """
         return self._run.examples(self, n, timeout)
+
+    def effect(self, window: float = 10.0, *, timeout: float = 30.0) -> ChangeEffect:
+        """What the change has altered so far, at each changed operator and at the sinks below: before and after.
+
+        Rows a second, failures (dead letters) and selectivity (rows given for each that is taken, where one operator
+        takes all of them) are of two windows of the same length: before the change began, and now. Columns are of the
+        newest rows that operators have given and sinks have taken, at most 200 of each worker, when it began and now;
+        of sinks only rows count that were due after the switch. Waits until two seconds have passed since the switch.
+
+        Args:
+            window: seconds of each window, at most 60; shorter if less was seen before or since.
+            timeout: seconds to wait for the workers of each operator.
+
+        Returns:
+            The figures: ``.table`` is a pandas DataFrame with ``operator``, ``column``, ``measure``, ``before`` and
+            ``after``; the measures of a column are ``nulls`` (a share of rows; NaN counts), ``mean``, ``p10``, ``p50``
+            and ``p90`` of numbers, ``top values`` of others. ``.words`` says of which windows and how many rows.
+
+        Raises:
+            PlanError: it is under way, was not made, changes the shape, or nothing was seen when it began: that is kept
+                of the last 16 changes that were begun while rows flowed.
+            RunError: the rows cannot be copied.
+            TimeoutError: a worker has not answered in time.
+        """
+        return self._run.effect(self, window, timeout)
 
     def replay(self) -> ChangeReplay:
         """The change step by step, after its end: messages, switches, and the way of its marker.

@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any
 
 from fries_nb.changes.change import Change, FunctionPairs
+from fries_nb.changes.change_effect import ChangeEffect
 from fries_nb.changes.change_examples import Examples, HeardExamples, checked_number, told_examples
 from fries_nb.changes.change_replay import ChangeReplay, operations_around
 from fries_nb.changes.function_versions import FunctionVersions, RunningFunction, versions_of
@@ -493,6 +494,22 @@ class ChangeQueue:
             raise PlanError(f"change {change.id} has no examples: {why}")
         is_refused = outcome is not None and outcome.outcome == "aborted"
         return told_examples(change.id, parts, most, outcome.error if outcome is not None and is_refused else "")
+
+    def effect(self, change: Change, window: float, timeout: float) -> ChangeEffect:
+        """What a change has altered; see ``Change.effect``."""
+        for seconds in (window, timeout):
+            checked_timeout(seconds)
+        if not change.done:
+            raise PlanError(f"change {change.id} is still under way; expected one that is done; its result() waits")
+        if (outcome := change.result(0)).outcome != "done":
+            raise PlanError(f"change {change.id} is {outcome.outcome}, so it has no effect: {outcome.error}")
+        with self.lock:
+            request, shapes = self._carried_out_as(change.id), self._known.of(change.id).shape is not None
+            behind = self.changes[self.changes.index(change) + 1 :] if change in self.changes else ()
+            since = [one.id for one in behind if one.decided and one.plan.targets & change.plan.targets]
+        if shapes:
+            raise PlanError(f"change {change.id} changes the shape of the dataflow; an effect is of changed functions")
+        return self._shell.effect(change, request, window, timeout, since)
 
     def try_out(self, updates: Mapping[str, Update], most: int, timeout: float) -> Examples:
         """Rehearse a change that is not made; see ``Run.examples``."""

@@ -198,6 +198,7 @@ class BatchExecutor:
     def rebuild(self) -> None:
         for instance in self._instances:
             instance.written.forget()
+        self._passed = {position: kept for position, kept in self._passed.items() if not position}  # as they came
         self._calls = [call_of_batch(instance) for instance in self._instances]
         self._ran = [instance.log.runs_by(instance.identity) for instance in self._instances]
 

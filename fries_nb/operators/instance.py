@@ -108,6 +108,7 @@ class Instance:
         self.rerouted: tuple[str, ...] = ()  # those of them that have added it, or replaced its out-edges only
         self.has_dead_letters = False  # whether tuples on which the function fails become dead letters
         self.letters: list[pa.RecordBatch] = []  # dead letters not yet taken by the worker
+        self.failed = 0  # number of those that were taken, since the worker was made or restored
         # dead letters of the current tuple, if they must wait until the whole chain has processed it
         self.withheld: list[pa.RecordBatch] | None = None
         self.audit = audit
@@ -321,6 +322,7 @@ class Instance:
     def take_letters(self) -> list[pa.RecordBatch]:
         """The dead letters since the last call."""
         taken = self.letters.copy()
+        self.failed += len(taken)
         self.letters.clear()
         return taken
 

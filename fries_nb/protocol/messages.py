@@ -560,6 +560,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
         turn_ns: duration of the worker's turns since the last report, of one that has not ended as well; operators of a
             chain share a worker.
         blocked_ns: time since the last report in which the worker took no tuple, since its output waited for credit.
+        failed: number of tuples that became dead letters since the worker was started or restored.
     """
 
     worker: WorkerId
@@ -577,6 +578,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     reading: Reading | None = None
     turn_ns: int = 0
     blocked_ns: int = 0
+    failed: int = 0
 
 
 class Chained(msgspec.Struct, frozen=True, tag=True):

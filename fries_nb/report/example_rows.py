@@ -19,6 +19,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from fries_nb.changes.change_effect import ChangeEffect, Measure
 from fries_nb.changes.change_examples import Example, Examples
 from fries_nb.report import markup
 from fries_nb.report.markup import themed
@@ -77,3 +78,19 @@ def shown_value(value: Any) -> str:
         return ""
     text = "null" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 3]}..."
+
+
+def effect_parts(effect: ChangeEffect) -> Markup:
+    """The figures of a change's effect as a table; those that differ are marked."""
+    groups = [
+        (name, [list(_figures(one)) for one in effect.measures if one.operator == name])
+        for name in dict.fromkeys(one.operator for one in effect.measures)
+    ]
+    return part("examples", _CSS, ["column", "measure", "before", "after"], groups, [effect.words], "")
+
+
+def _figures(measure: Measure) -> Iterator[Cell]:
+    yield measure.column, False
+    yield measure.name, False
+    yield shown_value(MISSING if measure.before is None else measure.before), False
+    yield shown_value(MISSING if measure.after is None else measure.after), measure.differs

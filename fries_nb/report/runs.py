@@ -11,6 +11,7 @@ from functools import singledispatch
 from markupsafe import Markup
 
 from fries_nb.changes.change import Change
+from fries_nb.changes.change_effect import ChangeEffect
 from fries_nb.changes.change_examples import Examples
 from fries_nb.changes.change_replay import ChangeReplay
 from fries_nb.constraints.judgements import ConstraintState, LatencyParts
@@ -22,7 +23,7 @@ from fries_nb.planning.difference import Difference
 from fries_nb.report.audit_section import cycle, example_lines, sentence, verdict_parts, verdict_svgs
 from fries_nb.report.change_rows import function_parts, replay_frames, time_parts
 from fries_nb.report.constraint_bars import CAUSES, buffers_svg, bytes_text, constraint_svg, latency_text
-from fries_nb.report.example_rows import example_parts
+from fries_nb.report.example_rows import effect_parts, example_parts
 from fries_nb.report.host_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, before_now, frontier_row, hosts_svg, loop_row
 from fries_nb.report.latency import bands_of, latency_svg
 from fries_nb.report.markup import TextColumn, stacked
@@ -178,6 +179,11 @@ def _(difference: Difference) -> dict[str, str]:
 @display.register
 def _(examples: Examples) -> dict[str, str]:
     return {"text/plain": repr(examples), "text/html": f"<div>{example_parts(examples)}</div>"}
+
+
+@display.register
+def _(effect: ChangeEffect) -> dict[str, str]:
+    return {"text/plain": repr(effect), "text/html": f"<div>{effect_parts(effect)}</div>"}
 
 
 @display.register

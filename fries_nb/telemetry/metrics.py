@@ -144,6 +144,7 @@ class OperatorMetrics:
         blocked: share of time in which they took no tuple, since their output waited for credit of its receivers
             (Flink's back-pressure). Operators that run as a chain (``Run.chains``) are measured as a whole: each has
             the shares of the chain.
+        failed: number of tuples that became dead letters, since the start or the last restart of its workers.
     """
 
     processed: int = 0
@@ -154,6 +155,7 @@ class OperatorMetrics:
     held_peak: int = 0
     busy: float = 0.0
     blocked: float = 0.0
+    failed: int = 0
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,7 @@ class Metrics:
         self._held: dict[WorkerId, int] = {}
         self._gone: set[WorkerId] = set()
         self._processed_by_gone: Counter[str] = Counter()
+        self._failed_by_gone: Counter[str] = Counter()
         self._total = DDSketch()
         self._recent: deque[tuple[float, DDSketch]] = deque()
 
@@ -227,6 +230,7 @@ class Metrics:
         self._gone = {worker for worker in self._gone if worker.operator not in fresh}
         for name in fresh:
             self._processed_by_gone.pop(name, None)
+            self._failed_by_gone.pop(name, None)
         self.depart(worker for worker in list(self._last) if worker.operator not in self._operators)
 
     def add(self, report: Report, now_s: float) -> None:
@@ -264,6 +268,7 @@ class Metrics:
                 self._gone.add(worker)
                 del self._seen[worker], self._held[worker]
                 self._processed_by_gone[worker.operator] += last.processed
+                self._failed_by_gone[worker.operator] += last.failed
 
     def expect_all(self) -> None:
         """Record that workers with the indices of those that have left may report from now on."""
@@ -299,7 +304,7 @@ class Metrics:
 
     def _operator(self, name: str, workers: list[WorkerId]) -> OperatorMetrics:
         processed, queued, queued_bytes, held, peak = self._processed_by_gone[name], 0, 0, 0, 0
-        rate = busy = blocked = 0.0
+        rate, busy, blocked, failed = 0.0, 0.0, 0.0, self._failed_by_gone[name]
         for worker in workers:  # one loop, since a dashboard of 200 operators asks for this four times a second
             report, (its_rate, its_busy, its_blocked) = self._last[worker], self._rates(worker)
             processed += report.processed
@@ -307,11 +312,12 @@ class Metrics:
             queued_bytes += report.queued
             held += report.held
             peak += self._held[worker]
+            failed += report.failed
             rate += its_rate
             busy += its_busy
             blocked += its_blocked
         count = max(1, len(workers))
-        return OperatorMetrics(processed, rate, queued, queued_bytes, held, peak, busy / count, blocked / count)
+        return OperatorMetrics(processed, rate, queued, queued_bytes, held, peak, busy / count, blocked / count, failed)
 
     def _rates(self, worker: WorkerId) -> _Rates:
         """The rates of a worker over the window; reports may arrive late."""

@@ -18,7 +18,7 @@ converted, as it would be when the key's next row comes.
 (3, True, [('c', {'count': 2}), ('b', {'count': 1})])
 
 Looks at the rows of a worker: the newest ones that an operator has taken, and those that it has made of them. Nothing
-is kept for that beyond what rehearsals need, and the last batch of results, by reference: rows are copied when they are
+is kept for that beyond what rehearsals need, and the last results, by reference: rows are copied when they are
 asked for. Between the functions of a chain rows are no batches, and only a few of them are kept; what an operator
 inside has made is what the next one has taken.
 """
@@ -151,5 +151,5 @@ def _made(worker: Worker, position: int, most: int) -> Kept:
     """The newest rows that it has made."""
     if position + 1 < len(worker.instances):
         return _taken(worker, position + 1, most)
-    last = worker.newest_output
-    return [] if last is None else list(newest_rows([(last, passed(last.num_rows, (), most))], most))
+    batches = worker.newest_output
+    return list(newest_rows([(batch, passed(batch.num_rows, (), most)) for batch in batches], most))

@@ -423,9 +423,9 @@ class Worker:
         return self._executor
 
     @property
-    def newest_output(self) -> pa.RecordBatch | None:
-        """The last batch of results, by reference; ``None`` before any."""
-        return self._output.last
+    def newest_output(self) -> tuple[pa.RecordBatch, ...]:
+        """The last batches of results of its functions of now, by reference, the newest first."""
+        return tuple(self._output.newest)
 
     @property
     def version(self) -> int:
@@ -639,6 +639,7 @@ class Worker:
             self._times.turn_to(self._versions.number, self.outbox.changes)
         if effects.switched:
             self._executor.rebuild()
+            self._output.newest.clear()
             self._earlier.clear()
             self._pause.fixed()
             self.slowness = Slowness()

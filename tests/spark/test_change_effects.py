@@ -103,3 +103,41 @@ def test_examples_of_changes_that_are_made_refused_or_only_planned(
     assert (run.state("K", n=None, timeout=PATIENCE_S)["count"] > 0).all()
     run.cancel()
     assert run.audit().serializable
+
+
+def test_the_effect_of_a_change_is_told_at_its_operators_and_the_sinks(
+    spark: SparkSession, kept: Callable[[Run], Run]
+) -> None:
+    """Rows that fail, rows that are dropped, and other values; of a change that is not made there is none."""
+    flow = fn.Dataflow("effect")
+    rows = flow.source("S", fn.rate(1_000, row=lambda value: {"value": value % 10}), workers=2)
+    scored = rows.map("M", lambda row: row | {"p": 1.0, "shop": "a"}, workers=2, on_error=fn.memory())
+    scored.sink("out", fn.memory())
+    run = kept(flow.run(spark, hosts=2))
+    until(lambda: run.metrics().operators["out"].processed > 2_500, run)
+
+    def other(row: dict[str, Any]) -> dict[str, Any] | None:
+        """Drops half, fails on a tenth, and has twice as much of the rest, with some missing."""
+        if row["value"] == 9:
+            raise ValueError("nine")
+        return None if row["value"] < 5 else row | {"p": 2.0 if row["value"] < 8 else None, "shop": "b"}
+
+    change = run.reconfigure({"M": other}, rehearse=False)
+    assert change.result(PATIENCE_S).outcome == "done"
+    until(lambda: run.metrics().operators["M"].failed > 100, run)
+    effect = change.effect(timeout=PATIENCE_S)
+    found = {(one.operator, one.column, one.name): (one.before, one.after) for one in effect.measures}
+    before, after = found["M", "", "selectivity"]
+    assert 0.8 < before < 1.2
+    assert 0.3 < after < 0.5
+    assert (found["M", "", "failures"][0], found["M", "", "failures"][1] > 0) == (0, True)
+    for name in ("M", "out"):
+        assert (found[name, "p", "mean"], found[name, "shop", "top values"]) == ((1.0, 2.0), ("a 100 %", "b 100 %"))
+        assert found[name, "p", "nulls"][0] == 0
+        assert 0 < found[name, "p", "nulls"][1] < 1
+    assert "columns are of the newest rows then and now: M " in effect.words
+    refused = run.reconfigure({"M": Unopened()})
+    assert refused.result(PATIENCE_S).outcome == "aborted"
+    with pytest.raises(PlanError, match="is aborted, so it has no effect"):
+        refused.effect()
+    run.cancel()

@@ -57,7 +57,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Measure:
+class EffectFigure:
     """A figure before and after a change.
 
     Attributes:
@@ -92,7 +92,7 @@ class ChangeEffect(Displayed):
     """
 
     change: str
-    measures: tuple[Measure, ...]
+    measures: tuple[EffectFigure, ...]
     words: str = ""
 
     @property
@@ -109,7 +109,7 @@ class ChangeEffect(Displayed):
 
 def measures_of(
     operators: Iterable[str], receivers: Mapping[str, str], before: Seen, after: Seen
-) -> Iterator[Measure]:  # fmt: skip
+) -> Iterator[EffectFigure]:  # fmt: skip
     """The figures of operators before and after.
 
     Args:
@@ -120,12 +120,12 @@ def measures_of(
     """
     for name in operators:
         for words, one, other in _of_operator(name, receivers.get(name), before, after):
-            yield Measure(name, "", words, one, other)
+            yield EffectFigure(name, "", words, one, other)
         rows = before.rows.get(name, ()), after.rows.get(name, ())
         for column in dict.fromkeys(column for side in rows for row in side for column in row):
             figures = [_of_column([row.get(column) for row in side]) for side in rows]
             for words in dict.fromkeys(words for side in figures for words in side):
-                yield Measure(name, column, words, *(side.get(words) for side in figures))
+                yield EffectFigure(name, column, words, *(side.get(words) for side in figures))
 
 
 def _of_operator(name: str, receiver: str | None, *sides: Seen) -> Iterator[tuple[str, Any, Any]]:
@@ -187,7 +187,7 @@ def _rounded(value: float) -> float:
 
 
 @dataclass(frozen=True)
-class Span:
+class CountedSpan:
     """A window of counts.
 
     Attributes:
@@ -199,15 +199,15 @@ class Span:
     seconds: float
 
 
-def span_of(samples: Sequence[CountSample], seconds: float) -> Span:
+def span_of(samples: Sequence[CountSample], seconds: float) -> CountedSpan:
     """What was counted in the last so many seconds of some samples, or in all of them if they are fewer.
 
     >>> samples = [CountSample(at_s, {"FM": (100 * at_s, 0)}) for at_s in (0, 1, 2, 3)]
     >>> span_of(samples, 2.0), span_of(samples[:1], 2.0)
-    (Span(counts={'FM': (200, 0)}, seconds=2), Span(counts={}, seconds=0.0))
+    (CountedSpan(counts={'FM': (200, 0)}, seconds=2), CountedSpan(counts={}, seconds=0.0))
     """
     if len(samples) < 2:
-        return Span({}, 0.0)
+        return CountedSpan({}, 0.0)
     last = samples[-1]
     first = min(samples[:-1], key=lambda one: abs(last.at_s - one.at_s - seconds))
     counts = {
@@ -215,4 +215,4 @@ def span_of(samples: Sequence[CountSample], seconds: float) -> Span:
         for name, count in last.of.items()
         if name in first.of and count[0] >= first.of[name][0] and count[1] >= first.of[name][1]
     }
-    return Span(counts, last.at_s - first.at_s)
+    return CountedSpan(counts, last.at_s - first.at_s)

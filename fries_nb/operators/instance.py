@@ -100,7 +100,7 @@ class Instance:
         self.written = ColumnTypes(worker.operator)  # the types of the columns that it has written
         self.refused: set[int] = set()  # indices of the rows of the current batch that became dead letters
         self.prepared: dict[str, Ready] = {}  # change id to the prepared configuration
-        self.processed = 0  # number of input tuples processed
+        self.processed = self.failed = 0  # number of input tuples processed, and of dead letters that were taken
         # for a source, split number to its read position; ``None`` for a split that has ended
         self.positions: dict[int, Position | None] = {}
         self.bounds: dict[int, int] = {}  # for a source, split number to the least time of its unread rows
@@ -108,7 +108,6 @@ class Instance:
         self.rerouted: tuple[str, ...] = ()  # those of them that have added it, or replaced its out-edges only
         self.has_dead_letters = False  # whether tuples on which the function fails become dead letters
         self.letters: list[pa.RecordBatch] = []  # dead letters not yet taken by the worker
-        self.failed = 0  # number of those that were taken, since the worker was made or restored
         # dead letters of the current tuple, if they must wait until the whole chain has processed it
         self.withheld: list[pa.RecordBatch] | None = None
         self.audit = audit

@@ -19,7 +19,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fries_nb.changes.change_effect import ChangeEffect, Measure
+from fries_nb.changes.change_effect import ChangeEffect, EffectFigure
 from fries_nb.changes.change_examples import Example, Examples
 from fries_nb.report import markup
 from fries_nb.report.markup import themed
@@ -89,7 +89,7 @@ def effect_parts(effect: ChangeEffect) -> Markup:
     return part("examples", _CSS, ["column", "measure", "before", "after"], groups, [effect.words], "")
 
 
-def _figures(measure: Measure) -> Iterator[Cell]:
+def _figures(measure: EffectFigure) -> Iterator[Cell]:
     yield measure.column, False
     yield measure.name, False
     yield shown_value(MISSING if measure.before is None else measure.before), False

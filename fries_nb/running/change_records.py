@@ -19,7 +19,7 @@ import networkx as nx
 import pyarrow as pa
 
 from fries_nb.changes.change import Change
-from fries_nb.changes.change_effect import LEAST_S, ChangeEffect, Seen, Span, measures_of, span_of
+from fries_nb.changes.change_effect import LEAST_S, ChangeEffect, CountedSpan, Seen, measures_of, span_of
 from fries_nb.controller.events import ChangeRequested
 from fries_nb.dataflow.graph import Graph, Partitioning
 from fries_nb.dataflow.hidden_columns import DUE, HIDDEN
@@ -143,12 +143,14 @@ def receivers_of(graph: Graph, names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def same_spans(before: Sequence[CountSample], after: Sequence[CountSample], window: float) -> tuple[Span, Span]:
+def same_spans(
+    before: Sequence[CountSample], after: Sequence[CountSample], window: float
+) -> tuple[CountedSpan, CountedSpan]:  # fmt: skip
     """What was counted before and after in windows of the same length; none if one of them is too short."""
     lengths = [one[-1].at_s - one[0].at_s if one else 0.0 for one in (before, after)]
     seconds = min(window, *lengths)
     if seconds < LEAST_S:
-        return Span({}, 0.0), Span({}, 0.0)
+        return CountedSpan({}, 0.0), CountedSpan({}, 0.0)
     return span_of(before, seconds), span_of(after, seconds)
 
 

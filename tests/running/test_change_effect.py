@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fries_nb.changes.change_effect import ChangeEffect, Measure, Seen, measures_of, span_of
+from fries_nb.changes.change_effect import ChangeEffect, EffectFigure, Seen, measures_of, span_of
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.driver.open_questions import Looked
@@ -110,7 +110,8 @@ def test_an_answer_that_comes_after_a_restart_with_the_change_is_none_of_before(
 
 def test_an_effect_is_a_table_in_which_what_differs_is_marked() -> None:
     """Words below say of what it is."""
-    effect = ChangeEffect("u1", (Measure("A", "p", "mean", 0.5, 0.25), Measure("A", "", "failures", 0, 0)), "of 5 s")
+    figures = EffectFigure("A", "p", "mean", 0.5, 0.25), EffectFigure("A", "", "failures", 0, 0)
+    effect = ChangeEffect("u1", figures, "of 5 s")
     assert list(effect.table) == ["operator", "column", "measure", "before", "after"]
     assert effect._repr_html_().count("<mark>") == 1
     assert repr(effect).endswith("of 5 s")

@@ -6,6 +6,8 @@ import threading
 from typing import Any
 
 import pytest
+from patience import looks
+from queue_setting import Desk, function
 
 from fries_nb.changes.change_examples import (
     CHANGES_HEARD,
@@ -17,6 +19,7 @@ from fries_nb.changes.change_examples import (
     told_examples,
 )
 from fries_nb.controller.events import Outcome
+from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError, RunError
 from fries_nb.protocol.messages import Compared, Rehearse, WorkerId
 from fries_nb.worker.side_by_side import ComparedTuple, Made, told
@@ -145,3 +148,51 @@ def test_a_trial_is_waited_for_to_its_end_and_forgotten() -> None:
     heard.expect("t2")
     with pytest.raises(RunError, match="has ended"):
         heard.wait_for_trial("t2", over, 60.0)
+
+
+def test_a_trial_is_carried_out_in_the_region_that_runs_and_is_no_change() -> None:
+    """Its end is told to the thread that waits; a region that has not begun has no rows; a late one is cancelled."""
+    desk = Desk()
+    found: list[Examples] = []
+    updates = {"A": Update(function("other"))}
+    waits = threading.Thread(target=lambda: found.append(desk.queue.try_out(updates, 20, 60.0)))
+    waits.start()
+    for _ in looks():
+        if desk.orders:
+            break
+    assert (desk.orders, desk.last is not None and desk.last.is_trial and desk.last.examples) == (["0:t1"], 20)
+    pair = ComparedTuple("A", 0, {"n": 1}, Made(({"n": 1},)), Made())
+    desk.queue.heard.hear(told(Rehearse("t1", {}), WorkerId("A", 0), [pair]))
+    assert desk.end(0, "t1", "aborted", "A drops every row", has_examples=True) == []
+    waits.join()
+    assert ([one.result for one in found[0].rows], found[0].refusal) == (["dropped"], "A drops every row")
+    assert desk.queue.changes == ()
+    with pytest.raises(RunError, match="C: its region of the dataflow has not begun"):
+        desk.queue.try_out({"C": Update(function("other"))}, 10, 60.0)
+    with pytest.raises(TimeoutError, match="not rehearsed within"):
+        desk.queue.try_out(updates, 10, 0.01)
+    assert desk.orders[-2:] == ["0:t2", "0:t2"]
+    for text in ("0", None, -1):
+        with pytest.raises(PlanError, match="n="):
+            desk.queue.try_out(updates, text, 1.0)  # type: ignore[arg-type]
+
+
+def test_examples_and_effects_are_refused_by_name() -> None:
+    """Of a change that is under way, was not rehearsed or not made; of one that nothing was seen of."""
+    desk = Desk()
+    change, _ = desk.ask(A=function("one"))
+    with pytest.raises(PlanError, match="change u1 is still under way"):
+        change.effect()
+    with pytest.raises(TimeoutError, match="u1 has not been rehearsed within"):
+        change.examples(timeout=0.01)
+    desk.end(0, "u1", "aborted", "no room")
+    with pytest.raises(PlanError, match="change u1 is aborted, so it has no effect: no room"):
+        change.effect()
+    with pytest.raises(PlanError, match="change u1 has no examples: no room"):
+        change.examples()
+    change, _ = desk.ask(A=function("one"))
+    desk.end(0, "u2")
+    with pytest.raises(PlanError, match="of change u2 nothing was seen when it began"):
+        change.effect()
+    with pytest.raises(PlanError, match="timeout=0"):
+        change.effect(0)

@@ -169,8 +169,9 @@ class Change:
 
         Rows a second, failures (dead letters) and selectivity (rows given for each that is taken, where one operator
         takes all of them) are of two windows of the same length: before the change began, and now. Columns are of the
-        newest rows that operators have given and sinks have taken, at most 200 of each worker, when it began and now;
-        of sinks only rows count that were due after the switch. Waits until two seconds have passed since the switch.
+        newest rows, at most 100 of each worker: those that operators gave before they switched and have given now, and
+        those that sinks had taken when the change began, and now, where only rows count that were due after the switch.
+        Waits until two seconds have passed since.
 
         Args:
             window: seconds of each window, at most 60; shorter if less was seen before or since.

@@ -305,10 +305,14 @@ class LookAtRows(msgspec.Struct, frozen=True, tag=True):
     Attributes:
         number: that of the question, which its answer repeats.
         most: the number of rows at most, of those that came in and of those that went out.
+        side: ``in`` or ``out`` if only those are meant.
+        before: id of a change; of those that went out, the newest ones from before the worker switched to it are meant.
     """
 
     number: int
     most: int
+    side: str = ""
+    before: str = ""
 
 
 Control = (

@@ -1,8 +1,9 @@
-"""What was seen of operators when changes began, for what is told about their effect later.
+"""What was seen of operators before changes, for what is told about their effect later.
 
-When a change is begun, the workers of its operators and of the sinks below are asked for their newest rows, ahead of
-its first message; the answers are kept as they come, and nothing waits for them. What operators had counted in the last
-minute is kept with it. All of it is kept of the last ``KEPT`` changes, in the process of the run's handle.
+Nothing of that is on the way of a change. When it begins, what operators have counted in the last minute is kept, and
+the workers of the sinks below are asked for their newest rows. Workers of its operators keep their last results by
+reference when they switch, and are asked for these when the change is done. Answers are kept as they come, and nothing
+waits for them. All of it is kept of the last ``KEPT`` changes, in the process of the run's handle.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ import pyarrow as pa
 
 from fries_nb.changes.change import Change
 from fries_nb.changes.change_effect import LEAST_S, ChangeEffect, CountedSpan, Seen, measures_of, span_of
-from fries_nb.controller.events import ChangeRequested
+from fries_nb.controller.events import ChangeRequested, Outcome
 from fries_nb.dataflow.graph import Graph, Partitioning
 from fries_nb.dataflow.hidden_columns import DUE, HIDDEN
 from fries_nb.driver.driver import Driver
 from fries_nb.driver.open_questions import Looked
 from fries_nb.errors import PlanError
-from fries_nb.protocol.messages import RowsSeen
+from fries_nb.protocol.messages import LookAtRows, RowsSeen
 from fries_nb.telemetry.history import COUNTED_S, CountSample
 from fries_nb.telemetry.telemetry import Telemetry
 
 KEPT = 16
 """Number of changes, the newest ones, of which this is kept."""
-ROWS = 200
+ROWS = 100
 """Number of the newest rows of each worker that are asked for."""
 _LOOK_S = 0.1
 
@@ -56,25 +57,24 @@ class RecordedRun(Protocol):
 class RowQuestions(Protocol):
     """What asks the workers of an operator for rows."""
 
-    def ask_later(self, driver: Driver, operator: str, most: int, then: Callable[[Looked], None]) -> None:
+    def ask_later(self, driver: Driver, operator: str, look: LookAtRows, then: Callable[[Looked], None]) -> None:
         """Ask, and pass the answer on when it comes."""
 
-    def newest_rows(self, operator: str, most: int, timeout: float) -> list[RowsSeen]:
+    def newest_rows(self, operator: str, look: LookAtRows, timeout: float) -> list[RowsSeen]:
         """Ask, and wait for the answer."""
 
 
 @dataclass
 class _Before:
-    """What was seen when a change began."""
+    """What was seen before a change."""
 
-    change: str
     at_s: float
     samples: tuple[CountSample, ...]
     rows: dict[str, Sequence[RowsSeen]] = field(default_factory=dict)
 
 
 class ChangeRecords:
-    """What was seen when the changes of a run began."""
+    """What was seen before the changes of a run."""
 
     def __init__(self, run: RecordedRun, questions: RowQuestions) -> None:
         self._run = run
@@ -82,17 +82,27 @@ class ChangeRecords:
         self._before: dict[str, _Before] = {}
 
     def begins(self, asked: ChangeRequested, driver: Driver) -> None:
-        """A change begins in a region: ask for the rows of now; called ahead of its first message."""
+        """A change begins in a region, whose driver has its request: ask the sinks for the rows of now."""
         if asked.is_trial or asked.shape is not None:
             return
-        graph, targets = driver.core.region.graph, asked.plan.targets
-        names = watched(graph, targets)
+        graph = driver.core.region.graph
+        names = watched(graph, asked.plan.targets)
         samples = self._run.telemetry.counts({*names, *receivers_of(graph, names).values()})
-        before = self._before.setdefault(asked.change, _Before(asked.change, time.time(), samples))
+        before = self._before.setdefault(asked.change, _Before(time.time(), samples))
         while len(self._before) > KEPT:
             del self._before[next(iter(self._before))]
-        for name in names:
-            self._questions.ask_later(driver, name, ROWS, partial(_keep, before, name))
+        for name in set(names) - asked.plan.targets:
+            look = LookAtRows(0, ROWS, "in")
+            self._questions.ask_later(driver, name, look, partial(_keep, before, name))
+
+    def ends(self, outcome: Outcome, driver: Driver) -> None:
+        """A change has ended in a region: if it is done, ask its workers for the rows that they gave before."""
+        before = self._before.get(outcome.change)
+        if before is None or outcome.outcome != "done":
+            return
+        for name in {worker.operator for worker in outcome.per_worker}:
+            look = LookAtRows(0, ROWS, "out", before=outcome.change)
+            self._questions.ask_later(driver, name, look, partial(_keep, before, name))
 
     def effect(
         self, change: Change, carried_out: str, window: float, timeout: float, since: Sequence[str]
@@ -118,7 +128,8 @@ class ChangeRecords:
         receivers = receivers_of(graph, names)
         later = [one for one in telemetry.counts({*names, *receivers.values()}) if one.at_s >= ended_s]
         spans = same_spans([one for one in before.samples if one.at_s <= before.at_s], later, window)
-        seen = {name: self._questions.newest_rows(name, ROWS, timeout) for name in names}
+        looks = {name: LookAtRows(0, ROWS, _side(graph, name)) for name in names}
+        seen = {name: self._questions.newest_rows(name, look, timeout) for name, look in looks.items()}
         rows = _rows_of_each(graph, names, before.rows, 0.0), _rows_of_each(graph, names, seen, ended_s)
         sides = [Seen(span.counts, span.seconds, each) for span, each in zip(spans, rows, strict=True)]
         return ChangeEffect(change.id, tuple(measures_of(names, receivers, *sides)), told_of(names, sides, since))
@@ -166,9 +177,8 @@ def told_of(names: Sequence[str], sides: Sequence[Seen], since: Sequence[str]) -
 
 
 def _keep(before: _Before, operator: str, told: Looked) -> None:
-    """The workers of an operator have told what they had when a change began."""
-    parts = [part for part in told.parts if isinstance(part, RowsSeen) and not part.error]
-    before.rows[operator] = [part for part in parts if part.version != before.change]  # asked again after a restart
+    """The workers of an operator have told what they had before a change."""
+    before.rows[operator] = [part for part in told.parts if isinstance(part, RowsSeen) and not part.error]
 
 
 def _rows_of_each(
@@ -182,12 +192,17 @@ def _rows(graph: Graph, operator: str, seen: Iterable[RowsSeen], from_s: float) 
 
     What was due after a change is certainly of it. Results of a changed operator from before are not kept by workers.
     """
-    is_sink = graph.operator(operator).traits.is_sink
+    is_sink = _side(graph, operator) == "in"
     for one in seen:
         for part in pickle.loads((one.came if is_sink else one.went) or _NONE):
             for row in part.to_pylist() if isinstance(part, pa.RecordBatch) else [part]:
                 if not is_sink or row.get(DUE, 0) / 1e9 >= from_s:
                     yield {name: value for name, value in row.items() if name not in HIDDEN}
+
+
+def _side(graph: Graph, operator: str) -> str:
+    """The rows of an operator that are told of: those that a sink takes, and those that others give."""
+    return "in" if graph.operator(operator).traits.is_sink else "out"
 
 
 _NONE = pickle.dumps([])

@@ -290,9 +290,9 @@ class RegionRunner(QueueShell):
     def carry_out(self, region: int, event: events.ChangeRequested | events.ChangeCancelled) -> None:
         """Pass an event to a region's controller; called by the queue, under its lock."""
         driver = self.launched[region].driver
+        driver.post(event)
         if isinstance(event, events.ChangeRequested):
             self.records_of_changes.begins(event, driver)
-        driver.post(event)
 
     def effect(
         self, change: Change, carried_out: str, window: float, timeout: float, since: Sequence[str]
@@ -451,6 +451,7 @@ class RegionRunner(QueueShell):
                 if isinstance(event.answer, Report) and has_launched.is_set():
                     self.rescales.advice.observe()
             case events.Outcome():
+                self.records_of_changes.ends(event, self.launched[number].driver)
                 self.queue.resolved(number, event)
             case events.GuardFired():
                 self.queue.guard_fired(number, event)

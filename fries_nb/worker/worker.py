@@ -28,6 +28,7 @@ from fries_nb.progress.progress_graph import CountChanges, ProgressGraph
 from fries_nb.protocol.checkpoints import Snapshot
 from fries_nb.protocol.messages import (
     Abort,
+    Action,
     AdoptSplits,
     Answer,
     Attempt,
@@ -156,6 +157,8 @@ class Worker:
         self._owed: dict[ChannelId, int] = {}
         self._unsettled: list[Settled] = []
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
+        # the last change that an operator has switched to, and its last results before
+        self.given_before: dict[WorkerId, tuple[str, tuple[pa.RecordBatch | Recent, ...]]] = {}
         self._transfer: BinTransfer | None = None
         version = snapshot.version if snapshot else 0
         self._times = input_times(wiring, progress, version)
@@ -638,14 +641,28 @@ class Worker:
             self._running = self._executor
             self._times.turn_to(self._versions.number, self.outbox.changes)
         if effects.switched:
-            self._executor.rebuild()
-            self._output.newest.clear()
-            self._earlier.clear()
-            self._pause.fixed()
-            self.slowness = Slowness()
-            if self._transfer is not None:
-                self._transfer.install_early()
-                self._release_rows()
+            self._switched(action)
+
+    def _switched(self, action: Action) -> None:
+        """Go on with other functions."""
+        if isinstance(action, Reconfigure) and not action.tagged:
+            self._keep_given(action)
+        self._executor.rebuild()
+        self._output.newest.clear()
+        self._earlier.clear()
+        self._pause.fixed()
+        self.slowness = Slowness()
+        if self._transfer is not None:
+            self._transfer.install_early()
+            self._release_rows()
+
+    def _keep_given(self, action: Reconfigure) -> None:
+        """Keep the last results of functions that a change replaces, by reference."""
+        for position, instance in enumerate(self.instances):
+            if instance.worker.operator in action.targets:
+                behind = position + 1
+                given = self.newest_output if behind == len(self.instances) else self._executor.samples(behind)
+                self.given_before[instance.worker] = action.change, tuple(given)
 
     def _reshape(self, change: str, start: int, leaves: bool) -> None:
         """Switch to the dataflow after a change of the shape, as far as it concerns the operators that have switched.

@@ -11,13 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from worker_bench import Bench, Sum, data
+from worker_bench import Bench, Sum, change, data
 
 from fries_nb.dataflow.graph import Emits, Kind, Operator
 from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.updates import Update
-from fries_nb.protocol.messages import Compared, Rehearse, Rehearsed, WorkerId
+from fries_nb.protocol.messages import Compared, Fcm, LookAtRows, Rehearse, Rehearsed, WorkerId
 from fries_nb.worker import side_by_side
+from fries_nb.worker.looks import rows_seen
 from fries_nb.worker.side_by_side import ComparedTuple, Made
 
 
@@ -199,3 +200,38 @@ def test_an_arrow_type_of_its_own_is_no_obstacle() -> None:
     """Timestamps and decimals are told as values."""
     batch = pa.RecordBatch.from_pydict({"at": pa.array([1], pa.timestamp("us", "UTC"))})
     assert side_by_side.shown_rows(batch)[0]["at"].year == 1970
+
+
+def test_a_worker_keeps_what_its_function_gave_before_it_switched() -> None:
+    """By reference, until it switches again; of the new one only new results are kept."""
+    bench = Bench(M)
+    bench.arrive(0, data(1, 2))
+    bench.run()
+    bench.prepare("M", "u1", Update(lambda row: row | {"p": -1}))
+    bench.direct("M", Fcm(change(1, "M")))
+    bench.run()
+
+    def given(**asked: Any) -> list[int]:
+        """The column of rows that M is said to have given."""
+        answer = rows_seen(LookAtRows(1, 10, "out", **asked), bench.worker, WorkerId("M", 0))
+        assert (answer.error, answer.came) == ("", pickle.dumps([]))
+        return [row["p"] for part in pickle.loads(answer.went) for row in part.to_pylist()]
+
+    assert (given(), given(before="u1"), given(before="u2")) == ([], [4, 2], [])
+    bench.arrive(0, data(3))
+    bench.run()
+    assert (given(), given(before="u1")) == ([-1], [4, 2])
+
+
+def test_inside_of_a_chain_some_of_the_rows_are_kept() -> None:
+    """As copies, which the next function has noted."""
+    bench = Bench(M, Operator("B", function=lambda row: row))
+    bench.arrive(0, data(1, 2))
+    bench.run()
+    bench.prepare("M", "u1", Update(lambda row: row | {"p": -1}))
+    bench.direct("M", Fcm(change(1, "M")))
+    bench.run()
+    answer = rows_seen(LookAtRows(1, 10, "out", before="u1"), bench.worker, WorkerId("M", 0))
+    kept = pickle.loads(answer.went)
+    assert kept
+    assert all(row["p"] == 2 * row["n"] for row in kept)

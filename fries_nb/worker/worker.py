@@ -126,6 +126,7 @@ class Worker:
         progress: see the arguments.
         came: sending operator to the schema of its last batch.
         reports: its measurements, and the columns of a sink.
+        given_before: operator's worker to the last change that it has switched to, and its last results before.
     """
 
     def __init__(
@@ -151,13 +152,11 @@ class Worker:
         self._clock, self._window, self._spill = clock, window, spill
         self._inbox, self._alignment = self._input(issued)
         self._open = set(wiring.incoming)
-        self._sender = ""
+        self._sender, self._due_ns = "", 0
         self._firing: Firing | None = None
-        self._due_ns = 0
         self._owed: dict[ChannelId, int] = {}
         self._unsettled: list[Settled] = []
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
-        # the last change that an operator has switched to, and its last results before
         self.given_before: dict[WorkerId, tuple[str, tuple[pa.RecordBatch | Recent, ...]]] = {}
         self._transfer: BinTransfer | None = None
         version = snapshot.version if snapshot else 0

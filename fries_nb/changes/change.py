@@ -167,11 +167,11 @@ class Change:
     def effect(self, window: float = 10.0, *, timeout: float = 30.0) -> ChangeEffect:
         """What the change has altered so far, at each changed operator and at the sinks below: before and after.
 
-        Rows a second, failures (dead letters) and selectivity (rows given for each that is taken, where one operator
-        takes all of them) are of two windows of the same length: before the change began, and now. Columns are of the
-        newest rows, at most 100 of each worker: those that operators gave before they switched and have given now, and
-        those that sinks had taken when the change began, and now, where only rows count that were due after the switch.
-        Waits until two seconds have passed since.
+        Rows a second, failures (dead letters) and selectivity (rows given for each that is taken) are of two windows of
+        the same length: before the change began, and now. Columns are of the newest rows, at most 100 of each worker:
+        those that operators gave before they switched and have given now, and those that sinks had taken when the change
+        began, and now, where only rows count that were due after the switch. Waits until three seconds have passed
+        since.
 
         Args:
             window: seconds of each window, at most 60; shorter if less was seen before or since.

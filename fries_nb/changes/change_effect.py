@@ -3,9 +3,9 @@
 Counts are of two windows of the same length, columns of the newest rows: those that the operators had given when the
 change was begun, and those that they have given when this is asked.
 
->>> before = Seen({"FM": (100, 0), "out": (100, 0)}, 10.0, {"FM": [{"p": 0.25}, {"p": 0.75}, {"p": None}, {"p": 1.0}]})
->>> after = Seen({"FM": (200, 4), "out": (50, 0)}, 10.0, {"FM": [{"p": 0.5}, {"p": 0.5}]})
->>> found = ChangeEffect("u1", tuple(measures_of(["FM"], {"FM": "out"}, before, after)))
+>>> before = Seen({"FM": (100, 0, 100)}, 10.0, {"FM": [{"p": 0.25}, {"p": 0.75}, {"p": None}, {"p": 1.0}]})
+>>> after = Seen({"FM": (200, 4, 50)}, 10.0, {"FM": [{"p": 0.5}, {"p": 0.5}]})
+>>> found = ChangeEffect("u1", tuple(measures_of(["FM"], before, after)))
 >>> print(found.table.to_string(index=False))
 operator column     measure  before after
       FM             rows/s    10.0  20.0
@@ -35,7 +35,7 @@ QUANTILES: Mapping[str, float] = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 """The quantiles of numbers that are told, by name."""
 MOST_VALUES = 3
 """Number of values of a column that are told, the most frequent ones."""
-LEAST_S = 1.0
+LEAST_S = 2.0
 """Shortest window in seconds of which rates are told."""
 _DIGITS = 5
 _LETTERS = 40
@@ -46,12 +46,13 @@ class Seen:
     """What was seen of some operators on one side of a change.
 
     Attributes:
-        counts: operator to the numbers of tuples that it took in the window, and that became dead letters.
+        counts: operator to the numbers of tuples that it took in the window, that became dead letters, and of rows that
+            it gave.
         seconds: length of the window; 0 if there is none.
         rows: operator to the newest rows that it gave, or a sink took.
     """
 
-    counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    counts: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     seconds: float = 0.0
     rows: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
@@ -107,19 +108,10 @@ class ChangeEffect(Displayed):
         return f"{self.table.to_string(index=False)}\n\n{self.words}" if self.measures else self.words
 
 
-def measures_of(
-    operators: Iterable[str], receivers: Mapping[str, str], before: Seen, after: Seen
-) -> Iterator[EffectFigure]:  # fmt: skip
-    """The figures of operators before and after.
-
-    Args:
-        operators: the operators.
-        receivers: operator to the one that takes all of its rows, each once, and no others.
-        before: what was seen before the change.
-        after: what was seen after it.
-    """
+def measures_of(operators: Iterable[str], before: Seen, after: Seen) -> Iterator[EffectFigure]:
+    """The figures of operators before and after."""
     for name in operators:
-        for words, one, other in _of_operator(name, receivers.get(name), before, after):
+        for words, one, other in _of_operator(name, before, after):
             yield EffectFigure(name, "", words, one, other)
         rows = before.rows.get(name, ()), after.rows.get(name, ())
         for column in dict.fromkeys(column for side in rows for row in side for column in row):
@@ -128,24 +120,17 @@ def measures_of(
                 yield EffectFigure(name, column, words, *(side.get(words) for side in figures))
 
 
-def _of_operator(name: str, receiver: str | None, *sides: Seen) -> Iterator[tuple[str, Any, Any]]:
+def _of_operator(name: str, *sides: Seen) -> Iterator[tuple[str, Any, Any]]:
     """Names of figures of an operator, and what they are on both sides."""
-    taken = [side.counts.get(name) for side in sides]
-    if not any(taken):
-        return
-    both = list(zip(taken, sides, strict=True))
-    before, after = (None if one is None else round(one[0] / side.seconds, 1) for one, side in both)
-    yield "rows/s", before, after
-    before, after = (None if one is None else one[1] for one in taken)
-    yield "failures", before, after
-    if receiver is not None:
-        before, after = (_share(side.counts.get(receiver), one) for one, side in both)
-        yield "selectivity", before, after
+    figures = [_of_counts(side.counts[name], side.seconds) if name in side.counts else {} for side in sides]
+    before, after = figures
+    yield from ((words, before.get(words), after.get(words)) for words in dict.fromkeys((*before, *after)))
 
 
-def _share(given: tuple[int, int] | None, taken: tuple[int, int] | None) -> float | None:
-    """The rows given for each that is taken; ``None`` if that is not known."""
-    return round(given[0] / taken[0], 3) if given is not None and taken is not None and taken[0] else None
+def _of_counts(counts: tuple[int, int, int], seconds: float) -> dict[str, Any]:
+    taken, failed, given = counts
+    selectivity = {"selectivity": round(given / taken, 3)} if taken else {}
+    return {"rows/s": round(taken / seconds, 1), "failures": failed} | selectivity
 
 
 def _of_column(values: Sequence[Any]) -> dict[str, Any]:
@@ -195,24 +180,24 @@ class CountedSpan:
         seconds: its length.
     """
 
-    counts: Mapping[str, tuple[int, int]]
+    counts: Mapping[str, tuple[int, int, int]]
     seconds: float
 
 
 def span_of(samples: Sequence[CountSample], seconds: float) -> CountedSpan:
     """What was counted in the last so many seconds of some samples, or in all of them if they are fewer.
 
-    >>> samples = [CountSample(at_s, {"FM": (100 * at_s, 0)}) for at_s in (0, 1, 2, 3)]
+    >>> samples = [CountSample(at_s, {"FM": (100 * at_s, 0, 50 * at_s)}) for at_s in (0, 1, 2, 3)]
     >>> span_of(samples, 2.0), span_of(samples[:1], 2.0)
-    (CountedSpan(counts={'FM': (200, 0)}, seconds=2), CountedSpan(counts={}, seconds=0.0))
+    (CountedSpan(counts={'FM': (200, 0, 100)}, seconds=2), CountedSpan(counts={}, seconds=0.0))
     """
     if len(samples) < 2:
         return CountedSpan({}, 0.0)
     last = samples[-1]
     first = min(samples[:-1], key=lambda one: abs(last.at_s - one.at_s - seconds))
     counts = {
-        name: (count[0] - first.of[name][0], count[1] - first.of[name][1])
-        for name, count in last.of.items()
-        if name in first.of and count[0] >= first.of[name][0] and count[1] >= first.of[name][1]
+        name: (now[0] - then[0], now[1] - then[1], now[2] - then[2])
+        for name, now in last.of.items()
+        if (then := first.of.get(name)) is not None and all(map(int.__ge__, now, then))
     }
     return CountedSpan(counts, last.at_s - first.at_s)

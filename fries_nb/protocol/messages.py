@@ -564,7 +564,8 @@ class Report(msgspec.Struct, frozen=True, tag=True):
         turn_ns: duration of the worker's turns since the last report, of one that has not ended as well; operators of a
             chain share a worker.
         blocked_ns: time since the last report in which the worker took no tuple, since its output waited for credit.
-        failed: number of tuples that became dead letters since the worker was started or restored.
+        failed, given: number of tuples that became dead letters, and of rows that it gave (for a sink, has written),
+            since the worker was started or restored; inside a chain, rows given since the start.
     """
 
     worker: WorkerId
@@ -583,6 +584,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     turn_ns: int = 0
     blocked_ns: int = 0
     failed: int = 0
+    given: int = 0
 
 
 class Chained(msgspec.Struct, frozen=True, tag=True):

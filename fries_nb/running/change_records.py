@@ -22,7 +22,7 @@ import pyarrow as pa
 from fries_nb.changes.change import Change
 from fries_nb.changes.change_effect import LEAST_S, ChangeEffect, CountedSpan, Seen, measures_of, span_of
 from fries_nb.controller.events import ChangeRequested, Outcome
-from fries_nb.dataflow.graph import Graph, Partitioning
+from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.hidden_columns import DUE, HIDDEN
 from fries_nb.driver.driver import Driver
 from fries_nb.driver.open_questions import Looked
@@ -87,7 +87,7 @@ class ChangeRecords:
             return
         graph = driver.core.region.graph
         names = watched(graph, asked.plan.targets)
-        samples = self._run.telemetry.counts({*names, *receivers_of(graph, names).values()})
+        samples = self._run.telemetry.counts(names)
         before = self._before.setdefault(asked.change, _Before(time.time(), samples))
         while len(self._before) > KEPT:
             del self._before[next(iter(self._before))]
@@ -122,17 +122,16 @@ class ChangeRecords:
             raise PlanError(f"of change {change.id} nothing was seen when it began: {why}")
         ended_s = change.ended_s(change.result(0), time.time())
         while time.time() - ended_s < LEAST_S + 2 * COUNTED_S and not self._run.ended.wait(_LOOK_S):
-            pass  # until there is a second of samples
+            pass  # until there are samples of a window
         graph, telemetry = self._run.graph, self._run.telemetry
         names = watched(graph, change.plan.targets)
-        receivers = receivers_of(graph, names)
-        later = [one for one in telemetry.counts({*names, *receivers.values()}) if one.at_s >= ended_s]
+        later = [one for one in telemetry.counts(names) if one.at_s >= ended_s]
         spans = same_spans([one for one in before.samples if one.at_s <= before.at_s], later, window)
         looks = {name: LookAtRows(0, ROWS, _side(graph, name)) for name in names}
         seen = {name: self._questions.newest_rows(name, look, timeout) for name, look in looks.items()}
         rows = _rows_of_each(graph, names, before.rows, 0.0), _rows_of_each(graph, names, seen, ended_s)
         sides = [Seen(span.counts, span.seconds, each) for span, each in zip(spans, rows, strict=True)]
-        return ChangeEffect(change.id, tuple(measures_of(names, receivers, *sides)), told_of(names, sides, since))
+        return ChangeEffect(change.id, tuple(measures_of(names, *sides)), told_of(names, sides, since))
 
 
 def watched(graph: Graph, targets: Iterable[str]) -> list[str]:
@@ -140,18 +139,6 @@ def watched(graph: Graph, targets: Iterable[str]) -> list[str]:
     there = {name for name in targets if name in graph}
     below = {name for one in there for name in nx.descendants(graph.digraph, one)}
     return [name for name in graph.order if name in there or (name in below and graph.operator(name).traits.is_sink)]
-
-
-def receivers_of(graph: Graph, names: Iterable[str]) -> dict[str, str]:
-    """Operator to the one that takes all of its rows, each once, and those of no other one, where there is one."""
-    found: dict[str, str] = {}
-    for name in names:
-        ways = [edge for edge in graph.edges if edge.source == name]
-        if len(ways) == 1 and ways[0].partitioning is not Partitioning.BROADCAST:
-            others = [edge for edge in graph.edges if edge.to == ways[0].to]
-            if len(others) == 1 and graph.operator(name).branches == 1:
-                found[name] = ways[0].to
-    return found
 
 
 def same_spans(

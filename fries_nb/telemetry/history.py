@@ -218,11 +218,12 @@ class CountSample:
 
     Attributes:
         at_s: the moment, in seconds since the Unix epoch.
-        of: operator to the numbers of tuples that it had processed, and that had become dead letters.
+        of: operator to the numbers of tuples that it had processed, of those that had become dead letters, and of rows
+            that it had given.
     """
 
     at_s: float
-    of: Mapping[str, tuple[int, int]]
+    of: Mapping[str, tuple[int, int, int]]
 
 
 class CountHistory:
@@ -234,7 +235,7 @@ class CountHistory:
     def add(self, operators: Mapping[str, OperatorMetrics], at_s: float) -> None:
         """Add a sample, unless the last one is a new one."""
         if not self._samples or not 0 <= at_s - self._samples[-1].at_s < COUNTED_S:
-            counts = {name: (one.processed, one.failed) for name, one in operators.items()}
+            counts = {name: (one.processed, one.failed, one.given) for name, one in operators.items()}
             self._samples.append(CountSample(at_s, counts))
 
     def samples(self, operators: Collection[str]) -> tuple[CountSample, ...]:

@@ -145,6 +145,7 @@ class OperatorMetrics:
             (Flink's back-pressure). Operators that run as a chain (``Run.chains``) are measured as a whole: each has
             the shares of the chain.
         failed: number of tuples that became dead letters, since the start or the last restart of its workers.
+        given: number of rows that it gave, since then as well; a row that goes several ways counts once.
     """
 
     processed: int = 0
@@ -156,6 +157,7 @@ class OperatorMetrics:
     busy: float = 0.0
     blocked: float = 0.0
     failed: int = 0
+    given: int = 0
 
 
 @dataclass(frozen=True)
@@ -220,6 +222,7 @@ class Metrics:
         self._gone: set[WorkerId] = set()
         self._processed_by_gone: Counter[str] = Counter()
         self._failed_by_gone: Counter[str] = Counter()
+        self._given_by_gone: Counter[str] = Counter()
         self._total = DDSketch()
         self._recent: deque[tuple[float, DDSketch]] = deque()
 
@@ -229,8 +232,8 @@ class Metrics:
         fresh = set(self._operators).difference(before)
         self._gone = {worker for worker in self._gone if worker.operator not in fresh}
         for name in fresh:
-            self._processed_by_gone.pop(name, None)
-            self._failed_by_gone.pop(name, None)
+            for counts in (self._processed_by_gone, self._failed_by_gone, self._given_by_gone):
+                counts.pop(name, None)
         self.depart(worker for worker in list(self._last) if worker.operator not in self._operators)
 
     def add(self, report: Report, now_s: float) -> None:
@@ -269,6 +272,7 @@ class Metrics:
                 del self._seen[worker], self._held[worker]
                 self._processed_by_gone[worker.operator] += last.processed
                 self._failed_by_gone[worker.operator] += last.failed
+                self._given_by_gone[worker.operator] += last.given
 
     def expect_all(self) -> None:
         """Record that workers with the indices of those that have left may report from now on."""
@@ -304,7 +308,8 @@ class Metrics:
 
     def _operator(self, name: str, workers: list[WorkerId]) -> OperatorMetrics:
         processed, queued, queued_bytes, held, peak = self._processed_by_gone[name], 0, 0, 0, 0
-        rate, busy, blocked, failed = 0.0, 0.0, 0.0, self._failed_by_gone[name]
+        rate, busy, blocked = 0.0, 0.0, 0.0
+        failed, given = self._failed_by_gone[name], self._given_by_gone[name]
         for worker in workers:  # one loop, since a dashboard of 200 operators asks for this four times a second
             report, (its_rate, its_busy, its_blocked) = self._last[worker], self._rates(worker)
             processed += report.processed
@@ -313,11 +318,13 @@ class Metrics:
             held += report.held
             peak += self._held[worker]
             failed += report.failed
+            given += report.given
             rate += its_rate
             busy += its_busy
             blocked += its_blocked
         count = max(1, len(workers))
-        return OperatorMetrics(processed, rate, queued, queued_bytes, held, peak, busy / count, blocked / count, failed)
+        shares = busy / count, blocked / count
+        return OperatorMetrics(processed, rate, queued, queued_bytes, held, peak, *shares, failed, given)
 
     def _rates(self, worker: WorkerId) -> _Rates:
         """The rates of a worker over the window; reports may arrive late."""

@@ -104,6 +104,7 @@ class WorkerReports:
                     used_ns[2],
                     blocked_ns,
                     instance.failed,
+                    instance.given if last else self._instances[position + 1].processed,
                 )
             )
         self._last = tuple(told)
@@ -171,6 +172,7 @@ class WorkerOutput:
         for branch, batch in executor.results():
             if batch.num_rows:
                 self.emits = True
+                self._instances[-1].given += batch.num_rows
                 if batch.num_rows > MANY:
                     self.newest.clear()
                 self.newest.appendleft(batch)

@@ -29,12 +29,12 @@ class Counting:
 
 
 class ByTen(Counting):
-    """The same, by tens, and no row of the last key."""
+    """The same, by tens, and no row of half of the keys."""
 
     def process(self, row: dict[str, Any], state: dict[str, int]) -> dict[str, Any]:
         """The row with ten times its number."""
-        if row["key"] == 9:
-            raise ValueError("nine")
+        if row["key"] >= 5:
+            raise ValueError("high")
         return super().process(row, state) | {"nth": 10 * state["count"]}
 
 
@@ -76,7 +76,7 @@ def test_examples_of_changes_that_are_made_refused_or_only_planned(
 
     both = {"K": ByTen(), "M": lambda row: row if row["key"] % 2 else None}
     refused = run.examples(both, n=20, timeout=PATIENCE_S)
-    assert "ValueError: nine" in refused.refusal
+    assert "ValueError: high" in refused.refusal
     by_operator = {name: refused.table[refused.table["_operator"] == name] for name in ("K", "M")}
     assert set(by_operator["K"]["_result"]) == {"differs", "failed"}
     assert set(by_operator["M"]["_result"]) <= {"differs", "dropped", "same"}
@@ -114,7 +114,7 @@ def test_the_effect_of_a_change_is_told_at_its_operators_and_the_sinks(
     scored = rows.map("M", lambda row: row | {"p": 1.0, "shop": "a"}, workers=2, on_error=fn.memory())
     scored.sink("out", fn.memory())
     run = kept(flow.run(spark, hosts=2))
-    until(lambda: run.metrics().operators["out"].processed > 2_500, run)
+    until(lambda: run.metrics().operators["out"].processed > 4_000, run)
 
     def other(row: dict[str, Any]) -> dict[str, Any] | None:
         """Drops half, fails on a tenth, and has twice as much of the rest, with some missing."""
@@ -128,8 +128,8 @@ def test_the_effect_of_a_change_is_told_at_its_operators_and_the_sinks(
     effect = change.effect(timeout=PATIENCE_S)
     found = {(one.operator, one.column, one.name): (one.before, one.after) for one in effect.measures}
     before, after = found["M", "", "selectivity"]
-    assert 0.8 < before < 1.2
-    assert 0.3 < after < 0.5
+    assert before == 1
+    assert 0.38 < after < 0.42
     assert (found["M", "", "failures"][0], found["M", "", "failures"][1] > 0) == (0, True)
     for name in ("M", "out"):
         assert (found[name, "p", "mean"], found[name, "shop", "top values"]) == ((1.0, 2.0), ("a 100 %", "b 100 %"))

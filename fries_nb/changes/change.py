@@ -169,9 +169,9 @@ class Change:
 
         Rows a second, failures (dead letters) and selectivity (rows given for each that is taken) are of two windows of
         the same length: before the change began, and now. Columns are of the newest rows, at most 100 of each worker:
-        those that operators gave before they switched and have given now, and those that sinks had taken when the change
-        began, and now, where only rows count that were due after the switch. Waits until three seconds have passed
-        since.
+        those that operators gave before they switched and have given now, and those that sinks had taken when the
+        change began, and now, where only rows count that were due after the switch. Waits until four seconds have
+        passed since.
 
         Args:
             window: seconds of each window, at most 60; shorter if less was seen before or since.

@@ -35,6 +35,8 @@ KEPT = 16
 """Number of changes, the newest ones, of which this is kept."""
 ROWS = 100
 """Number of the newest rows of each worker that are asked for."""
+REPORTED_S = 1.0
+"""Seconds after which workers have reported what they had done before: counts begin so long after a switch."""
 _LOOK_S = 0.1
 
 
@@ -121,11 +123,11 @@ class ChangeRecords:
             why = f"it was made before the first row came, or is none of the last {KEPT}"
             raise PlanError(f"of change {change.id} nothing was seen when it began: {why}")
         ended_s = change.ended_s(change.result(0), time.time())
-        while time.time() - ended_s < LEAST_S + 2 * COUNTED_S and not self._run.ended.wait(_LOOK_S):
+        while time.time() - ended_s < LEAST_S + REPORTED_S + 2 * COUNTED_S and not self._run.ended.wait(_LOOK_S):
             pass  # until there are samples of a window
         graph, telemetry = self._run.graph, self._run.telemetry
         names = watched(graph, change.plan.targets)
-        later = [one for one in telemetry.counts(names) if one.at_s >= ended_s]
+        later = [one for one in telemetry.counts(names) if one.at_s >= ended_s + REPORTED_S]
         spans = same_spans([one for one in before.samples if one.at_s <= before.at_s], later, window)
         looks = {name: LookAtRows(0, ROWS, _side(graph, name)) for name in names}
         seen = {name: self._questions.newest_rows(name, look, timeout) for name, look in looks.items()}

@@ -30,7 +30,7 @@ from typing import Any
 from fries_nb.controller.events import Outcome
 from fries_nb.displays import Displayed
 from fries_nb.errors import PlanError, RunError, exception_text
-from fries_nb.protocol.messages import MOST_EXAMPLES, Compared
+from fries_nb.protocol.messages import EXAMPLES, MOST_EXAMPLES, Compared
 from fries_nb.telemetry.metrics import MISSING, series
 from fries_nb.worker.side_by_side import ComparedTuple
 
@@ -239,6 +239,11 @@ class HeardExamples:
         with self._told:
             self._trials[trial] = None
 
+    def kept(self, change: str) -> list[Compared]:
+        """What was told of a change and is kept."""
+        with self._told:
+            return list(self._parts.get(change, ()))
+
     def ended(self, outcome: Outcome) -> None:
         """A trial has ended, if it is one that is awaited."""
         with self._told:
@@ -326,3 +331,11 @@ def told_examples(change: str, parts: Iterable[Compared], most: int, refusal: st
     words = [f"{cut:,} more are left out, since all are larger than 256 KiB"] if cut else []
     words += [f"{uncopied:,} cannot be pickled"] if uncopied else []
     return Examples(change, tuple(rows), refusal, "; ".join(words))
+
+
+def shown_examples(change: str, parts: Sequence[Compared]) -> Examples:
+    """The same for a page, in which the reason why there is nothing stands in its place."""
+    try:
+        return told_examples(change, parts, EXAMPLES, "")
+    except RunError as error:
+        return Examples(change, (), left_out=str(error))

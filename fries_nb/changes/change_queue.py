@@ -25,7 +25,7 @@ from typing import Any
 
 from fries_nb.changes.change import Change, FunctionPairs
 from fries_nb.changes.change_effect import ChangeEffect
-from fries_nb.changes.change_examples import Examples, HeardExamples, checked_number, told_examples
+from fries_nb.changes.change_examples import Examples, HeardExamples, checked_number, shown_examples, told_examples
 from fries_nb.changes.change_replay import ChangeReplay, operations_around
 from fries_nb.changes.function_versions import FunctionVersions, RunningFunction, versions_of
 from fries_nb.changes.queue_entries import (
@@ -494,6 +494,11 @@ class ChangeQueue:
             raise PlanError(f"change {change.id} has no examples: {why}")
         is_refused = outcome is not None and outcome.outcome == "aborted"
         return told_examples(change.id, parts, most, outcome.error if outcome is not None and is_refused else "")
+
+    def kept_examples(self, changes: Iterable[Change]) -> dict[str, Examples]:
+        """What changes that have ended made of recent rows, by id, as far as that was told and is kept."""
+        kept = {one.id: self.heard.kept(self._carried_out_as(one.id)) for one in changes}
+        return {change: shown_examples(change, parts) for change, parts in kept.items() if parts}
 
     def effect(self, change: Change, window: float, timeout: float) -> ChangeEffect:
         """What a change has altered; see ``Change.effect``."""

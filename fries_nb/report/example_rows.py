@@ -32,10 +32,12 @@ MOST_LETTERS = 48
 """Length of a value beyond which it is cut."""
 _LIGHT = {
     "table": "border-collapse: collapse; font-variant-numeric: tabular-nums",
+    "caption": f"text-align: left; font-weight: 600; color: {markup.INK}; padding: 4px 0",
     "th, td": f"padding: 3px 8px; text-align: left; border-bottom: 1px solid {markup.LINE}; color: {markup.INK}",
     "mark": f"background: #fdf0d2; color: {markup.INK}; border-bottom: 2px solid {markup.ORANGE}",
 }
 _DARK = {
+    "caption": f"color: {markup.NIGHT_INK}",
     "th, td": f"border-bottom-color: {markup.NIGHT_LINE}; color: {markup.NIGHT_INK}",
     "mark": f"background: #4a3a10; color: {markup.NIGHT_INK}",
 }

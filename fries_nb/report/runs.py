@@ -5,7 +5,7 @@ Plans, verdicts and replays as a notebook shows them, in words and pictures; see
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatch
 
 from markupsafe import Markup
@@ -65,7 +65,7 @@ def run_page(story: Story) -> str:
         latency=latency_svg(story.points, story.marks, bands_of(story.judged)) if story.points else "",
         **_constraints(story),
         **_progress(story),
-        **_changes(story.changes, story.replays),
+        **_changes(story.changes, story.replays, story.examples),
         operators=_operators(story.graph, story.snapshot),
         operator_columns=_OPERATORS,
         verdict=_audit(story),
@@ -106,7 +106,9 @@ def _element_row(state: ConstraintState, parts: LatencyParts) -> tuple[str, ...]
     return (parts.element, *figures, latency_text(parts.mean_ms), latency_text(parts.worst_ms), size)
 
 
-def _changes(changes: Sequence[Change], replays: Sequence[ChangeReplay]) -> dict[str, object]:
+def _changes(
+    changes: Sequence[Change], replays: Sequence[ChangeReplay], examples: Mapping[str, Examples]
+) -> dict[str, object]:  # fmt: skip
     """A row for each change, what went wrong, and details of the newest that have ended."""
     results = [change.result(timeout=0) if change.done else None for change in changes]
     by_id = {change.id: change for change in changes}
@@ -114,15 +116,18 @@ def _changes(changes: Sequence[Change], replays: Sequence[ChangeReplay]) -> dict
         "changes": [*map(_change_row, changes, results)],
         "change_columns": _CHANGES,
         "failures": [result for result in results if result is not None and result.error],
-        "details": [_details(by_id[replay.change], replay) for replay in replays],
+        "details": [_details(by_id[replay.change], replay, examples.get(replay.change)) for replay in replays],
         "schedulers": tuple(dict.fromkeys(change.plan.scheduler for change in changes)),
     }
 
 
-def _details(change: Change, replay: ChangeReplay) -> tuple[Change, Markup, Markup, Markup]:
-    """Where the time of a change went, its functions, and its steps."""
+def _details(
+    change: Change, replay: ChangeReplay, examples: Examples | None
+) -> tuple[Change, Markup, Markup, Markup, Markup]:  # fmt: skip
+    """Where the time of a change went, its functions, what they made of recent rows, and its steps."""
     functions = function_parts(change, replay.graph.order)
-    return change, time_parts(change.result(0)), functions, replay_frames(replay)
+    shown = Markup("") if examples is None else example_parts(examples)
+    return change, time_parts(change.result(0)), functions, shown, replay_frames(replay)
 
 
 def _change_row(change: Change, result: Outcome | None) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import StandIn, told
 from patience import PATIENCE_S
 
+from fries_nb.changes.change_examples import Example, Examples
 from fries_nb.notebook.form import ChangeForm, TypedFunctions
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
@@ -71,6 +72,30 @@ def test_a_change_that_is_doubted_is_made_by_a_second_click(form: ChangeForm, ru
     form.scheduler.value = "epoch"
     assert "a second click" in click()
     assert "done by epoch" in click()
+
+
+def test_a_plan_with_functions_shows_examples_until_it_is_out_of_date(
+    form: ChangeForm, run: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is changed by that; why there are none is said in their place."""
+    row = Example("FM", 0, {"n": 1}, {"p": 0.5}, {"p": 0.25}, "differs", ("p",))
+    monkeypatch.setattr(run, "examples", lambda functions: Examples("", (row,)), raising=False)
+
+    def planned() -> str:
+        form.plan.click()
+        for thread in threading.enumerate():
+            if thread.name == "fries-examples":
+                thread.join(PATIENCE_S)
+        return form.examples.value
+
+    assert "<mark>0.25</mark>" in planned()
+    assert run.changes == ()
+    form.scheduler.value = "epoch"
+    assert form.examples.value == ""
+    monkeypatch.delattr(run, "examples")
+    assert "No examples: " in planned()
+    form.functions["FM"].value = ""
+    assert planned() == ""
 
 
 class Proxy:

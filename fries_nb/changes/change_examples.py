@@ -126,7 +126,7 @@ class Examples(Displayed):
         return tuple(name for name in names if not all(_passes_on(one, name) for one in self.rows))
 
     def __repr__(self) -> str:
-        refused = f"\n\nThe change would be refused: {self.refusal}" if self.refusal else ""
+        refused = f"\n\nRefused: {self.refusal}" if self.refusal else ""
         return f"{self.table.to_string(index=False)}\n\n{self.words}{refused}" if self.rows else self.words + refused
 
 

@@ -369,7 +369,8 @@ class ChangeForm(ipywidgets.VBox):
         try:
             shown = self._run.examples(functions)._repr_html_()
         except BaseException as error:  # noqa: BLE001 (it runs the user's code, and the thread ends here)
-            shown = f"<p>{html.escape(f'No examples: {_words(error)}')}</p>"
+            words = str(error) if isinstance(error, TimeoutError) else _words(error)
+            shown = f"<p>{html.escape(f'No examples: {words}')}</p>"
         if number == self._planning:
             self.examples.value = shown
 

@@ -14,7 +14,6 @@ from notebook_shell import FRAUD, StandIn, refused, told
 from patience import PATIENCE_S
 
 from fries_nb.changes.change import Change
-from fries_nb.changes.change_examples import Example, Examples
 from fries_nb.controller.events import Outcome
 from fries_nb.errors import PlanError
 from fries_nb.notebook import magics
@@ -87,26 +86,16 @@ def test_the_button_stands_below_the_picture_and_applies_it(
 
 
 def test_examples_are_shown_before_it_is_applied(
-    shell: InteractiveShell, run: StandIn, panels: list[DifferencePanel], monkeypatch: pytest.MonkeyPatch
+    shell: InteractiveShell, run: StandIn, panels: list[DifferencePanel]
 ) -> None:
     """Nothing is changed by that; a reason why there are none is said. Of another shape there are none."""
-    asked: list[Any] = []
-    row = Example("FM", 0, {"n": 1}, {"p": 0.5}, {"p": 0.25}, "differs", ("p",))
-
-    def examples(flow: Any) -> Examples:
-        """One row; no more of a second."""
-        asked.append(flow)
-        if len(asked) > 1:
-            raise TimeoutError("not rehearsed within 30 s")
-        return Examples("", (row,))
-
-    monkeypatch.setattr(run, "examples", examples, raising=False)
     told(shell, EDITED)
     panel = panels[0]
     assert panel.look in panel.widget.children
     clicked(panel.look)
     assert "<mark>0.25</mark>" in panel.examples.value
     assert (run.asked, panel.apply in panel.widget.children) == ({}, True)
+    run.no_examples = "not rehearsed within 30 s"
     clicked(panel.look)
     assert "not rehearsed within 30 s" in panel.words.value
     clicked(panel.apply)

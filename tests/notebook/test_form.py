@@ -11,7 +11,6 @@ from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import StandIn, told
 from patience import PATIENCE_S
 
-from fries_nb.changes.change_examples import Example, Examples
 from fries_nb.notebook.form import ChangeForm, TypedFunctions
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
@@ -74,12 +73,8 @@ def test_a_change_that_is_doubted_is_made_by_a_second_click(form: ChangeForm, ru
     assert "done by epoch" in click()
 
 
-def test_a_plan_with_functions_shows_examples_until_it_is_out_of_date(
-    form: ChangeForm, run: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_with_functions_shows_examples_until_it_is_out_of_date(form: ChangeForm, run: StandIn) -> None:
     """Nothing is changed by that; why there are none is said in their place."""
-    row = Example("FM", 0, {"n": 1}, {"p": 0.5}, {"p": 0.25}, "differs", ("p",))
-    monkeypatch.setattr(run, "examples", lambda functions: Examples("", (row,)), raising=False)
 
     def planned() -> str:
         form.plan.click()
@@ -92,8 +87,8 @@ def test_a_plan_with_functions_shows_examples_until_it_is_out_of_date(
     assert run.changes == ()
     form.scheduler.value = "epoch"
     assert form.examples.value == ""
-    monkeypatch.delattr(run, "examples")
-    assert "No examples: " in planned()
+    run.no_examples = "not rehearsed within 30 s"
+    assert "No examples: not rehearsed within 30 s" in planned()
     form.functions["FM"].value = ""
     assert planned() == ""
 

@@ -100,7 +100,7 @@ def test_what_is_left_out_is_said_and_what_cannot_be_told_is_refused() -> None:
     worker = WorkerId("M", 0)
     found = told_examples("u1", [Compared("u1", worker, cut=3, uncopied=1)], 10, "no")
     assert found.words == "3 more are left out, since all are larger than 256 KiB; 1 cannot be pickled"
-    assert repr(found).endswith("The change would be refused: no")
+    assert repr(found).endswith("Refused: no")
     with pytest.raises(RunError, match="there are no examples of u1: its rehearsal took 3 s"):
         told_examples("u1", [Compared("u1", worker, error="its rehearsal took 3 s")], 10, "")
     with pytest.raises(RunError, match="examples cannot be shown here"):

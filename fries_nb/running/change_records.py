@@ -73,6 +73,7 @@ class _Before:
     at_s: float
     samples: tuple[CountSample, ...]
     rows: dict[str, Sequence[RowsSeen]] = field(default_factory=dict)
+    drivers: dict[str, Driver] = field(default_factory=dict)  # of the operators that it replaces
 
 
 class ChangeRecords:
@@ -93,18 +94,19 @@ class ChangeRecords:
         before = self._before.setdefault(asked.change, _Before(time.time(), samples))
         while len(self._before) > KEPT:
             del self._before[next(iter(self._before))]
+        before.drivers |= dict.fromkeys(asked.plan.targets, driver)
         for name in set(names) - asked.plan.targets:
             look = LookAtRows(0, ROWS, "in")
             self._questions.ask_later(driver, name, look, partial(_keep, before, name))
 
-    def ends(self, outcome: Outcome, driver: Driver) -> None:
+    def ends(self, outcome: Outcome) -> None:
         """A change has ended in a region: if it is done, ask its workers for the rows that they gave before."""
         before = self._before.get(outcome.change)
         if before is None or outcome.outcome != "done":
             return
-        for name in {worker.operator for worker in outcome.per_worker}:
+        for name in {worker.operator for worker in outcome.per_worker} & before.drivers.keys():
             look = LookAtRows(0, ROWS, "out", before=outcome.change)
-            self._questions.ask_later(driver, name, look, partial(_keep, before, name))
+            self._questions.ask_later(before.drivers[name], name, look, partial(_keep, before, name))
 
     def effect(
         self, change: Change, carried_out: str, window: float, timeout: float, since: Sequence[str]

@@ -451,7 +451,7 @@ class RegionRunner(QueueShell):
                 if isinstance(event.answer, Report) and has_launched.is_set():
                     self.rescales.advice.observe()
             case events.Outcome():
-                self.records_of_changes.ends(event, self.launched[number].driver)
+                self.records_of_changes.ends(event)
                 self.queue.resolved(number, event)
             case events.GuardFired():
                 self.queue.guard_fired(number, event)

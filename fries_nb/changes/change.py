@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+from fries_nb.changes.change_effect import ChangeEffect
+from fries_nb.changes.change_examples import Examples
 from fries_nb.changes.change_replay import ChangeReplay
 from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.events import Outcome
@@ -14,6 +16,7 @@ from fries_nb.controller.states import ChangeProgress
 from fries_nb.dataflow.updates import Update, returning
 from fries_nb.errors import PlanError
 from fries_nb.planning.schedulers import Plan
+from fries_nb.protocol.messages import EXAMPLES
 from fries_nb.telemetry.metrics import Recorded
 
 FunctionPairs = Mapping[str, tuple[Any, Any]]
@@ -34,6 +37,12 @@ class ChangesOfRun(Protocol):
 
     def story(self, change: str) -> Timeline:
         """What has happened to it."""
+
+    def examples(self, change: Change, most: int, timeout: float) -> Examples:
+        """What it makes of recent rows."""
+
+    def effect(self, change: Change, window: float, timeout: float) -> ChangeEffect:
+        """What it has altered."""
 
     def replay(self, change: Change) -> ChangeReplay:
         """Its steps."""
@@ -128,6 +137,58 @@ class Change:
             ``None`` if no controller has it: it waits for another change or for its region, or has ended.
         """
         return self._run.progress(self.id)
+
+    def examples(self, n: int = EXAMPLES, *, timeout: float = 10.0) -> Examples:
+        """What the change makes of recent rows, beside what is made of them without it: from its rehearsal.
+
+        There are examples as soon as it is rehearsed, before it is decided, and also if it is refused then. For a
+        change that is only planned there is ``Run.examples``. A keyed function is given the state of one key on both
+        sides, as it is after these rows; so values that depend on states are not those of the rows' own keys.
+
+        Args:
+            n: the number of rows at most that came to an operator; of a change that is made, 10 are kept.
+            timeout: seconds to wait until it is rehearsed.
+
+        Returns:
+            The rows side by side: ``.table`` is a pandas DataFrame with the columns of the row that came, ``p
+            (before)`` and ``p (after)`` for each column that is not merely passed on, ``_result`` (``same``,
+            ``differs``, ``dropped``, ``added``, ``failed`` and so on), ``_differs`` (the columns that differ),
+            ``_error``, ``_operator`` and ``_worker``. ``.words`` counts them. A notebook shows a table in which what
+            differs is marked.
+
+        Raises:
+            PlanError: it has none, since it was not rehearsed, changes the shape, or is an old one; or ``n`` is not a
+                number from 1 to 50.
+            RunError: the rehearsal took long, or a value cannot be shown here.
+            TimeoutError: it has not been rehearsed in time, as one that waits for another change.
+        """
+        return self._run.examples(self, n, timeout)
+
+    def effect(self, window: float = 10.0, *, timeout: float = 30.0) -> ChangeEffect:
+        """What the change has altered so far, at each changed operator and at the sinks below: before and after.
+
+        Rows a second, failures (dead letters) and selectivity (rows given for each that is taken) are of two windows of
+        the same length: before the change began, and now. Columns are of the newest rows, at most 100 of each worker:
+        those that operators gave before they switched and have given now, and those that sinks had taken when the
+        change began, and now, where only rows count that were due after the switch. Waits until four seconds have
+        passed since.
+
+        Args:
+            window: seconds of each window, at most 60; shorter if less was seen before or since.
+            timeout: seconds to wait for the workers of each operator.
+
+        Returns:
+            The figures: ``.table`` is a pandas DataFrame with ``operator``, ``column``, ``measure``, ``before`` and
+            ``after``; the measures of a column are ``nulls`` (a share of rows; NaN counts), ``mean``, ``p10``, ``p50``
+            and ``p90`` of numbers, ``top values`` of others. ``.words`` says of which windows and how many rows.
+
+        Raises:
+            PlanError: it is under way, was not made, changes the shape, or nothing was seen when it began: that is kept
+                of the last 16 changes that were begun while rows flowed.
+            RunError: the rows cannot be copied.
+            TimeoutError: a worker has not answered in time.
+        """
+        return self._run.effect(self, window, timeout)
 
     def replay(self) -> ChangeReplay:
         """The change step by step, after its end: messages, switches, and the way of its marker.

@@ -20,9 +20,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fries_nb.changes.change import Change, FunctionPairs
+from fries_nb.changes.change_effect import ChangeEffect
+from fries_nb.changes.change_examples import Examples, HeardExamples, checked_number, shown_examples, told_examples
 from fries_nb.changes.change_replay import ChangeReplay, operations_around
 from fries_nb.changes.function_versions import FunctionVersions, RunningFunction, versions_of
 from fries_nb.changes.queue_entries import (
@@ -53,11 +56,11 @@ from fries_nb.controller.events import (
 )
 from fries_nb.controller.states import REGION_MOVES, ChangeProgress, RegionPhase
 from fries_nb.controller.transactions import change_requested
-from fries_nb.dataflow.arguments import Limit, shown_limit
+from fries_nb.dataflow.arguments import Limit, checked_timeout, shown_limit
 from fries_nb.dataflow.graph import Graph, resized, union_of
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update
-from fries_nb.errors import FriesError, PlanError
+from fries_nb.errors import FriesError, PlanError, ReconfigurationError, RunError
 from fries_nb.locks import locked
 from fries_nb.planning.schedulers import Plan
 from fries_nb.planning.shape import shape_plan
@@ -82,6 +85,7 @@ class ChangeQueue:
     Attributes:
         graph: the whole dataflow, as it is now.
         lock: held while any attribute is read or changed.
+        heard: what hosts tell of rehearsals.
     """
 
     def __init__(
@@ -114,6 +118,8 @@ class ChangeQueue:
         self._rollbacks = Rollbacks(self._known.requests, self._region_of, self._phases, ran)
         self._waiting: list[list[Request]] = [[] for _ in regions]
         self._in_flight: list[dict[str, Request]] = [{} for _ in regions]
+        self._trials = 0
+        self.heard = HeardExamples()
 
     # ---- requests
 
@@ -335,6 +341,7 @@ class ChangeQueue:
     def resolved(self, region: int, outcome: Outcome) -> None:
         """Record the outcome of a request at the region's controller."""
         request = self._in_flight[region].pop(outcome.change, None)
+        self.heard.ended(outcome)
         if request is not None:  # the controller of a resumed run may end changes of the earlier run
             if outcome.needs_force:
                 self._withhold(request, outcome.error)
@@ -471,6 +478,77 @@ class ChangeQueue:
     def story(self, change: str) -> Timeline:
         """What has happened to a change; see ``Change.story``."""
         return self._shell.story().about(self._carried_out_as(change))
+
+    def examples(self, change: Change, most: int, timeout: float) -> Examples:
+        """What a change makes of recent rows; see ``Change.examples``."""
+        checked_number(most)
+        checked_timeout(timeout)
+        with self.lock:
+            request, shapes = self._carried_out_as(change.id), self._known.of(change.id).shape is not None
+        if shapes:
+            raise PlanError(f"change {change.id} changes the shape of the dataflow; examples are of changed functions")
+        parts = self.heard.wait(request, lambda: change.result(0) if change.done else None, timeout)
+        outcome = change.result(0) if change.done else None
+        if not parts and outcome is not None:
+            why = outcome.rehearsal or outcome.error or "it was made before the first row came"
+            raise PlanError(f"change {change.id} has no examples: {why}")
+        is_refused = outcome is not None and outcome.outcome == "aborted"
+        return told_examples(change.id, parts, most, outcome.error if outcome is not None and is_refused else "")
+
+    def kept_examples(self, changes: Iterable[Change]) -> dict[str, Examples]:
+        """What changes that have ended made of recent rows, by id, as far as that was told and is kept."""
+        kept = {one.id: self.heard.kept(self._carried_out_as(one.id)) for one in changes}
+        return {change: shown_examples(change, parts) for change, parts in kept.items() if parts}
+
+    def effect(self, change: Change, window: float, timeout: float) -> ChangeEffect:
+        """What a change has altered; see ``Change.effect``."""
+        for seconds in (window, timeout):
+            checked_timeout(seconds)
+        if not change.done:
+            raise PlanError(f"change {change.id} is still under way; expected one that is done; its result() waits")
+        if (outcome := change.result(0)).outcome != "done":
+            raise PlanError(f"change {change.id} is {outcome.outcome}, so it has no effect: {outcome.error}")
+        with self.lock:
+            request, shapes = self._carried_out_as(change.id), self._known.of(change.id).shape is not None
+            behind = self.changes[self.changes.index(change) + 1 :] if change in self.changes else ()
+            since = [one.id for one in behind if one.decided and one.plan.targets & change.plan.targets]
+        if shapes:
+            raise PlanError(f"change {change.id} changes the shape of the dataflow; an effect is of changed functions")
+        return self._shell.effect(change, request, window, timeout, since)
+
+    def try_out(self, updates: Mapping[str, Update], most: int, timeout: float) -> Examples:
+        """Rehearse a change that is not made; see ``Run.examples``."""
+        checked_number(most)
+        checked_timeout(timeout)
+        payloads = self._shell.ship(updates)
+        with self.lock:
+            self._shell.refuse_if_over(_NEEDS)
+            self._refuse_beside_shape()
+            plans = self._planned(updates, "fries", True)
+            if ahead := [region for region in plans if self._phases[region] is not RegionPhase.RUNNING]:
+                late = ", ".join(sorted(plans[ahead[0]].targets))
+                raise RunError(f"{late}: its region of the dataflow has not begun, so it has no recent rows")
+            self._trials += 1
+            trial, [(region, plan)] = f"t{self._trials}", plans.items()  # of regions, one runs at a time
+            self.heard.expect(trial)
+            asked = change_requested(
+                self._regions[region].graph, trial, plan, updates, payloads, examples=most, is_trial=True
+            )
+            self._shell.carry_out(region, asked)
+        check = partial(self._shell.refuse_if_over, _NEEDS)
+        try:
+            outcome, parts = self.heard.wait_for_trial(trial, check, timeout)
+        except BaseException as error:
+            self._shell.carry_out(region, ChangeCancelled(trial))
+            if isinstance(error, TimeoutError):
+                waits = "a change that is under way, or an operator that is paused, keeps it waiting"
+                raise TimeoutError(f"not rehearsed within {timeout:g} s; likely {waits}") from None
+            raise
+        if not parts:
+            if outcome.error:
+                raise ReconfigurationError(outcome.error)
+            raise RunError(f"there are no examples: {outcome.rehearsal}")
+        return told_examples("", parts, most, outcome.error)
 
     def replay(self, change: Change) -> ChangeReplay:
         """A change that has ended, step by step; see ``Change.replay``."""

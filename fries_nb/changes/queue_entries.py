@@ -18,6 +18,7 @@ from typing import Protocol
 import networkx as nx
 
 from fries_nb.changes.change import Change
+from fries_nb.changes.change_effect import ChangeEffect
 from fries_nb.changes.function_versions import FunctionVersions, Shelf
 from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.events import (
@@ -37,6 +38,7 @@ from fries_nb.dataflow.arguments import Limit, shown_limit
 from fries_nb.dataflow.graph import Graph, resized
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update
+from fries_nb.errors import PlanError
 from fries_nb.planning import Covering, CriticalPath, Prediction, Queue
 from fries_nb.planning.prediction import longest, ways
 from fries_nb.planning.schedulers import Plan, Stage, StageAction, schedule
@@ -53,7 +55,7 @@ NO_GUARD_FOR_FIXES = "not at all: it is the fix of an operator that is paused on
 class QueueShell(Protocol):
     """What a queue needs around it: what carries changes out, on Spark or in the simulation, and what is known of them.
 
-    The last three are asked by the handles of changes; the defaults are those of a run that keeps no such records.
+    The last four are asked by the handles of changes; the defaults are those of a run that keeps no such records.
     """
 
     @property
@@ -92,6 +94,12 @@ class QueueShell(Protocol):
     def records(self) -> Sequence[Record]:
         """The trace so far; empty for a run that keeps none."""
         return ()
+
+    def effect(
+        self, change: Change, carried_out: str, window: float, timeout: float, since: Sequence[str]
+    ) -> ChangeEffect:  # fmt: skip
+        """What a change has altered; raises a PlanError if nothing was seen when it began."""
+        raise PlanError(f"of change {change.id} nothing was seen when it began: this run keeps no telemetry")
 
 
 class ChangeListener(Protocol):
@@ -448,6 +456,7 @@ def combined(change: str, parts: list[Outcome]) -> Outcome:
         waited_ms=max(part.waited_ms + part.delay_ms for part in parts) - delay_ms,
         components=tuple(component for part in parts for component in part.components),
         per_worker=dict(per_worker),
+        has_examples=any(part.has_examples for part in parts),
     )
 
 

@@ -5,6 +5,7 @@
     none in flight, one is queued                send ``Prepare`` to its target workers (early ones: once tuples flow)
     all prepared, with recent tuples             request a rehearsal on one host
     all prepared, columns incompatible           abort
+    all prepared, it is a trial                  it ends as ``rehearsed``
     all prepared, no marker in flight            journal the decision, send the FCMs of the first stage
     all prepared, a commit marker in flight      journal the decision, cancel the commit, send the FCMs
     all prepared, a loop is touched              drain it (see ``LoopDrain``), then the same; or abort, if it is late
@@ -130,8 +131,8 @@ class Changes(KnownChanges):
         operator = self.fix.alone()
         scope = frozenset((operator,))
         self.fix.stages = (Stage((Send(operator, scope),), scope),)
-        unfit = self._unfit(self.fix)
-        return self._abort(self.fix, now_ns, unfit) if unfit else self._decide(self.fix, now_ns)
+        over = self._undecided(self.fix, now_ns)
+        return self._decide(self.fix, now_ns) if over is None else over
 
     def _next_fix(self) -> Transaction | None:
         for waiting in self._queue:
@@ -191,9 +192,8 @@ class Changes(KnownChanges):
             return [Tell(*asked)]
         if self._awaited_epoch is not None:
             return self._restart_or_not(change, self._awaited_epoch, now_ns)
-        unfit = self._unfit(change)
-        if unfit:
-            return self._abort(change, now_ns, unfit)
+        if (over := self._undecided(change, now_ns)) is not None:
+            return over
         if self._paused.operators:
             return None
         if change.stages[0].does is StageAction.RESTART:
@@ -242,8 +242,9 @@ class Changes(KnownChanges):
         request, tagged = change.request, tags(change.stages) and not self._lane.tags
         offers = self._workers.live(request.rehearse)  # the tuples of an ended worker are not recent
         of, back = request.payloads, rollback_of(request.change) if change.guard else ""
+        how = (tagged, change.before, back, request.examples if request.is_trial else 0)
         return [
-            Tell(worker, Prepare(request.change, of[worker.operator], worker in offers, tagged, change.before, back))
+            Tell(worker, Prepare(request.change, of[worker.operator], worker in offers, *how))
             for worker in change.targets
             if worker.operator in of
         ]
@@ -307,6 +308,12 @@ class Changes(KnownChanges):
         if self._workers.live(targets) or change.request.shape is not None:
             return None
         return f"all workers of {names(targets)} have ended; there is nothing left to change"
+
+    def _undecided(self, change: Transaction, now_ns: int) -> list[Instruction] | None:
+        """End a prepared change that cannot be decided, or is not to be; ``None`` if it is."""
+        if unfit := self._unfit(change):
+            return self._abort(change, now_ns, unfit)
+        return self._tried(change, now_ns) if change.request.is_trial else None
 
     def _unfit(self, change: Transaction) -> str | None:
         """Why the prepared change cannot be decided, as a message; ``None`` if it can."""

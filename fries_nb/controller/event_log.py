@@ -178,7 +178,8 @@ def _of_change(
     match what:
         case events.ChangeRequested():
             targets, undoes = ", ".join(sorted(what.plan.targets)), f", which undoes {what.undoes}" * bool(what.undoes)
-            return what.change, f"change {what.change} of {targets} is requested by {what.plan.scheduler}{undoes}"
+            kind, only = ("trial", ", which is only rehearsed") if what.is_trial else ("change", undoes)
+            return what.change, f"{kind} {what.change} of {targets} is requested by {what.plan.scheduler}{only}"
         case events.Journal():
             return what.decided.change, f"change {what.decided.change} is decided; the decision is written"
         case events.Journaled():

@@ -307,6 +307,8 @@ class ChangeRequested:
         force: whether to make it although its rehearsal gives reason to doubt it.
         shape: what it makes of the dataflow, if it changes the shape; then only those of its targets have a payload
             whose function changes.
+        examples: number of recent tuples of which the rehearsal tells what becomes of them, with it and without.
+        is_trial: whether it is only to be rehearsed: it ends as ``rehearsed`` where it would be decided.
     """
 
     change: str
@@ -319,6 +321,8 @@ class ChangeRequested:
     timeout_s: float | None = None
     force: bool = False
     shape: ShapeChange | None = None
+    examples: int = 0
+    is_trial: bool = False
 
     @property
     def rerouted(self) -> frozenset[str]:
@@ -478,8 +482,9 @@ class Outcome:
     Attributes:
         change: the id of the change, unique in its run.
         scheduler: the scheduler that carried it out.
-        outcome: ``done``; ``aborted``: nothing was changed; ``failed``: the run failed after the decision; or
-            ``rolled_back``: the new configuration failed under guard, and the old one was restored.
+        outcome: ``done``; ``aborted``: nothing was changed; ``failed``: the run failed after the decision;
+            ``rolled_back``: the new configuration failed under guard, and the old one was restored. A trial of
+            ``Run.examples``, which is no change of the run, is ``rehearsed`` if it would have been made.
         error: the reason in one sentence; empty if done.
         details: the traceback of the reason from the user's first frame on; empty if there is none.
         prepare_ms: time to ship the functions, ``open()`` them, try the state transformation and rehearse the change.
@@ -497,11 +502,12 @@ class Outcome:
             slower there; ``reconfigure(..., force=True)`` makes it all the same.
         plan_ms: time to make the plan and to pickle the functions, which the user's handle adds to the delay.
         guard: description of the failures that roll the change back; empty without a guard.
+        has_examples: whether its rehearsal tells what became of recent tuples; see ``Change.examples``.
     """
 
     change: str
     scheduler: str
-    outcome: Literal["done", "aborted", "failed", "rolled_back"]
+    outcome: Literal["done", "aborted", "failed", "rolled_back", "rehearsed"]
     error: str = ""
     details: str = ""
     prepare_ms: float = 0.0
@@ -515,6 +521,7 @@ class Outcome:
     needs_force: bool = False
     plan_ms: float = 0.0
     guard: str = ""
+    has_examples: bool = False
 
     @property
     def old_tuples(self) -> int:

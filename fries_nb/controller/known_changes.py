@@ -514,6 +514,12 @@ class KnownChanges(Coordinator):
         self._release(change)
         return [*opened, *(_forgotten(change) if begun else ()), Resolved(outcome)]
 
+    def _tried(self, change: Transaction, now_ns: int) -> list[Instruction]:
+        """End a trial that would have been decided."""
+        self._release(change)
+        forgotten = _forgotten(change)
+        return [*forgotten, Resolved(change.resolve(ChangeState.REHEARSED, now_ns))]
+
     def _open_entries(self, change: Transaction) -> list[Instruction]:
         """Let rows enter again where the change has drained loops."""
         drain = self._drain if change is self.in_flight else None

@@ -67,6 +67,7 @@ class ChangeState(StrEnum):
     DONE = "done"
     ABORTED = "aborted"
     FAILED = "failed"
+    REHEARSED = "rehearsed"  # a trial that would have been decided
 
 
 @dataclass(frozen=True)
@@ -211,11 +212,12 @@ HOST_MOVES: Moves[HostState] = {
 }
 CHANGE_MOVES: Moves[ChangeState] = {
     ChangeState.REQUESTED: frozenset({ChangeState.PREPARING, ChangeState.ABORTED}),
-    ChangeState.PREPARING: frozenset({ChangeState.COMMITTING, ChangeState.ABORTED}),
+    ChangeState.PREPARING: frozenset({ChangeState.COMMITTING, ChangeState.ABORTED, ChangeState.REHEARSED}),
     ChangeState.COMMITTING: frozenset({ChangeState.DONE, ChangeState.FAILED}),
     ChangeState.DONE: frozenset(),
     ChangeState.ABORTED: frozenset(),
     ChangeState.FAILED: frozenset(),
+    ChangeState.REHEARSED: frozenset(),
 }
 COMMIT_MOVES: Moves[CommitPhase] = {
     CommitPhase.IDLE: frozenset({CommitPhase.MARKING, CommitPhase.KEEPING}),

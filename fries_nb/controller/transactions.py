@@ -21,7 +21,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import ProtocolError
 from fries_nb.planning.schedulers import Plan, Stage, StageAction, schedule
-from fries_nb.protocol.messages import Done, Prepared, Rehearse, Rehearsed, WorkerId
+from fries_nb.protocol.messages import EXAMPLES, Done, Prepared, Rehearse, Rehearsed, WorkerId
 from fries_nb.transitions import moved
 
 NS_PER_MS = 1_000_000
@@ -165,8 +165,12 @@ class Transaction:
             return None
         first = WorkerId(min(worker.operator for worker in self.samples), 0)
         self.pending_acks = {first}
-        samples, of_shape = chosen(self.samples), self.request.shape is not None
-        return first, Rehearse(self.request.change, samples, not self.request.force, added if of_shape else None)
+        request, of_shape = self.request, self.request.shape is not None
+        samples = chosen(self.samples, max(MOST_TUPLES, request.examples))
+        compares = not request.force
+        return first, Rehearse(
+            request.change, samples, compares, added if of_shape else None, request.examples, request.is_trial
+        )
 
     def has_rehearsed(self, answer: Rehearsed, now_ns: int) -> bool:
         """Record the result of the rehearsal.
@@ -236,6 +240,7 @@ class Transaction:
         self.move(state)
         self.pending_acks = set()
         done, doubted = state is ChangeState.DONE, bool(self.doubt)
+        has_examples = self.rehearsed is not None and bool(self.request.examples)
         plan = self.request.plan
         self.request = ChangeRequested(
             self.request.change, plan, {}, self.request.rehearse, self.request.transforms,
@@ -255,8 +260,9 @@ class Transaction:
             components=self.components,
             per_worker=dict(self._per_worker),
             before=self.before,
-            rehearsal=rehearsal if done else "",
+            rehearsal=rehearsal if done or state is ChangeState.REHEARSED else "",
             needs_force=state is ChangeState.ABORTED and doubted,
+            has_examples=has_examples,
         )
 
 
@@ -280,13 +286,18 @@ def change_requested(
     undoes: str = "",
     timeout_s: float | None = None,
     force: bool = False,
+    examples: int = EXAMPLES,
+    is_trial: bool = False,
 ) -> ChangeRequested:
     """Create the request of a change."""
     targets = plan.targets
     fair = {name for name in targets if not targets & nx.ancestors(graph.digraph, name)} if rehearse else set()
     transforms = frozenset(name for name in targets if updates[name].state is not None)
     guard = guard_of(graph, targets, updates, limit) if limit is not None else None
-    return ChangeRequested(change, plan, payloads, frozenset(fair), transforms, guard, undoes, timeout_s, force)
+    return ChangeRequested(
+        change, plan, payloads, frozenset(fair), transforms, guard, undoes, timeout_s, force, examples=examples,
+        is_trial=is_trial,
+    )  # fmt: skip
 
 
 def guard_of(graph: Graph, targets: Iterable[str], updates: Mapping[str, Update], limit: Limit) -> Guard:
@@ -340,8 +351,8 @@ MOST_BYTES = 1 << 20
 """Maximum size in bytes of the tuples of one operator in a rehearsal; the first tuple may exceed it."""
 
 
-def chosen(samples: Mapping[WorkerId, tuple[bytes, ...]]) -> dict[str, tuple[bytes, ...]]:
-    """Operator to the tuples of its rehearsal: taken from its workers in turn, up to the maximum.
+def chosen(samples: Mapping[WorkerId, tuple[bytes, ...]], most: int = MOST_TUPLES) -> dict[str, tuple[bytes, ...]]:
+    """Operator to the tuples of its rehearsal: taken from its workers in turn, but no more than so many.
 
     >>> chosen({WorkerId("FM", 0): (b"1", b"2"), WorkerId("FM", 1): (b"3",)})
     {'FM': (b'1', b'3', b'2')}
@@ -349,12 +360,12 @@ def chosen(samples: Mapping[WorkerId, tuple[bytes, ...]]) -> dict[str, tuple[byt
     by_operator: dict[str, list[tuple[bytes, ...]]] = {}
     for worker in sorted(samples):
         by_operator.setdefault(worker.operator, []).append(samples[worker])
-    return {operator: _few(of_workers) for operator, of_workers in by_operator.items()}
+    return {operator: _few(of_workers, most) for operator, of_workers in by_operator.items()}
 
 
-def _few(of_workers: list[tuple[bytes, ...]]) -> tuple[bytes, ...]:
+def _few(of_workers: list[tuple[bytes, ...]], most: int) -> tuple[bytes, ...]:
     samples = chain.from_iterable(zip_longest(*of_workers))
-    in_turn = [sample for sample in samples if sample is not None][:MOST_TUPLES]
+    in_turn = [sample for sample in samples if sample is not None][:most]
     few, total = in_turn[:1], len(in_turn[0])
     for sample in in_turn[1:]:
         total += len(sample)

@@ -41,6 +41,7 @@ from fries_nb.protocol.messages import (
     Answer,
     Cancel,
     Commit,
+    Compared,
     Control,
     Done,
     Fcm,
@@ -93,7 +94,7 @@ class Closed:
 Told = (
     events.Outcome | events.GuardFired | events.GuardEnded | events.RescaleEnded | events.CheckpointEnded
     | events.RequeueEnded | events.CommitsHeld | events.Recover | HostsRestarted | events.OperatorPaused
-    | events.Answered | Printed | Used | Judged | Pointstamps | Looked | events.RunEnded | Closed
+    | events.Answered | Printed | Used | Judged | Pointstamps | Looked | Compared | events.RunEnded | Closed
 )  # fmt: skip
 """What a driver tells its run. ``RunEnded`` is told as soon as the outcome of the region is known, while its hosts are
 being dismissed; and again, as ``failed``, if their final messages cannot be processed."""
@@ -317,6 +318,9 @@ class DriverCore:
             self.trace.note(answer.worker, self._epochs[answer.marker])
         if isinstance(answer, StateSeen | RowsSeen):
             self.looks.seen(answer)
+            return
+        if isinstance(answer, Compared):
+            self._tell(answer)
             return
         if isinstance(answer, Installed):
             self.looks.arrived(answer.marker, answer.worker)

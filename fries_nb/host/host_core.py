@@ -257,7 +257,8 @@ class HostCore:
                 yield from self._environment.acquired(self.chains.kept)
                 try:
                     workers = [hosted.worker for hosted in self.workers]
-                    self._outside(TellController(self._rehearsals.rehearse(worker, rehearse, workers)))
+                    for answer in self._rehearsals.rehearse(worker, rehearse, workers):
+                        self._outside(TellController(answer))
                 finally:
                     self.chains.kept.release()
             del order  # releases the function before the wait for the next change

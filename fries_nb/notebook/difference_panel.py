@@ -44,7 +44,8 @@ _AGAIN = "run the cell again to see the present one"
 class DifferencePanel:
     """The output of a cell with the button Apply, below a difference. Needs a kernel.
 
-    Its parts are the attributes ``apply``, ``confirm`` and ``keep`` (the answers to what it asks), and ``words``.
+    Its parts are the attributes ``apply``, ``look`` (which shows examples, if only functions differ), ``confirm`` and
+    ``keep`` (the answers to what it asks), ``words`` and ``examples``.
 
     Args:
         shell: the shell whose cell is being executed.
@@ -68,7 +69,10 @@ class DifferencePanel:
         self.apply = _button("Apply", "Change the run to what the cell declares", "primary", self._applied)
         self.confirm = _button("", "", "danger", lambda: self._confirmed())
         self.keep = _button("Keep it", "Change nothing", "", self._kept)
-        self.widget = ipywidgets.HBox([self.apply, self.words])
+        tooltip = "Show what recent rows become with the change, and as it is; nothing is changed"
+        self.look = _button("Examples", tooltip, "", self._looked)
+        self.examples = ipywidgets.HTML()
+        self.widget = ipywidgets.HBox(self._offered)
         self.widget.layout.flex_flow = "row wrap"
         self.widget.layout.align_items = "center"
         answer_in_subshell(self.widget, self.confirm, self.keep)
@@ -100,7 +104,13 @@ class DifferencePanel:
         """Say something, and offer to apply it."""
         self._busy = False
         self.words.value = words_html(words, failed)
-        self.widget.children = [self.apply, self.words]
+        self.widget.children = self._offered
+
+    @property
+    def _offered(self) -> list[ipywidgets.Widget]:
+        """What is there as long as nothing is under way."""
+        look = [self.look] if self._shown.functions and not self._shown.has_new_shape else []
+        return [self.apply, *look, self.words, self.examples]
 
     def _end(self, words: str) -> None:
         """Say something in place of the buttons, for good."""
@@ -132,6 +142,24 @@ class DifferencePanel:
             self._offer(str(error) if known else exception_text(error), failed=True)
         else:
             self._tell(applied, result, drop)
+
+    def _looked(self) -> None:
+        """Show examples, in a thread as well."""
+        if self._busy:
+            return
+        self._busy = True
+        self.words.value = words_html("rehearsed on recent rows ...")
+        threading.Thread(target=self._show_examples, name="fries-examples", daemon=True).start()
+
+    def _show_examples(self) -> None:
+        try:
+            found = self._run.examples(self._flow)
+        except Exception as error:  # noqa: BLE001 - it pickles the user's objects, and the thread ends here
+            known = isinstance(error, FriesError | UsageError | TimeoutError)
+            self._offer(str(error) if known else exception_text(error), failed=True)
+        else:
+            self.examples.value = found._repr_html_()
+            self._offer("")
 
     def _outdated(self) -> str:
         """Why the difference that is shown is not the one to apply any more, in a sentence; empty if it is."""

@@ -88,7 +88,7 @@ def _names(magic: str, known: Registry) -> list[str]:
     live = known.live()
     if magic == "fries_run":
         return [quoted(name) for name in known.flows()]
-    if magic == "fries_reconfigure":
+    if magic in ("fries_reconfigure", "fries_examples"):
         return [f"{quoted(name)}=" for run in live for name in changeable(run.graph)]
     if magic in ("fries_plan", "fries_constrain"):
         graphs = [run.graph for run in live] or [flow.graph() for flow in known.flows().values()]

@@ -263,7 +263,8 @@ class ChangeForm(ipywidgets.VBox):
     """The form in which a user plans and applies a change of the selected operators.
 
     Its parts are the attributes ``functions`` (by operator, once it was selected), ``scheduler``, ``guard``, ``plan``,
-    ``apply`` and ``result``. ``show_plan`` gets each plan that is requested, and ``None`` when it is out of date.
+    ``apply``, ``result`` and ``examples``, which a plan shows of its functions. ``show_plan`` gets each plan that is
+    requested, and ``None`` when it is out of date.
     """
 
     def __init__(self, run: Run, source: FunctionSource, show_plan: Callable[[Plan | None], None]) -> None:
@@ -272,6 +273,7 @@ class ChangeForm(ipywidgets.VBox):
         self._show_plan = show_plan
         self._chosen: tuple[str, ...] = ()
         self._over = False
+        self._planning = 0  # number of plans that were asked for or forgotten, so that late examples are not shown
         self._says_plan = self._draws_plan = False
         self._doubted: tuple[dict[str, str], str] | None = None
         self.functions: dict[str, EntryField] = {}
@@ -287,10 +289,10 @@ class ChangeForm(ipywidgets.VBox):
             button.layout.width = "80px"
             button.on_click(clicked)
         self.scheduler.observe(lambda _: self._forget_plan(), names="value")
-        self.result = ipywidgets.HTML()
+        self.result, self.examples = ipywidgets.HTML(), ipywidgets.HTML()
         row = ipywidgets.HBox([self.scheduler, self.guard, self.plan, self.apply])
         row.layout.flex_flow = "row wrap"
-        super().__init__([self._hint, self._rows, row, self.result])
+        super().__init__([self._hint, self._rows, row, self.result, self.examples])
         self.choose(())
 
     def choose(self, operators: Sequence[str]) -> None:
@@ -334,6 +336,8 @@ class ChangeForm(ipywidgets.VBox):
 
     def _forget_plan(self) -> None:
         """Remove the plan if its operators or its scheduler are no longer selected."""
+        self._planning += 1
+        self.examples.value = ""
         if self._says_plan:
             self._says_plan = False
             self.result.value = ""
@@ -354,6 +358,21 @@ class ChangeForm(ipywidgets.VBox):
             self._show_plan(plan)
             self._say("\n".join([f"Plan by {plan.scheduler}, nothing has changed yet.", *in_words(graph, plan)]))
             self._says_plan = self._draws_plan = True
+            self._planning += 1
+            self.examples.value = ""
+            if updates.keys() == set(self._chosen):
+                given = [updates, self._planning]
+                threading.Thread(target=self._exemplify, args=given, name="fries-examples", daemon=True).start()
+
+    def _exemplify(self, functions: Mapping[str, Any], number: int) -> None:
+        """Show below a plan what recent rows become; why that is not known, if it is not."""
+        try:
+            shown = self._run.examples(functions)._repr_html_()
+        except BaseException as error:  # noqa: BLE001 (it runs the user's code, and the thread ends here)
+            words = str(error) if isinstance(error, TimeoutError) else _words(error)
+            shown = f"<p>{html.escape(f'No examples: {words}')}</p>"
+        if number == self._planning:
+            self.examples.value = shown
 
     def _applied(self, _: object) -> None:
         entries, scheduler = self._entries(), self.scheduler.value

@@ -29,6 +29,7 @@ from IPython.core.magic import cell_magic, line_magic, magics_class, no_var_expa
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import HasTraits
 
+from fries_nb.changes.change_examples import Examples
 from fries_nb.compared_runs import compare
 from fries_nb.constraints.judgements import ConstraintState
 from fries_nb.constraints.reactions import ConstraintStatus
@@ -45,6 +46,7 @@ from fries_nb.notebook.options import (
     arguments,
     evaluate,
     options,
+    refuse_rest,
     shortened,
     split_line,
     unquoted,
@@ -53,13 +55,14 @@ from fries_nb.notebook.statuses import of_constraint, of_constraints, of_frontie
 from fries_nb.notebook.summaries import Summary, changeable, quoted
 from fries_nb.notebook.waits import Notes
 from fries_nb.planning.schedulers import schedule
+from fries_nb.protocol.messages import EXAMPLES
 from fries_nb.report import Comparison
 from fries_nb.run import Dataflow, Run
 
 
 @magics_class
 class FriesQuestions(RunMagics):
-    """``%fries_plan``, ``%fries_status``, ``%fries_audit``, ``%fries_report``."""
+    """``%fries_plan``, ``%fries_examples``, ``%fries_status``, ``%fries_audit``, ``%fries_report``."""
 
     def __init__(self, shell: InteractiveShell, known: Registry, notes: Notes, configured: HasTraits) -> None:
         super().__init__(shell, known)
@@ -94,6 +97,26 @@ class FriesQuestions(RunMagics):
         if run is None:
             return summaries.of_plan(graph, schedule(args.scheduler, graph, targets, pruning))
         return summaries.of_plan(graph, run.plan(targets, args.scheduler, pruning))
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("rest", nargs="*", metavar="OPERATOR=expression", help="of each operator to change")
+    @argument("-n", type=int, default=EXAMPLES, metavar="NUMBER", help="of rows at most that come in (%(default)s)")
+    @OF
+    def fries_examples(self, line: str) -> Examples:
+        """Show what a change would make of recent rows, beside what is made of them now, without making it.
+
+        Assignments are those of ``%fries_reconfigure``. What differs is marked. Examples::
+
+            %fries_examples FM=MerchantModel(window=10)
+            %fries_examples FM=lambda row: row | {"p": 0.5} -n 20 --of fraud
+        """
+        split = split_line(line, options(self.fries_examples))
+        args = arguments(self.fries_examples, split.options)
+        run = self._known.run(args.of)
+        refuse_rest(args.rest, run.graph.by_name)
+        return run.examples(evaluate(split.expressions, self.shell.user_ns), args.n)
 
     @line_magic
     @magic_arguments()

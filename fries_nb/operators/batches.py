@@ -197,13 +197,14 @@ class BatchExecutor:
     def rebuild(self) -> None:
         for instance in self._instances:
             instance.written.forget()
+        self._passed = {position: kept for position, kept in self._passed.items() if not position}  # as they came
         self._calls = [call_of_batch(instance) for instance in self._instances]
         self._ran = [instance.log.runs_by(instance.identity) for instance in self._instances]
 
     reads: Sequence[str] = ()
 
-    def samples(self, position: int) -> Sequence[Recent]:
-        return recent_rows(self._passed.get(position, ()))
+    def samples(self, position: int, count: int = SAMPLES) -> Sequence[Recent]:
+        return recent_rows(self._passed.get(position, ()), count)
 
     def newest(self, position: int, count: int) -> list[pa.RecordBatch]:
         return newest_rows(self._passed.get(position, ()), count)

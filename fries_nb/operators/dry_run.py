@@ -61,7 +61,7 @@ from fries_nb.progress.tokens import TokenBook
 from fries_nb.protocol.messages import Prepare, Prepared, WorkerId
 
 SAMPLES = 8
-"""Maximum number of recent tuples that a worker provides for a trial."""
+"""Maximum number of recent tuples that a worker provides for a trial, unless more examples are asked for."""
 
 LIGHT = 1 << 16
 """Size in bytes above which of a batch, no rows before it are kept: each refers to the whole of its batch."""
@@ -84,6 +84,7 @@ class Recent:
     written: dict[str, Any] = field(default_factory=dict)
     whole: bool = False  # whether ``written`` is the whole row
     facing: bool = False  # whether the operator is paused on this tuple
+    worker: int = 0  # index of the worker that has taken it
 
     def compact(self) -> Recent:
         """The same tuple, without the rest of the batch that it was cut from."""
@@ -120,10 +121,10 @@ def passed(end: int, refused: Collection[int], count: int = SAMPLES) -> list[int
     return found
 
 
-def recent_rows(parts: Iterable[Passed]) -> list[Recent]:
-    """A tuple for each of the rows, but no more than a worker provides."""
+def recent_rows(parts: Iterable[Passed], count: int) -> list[Recent]:
+    """A tuple for each of the rows, but no more than so many."""
     rows = ((batch, index) for batch, indices in parts for index in indices)
-    return [Recent(one_row(batch, index)) for batch, index in islice(rows, SAMPLES)]
+    return [Recent(one_row(batch, index)) for batch, index in islice(rows, count)]
 
 
 def newest_rows(parts: Iterable[Passed], count: int) -> list[pa.RecordBatch]:
@@ -177,6 +178,8 @@ LARGEST_FIRST = 4 << 20
 """Maximum size in bytes of the first recent tuple."""
 LARGEST_TUPLE = 64 << 10
 """Maximum size in bytes of further recent tuples."""
+LARGEST_TOGETHER = 256 << 10
+"""Maximum size in bytes of all recent tuples of a worker, if they are more than ``SAMPLES``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +236,7 @@ def prepare(order: DryRun) -> DryRunResult:
     """Unpickle and open the function, and try the transformation. Never raises: an error is part of the answer."""
     name = order.worker.operator
     if not order.payload:
-        return DryRunResult(Prepared(order.change, order.worker, samples=_packed(order.recent)), None)
+        return DryRunResult(Prepared(order.change, order.worker, samples=_packed(order)), None)
     stage = "cannot be unpickled here"
     try:
         with gathered() as definitions:
@@ -249,7 +252,7 @@ def prepare(order: DryRun) -> DryRunResult:
                 transformed(copy.revive(), transforms)
     except BaseException as error:  # noqa: BLE001 (users' code may raise anything, also SystemExit: it is the answer)
         return refused(order.change, order.worker, f"new {name} {stage}", error)
-    answer = Prepared(order.change, order.worker, samples=_packed(order.recent))
+    answer = Prepared(order.change, order.worker, samples=_packed(order))
     recreate = Recipe(partial(new_function, order.payload, order.operator), definitions)
     ready = Ready(update.function, update.state, recreate, order.states, update.back, order.guard)
     return DryRunResult(answer, ready)
@@ -289,14 +292,16 @@ def has_open(function: Any) -> bool:
     return callable(getattr(function, "open", None))
 
 
-def _packed(recent: Sequence[Recent]) -> tuple[bytes, ...]:
+def _packed(order: DryRun) -> tuple[bytes, ...]:
     """Recent tuples as bytes, without those that cannot be pickled, or are large (except the first)."""
     packed: list[bytes] = []
-    for one in recent:
+    for one in order.recent:
         try:
-            tuple_ = _dumped(one.compact())
+            tuple_ = _dumped(replace(one.compact(), worker=order.worker.index))
         except Exception:  # noqa: BLE001, S112 (a user's object that cannot be pickled: other tuples are rehearsed)
             continue
+        if len(packed) >= SAMPLES and len(tuple_) + sum(map(len, packed)) > LARGEST_TOGETHER:
+            break
         if len(tuple_) <= (LARGEST_TUPLE if packed else LARGEST_FIRST):
             packed.append(tuple_)
     return tuple(packed)

@@ -69,8 +69,11 @@ class ChainExecutor(Protocol):
     def rebuild(self) -> None:
         """Compile the chain anew, after a function of it was replaced."""
 
-    def samples(self, position: int) -> Sequence[Recent]:
-        """Recent input tuples of the operator at this position of the chain; empty if none are in memory."""
+    def samples(self, position: int, count: int = SAMPLES) -> Sequence[Recent]:
+        """Recent input tuples of the operator at this position of the chain, but no more than so many.
+
+        Empty if none are in memory. Inside a chain of row functions there are no more than ``SAMPLES``.
+        """
 
     def newest(self, position: int, count: int) -> list[pa.RecordBatch]:
         """Copies of the last tuples that this operator has taken, the newest first, with hidden columns.
@@ -316,14 +319,14 @@ class RowExecutor:
         found = culprit(" or ".join(names), rows) or f"{names[-1]} produced rows that make no columns: {error}"
         return DeclarationError(found, names[-1])
 
-    def samples(self, position: int) -> Sequence[Recent]:
+    def samples(self, position: int, count: int = SAMPLES) -> Sequence[Recent]:
         if position:
             noted = reversed(self._noted.get(self._instances[position], ()))
             return [recent for recent in map(recent_row, noted) if recent is not None]
-        rows = passed(self._position, self._instances[0].refused)
+        rows = passed(self._position, self._instances[0].refused, count)
         if self._columns is None or self._sender == FIRED:
-            return recent_rows(self._passed)
-        return recent_rows([(self._columns.batch, rows), *self._passed])
+            return recent_rows(self._passed, count)
+        return recent_rows([(self._columns.batch, rows), *self._passed], count)
 
     def newest(self, position: int, count: int) -> list[pa.RecordBatch]:
         if position:
@@ -353,8 +356,10 @@ class PassExecutor:
 
     reads: Sequence[str] = ()
 
-    def samples(self, position: int) -> Sequence[Recent]:
-        return () if self._last is None else recent_rows([(self._last, passed(self._last.num_rows, ()))])
+    def samples(self, position: int, count: int = SAMPLES) -> Sequence[Recent]:
+        if self._last is None:
+            return ()
+        return recent_rows([(self._last, passed(self._last.num_rows, (), count))], count)
 
     def newest(self, position: int, count: int) -> list[pa.RecordBatch]:
         return [] if self._last is None else newest_rows([(self._last, passed(self._last.num_rows, (), count))], count)

@@ -125,9 +125,9 @@ class Instance:
         self.written = ColumnTypes(worker.operator)  # the types of the columns that it has written
         self.refused: set[int] = set()  # indices of the rows of the current batch that became dead letters
         self.prepared: dict[str, Ready] = {}  # change id to the prepared configuration
-        self.processed = 0  # number of input tuples processed
-        # for a source, split number to its read position; ``None`` for a split that has ended
-        self.positions: dict[int, Position | None] = {}
+        self.processed = self.failed = 0  # number of input tuples processed, and of dead letters that were taken
+        self.given = 0  # at the end of a chain, number of rows that were taken from it
+        self.positions: dict[int, Position | None] = {}  # for a source, split to its position; ``None`` at its end
         self.bounds: dict[int, int] = {}  # for a source, split number to the least time of its unread rows
         self.applied: tuple[str, ...] = ()  # ids of the changes that it has switched to, in order
         self.rerouted: tuple[str, ...] = ()  # those of them that have added it, or replaced its out-edges only
@@ -347,6 +347,7 @@ class Instance:
     def take_letters(self) -> list[pa.RecordBatch]:
         """The dead letters since the last call."""
         taken = self.letters.copy()
+        self.failed += sum(letter.column("requeued").null_count for letter in taken)  # others say what came back
         self.letters.clear()
         return taken
 

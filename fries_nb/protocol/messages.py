@@ -168,6 +168,7 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
             the marker.
         before: id of a change in flight that is ordered after this one; empty for none.
         guard: id of the rollback for which the worker keeps its current configuration after its switch; empty for none.
+        examples: number of recent tuples to return, if that is more than a rehearsal needs and so many are in memory.
     """
 
     change: str
@@ -176,6 +177,13 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
     tagged: bool = False
     before: str = ""
     guard: str = ""
+    examples: int = 0
+
+
+EXAMPLES = 10
+"""Number of tuples of which each rehearsal tells what became of them."""
+MOST_EXAMPLES = 50
+"""The same at most, where a user asks for them."""
 
 
 class Rehearse(msgspec.Struct, frozen=True, tag=True):
@@ -183,13 +191,17 @@ class Rehearse(msgspec.Struct, frozen=True, tag=True):
 
     ``samples`` maps targets without another target upstream to their recent tuples, as returned by ``Prepared``. With
     ``compares`` the result is compared with that of the current functions, if it gives reason to. ``added`` are the
-    operators that a change of the shape adds, whose edges are then those after it; ``None`` for other changes.
+    operators that a change of the shape adds, whose edges are then those after it; ``None`` for other changes. With
+    ``examples`` above 0, ``Compared`` follows on ``Rehearsed``, about so many tuples at most; ``only`` says that the
+    change is to be rehearsed and not made, so that there is time for all of them.
     """
 
     change: str
     samples: dict[str, tuple[bytes, ...]]
     compares: bool = True
     added: frozenset[str] | None = None
+    examples: int = 0
+    only: bool = False
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
@@ -295,10 +307,14 @@ class LookAtRows(msgspec.Struct, frozen=True, tag=True):
     Attributes:
         number: that of the question, which its answer repeats.
         most: the number of rows at most, of those that came in and of those that went out.
+        side: ``in`` or ``out`` if only those are meant.
+        before: id of a change; of those that went out, the newest ones from before the worker switched to it are meant.
     """
 
     number: int
     most: int
+    side: str = ""
+    before: str = ""
 
 
 Control = (
@@ -358,6 +374,26 @@ class Rehearsed(msgspec.Struct, frozen=True, tag=True):
     writes: dict[str, dict[str, str]] = {}
     arriving: dict[str, tuple[bytes, ...]] = {}
     taken: dict[str, bytes] = {}
+
+
+class Compared(msgspec.Struct, frozen=True, tag=True):
+    """What became of recent tuples in a rehearsal, with the new functions and with the present ones.
+
+    Attributes:
+        change: id of the change.
+        worker: the worker on whose host it was rehearsed.
+        pickled: ``side_by_side.ComparedTuple``, each pickled by itself.
+        cut: number of those that were left out, since all together would be too large.
+        uncopied: number of those that were left out, since they cannot be pickled.
+        error: why there are no more, in one sentence; empty if there is no reason.
+    """
+
+    change: str
+    worker: WorkerId
+    pickled: tuple[bytes, ...] = ()
+    cut: int = 0
+    uncopied: int = 0
+    error: str = ""
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
@@ -530,6 +566,8 @@ class Report(msgspec.Struct, frozen=True, tag=True):
         turn_ns: duration of the worker's turns since the last report, of one that has not ended as well; operators of a
             chain share a worker.
         blocked_ns: time since the last report in which the worker took no tuple, since its output waited for credit.
+        failed, given: number of tuples that became dead letters, and of rows that it gave (for a sink, has written),
+            since the worker was started or restored; inside a chain, rows given since the start.
     """
 
     worker: WorkerId
@@ -547,6 +585,8 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     reading: Reading | None = None
     turn_ns: int = 0
     blocked_ns: int = 0
+    failed: int = 0
+    given: int = 0
 
 
 class Chained(msgspec.Struct, frozen=True, tag=True):
@@ -607,6 +647,6 @@ class RowsSeen(msgspec.Struct, frozen=True, tag=True):
 
 
 Answer = (
-    Prepared | Rehearsed | Done | Ended | InputEnded | Settled | TopologyAdopted | Failed | Saved | Parked | Paused
-    | Resumed | Report | Chained | Installed | SplitsRead | StateSeen | RowsSeen
+    Prepared | Rehearsed | Compared | Done | Ended | InputEnded | Settled | TopologyAdopted | Failed | Saved | Parked
+    | Paused | Resumed | Report | Chained | Installed | SplitsRead | StateSeen | RowsSeen
 )  # fmt: skip

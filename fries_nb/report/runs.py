@@ -5,12 +5,14 @@ Plans, verdicts and replays as a notebook shows them, in words and pictures; see
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatch
 
 from markupsafe import Markup
 
 from fries_nb.changes.change import Change
+from fries_nb.changes.change_effect import ChangeEffect
+from fries_nb.changes.change_examples import Examples
 from fries_nb.changes.change_replay import ChangeReplay
 from fries_nb.constraints.judgements import ConstraintState, LatencyParts
 from fries_nb.controller.events import Outcome
@@ -21,6 +23,7 @@ from fries_nb.planning.difference import Difference
 from fries_nb.report.audit_section import cycle, example_lines, sentence, verdict_parts, verdict_svgs
 from fries_nb.report.change_rows import function_parts, replay_frames, time_parts
 from fries_nb.report.constraint_bars import CAUSES, buffers_svg, bytes_text, constraint_svg, latency_text
+from fries_nb.report.example_rows import effect_parts, example_parts
 from fries_nb.report.host_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, before_now, frontier_row, hosts_svg, loop_row
 from fries_nb.report.latency import bands_of, latency_svg
 from fries_nb.report.markup import TextColumn, stacked
@@ -62,7 +65,7 @@ def run_page(story: Story) -> str:
         latency=latency_svg(story.points, story.marks, bands_of(story.judged)) if story.points else "",
         **_constraints(story),
         **_progress(story),
-        **_changes(story.changes, story.replays),
+        **_changes(story.changes, story.replays, story.examples),
         operators=_operators(story.graph, story.snapshot),
         operator_columns=_OPERATORS,
         verdict=_audit(story),
@@ -103,7 +106,9 @@ def _element_row(state: ConstraintState, parts: LatencyParts) -> tuple[str, ...]
     return (parts.element, *figures, latency_text(parts.mean_ms), latency_text(parts.worst_ms), size)
 
 
-def _changes(changes: Sequence[Change], replays: Sequence[ChangeReplay]) -> dict[str, object]:
+def _changes(
+    changes: Sequence[Change], replays: Sequence[ChangeReplay], examples: Mapping[str, Examples]
+) -> dict[str, object]:  # fmt: skip
     """A row for each change, what went wrong, and details of the newest that have ended."""
     results = [change.result(timeout=0) if change.done else None for change in changes]
     by_id = {change.id: change for change in changes}
@@ -111,15 +116,18 @@ def _changes(changes: Sequence[Change], replays: Sequence[ChangeReplay]) -> dict
         "changes": [*map(_change_row, changes, results)],
         "change_columns": _CHANGES,
         "failures": [result for result in results if result is not None and result.error],
-        "details": [_details(by_id[replay.change], replay) for replay in replays],
+        "details": [_details(by_id[replay.change], replay, examples.get(replay.change)) for replay in replays],
         "schedulers": tuple(dict.fromkeys(change.plan.scheduler for change in changes)),
     }
 
 
-def _details(change: Change, replay: ChangeReplay) -> tuple[Change, Markup, Markup, Markup]:
-    """Where the time of a change went, its functions, and its steps."""
+def _details(
+    change: Change, replay: ChangeReplay, examples: Examples | None
+) -> tuple[Change, Markup, Markup, Markup, Markup]:  # fmt: skip
+    """Where the time of a change went, its functions, what they made of recent rows, and its steps."""
     functions = function_parts(change, replay.graph.order)
-    return change, time_parts(change.result(0)), functions, replay_frames(replay)
+    shown = Markup("") if examples is None else example_parts(examples)
+    return change, time_parts(change.result(0)), functions, shown, replay_frames(replay)
 
 
 def _change_row(change: Change, result: Outcome | None) -> tuple[str, ...]:
@@ -171,6 +179,16 @@ def _(plan: DataflowPlan) -> dict[str, str]:
 def _(difference: Difference) -> dict[str, str]:
     words = {"text/plain": repr(difference), "text/html": f"<div>{difference_parts(difference)}</div>"}
     return words | {"image/svg+xml": difference_svg(difference)}
+
+
+@display.register
+def _(examples: Examples) -> dict[str, str]:
+    return {"text/plain": repr(examples), "text/html": f"<div>{example_parts(examples)}</div>"}
+
+
+@display.register
+def _(effect: ChangeEffect) -> dict[str, str]:
+    return {"text/plain": repr(effect), "text/html": f"<div>{effect_parts(effect)}</div>"}
 
 
 @display.register

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from fries_nb.changes.change import Change
+from fries_nb.changes.change_examples import Examples
 from fries_nb.changes.rollbacks import functions_of
 from fries_nb.dataflow.arguments import Tuples, checked_limit, checked_timeout
 from fries_nb.dataflow.builder import DataflowBuilder
@@ -20,12 +21,13 @@ from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, 
 from fries_nb.dataflow.endpoints import check_readable
 from fries_nb.dataflow.graph import Graph, check_runnable, resized
 from fries_nb.dataflow.regions import regions
-from fries_nb.dataflow.updates import Lighter, as_updates, check_lighter
+from fries_nb.dataflow.updates import Lighter, Update, as_updates, check_lighter
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
 from fries_nb.host.region_spec import Options
 from fries_nb.long_calls import progress_of
 from fries_nb.planning.difference import Difference
 from fries_nb.planning.shape import ExplainedPlan, PlannedDifference, refuse_unsupported, shape_plan, with_plan
+from fries_nb.protocol.messages import EXAMPLES
 from fries_nb.protocol.topology import chains
 from fries_nb.running.region_runner import RegionRunner
 from fries_nb.running.rescales import Rescale
@@ -143,6 +145,41 @@ class Run(RunMonitor):
             updates, scheduler, pruning, merge=merge, limit=limit, rehearse=rehearse, timeout_s=limit_s,
             force=force,
         )  # fmt: skip
+
+    def examples(
+        self, change: Mapping[str, Any] | DataflowBuilder, n: int = EXAMPLES, *, timeout: float = 30.0
+    ) -> Examples:  # fmt: skip
+        """What a change would make of recent rows, beside what is made of them now; the change is not made.
+
+        The functions are shipped, prepared and rehearsed at the workers as those of a change, in turn with changes, and
+        forgotten: nothing is decided, states and results are as before, and the run has no change more. At most two
+        seconds of the rehearsal are for examples; a change that is requested meanwhile waits for its end.
+
+        Args:
+            change: see ``reconfigure``; or the dataflow as ``apply`` would get it, if only functions differ.
+            n: the number of rows at most that come to an operator, 1 to 50; of each worker those that are in memory.
+            timeout: seconds to wait.
+
+        Returns:
+            The rows side by side; see ``Change.examples``. ``.refusal`` says why the change would be refused.
+
+        Raises:
+            PlanError: see ``reconfigure``; or the shape differs, or ``n`` is not such a number.
+            DataflowError: see ``reconfigure`` and ``diff``.
+            ReconfigurationError: the functions cannot be prepared, for the reason that is given.
+            RunError: the run has ended, its region has not begun, no row has come yet, or values cannot be shown here.
+            TimeoutError: it was not rehearsed in time, since a change is under way, or an operator is paused.
+        """
+        updates = self._functions_of(change) if isinstance(change, DataflowBuilder) else as_updates(change)
+        return self._runner.queue.try_out(updates, n, timeout)
+
+    def _functions_of(self, flow: DataflowBuilder) -> dict[str, Update]:
+        """The functions that ``apply`` would change; raises a PlanError if there are none, or the shape changes."""
+        found, _ = self._difference(flow)
+        if found.has_new_shape or not found.functions:
+            what = "another shape" if found.has_new_shape else "no other function"
+            raise PlanError(f"{flow.name!r} has {what}; examples are of changed functions")
+        return as_updates(found.functions)
 
     def diff(self, flow: DataflowBuilder) -> PlannedDifference:
         """What tells a dataflow from what runs: operators, functions, edges, and what becomes of each state.

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.keys import canonical_key, why_unchangeable
 from fries_nb.dataflow.updates import Edits, Update, returning
@@ -152,6 +154,7 @@ class RunLooks:
         self._numbers = itertools.count(1)
         self._answers: dict[int, Looked] = {}
         self._awaited: set[int] = set()
+        self._later: dict[int, Callable[[Looked], None]] = {}
         self._told = threading.Condition()
 
     def told(self, answer: Looked) -> None:
@@ -160,6 +163,16 @@ class RunLooks:
             if answer.number in self._awaited:
                 self._answers[answer.number] = answer
                 self._told.notify_all()
+            then = self._later.pop(answer.number, None)
+        if then is not None:
+            then(answer)
+
+    def ask_later(self, driver: Driver, operator: str, look: LookAtRows, then: Callable[[Looked], None]) -> None:
+        """Ask for the newest rows of an operator, and pass the answer on when it comes, in the driver's thread."""
+        look = replace(look, number=next(self._numbers))
+        with self._told:
+            self._later[look.number] = then
+        driver.post(Asked(operator, look))
 
     def states(self, operator: str, keys: Iterable[Any] | None, count: int | None, timeout: float) -> list[StateRow]:
         """Copies of the states of these keys, or of the newest ones; those that are not there are left out.
@@ -240,10 +253,14 @@ class RunLooks:
         if where is not None and not callable(where):
             raise PlanError(f"where={where!r}; expected a function of a row, as in lambda row: row['amount'] > 100")
         most = _positive("n", count, whole=True)
-        look = LookAtRows(next(self._numbers), most if where is None else LOOKED_THROUGH)
-        seen = [part for part in self._ask(operator, look, timeout) if isinstance(part, RowsSeen)]
+        seen = self.newest_rows(operator, LookAtRows(0, most if where is None else LOOKED_THROUGH), timeout)
         rows = list(seen_rows(seen, self._run.shown_time, self._run.source_of))
         return row_table(newest(rows if where is None else chosen(rows, where), most), rows)
+
+    def newest_rows(self, operator: str, look: LookAtRows, timeout: float) -> list[RowsSeen]:
+        """What the workers of an operator tell of their newest rows; raises as ``states`` does."""
+        look = replace(look, number=next(self._numbers))
+        return [part for part in self._ask(operator, look, timeout) if isinstance(part, RowsSeen)]
 
     def size_table(self, timeout: float) -> Any:
         """The same as a DataFrame."""

@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from fries_nb.changes.change import Change
+from fries_nb.changes.change_effect import ChangeEffect
 from fries_nb.changes.change_queue import ChangeQueue
 from fries_nb.changes.queue_entries import QueueShell
 from fries_nb.controller import events
@@ -41,8 +42,9 @@ from fries_nb.operators.dead_letters import LETTER
 from fries_nb.planning.schedulers import Plan
 from fries_nb.planning.shape import ExplainedPlan, refuse_in_time
 from fries_nb.protocol.checkpoints import CommittedChange
-from fries_nb.protocol.messages import Chained, Failed, Report
+from fries_nb.protocol.messages import Chained, Compared, Failed, Report
 from fries_nb.protocol.trace import Record, place_of
+from fries_nb.running.change_records import ChangeRecords
 from fries_nb.running.checkpoint_view import CheckpointView, checkpoint_at
 from fries_nb.running.key_states import RunLooks
 from fries_nb.running.remedies import Remedies
@@ -81,6 +83,7 @@ class RegionRunner(QueueShell):
         remedies: the policies of its latency constraints.
         looks: the questions of users for what workers hold.
         requeues: the requests to give rows of dead letters back.
+        records_of_changes: what was seen when changes began.
         rescales: the requests for other numbers of hosts.
         telemetry: the telemetry of the run.
         launched: the regions launched so far.
@@ -118,6 +121,7 @@ class RegionRunner(QueueShell):
         self.remedies = Remedies(graph, self)
         self.looks = RunLooks(self)
         self.requeues = RunRequeues(self, before)
+        self.records_of_changes = ChangeRecords(self, self.looks)
         self.queue = ChangeQueue(graph, regions, self, self.remedies, before=before)
         self._lock = threading.RLock()
         self._closed = closed
@@ -289,7 +293,16 @@ class RegionRunner(QueueShell):
 
     def carry_out(self, region: int, event: events.ChangeRequested | events.ChangeCancelled) -> None:
         """Pass an event to a region's controller; called by the queue, under its lock."""
-        self.launched[region].driver.post(event)
+        driver = self.launched[region].driver
+        driver.post(event)
+        if isinstance(event, events.ChangeRequested):
+            self.records_of_changes.begins(event, driver)
+
+    def effect(
+        self, change: Change, carried_out: str, window: float, timeout: float, since: Sequence[str]
+    ) -> ChangeEffect:  # fmt: skip
+        """What a change has altered; see ``ChangeRecords.effect``."""
+        return self.records_of_changes.effect(change, carried_out, window, timeout, since)
 
     def stop(self, drain: bool) -> None:
         """Request the end of the run; returns at once."""
@@ -450,6 +463,7 @@ class RegionRunner(QueueShell):
                 if isinstance(event.answer, Report) and has_launched.is_set():
                     self.rescales.advice.observe()
             case events.Outcome():
+                self.records_of_changes.ends(event)
                 self.queue.resolved(number, event)
             case events.GuardFired():
                 self.queue.guard_fired(number, event)
@@ -490,6 +504,8 @@ class RegionRunner(QueueShell):
                 self.telemetry.outstanding(number, event.counts)
             case Looked():
                 self.looks.told(event)
+            case Compared():
+                self.queue.heard.hear(event)
             case Judged():
                 self.telemetry.constraints.judge(event.verdicts)
                 self.remedies.judged()  # begins the changes that the verdicts lead to

@@ -414,6 +414,7 @@ class Remedies:
     @locked
     def ended(self, change: Change, outcome: Outcome) -> None:
         """Record the outcome of a change; an automatic one that is not done ends the automatism."""
+        assert outcome.outcome != "rehearsed", "a trial is no change of the run"
         self._shell.telemetry.mark(change.id, outcome.outcome, change.label, change.ended_s(outcome, time.time()))
         for case in self._cases.values():
             if case.under_way == change.id:

@@ -19,6 +19,7 @@ import msgspec
 
 from fries_nb.audit import Verdict
 from fries_nb.changes.change import Change
+from fries_nb.changes.change_examples import Examples
 from fries_nb.changes.change_replay import ChangeReplay
 from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState
 from fries_nb.controller.topology_status import HostCount, TopologyStatus
@@ -153,7 +154,7 @@ class Story:
     ``constraints`` are the latency constraints as last judged, ``judged`` their states over time; ``sizes`` are those
     of output buffers over time, ``chains`` the changes of chains; ``frontiers`` and ``loops`` as last reported;
     ``topology`` has the hosts, ``topologies`` those before the first rescale and after each one; ``replays`` those of
-    the newest changes that have ended.
+    the newest changes that have ended, ``examples`` by their ids what they made of recent rows, as far as that is kept.
     """
 
     graph: Graph
@@ -175,6 +176,7 @@ class Story:
     topology: TopologyStatus | None = None
     topologies: Sequence[HostCount] = ()
     replays: Sequence[ChangeReplay] = ()
+    examples: Mapping[str, Examples] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

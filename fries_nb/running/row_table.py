@@ -26,7 +26,7 @@ import pyarrow as pa
 from fries_nb.dataflow.hidden_columns import DUE, HIDDEN, TIME, TRANSACTION
 from fries_nb.errors import PlanError, exception_text
 from fries_nb.protocol.messages import RowsSeen
-from fries_nb.running.state_table import MISSING, series
+from fries_nb.telemetry.metrics import MISSING, series
 
 
 @dataclass(frozen=True)

@@ -369,6 +369,7 @@ class RunMonitor:
 
     def _story(self) -> Story:
         """The data of the run so far."""
+        newest = [change for change in self.changes if change.done][-MOST_REPLAYS:]
         return Story(
             graph=self.graph,
             place=Place(self._began_s, self._options.hosts, self._options.budget),
@@ -388,7 +389,8 @@ class RunMonitor:
             loops=self.loops(),
             topology=self.topology(),
             topologies=self.history.hosts,
-            replays=self._runner.queue.replays([change for change in self.changes if change.done][-MOST_REPLAYS:]),
+            replays=self._runner.queue.replays(newest),
+            examples=self._runner.queue.kept_examples(newest),
         )
 
     def _judged(self) -> RunVerdict | TraceError:

@@ -25,13 +25,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fries_nb.operators.window_steps import OpenWindow
+from fries_nb.telemetry.metrics import MISSING, series
 
 MOST_COLUMNS = 100
 """Beyond that, the keys of dicts are taken for data and not for names of columns."""
-MISSING = object()
-"""In place of a value that a row lacks."""
-_NULLABLE = {int: "Int64", bool: "boolean", float: "float64"}
-"""The types of columns some of whose rows lack a value, so that the others stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +105,6 @@ def rows_of_key(
 def is_windows(value: object) -> bool:
     """Whether it is the state of a key with open windows, as operators with windows and reduces keep it."""
     return isinstance(value, dict) and bool(value) and all(isinstance(one, OpenWindow) for one in value.values())
-
-
-def series(values: Sequence[Any]) -> Any:
-    """A column of the frame; whole numbers stay whole, also where values are missing."""
-    from pandas import Series
-
-    present = [value for value in values if value is not MISSING and value is not None]
-    kinds = {type(value) for value in present}
-    if len(kinds) == 1 and len(present) < len(values):
-        nullable = _NULLABLE.get(next(iter(kinds)))
-        if nullable is not None and not (nullable == "Int64" and any(abs(value) >= 2**63 for value in present)):
-            return Series([None if value is MISSING else value for value in values], dtype=nullable)
-    return Series([None if value is MISSING else value for value in values], dtype=object).infer_objects()
 
 
 def _key_columns(rows: Sequence[StateRow], names: Sequence[str]) -> dict[str, list[Any]]:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fries_nb.operators.dry_run import DryRun
-from fries_nb.protocol.messages import Answer, Chained, Rehearse, SetChain, WorkerId
+from fries_nb.protocol.messages import Chained, Rehearse, SetChain, WorkerId
 from fries_nb.simulation.faults import Deployment
 from fries_nb.worker.chaining import ChainRequest
 from fries_nb.worker.events import Stalled
@@ -98,8 +98,8 @@ class SeededTrials:
         home = hosts.host_of(worker)
         if isinstance(trial, DryRun):
             hosts.give(worker, result := self._rehearsals[home].prepare(trial))
-            answer: Answer = result.answer
+            hosts.answer(worker, result.answer)
         else:
             there = [worker for id_, worker in hosts.workers.items() if hosts.host_of(id_) == home]
-            answer = self._rehearsals[home].rehearse(*trial, there)
-        hosts.answer(worker, answer)
+            for answer in self._rehearsals[home].rehearse(*trial, there):
+                hosts.answer(worker, answer)

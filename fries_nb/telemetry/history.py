@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -204,3 +204,43 @@ class QueueHistory:
     def points(self) -> tuple[QueuePoint, ...]:
         """The points so far, oldest first; those of one sample are in the order of the operators."""
         return tuple(point for level in reversed(self._levels) for one in level for point in one.values())
+
+
+COUNTED_S = 0.5
+"""Seconds between two samples of the counts."""
+COUNTS_KEPT = 121
+"""Number of samples of the counts that are kept: those of one minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountSample:
+    """What operators had done until a moment.
+
+    Attributes:
+        at_s: the moment, in seconds since the Unix epoch.
+        of: operator to the numbers of tuples that it had processed, of those that had become dead letters, and of rows
+            that it had given.
+    """
+
+    at_s: float
+    of: Mapping[str, tuple[int, int, int]]
+
+
+class CountHistory:
+    """What one run's operators have processed in the course of the last minute."""
+
+    def __init__(self) -> None:
+        self._samples: deque[CountSample] = deque(maxlen=COUNTS_KEPT)
+
+    def add(self, operators: Mapping[str, OperatorMetrics], at_s: float) -> None:
+        """Add a sample, unless the last one is a new one."""
+        if not self._samples or not 0 <= at_s - self._samples[-1].at_s < COUNTED_S:
+            counts = {name: (one.processed, one.failed, one.given) for name, one in operators.items()}
+            self._samples.append(CountSample(at_s, counts))
+
+    def samples(self, operators: Collection[str]) -> tuple[CountSample, ...]:
+        """The samples of these operators, the oldest first."""
+        return tuple(
+            CountSample(one.at_s, {name: count for name, count in one.of.items() if name in operators})
+            for one in self._samples
+        )

@@ -38,7 +38,7 @@ What a run has recorded, in order: a tuple of values that is also a DataFrame.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
 
@@ -95,6 +95,25 @@ def _one_row(value: Any) -> Iterable[Row]:
     return [{field.name: getattr(value, field.name) for field in fields(value) if field.repr}]
 
 
+MISSING = object()
+"""In place of a value that a row lacks."""
+_NULLABLE = {int: "Int64", bool: "boolean", float: "float64"}
+"""The types of columns some of whose rows lack a value, so that the others stay as they are."""
+
+
+def series(values: Sequence[Any]) -> Any:
+    """A column of the frame; whole numbers stay whole, also where values are missing."""
+    from pandas import Series
+
+    present = [value for value in values if value is not MISSING and value is not None]
+    kinds = {type(value) for value in present}
+    if len(kinds) == 1 and len(present) < len(values):
+        nullable = _NULLABLE.get(next(iter(kinds)))
+        if nullable is not None and not (nullable == "Int64" and any(abs(value) >= 2**63 for value in present)):
+            return Series([None if value is MISSING else value for value in values], dtype=nullable)
+    return Series([None if value is MISSING else value for value in values], dtype=object).infer_objects()
+
+
 WINDOW_S = 3.0
 """Length of the sliding window for latency quantiles and rates, in seconds."""
 
@@ -125,6 +144,8 @@ class OperatorMetrics:
         blocked: share of time in which they took no tuple, since their output waited for credit of its receivers
             (Flink's back-pressure). Operators that run as a chain (``Run.chains``) are measured as a whole: each has
             the shares of the chain.
+        failed: number of tuples that became dead letters, since the start or the last restart of its workers.
+        given: number of rows that it gave, since then as well; a row that goes several ways counts once.
     """
 
     processed: int = 0
@@ -135,6 +156,8 @@ class OperatorMetrics:
     held_peak: int = 0
     busy: float = 0.0
     blocked: float = 0.0
+    failed: int = 0
+    given: int = 0
 
 
 @dataclass(frozen=True)
@@ -198,6 +221,8 @@ class Metrics:
         self._held: dict[WorkerId, int] = {}
         self._gone: set[WorkerId] = set()
         self._processed_by_gone: Counter[str] = Counter()
+        self._failed_by_gone: Counter[str] = Counter()
+        self._given_by_gone: Counter[str] = Counter()
         self._total = DDSketch()
         self._recent: deque[tuple[float, DDSketch]] = deque()
 
@@ -207,7 +232,8 @@ class Metrics:
         fresh = set(self._operators).difference(before)
         self._gone = {worker for worker in self._gone if worker.operator not in fresh}
         for name in fresh:
-            self._processed_by_gone.pop(name, None)
+            for counts in (self._processed_by_gone, self._failed_by_gone, self._given_by_gone):
+                counts.pop(name, None)
         self.depart(worker for worker in list(self._last) if worker.operator not in self._operators)
 
     def add(self, report: Report, now_s: float) -> None:
@@ -245,6 +271,8 @@ class Metrics:
                 self._gone.add(worker)
                 del self._seen[worker], self._held[worker]
                 self._processed_by_gone[worker.operator] += last.processed
+                self._failed_by_gone[worker.operator] += last.failed
+                self._given_by_gone[worker.operator] += last.given
 
     def expect_all(self) -> None:
         """Record that workers with the indices of those that have left may report from now on."""
@@ -280,7 +308,8 @@ class Metrics:
 
     def _operator(self, name: str, workers: list[WorkerId]) -> OperatorMetrics:
         processed, queued, queued_bytes, held, peak = self._processed_by_gone[name], 0, 0, 0, 0
-        rate = busy = blocked = 0.0
+        rate, busy, blocked = 0.0, 0.0, 0.0
+        failed, given = self._failed_by_gone[name], self._given_by_gone[name]
         for worker in workers:  # one loop, since a dashboard of 200 operators asks for this four times a second
             report, (its_rate, its_busy, its_blocked) = self._last[worker], self._rates(worker)
             processed += report.processed
@@ -288,11 +317,14 @@ class Metrics:
             queued_bytes += report.queued
             held += report.held
             peak += self._held[worker]
+            failed += report.failed
+            given += report.given
             rate += its_rate
             busy += its_busy
             blocked += its_blocked
         count = max(1, len(workers))
-        return OperatorMetrics(processed, rate, queued, queued_bytes, held, peak, busy / count, blocked / count)
+        shares = busy / count, blocked / count
+        return OperatorMetrics(processed, rate, queued, queued_bytes, held, peak, *shares, failed, given)
 
     def _rates(self, worker: WorkerId) -> _Rates:
         """The rates of a worker over the window; reports may arrive late."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,16 @@ from fries_nb.protocol.messages import Chained, Paused, Report, WorkerId
 from fries_nb.protocol.running_chains import ChainChange, RunningChains
 from fries_nb.storage.part_files import first_come
 from fries_nb.telemetry.frontiers import Frontiers, LoopState, loop_states
-from fries_nb.telemetry.history import History, MarkKind, PlotMark, Point, QueueHistory, QueuePoint
+from fries_nb.telemetry.history import (
+    CountHistory,
+    CountSample,
+    History,
+    MarkKind,
+    PlotMark,
+    Point,
+    QueueHistory,
+    QueuePoint,
+)
 from fries_nb.telemetry.metrics import HostLoad, Metrics, MetricsSnapshot, OperatorMetrics, loads_by_host
 from fries_nb.telemetry.run_states import ConstraintStates
 from fries_nb.transport.envelopes import Line, ProcessUsage
@@ -77,6 +86,7 @@ class Telemetry:
         self._metrics = Metrics(graph.by_name)
         self._history = History()
         self._queue_history = QueueHistory()
+        self._count_history = CountHistory()
         self._printed: deque[Line] = deque(maxlen=PRINTED)
         self.lines_printed = 0  # number of lines that operators have printed
         self.paused: Mapping[str, tuple[Paused, ...]] = {}  # operator to its workers that are paused on a tuple
@@ -146,9 +156,16 @@ class Telemetry:
             self._metrics.add(report, self._clock())
             self._history.add(report, now_s)
             if self._queue_history.is_due(now_s):
-                self._queue_history.add(self._declared(self._metrics.operators()), now_s)
+                operators = self._declared(self._metrics.operators())
+                self._queue_history.add(operators, now_s)
+                self._count_history.add(operators, now_s)
         if report.columns:
             self._columns[report.worker] = pa.ipc.read_schema(pa.py_buffer(report.columns))
+
+    @locked
+    def counts(self, operators: Collection[str]) -> tuple[CountSample, ...]:
+        """What these operators had processed in the course of the last minute."""
+        return self._count_history.samples(operators)
 
     @locked
     def columns(self, sink: str) -> pa.Schema:

@@ -18,7 +18,7 @@ converted, as it would be when the key's next row comes.
 (3, True, [('c', {'count': 2}), ('b', {'count': 1})])
 
 Looks at the rows of a worker: the newest ones that an operator has taken, and those that it has made of them. Nothing
-is kept for that beyond what rehearsals need, and the last batch of results, by reference: rows are copied when they are
+is kept for that beyond what rehearsals need, and the last results, by reference: rows are copied when they are
 asked for. Between the functions of a chain rows are no batches, and only a few of them are kept; what an operator
 inside has made is what the next one has taken.
 """
@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import exception_text
-from fries_nb.operators.dry_run import newest_rows, passed
+from fries_nb.operators.dry_run import Recent, newest_rows, passed
 from fries_nb.operators.instance import FAILURES, Instance
 from fries_nb.operators.state import Pickles
 from fries_nb.protocol.messages import LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
@@ -130,8 +130,11 @@ def rows_seen(order: LookAtRows, worker: Worker, member: WorkerId) -> RowsSeen:
     instance = worker.instances[position]
     is_source, is_sink = instance.operator.traits.is_source, instance.operator.traits.is_sink
     try:
-        came = [] if is_source else _taken(worker, position, order.most)
-        went = [] if is_sink else _made(worker, position, order.most)
+        came = [] if is_source or order.side == "out" else _taken(worker, position, order.most)
+        if order.before:
+            went = _given_before(worker, member, order)
+        else:
+            went = [] if is_sink or order.side == "in" else _made(worker, position, order.most)
         sides = pickle.dumps(came), pickle.dumps(went)
     except Exception as error:  # noqa: BLE001 - pickling a user's value may raise anything
         words = f"the rows of {member.operator} cannot be copied: {exception_text(error)}"
@@ -151,5 +154,15 @@ def _made(worker: Worker, position: int, most: int) -> Kept:
     """The newest rows that it has made."""
     if position + 1 < len(worker.instances):
         return _taken(worker, position + 1, most)
-    last = worker.newest_output
-    return [] if last is None else list(newest_rows([(last, passed(last.num_rows, (), most))], most))
+    batches = worker.newest_output
+    return list(newest_rows([(batch, passed(batch.num_rows, (), most)) for batch in batches], most))
+
+
+def _given_before(worker: Worker, member: WorkerId, order: LookAtRows) -> Kept:
+    """The newest rows that it gave before it switched to a change, if it has switched to no other one since."""
+    change, given = worker.given_before.get(member, ("", ()))
+    if change != order.before:
+        return []
+    batches = [one for one in given if isinstance(one, pa.RecordBatch)]
+    parts = [(batch, passed(batch.num_rows, (), order.most)) for batch in batches]
+    return list(newest_rows(parts, order.most)) or [one.row() for one in given if isinstance(one, Recent)]

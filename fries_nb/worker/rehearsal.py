@@ -27,9 +27,8 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -40,7 +39,8 @@ from fries_nb.errors import FriesError, exception_text
 from fries_nb.operators.dry_run import DryRun, DryRunResult, Recent, prepare
 from fries_nb.operators.instance import Ready, user_traceback
 from fries_nb.operators.timed_calls import is_firing
-from fries_nb.protocol.messages import Rehearse, Rehearsed, WorkerId
+from fries_nb.protocol.messages import Compared, Rehearse, Rehearsed, WorkerId
+from fries_nb.worker.side_by_side import compared, held, in_turn
 from fries_nb.worker.trial import NotCopied, Passage, Tally, Trial, TrialFailed, TrialLayout, difference
 from fries_nb.worker.worker import Worker
 
@@ -274,14 +274,23 @@ class Rehearsals:
             self._ready[order.change, order.worker] = result.ready
         return result
 
-    def rehearse(self, worker: WorkerId, order: Rehearse, workers: Iterable[Worker]) -> Rehearsed:
-        """Rehearse a change that was prepared here. Never raises: a failure is the answer's ``error``."""
+    def rehearse(self, worker: WorkerId, order: Rehearse, workers: Iterable[Worker]) -> Iterator[Rehearsed | Compared]:
+        """Rehearse a change that was prepared here; then compare the tuples, if that is asked for.
+
+        Never raises: a failure is the answer's ``error``. The change goes on with the first answer.
+        """
+        there, began_ns = list(workers), self._clock()
         ready = {target: one for (change, target), one in self._ready.items() if change == order.change}
+        layout = TrialLayout(there, held(ready)) if order.examples else None
         try:
-            return _Rehearsal(order, worker, TrialLayout(workers, ready, order.added), self._clock).run()
+            answer = _Rehearsal(order, worker, TrialLayout(there, ready, order.added), self._clock).run()
         except BaseException as error:  # noqa: BLE001 (a tuple that cannot be loaded, say, runs the user's code)
             words = f"the rehearsal of change {order.change!r} failed: {exception_text(error)}"
-            return Rehearsed(order.change, worker, words, user_traceback(error))
+            answer = Rehearsed(order.change, worker, words, user_traceback(error))
+        took_ns = self._clock() - began_ns
+        yield answer
+        if layout is not None:
+            yield compared(order, worker, layout, took_ns, self._clock)
 
 
 class _Rehearsal:
@@ -397,13 +406,3 @@ class _Rehearsal:
         if not self._order.compares:
             return ""
         return Doubts(self._layout, self._new, self._tried, self._finished, self._clock).first()
-
-
-def in_turn(samples: Mapping[str, Iterable[bytes]]) -> Iterator[tuple[str, bytes]]:
-    """The tuples with the operators that they arrived at, taking one of each operator in turn.
-
-    >>> list(in_turn({"A": [b"1", b"2"], "B": [b"3"]}))
-    [('A', b'1'), ('B', b'3'), ('A', b'2')]
-    """
-    for one in zip_longest(*samples.values()):
-        yield from ((start, pickled) for start, pickled in zip(samples, one, strict=True) if pickled is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -102,6 +103,8 @@ class WorkerReports:
                     reading if first else None,
                     used_ns[2],
                     blocked_ns,
+                    instance.failed,
+                    instance.given if last else self._instances[position + 1].processed,
                 )
             )
         self._last = tuple(told)
@@ -136,6 +139,12 @@ class WorkerReports:
         return [Traced(tuple(some)) for some in records if some]
 
 
+BATCHES_KEPT = 8
+"""Number of batches of results that are kept to be looked at."""
+MANY = 64
+"""Number of rows of a batch beyond which those before it are not kept."""
+
+
 class WorkerOutput:
     """Passes the results of one worker's executor to its outbox or its sinks.
 
@@ -145,7 +154,7 @@ class WorkerOutput:
 
     Attributes:
         emits: whether there were results at the last call of ``collect``.
-        last: the last batch of results, by reference; ``None`` before any.
+        newest: the last batches of results, by reference, the newest first: several if they have few rows.
     """
 
     def __init__(self, instances: Sequence[Instance], outbox: Outbox, reports: WorkerReports) -> None:
@@ -154,7 +163,7 @@ class WorkerOutput:
         self._outbox = outbox
         self._reports = reports
         self.emits = False
-        self.last: pa.RecordBatch | None = None
+        self.newest: deque[pa.RecordBatch] = deque(maxlen=BATCHES_KEPT)
 
     def collect(self, executor: ChainExecutor) -> list[Instruction]:
         """Take the executor's results since the last call; returns the instructions to write to sinks."""
@@ -162,7 +171,11 @@ class WorkerOutput:
         self.emits = False
         for branch, batch in executor.results():
             if batch.num_rows:
-                self.emits, self.last = True, batch
+                self.emits = True
+                self._instances[-1].given += batch.num_rows
+                if batch.num_rows > MANY:
+                    self.newest.clear()
+                self.newest.appendleft(batch)
             if self._is_sink:
                 writes.append(Write(self._instances[0].worker, batch))
                 self._reports.measure(batch.column(DUE))

@@ -27,7 +27,7 @@ from fries_nb.dataflow.traits import Execution
 from fries_nb.dataflow.windowing import following
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.batches import call_of_batch
-from fries_nb.operators.column_types import culprit
+from fries_nb.operators.column_types import as_value, culprit
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.dry_run import Recent, has_open, open_function, types_of
 from fries_nb.operators.instance import Draw, Instance, Ready
@@ -55,6 +55,8 @@ Out = list[tuple[int, pa.RecordBatch]]
 class TrialLayout:
     """The operators that have a worker on this host, and those that a change replaces.
 
+    What targets run is what they run when it is made: they may switch while a trial of the present goes on.
+
     Args:
         ready: worker to the configuration that the change prepared for it.
         added: the operators that a change of the shape adds; ``None`` for a change of functions only.
@@ -73,6 +75,7 @@ class TrialLayout:
             for position, instance in enumerate(worker.instances):
                 self._places.setdefault(instance.worker.operator, (worker, position))
         replaced = {name for name in self._places if self.ready(name) is not None}
+        self._present = {name: (one.function, one.recreate) for name in replaced for one in [self._instance(name)]}
         self.targets = frozenset(replaced.union(name for name in added or () if self._computes(name)))
 
     def _computes(self, operator: str) -> bool:
@@ -91,10 +94,21 @@ class TrialLayout:
         """A worker of the operator and its position in the chain; ``None`` if there is none on this host."""
         return self._places.get(operator)
 
+    def _instance(self, operator: str) -> Instance:
+        worker, position = self._places[operator]
+        return worker.instances[position]
+
     def ready(self, operator: str) -> Ready | None:
         """The configuration that the change prepared for the operator."""
-        worker, position = self._places[operator]
-        return self._ready.get(worker.instances[position].worker)
+        return self._ready.get(self._instance(operator).worker)
+
+    def present(self, instance: Instance) -> tuple[Any, Callable[[], Any] | None]:
+        """The function that an operator runs without the change, and what makes another instance of it."""
+        return self._present.get(instance.worker.operator, (instance.function, instance.recreate))
+
+    def is_timed(self, operator: str) -> bool:
+        """Whether an operator gives rows when time has passed."""
+        return operator in self._places and self._instance(operator).agenda is not None
 
     def chain(self, operator: str) -> set[str]:
         """The operator and those after it in its chain."""
@@ -154,6 +168,7 @@ class Passage:
         edges: pairs of operators to the schema that passed between them.
         left: number of rows that are left where the trial ends: at sinks, and at operators that did not run.
         tallies: what each operator did.
+        made: operator to the rows that it gave, of a trial that keeps them.
     """
 
     tried: set[str] = field(default_factory=set)
@@ -163,6 +178,7 @@ class Passage:
     edges: dict[tuple[str, str], pa.Schema] = field(default_factory=dict)
     left: int = 0
     tallies: defaultdict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
+    made: defaultdict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
 
 class TrialFailed(Exception):
@@ -187,26 +203,35 @@ class NotCopied(TrialFailed):
     """An operator's function could not be loaded and opened for a trial."""
 
 
+def shown_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows of a batch, without hidden columns."""
+    shown = [name for name in batch.schema.names if name not in HIDDEN]
+    found: list[dict[str, Any]] = batch.select(shown).to_pylist()
+    return found
+
+
 class Meter:
     """Tallies what the operators of a trial do; of nested steps the time counts for the innermost one.
 
     Args:
         clock: returns nanoseconds.
+        keeps_rows: whether the rows that operators give are kept, and not only counted.
 
     Attributes:
-        tallies: the tallies of the tuple in hand.
+        passage: the results of the tuple in hand.
     """
 
-    def __init__(self, clock: Callable[[], int]) -> None:
-        self.tallies = defaultdict[str, Tally](Tally)
+    def __init__(self, clock: Callable[[], int], keeps_rows: bool) -> None:
+        self.passage = Passage()
         self._clock = clock
+        self._keeps_rows = keeps_rows
         self._running: list[str] = []
         self._since = 0
 
     @contextmanager
     def taking(self, operator: str, rows: int) -> Iterator[None]:
         """A block in which an operator processes rows."""
-        self.tallies[operator].taken += rows
+        self.passage.tallies[operator].taken += rows
         self._pass()
         self._running.append(operator)
         try:
@@ -218,8 +243,21 @@ class Meter:
     def _pass(self) -> None:
         now = self._clock()
         if self._running:
-            self.tallies[self._running[-1]].ns += now - self._since
+            self.passage.tallies[self._running[-1]].ns += now - self._since
         self._since = now
+
+    def gave_row(self, operator: str, row: Row) -> None:
+        """An operator inside a chain gives a row to the next one."""
+        self.passage.tallies[operator].given += 1
+        if self._keeps_rows:
+            values = as_value(row.copy(), operator)
+            self.passage.made[operator].append({name: values[name] for name in values if name not in HIDDEN})
+
+    def gave(self, operator: str, batch: pa.RecordBatch) -> None:
+        """An operator gives a batch of rows."""
+        self.passage.tallies[operator].given += batch.num_rows
+        if self._keeps_rows:
+            self.passage.made[operator] += shown_rows(batch.slice(0, MOST_ROWS))
 
 
 class Trial:
@@ -228,13 +266,14 @@ class Trial:
     Args:
         new: whether it is the configuration of the change.
         clock: returns nanoseconds.
+        keeps_rows: whether the rows that each operator gives are part of the results.
     """
 
-    def __init__(self, layout: TrialLayout, new: bool, clock: Callable[[], int]) -> None:
+    def __init__(self, layout: TrialLayout, new: bool, clock: Callable[[], int], keeps_rows: bool = False) -> None:
         self._layout = layout
         self._new = new
         self._chains: dict[str, _Chain] = {}
-        self._meter = Meter(clock)
+        self._meter = Meter(clock, keeps_rows)
 
     def run(self, start: str, recent: Recent) -> Passage:
         """Process a tuple from the operator ``start`` down to the sinks."""
@@ -251,9 +290,8 @@ class Trial:
         return passage
 
     def _passage(self) -> Passage:
-        passage = Passage()
-        self._meter.tallies = passage.tallies
-        return passage
+        self._meter.passage = Passage()
+        return self._meter.passage
 
     def _pass_on(self, sender: str, operator: str, came: Recent, passage: Passage) -> None:
         """Pass a tuple through a chain, and what becomes of it through all chains below."""
@@ -311,7 +349,8 @@ class Trial:
         for branch, batch in produced:
             passage.writes.setdefault(chain.tail, {}).update(types_of(batch.schema))
             receivers = [out.to for out in chain.edges if out.branch == branch]
-            passage.tallies[chain.tail].given += batch.num_rows if receivers else 0
+            if receivers:
+                self._meter.gave(chain.tail, batch)
             for receiver in receivers:
                 yield receiver, batch.slice(0, MOST_ROWS)
 
@@ -326,16 +365,16 @@ class Trial:
     def _copy(self, instance: Instance) -> Instance:
         """The operator with its own copy of the function, so that changes to the object's attributes do not persist."""
         ready = self._layout.ready(instance.worker.operator)
-        used = ready if ready is not None and self._new else None
-        if not instance.operator.traits.runs_user_code:  # processing does not change its function object
-            function = used.function if used is not None else instance.function
-        else:
-            recreate = used.recreate if used is not None else instance.recreate
+        present, recreate = self._layout.present(instance)
+        function = present
+        if ready is not None and self._new:
+            function, recreate = ready.function, ready.recreate
+        if instance.operator.traits.runs_user_code:  # of other operators, processing does not change their object
             if recreate is None:
                 raise OperatorError(
                     f"no other function like that of {instance.worker} can be made", instance.worker.operator
                 )
-            function = following(instance.function, recreate())
+            function = following(present, recreate())
             open_function(function)
         copy = Instance(instance.worker, instance.operator, function, audit=False)
         if ready is not None and ready.states:
@@ -389,7 +428,7 @@ class _Chain:
             if not batch.num_rows:
                 return []
             if instance is not self._instances[-1]:
-                self._meter.tallies[instance.worker.operator].given += batch.num_rows
+                self._meter.gave(instance.worker.operator, batch)
         return [(0, batch)]
 
     def _metered(self, position: int, instance: Instance, step: Step) -> Step:
@@ -399,7 +438,7 @@ class _Chain:
 
         def metered(row: Row) -> None:
             if before:
-                meter.tallies[before].given += 1
+                meter.gave_row(before, row)
             with meter.taking(name, 1):
                 step(row)
 

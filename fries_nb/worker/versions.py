@@ -58,7 +58,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from fries_nb.errors import ProtocolError
-from fries_nb.operators.dry_run import DryRun, DryRunResult, Offer, Recent, dry_run, offer_of, refused
+from fries_nb.operators.dry_run import SAMPLES, DryRun, DryRunResult, Offer, Recent, dry_run, offer_of, refused
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.state import keeps_state
@@ -71,7 +71,7 @@ SLOW_NS = 20_000_000
 SHARE = 100
 """Maximum cost of copying an offer, relative to the preceding slice."""
 
-RecentAt = Callable[[int], tuple[Recent, ...]]
+RecentAt = Callable[[int, int], tuple[Recent, ...]]
 
 
 class Preparation:
@@ -79,7 +79,8 @@ class Preparation:
 
     Args:
         instances: the worker's operators, in the chain's order.
-        recent: finds tuples for a rehearsal of the operator at a position of the chain; called between two tuples.
+        recent: finds tuples for a rehearsal of the operator at a position of the chain, but no more than so many;
+            called between two tuples.
         clock: returns nanoseconds.
     """
 
@@ -96,8 +97,9 @@ class Preparation:
         instance = self._instances[position]
         if order.payload:
             instance.expect(order.change, order.tagged)
+        most = max(SAMPLES, order.examples)
         try:
-            offer = offer_of(instance, self._recent(position) if rehearses else (), order.before)
+            offer = offer_of(instance, self._recent(position, most) if rehearses else (), order.before)
         except Exception as error:  # noqa: BLE001 (pickling runs the user's code; the error is the answer)
             what = f"the state of {instance.worker.operator} cannot be copied for a trial"
             return TellController(refused(order.change, instance.worker, what, error).answer)
@@ -118,7 +120,7 @@ class Preparation:
         began = self._clock()
         try:
             offers = {
-                instance.worker: offer_of(instance, self._recent(position))
+                instance.worker: offer_of(instance, self._recent(position, SAMPLES))
                 for position, instance in enumerate(self._instances)
             }
         except Exception:  # noqa: BLE001 (a state that cannot be copied: a Prepare between slices answers the error)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.operators.batches import MOST_PER_SLICE, AdaptiveBatchSize
-from fries_nb.operators.dry_run import DryRunResult, Recent
+from fries_nb.operators.dry_run import SAMPLES, DryRunResult, Recent
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.timed_calls import FIRED, firing_batch
@@ -28,6 +28,7 @@ from fries_nb.progress.progress_graph import CountChanges, ProgressGraph
 from fries_nb.protocol.checkpoints import Snapshot
 from fries_nb.protocol.messages import (
     Abort,
+    Action,
     AdoptSplits,
     Answer,
     Attempt,
@@ -126,6 +127,7 @@ class Worker:
         progress: see the arguments.
         came: sending operator to the schema of its last batch.
         reports: its measurements, and the columns of a sink.
+        given_before: operator's worker to the last change that it has switched to, and its last results before.
     """
 
     def __init__(
@@ -151,12 +153,12 @@ class Worker:
         self._clock, self._window, self._spill = clock, window, spill
         self._inbox, self._alignment = self._input(issued)
         self._open = set(wiring.incoming)
-        self._sender = ""
+        self._sender, self._due_ns = "", 0
         self._firing: Firing | None = None
-        self._due_ns = 0
         self._owed: dict[ChannelId, int] = {}
         self._unsettled: list[Settled] = []
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
+        self.given_before: dict[WorkerId, tuple[str, tuple[pa.RecordBatch | Recent, ...]]] = {}
         self._transfer: BinTransfer | None = None
         version = snapshot.version if snapshot else 0
         self._times = input_times(wiring, progress, version)
@@ -202,10 +204,10 @@ class Worker:
     def _tell(self, answer: Answer) -> None:
         self._instructions.append(TellController(answer))
 
-    def _recent(self, position: int) -> tuple[Recent, ...]:
+    def _recent(self, position: int, count: int = SAMPLES) -> tuple[Recent, ...]:
         """Tuples for a rehearsal; if the worker is paused, the tuple that a fix has to process."""
         facing = self._executor.facing() if self._pause.paused else None
-        taken = tuple(self._executor.samples(position)) or self._earlier.get(self.instances[position].worker, ())
+        taken = tuple(self._executor.samples(position, count)) or self._earlier.get(self.instances[position].worker, ())
         return taken if facing is None else (Recent(facing, facing=True),)
 
     # ---- events
@@ -426,9 +428,9 @@ class Worker:
         return self._executor
 
     @property
-    def newest_output(self) -> pa.RecordBatch | None:
-        """The last batch of results, by reference; ``None`` before any."""
-        return self._output.last
+    def newest_output(self) -> tuple[pa.RecordBatch, ...]:
+        """The last batches of results of its functions of now, by reference, the newest first."""
+        return tuple(self._output.newest)
 
     @property
     def version(self) -> int:
@@ -659,14 +661,29 @@ class Worker:
             self._times.turn_to(self._versions.number, self.outbox.changes)
         self._returning.look()
         if effects.switched:
-            self.give_back()
-            self._executor.rebuild()
-            self._earlier.clear()
-            self._pause.fixed()
-            self.slowness = Slowness()
-            if self._transfer is not None:
-                self._transfer.install_early()
-                self._release_rows()
+            self._switched(action)
+
+    def _switched(self, action: Action) -> None:
+        """Go on with other functions."""
+        if isinstance(action, Reconfigure) and not action.tagged:
+            self._keep_given(action)
+        self.give_back()
+        self._executor.rebuild()
+        self._output.newest.clear()
+        self._earlier.clear()
+        self._pause.fixed()
+        self.slowness = Slowness()
+        if self._transfer is not None:
+            self._transfer.install_early()
+            self._release_rows()
+
+    def _keep_given(self, action: Reconfigure) -> None:
+        """Keep the last results of functions that a change replaces, by reference."""
+        for position, instance in enumerate(self.instances):
+            if instance.worker.operator in action.targets:
+                behind = position + 1
+                given = self.newest_output if behind == len(self.instances) else self._executor.samples(behind)
+                self.given_before[instance.worker] = action.change, tuple(given)
 
     def _reshape(self, change: str, start: int, leaves: bool) -> None:
         """Switch to the dataflow after a change of the shape, as far as it concerns the operators that have switched.

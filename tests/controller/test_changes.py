@@ -108,6 +108,46 @@ def test_what_fails_in_the_rehearsal_aborts_the_change():
     assert desk.answer(Rehearsed("u1", WorkerId("FM", 0))) == []
 
 
+def trial(desk: Desk) -> list[object]:
+    """Ask for a trial of FM, with examples."""
+    payloads = {"FM": b"FM"}
+    asked = ChangeRequested("t1", FM_ALONE, payloads, frozenset({"FM"}), examples=20, is_trial=True)
+    return [*desk.hear(asked)]
+
+
+def test_a_trial_is_rehearsed_and_forgotten():
+    """More tuples are asked for; nothing is journaled, and the next change goes on. So it is where nothing has come."""
+    desk = Desk()
+    assert trial(desk) == [
+        Tell(WorkerId("FM", index), Prepare("t1", b"FM", True, examples=20)) for index in (0, 1)
+    ]  # fmt: skip
+    assert desk.request(MC_ALONE) == []
+    asked = desk.prepared("FM", change="t1", samples=tuple(b"%d" % number for number in range(30)))
+    [tell] = asked
+    assert isinstance(tell, Tell)
+    assert isinstance(tell.control, Rehearse)
+    assert (len(tell.control.samples["FM"]), tell.control.examples, tell.control.only) == (32, 20, True)
+    said = desk.answer(Rehearsed("t1", WorkerId("FM", 0), tuples=20))
+    assert not any(isinstance(one, Journal) for one in said)
+    assert (told(said, Abort), told(said, Prepare)) == (["FM[0]", "FM[1]"], ["MC[0]", "MC[1]"])
+    assert (desk.outcomes["t1"].outcome, desk.outcomes["t1"].has_examples) == ("rehearsed", True)
+    desk = Desk()
+    trial(desk)
+    desk.prepared("FM", change="t1")
+    assert (desk.outcomes["t1"].outcome, desk.outcomes["t1"].has_examples) == ("rehearsed", False)
+    assert desk.outcomes["t1"].rehearsal.startswith("not rehearsed, since there was no recent tuple")
+
+
+def test_a_trial_that_would_be_refused_is_aborted():
+    """With the words of a change; it has examples all the same."""
+    desk = Desk()
+    trial(desk)
+    desk.prepared("FM", change="t1", samples=(b"1",))
+    desk.answer(Rehearsed("t1", WorkerId("FM", 0), "FM failed"))
+    outcome = desk.outcomes["t1"]
+    assert (outcome.outcome, outcome.error, outcome.has_examples) == ("aborted", "FM failed", True)
+
+
 def test_a_change_is_done_when_all_targets_are():
     """The outcome comes with the last Done that the stage awaits, and says what each worker did."""
     desk = Desk()

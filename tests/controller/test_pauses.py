@@ -245,3 +245,16 @@ def test_the_journal_of_a_fix_comes_first_as_always():
     desk.request(plan("b", ({"b": "b"}, "b")), "u2")
     desk.answer(Prepared("u2", WorkerId("b", 0)))
     assert [journal.decided.change for journal in only(desk.said, Journal)] == ["u1", "u2"]
+
+
+def test_a_trial_of_a_fix_goes_aside_and_leaves_the_operator_as_it_is():
+    """It is rehearsed on the tuple that failed; the fix is free to come after it, others still wait."""
+    desk = Desk()
+    desk.answer(STANDS)
+    assert desk.request(FM_AND_MC, "u1") == []
+    asked = ChangeRequested("t1", FM_ALONE, {"FM": b"FM"}, frozenset({"FM"}), examples=5, is_trial=True)
+    assert told(desk.hear(asked), Prepare) == ["FM[0]", "FM[1]"]
+    said = desk.prepared("FM", change="t1")
+    assert (told(said, Abort), told(said, Fcm)) == (["FM[0]", "FM[1]"], [])
+    assert desk.outcomes["t1"].outcome == "rehearsed"
+    assert told(desk.request(FM_ALONE, "u2"), Prepare) == ["FM[0]", "FM[1]"]

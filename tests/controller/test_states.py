@@ -106,5 +106,5 @@ def test_a_decided_change_cannot_be_aborted() -> None:
 
 def test_every_end_of_a_change_is_final() -> None:
     """A change resolves once."""
-    ends = {ChangeState.DONE, ChangeState.ABORTED, ChangeState.FAILED}
+    ends = {ChangeState.DONE, ChangeState.ABORTED, ChangeState.FAILED, ChangeState.REHEARSED}
     assert {state for state in ChangeState if not CHANGE_MOVES[state]} == ends

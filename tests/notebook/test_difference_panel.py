@@ -55,7 +55,7 @@ def clicked(button: Any) -> None:
     """Click a button, and wait for what it does in a thread."""
     button.click()
     for thread in threading.enumerate():
-        if thread.name == "fries-apply":
+        if thread.name in ("fries-apply", "fries-examples"):
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
 
@@ -83,6 +83,25 @@ def test_the_button_stands_below_the_picture_and_applies_it(
     assert outputs(shell)[-1]["text/plain"].startswith("done by fries in ")
     clicked(panels[0].apply)  # a message that came late
     assert len(run.made) == 1
+
+
+def test_examples_are_shown_before_it_is_applied(
+    shell: InteractiveShell, run: StandIn, panels: list[DifferencePanel]
+) -> None:
+    """Nothing is changed by that; a reason why there are none is said. Of another shape there are none."""
+    told(shell, EDITED)
+    panel = panels[0]
+    assert panel.look in panel.widget.children
+    clicked(panel.look)
+    assert "<mark>0.25</mark>" in panel.examples.value
+    assert (run.asked, panel.apply in panel.widget.children) == ({}, True)
+    run.no_examples = "not rehearsed within 30 s"
+    clicked(panel.look)
+    assert "not rehearsed within 30 s" in panel.words.value
+    clicked(panel.apply)
+    assert set(run.asked) == {"FM"}
+    told(shell, BRANCH)
+    assert panels[-1].look not in panels[-1].widget.children
 
 
 def test_a_new_shape_is_applied(shell: InteractiveShell, run: StandIn, panels: list[DifferencePanel]) -> None:

@@ -73,6 +73,26 @@ def test_a_change_that_is_doubted_is_made_by_a_second_click(form: ChangeForm, ru
     assert "done by epoch" in click()
 
 
+def test_a_plan_with_functions_shows_examples_until_it_is_out_of_date(form: ChangeForm, run: StandIn) -> None:
+    """Nothing is changed by that; why there are none is said in their place."""
+
+    def planned() -> str:
+        form.plan.click()
+        for thread in threading.enumerate():
+            if thread.name == "fries-examples":
+                thread.join(PATIENCE_S)
+        return form.examples.value
+
+    assert "<mark>0.25</mark>" in planned()
+    assert run.changes == ()
+    form.scheduler.value = "epoch"
+    assert form.examples.value == ""
+    run.no_examples = "not rehearsed within 30 s"
+    assert "No examples: not rehearsed within 30 s" in planned()
+    form.functions["FM"].value = ""
+    assert planned() == ""
+
+
 class Proxy:
     """A model that is loaded when it is used."""
 

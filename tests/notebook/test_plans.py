@@ -39,6 +39,16 @@ def test_the_plan_of_a_run_says_how_long_it_would_take(shell: InteractiveShell, 
         assert last == said
 
 
+def test_examples_of_a_change_that_is_not_made(shell: InteractiveShell, stand_ins: list[StandIn]) -> None:
+    """As they are asked for, of one or several operators; a notebook marks what differs."""
+    told(shell, "%fries_run")
+    shown = shell.run_cell("%fries_examples FM=dict MC=lambda row: row -n 20 --of fraud").result
+    assert "<mark>0.25</mark>" in shown._repr_html_()
+    assert told(shell, "%fries_examples FM=dict").endswith("FM: 1 row differs")
+    assert [(sorted(functions), n) for functions, n in stand_ins[0].tried] == [(["FM", "MC"], 20), (["FM"], 10)]
+    assert stand_ins[0].changes == ()
+
+
 def test_a_plan_of_a_later_region_names_what_it_begins_with() -> None:
     """One worker replays what was computed in between, or what an edge has kept."""
     flow = fn.Dataflow("spending")

@@ -13,6 +13,7 @@ from verdicts import verdict_on
 
 from fries_nb.audit import Met, Mixed, Verdict
 from fries_nb.changes.change import Change
+from fries_nb.changes.change_examples import Example, Examples
 from fries_nb.changes.change_replay import ChangeReplay
 from fries_nb.commands import demo
 from fries_nb.constraints.judgements import state_of
@@ -129,7 +130,11 @@ def test_a_change_that_has_ended_is_told_in_detail():
     for each in (one, gone):
         each.resolve(replace(DONE, change=each.id, components=(("FM", NASTY),)))
     replays = [ChangeReplay.of(GRAPH, plan, each.result(0)) for each in (one, gone)]
-    page = stands_alone(run_page(replace(story(), changes=(one, gone), replays=replays)))
+    row = Example("FM", 0, {NASTY: 1}, {"p": NASTY}, None, "failed", error=f"ValueError: {NASTY}")
+    examples = {"u1": Examples("u1", (row,)), "u2": Examples("u2", (), left_out="its rehearsal took 3 s")}
+    page = stands_alone(run_page(replace(story(), changes=(one, gone), replays=replays, examples=examples)))
+    assert page.tags.count("mark") == 1
+    assert "its rehearsal took 3 s" in page.text
     assert page.tags.count("svg") == 2 + 2 * (1 + len(replays[0].steps))
     for said in ("prepare 2.5 ms", "commit 1.5 ms", "window: 5 -> 10", "Done 15 ms after the request."):
         assert said in page.text

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from kind_examples import ROWS, Counted
 
 import fries_nb as fn
+from fries_nb.changes.change_examples import told_examples
 from fries_nb.dataflow import DataflowBuilder, Update, memory, rate
+from fries_nb.protocol.messages import Compared
 from fries_nb.simulation.cluster import Cluster
+from fries_nb.worker import rehearsal
+from fries_nb.worker.side_by_side import compared
 
 
 class Failing(Counted):
@@ -67,3 +72,22 @@ def test_what_is_chained_behind_a_window_is_rehearsed() -> None:
         assert (cluster.state, cluster.error) == ("finished", "")
         assert cluster.outcomes[change].error.startswith(words)
         assert cluster.outcomes[change].outcome == ("aborted" if words else "done")
+
+
+def test_what_windows_make_before_and_after_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When time has passed in the rehearsal: rows come in then and nothing goes out."""
+    told: list[Compared] = []
+    monkeypatch.setattr(rehearsal, "compared", lambda *how: told.append(compared(*how)) or told[-1])
+
+    class Tenfold(Counted):
+        """Closes with ten times as many."""
+
+        def close(self, key: int, time: int, state: Any) -> Any:
+            """The row, with another number."""
+            row = super().close(key, time, state)
+            return row | {"n": row["n"] * 10}
+
+    assert changed(Update(Tenfold())).outcome == "done"
+    found = told_examples("u1", told, 50, "")
+    assert (len(found.rows) > 0, {one.result for one in found.rows}, found.changed[-1]) == (True, {"differs"}, "n")
+    assert all((one.came, one.after["n"]) == ({}, one.before["n"] * 10) for one in found.rows)

@@ -20,6 +20,7 @@ from traitlets.config import Config
 
 from fries_nb.audit import Verdict, judge
 from fries_nb.changes.change import Change, all_recorded
+from fries_nb.changes.change_examples import Example, Examples
 from fries_nb.changes.change_replay import ChangeReplay
 from fries_nb.changes.function_versions import RunningFunction
 from fries_nb.constraints.judgements import ConstraintState
@@ -152,6 +153,8 @@ class StandIn:
         self.why_aborted = "FM[0]: open() raised OSError: no model"
         self.asked: dict[str, Any] = {}
         self.made: tuple[Change, ...] = ()
+        self.tried: list[tuple[Any, int]] = []
+        self.no_examples = ""
         self.cancelled: list[str] = []
         self.scratch = ""
         self.host_processes: dict[int, int] = {}
@@ -264,6 +267,13 @@ class StandIn:
         if per_second is None:
             requeue.end()
         return requeue
+
+    def examples(self, change: Any, n: int = 10) -> Examples:
+        """As a run's: one row that differs, or why there are none; keeps what was asked."""
+        self.tried.append((change, n))
+        if self.no_examples:
+            raise TimeoutError(self.no_examples)
+        return Examples("", (Example("FM", 0, {"n": 1}, {"p": 0.5}, {"p": 0.25}, "differs", ("p",)),))
 
     def _difference(self, flow: Dataflow) -> tuple[Difference, dict[str, bytes]]:
         return Difference.of(self.graph, flow.graph_like(self.graph)), {}

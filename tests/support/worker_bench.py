@@ -150,17 +150,18 @@ class Bench:
         self.take()
         return [one.answer for one in self.said if isinstance(one, TellController) and isinstance(one.answer, kind)]
 
-    def prepare(self, operator: str, change: str, update: Update, tagged: bool = False) -> None:
+    def prepare(self, operator: str, change: str, update: Update, tagged: bool = False, examples: int = 0) -> None:
         """Prepare to the end and rehearse, as a shell and a controller would."""
-        self.direct(operator, Prepare(change, cloudpickle.dumps(update), tagged=tagged))
+        self.direct(operator, Prepare(change, cloudpickle.dumps(update), tagged=tagged, examples=examples))
         for order in self.take():
             if isinstance(order, DryRun):
                 result = self.rehearsals.prepare(order)
                 self.worker.handle(result)
                 self.said.append(TellController(result.answer))
                 if result.answer.samples:
-                    asked = Rehearse(change, {operator: result.answer.samples})
-                    self.said.append(TellController(self.rehearsals.rehearse(order.worker, asked, [self.worker])))
+                    asked = Rehearse(change, {operator: result.answer.samples}, examples=examples, only=bool(examples))
+                    answers = self.rehearsals.rehearse(order.worker, asked, [self.worker])
+                    self.said += [TellController(answer) for answer in answers]
 
     @property
     def sent(self) -> list[Any]:

@@ -194,22 +194,24 @@ class FriesProgress(RunMagics):
     @line_magic
     @magic_arguments()
     @argument("operator", metavar="OPERATOR", help="whose rows to show")
-    @argument("--where", metavar="CONDITION", help="only rows that satisfy it, an expression of row, a dict")
+    @argument("--where", metavar="CONDITION", help="the next rows that satisfy it, an expression of row, a dict")
     @argument("-n", type=int, default=20, metavar="NUMBER", help="of rows at most, of each side (%(default)s)")
+    @argument("--timeout", type=float, default=30.0, metavar="SECONDS", help="to wait for such rows (%(default)s)")
     @OF
     def fries_rows(self, line: str) -> Any:
         """Show the newest rows that came into an operator and that went out of it, as a DataFrame.
 
-        Examples::
+        With a condition the cell waits for rows that satisfy it: those that are kept are tried first, then those that
+        pass, and below the table is how many did, and were not tried. Examples::
 
             %fries_rows FM
-            %fries_rows FM -n 5 --where "row['TX_AMOUNT'] > 200"
+            %fries_rows FM -n 5 --where "row['TX_AMOUNT'] > 200" --timeout 10
             %fries_rows "my model" --of fraud
         """
         args = arguments(self.fries_rows, line)
         run = self._known.run(args.of)
         where = None if args.where is None else self.shell.ev(f"lambda row: ({unquoted(args.where)})")
-        return run.rows(shortened(unquoted(args.operator)), args.n, where=where)
+        return run.rows(shortened(unquoted(args.operator)), args.n, where=where, timeout=args.timeout)
 
     @line_magic
     @magic_arguments()

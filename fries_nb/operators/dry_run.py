@@ -84,6 +84,8 @@ class Recent:
     written: dict[str, Any] = field(default_factory=dict)
     whole: bool = False  # whether ``written`` is the whole row
     facing: bool = False  # whether the operator is paused on this tuple
+    # tells it from others that are in memory with it
+    mark: tuple[int, int] = field(default=(0, 0), compare=False)
 
     def compact(self) -> Recent:
         """The same tuple, without the rest of the batch that it was cut from."""
@@ -123,7 +125,7 @@ def passed(end: int, refused: Collection[int], count: int = SAMPLES) -> list[int
 def recent_rows(parts: Iterable[Passed]) -> list[Recent]:
     """A tuple for each of the rows, but no more than a worker provides."""
     rows = ((batch, index) for batch, indices in parts for index in indices)
-    return [Recent(one_row(batch, index)) for batch, index in islice(rows, SAMPLES)]
+    return [Recent(one_row(batch, index), mark=(id(batch), index)) for batch, index in islice(rows, SAMPLES)]
 
 
 def newest_rows(parts: Iterable[Passed], count: int) -> list[pa.RecordBatch]:
@@ -151,7 +153,8 @@ def recent_row(row: Row) -> Recent | None:
     """A copy of a row; ``None`` if a value in it cannot be copied."""
     written = {name: value for name, value in dict.items(row) if isinstance(name, str)}
     try:
-        return Recent(one_row(row.columns.batch, row.index), copy.deepcopy(written), isinstance(row, WholeRow))
+        came = one_row(row.columns.batch, row.index)
+        return Recent(came, copy.deepcopy(written), isinstance(row, WholeRow), mark=(id(row), 0))
     except Exception:  # noqa: BLE001 (an object of the user's; without a copy there is no rehearsal)
         return None
 

@@ -15,6 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Protocol
@@ -23,20 +24,23 @@ from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.keys import canonical_key, why_unchangeable
 from fries_nb.dataflow.updates import Edits, Update, returning
 from fries_nb.driver.driver import Driver
-from fries_nb.driver.open_questions import OVER, Asked, Looked, Seen
+from fries_nb.driver.open_questions import OVER, Looked, Seen, Withdrawn
+from fries_nb.driver.open_taps import Asked
 from fries_nb.errors import DataflowError, OperatorError, PlanError, RunError, unknown
 from fries_nb.operators.shown_states import plainly_pickled, unpickled_each
 from fries_nb.operators.state import keeps_state
 from fries_nb.protocol.messages import LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
 from fries_nb.protocol.partitioning import bins_of_keys
 from fries_nb.running.checkpoint_view import CheckpointView
-from fries_nb.running.row_table import chosen, newest, row_table, seen_rows
+from fries_nb.running.row_table import SeenRow, chosen, columns_of, newest, refuse_failed, row_table, seen_rows, tapped
 from fries_nb.running.state_table import StateRow, is_windows, rows_of_key, state_table
+from fries_nb.spark.shipping import pickled
+from fries_nb.transport.envelopes import CHUNK
 
 LIMIT = 1 << 28
 """Maximum size of the states that one question copies, in bytes."""
-LOOKED_THROUGH = 1_000
-"""Number of rows of a worker and side among which those are that satisfy a condition."""
+LAST_WORDS_S = 2.0
+"""Seconds that the workers of a tap have to tell what they have found last, before it is given up."""
 ANSWERS: Mapping[type, type[Seen]] = {LookAtState: StateSeen, LookAtRows: RowsSeen}
 """Question to the kind of its answers."""
 SAMPLED = 1_000
@@ -240,10 +244,32 @@ class RunLooks:
         if where is not None and not callable(where):
             raise PlanError(f"where={where!r}; expected a function of a row, as in lambda row: row['amount'] > 100")
         most = _positive("n", count, whole=True)
-        look = LookAtRows(next(self._numbers), most if where is None else LOOKED_THROUGH)
-        seen = [part for part in self._ask(operator, look, timeout) if isinstance(part, RowsSeen)]
-        rows = list(seen_rows(seen, self._run.shown_time, self._run.source_of))
-        return row_table(newest(rows if where is None else chosen(rows, where), most), rows)
+        if where is not None:
+            return self._tapped(operator, most, where, _positive("timeout", timeout))
+        rows = self._seen_rows(self._ask(operator, LookAtRows(next(self._numbers), most), timeout))
+        return row_table(newest(rows, most), columns_of(rows))
+
+    def _tapped(self, operator: str, most: int, where: Callable[[Mapping[str, Any]], Any], timeout: float) -> Any:
+        """The next rows that satisfy a condition; of a run that is over, those that it has left."""
+        shipped = pickled(operator, where, "where=")
+        if len(shipped) > CHUNK:
+            given = f"where= is {len(shipped):,} bytes long with all that it uses"
+            raise PlanError(f"{given}; expected at most {CHUNK:,}: a condition that uses no large object")
+        look = LookAtRows(next(self._numbers), most, shipped, lasts_ns=int(timeout * 1e9))
+        driver = self._begun(operator)
+        answer = self._answer_of_tap(driver, Asked(operator, look), timeout)
+        parts = [part for part in answer.parts if isinstance(part, RowsSeen)]
+        refuse_failed(parts)
+        rows = self._seen_rows(parts)
+        left: list[SeenRow] = []
+        if not rows and answer.error == OVER:
+            left = self._seen_rows(self._left(driver, operator, RowsSeen))
+            rows = chosen(left, where)
+        return tapped(rows, most, parts, left)
+
+    def _seen_rows(self, parts: Iterable[Seen]) -> list[SeenRow]:
+        seen = [part for part in parts if isinstance(part, RowsSeen)]
+        return list(seen_rows(seen, self._run.shown_time, self._run.source_of))
 
     def size_table(self, timeout: float) -> Any:
         """The same as a DataFrame."""
@@ -277,10 +303,10 @@ class RunLooks:
 
     def _ask(self, operator: str, look: LookAtState | LookAtRows, timeout: float) -> tuple[Seen, ...]:
         over_s = time.monotonic() + _positive("timeout", timeout)
-        driver = self._run.driver_of(operator)
-        if driver is None:
-            raise RunError(f"{operator} has not begun: its region of the dataflow begins when those above have ended")
-        answer = self._answer(driver, Asked(operator, look), over_s)
+        driver = self._begun(operator)
+        with self._awaiting(look.number):
+            driver.post(Asked(operator, look))
+            answer = self._answer(driver, look.number, over_s)
         if answer is None:
             late = f"within {timeout:g} s not all workers of {operator} have answered; one may be in a long call"
             raise TimeoutError(late)
@@ -288,18 +314,48 @@ class RunLooks:
             raise RunError(_advised(answer.error))
         return self._left(driver, operator, ANSWERS[type(look)]) if answer.error else answer.parts
 
-    def _answer(self, driver: Driver, asked: Asked, over_s: float) -> Looked | None:
-        number = asked.look.number
+    def _begun(self, operator: str) -> Driver:
+        """The driver of the operator's region."""
+        driver = self._run.driver_of(operator)
+        if driver is None:
+            raise RunError(f"{operator} has not begun: its region of the dataflow begins when those above have ended")
+        return driver
+
+    def _answer_of_tap(self, driver: Driver, asked: Asked, timeout: float) -> Looked:
+        """What a tap has found by then; it ends with this call, whatever ends that."""
+        number, over_s = asked.look.number, time.monotonic() + timeout
+        with self._awaiting(number):
+            driver.post(asked)
+            try:
+                answer = self._answer(driver, number, over_s)
+            finally:
+                driver.post(Withdrawn(number))
+            if answer is None and (answer := self._answer(driver, number, time.monotonic() + LAST_WORDS_S)) is None:
+                driver.post(Withdrawn(number))  # a worker is in a long call
+                answer = self._answer(driver, number, time.monotonic() + LAST_WORDS_S)
+        return answer or Looked(number, ())
+
+    @contextmanager
+    def _awaiting(self, number: int) -> Iterator[None]:
+        """Keep the answer to a question if it comes within the block."""
         with self._told:
             self._awaited.add(number)
-            driver.post(asked)
+        try:
+            yield
+        finally:
+            with self._told:
+                self._awaited.discard(number)
+                self._answers.pop(number, None)
+
+    def _answer(self, driver: Driver, number: int, over_s: float) -> Looked | None:
+        """The answer to a question, once it is there; ``None`` if it is not in time."""
+        with self._told:
             while number not in self._answers and (left_s := over_s - time.monotonic()) > 0:
                 if driver.is_closed:  # what was posted to it since is discarded
                     self._answers.setdefault(number, Looked(number, (), OVER))
                 else:
                     self._told.wait(min(left_s, _LOOK_S))
-            self._awaited.discard(number)
-            return self._answers.pop(number, None)
+            return self._answers.get(number)
 
     def _left(self, driver: Driver, operator: str, kind: type[Seen]) -> tuple[Seen, ...]:
         """What the hosts of a run that is over have left behind."""

@@ -24,9 +24,11 @@ from typing import Any
 import pyarrow as pa
 
 from fries_nb.dataflow.hidden_columns import DUE, HIDDEN, TIME, TRANSACTION
-from fries_nb.errors import PlanError, exception_text
+from fries_nb.errors import PlanError, RunError
+from fries_nb.operators.instance import row_as_json
 from fries_nb.protocol.messages import RowsSeen
 from fries_nb.running.state_table import MISSING, series
+from fries_nb.worker.row_taps import Condition
 
 
 @dataclass(frozen=True)
@@ -82,18 +84,23 @@ def _seen(
     return SeenRow(values, side, seen.version, seen.worker.index, time, source)
 
 
-def row_table(rows: Iterable[SeenRow], columns_of: Iterable[SeenRow] = ()) -> Any:
+def row_table(rows: Iterable[SeenRow], columns: Iterable[str] = ()) -> Any:
     """Rows as a pandas DataFrame, in their order: their columns, and ``_side``, ``_version``, ``_worker`` and so on.
 
-    It has the columns of further rows as well, so that they are there if no row is.
+    It has further columns as well, so that they are there if no row is.
     """
-    from pandas import DataFrame  # takes longer to import than all of fries_nb's own modules
+    from fries_nb.running.shown_table import ShownTable  # imports pandas, which takes long
 
     held = list(rows)
-    names = dict.fromkeys(name for row in itertools.chain(held, columns_of) for name in row.values)
-    columns = {name: series([row.values.get(name, MISSING) for row in held]) for name in names}
+    names = dict.fromkeys(itertools.chain((name for row in held for name in row.values), columns))
+    values = {name: series([row.values.get(name, MISSING) for row in held]) for name in names}
     about = ("side", "version", "worker", "time", "source")
-    return DataFrame(columns | {f"_{name}": series([getattr(row, name) for row in held]) for name in about})
+    return ShownTable(values | {f"_{name}": series([getattr(row, name) for row in held]) for name in about})
+
+
+def columns_of(rows: Iterable[SeenRow]) -> Iterator[str]:
+    """The columns of rows, some of them repeatedly."""
+    return (name for row in rows for name in row.values)
 
 
 def newest(rows: Iterable[SeenRow], count: int) -> list[SeenRow]:
@@ -109,14 +116,50 @@ def newest(rows: Iterable[SeenRow], count: int) -> list[SeenRow]:
     return found
 
 
-def chosen(rows: Iterable[SeenRow], where: Callable[[Mapping[str, Any]], Any]) -> Iterator[SeenRow]:
-    """The rows that satisfy a condition; raises a PlanError with the row for which it raises."""
-    for row in rows:
-        try:
-            holds = where(dict(row.values))
-        except Exception as error:
-            columns = ", ".join(row.values)
-            words = f"where raised {exception_text(error)} on a row that is {row.side}; it has the columns {columns}"
-            raise PlanError(words) from error
-        if holds:
-            yield row
+def chosen(rows: Iterable[SeenRow], where: Callable[[Mapping[str, Any]], Any]) -> list[SeenRow]:
+    """The rows that satisfy a condition; raises as ``judged`` does."""
+    condition = Condition(where)
+    found = [row for row in rows if condition.holds(dict(row.values), row.side)]
+    if condition.error:
+        raise raised(condition.error, condition.row)
+    if condition.lacked_by_all:
+        raise PlanError(condition.lacked_by_all)
+    return found
+
+
+def raised(error: str, row: Mapping[str, Any]) -> RunError:
+    """The error of a condition that has raised on a row, which it names."""
+    return RunError(f"{error}: {row_as_json(dict(row))}")
+
+
+def refuse_failed(parts: Iterable[RowsSeen]) -> None:
+    """Refuse the answer to a tap if its condition has raised, or reads a column that no row has.
+
+    Raises:
+        PlanError: no row has had the column; names those that are there.
+        RunError: the condition has raised otherwise, with the row; or rows could not be read or copied.
+    """
+    held = list(parts)
+    for part in held:
+        if part.row:
+            raise raised(part.error, pickle.loads(part.row))
+        if part.error and not part.lacked:
+            raise RunError(part.error)
+    lacked = next((part.lacked for part in held if part.lacked), "")
+    if lacked and not any(part.counts.judged for part in held):
+        raise PlanError(lacked)
+
+
+def tapped(rows: Sequence[SeenRow], count: int, parts: Iterable[RowsSeen], left: Sequence[SeenRow] = ()) -> Any:
+    """The rows that a tap has found, at most so many of each side, as a DataFrame that says what it has seen.
+
+    Its ``attrs`` have ``rows_seen``, the number of rows that have passed, and ``rows_dropped``, of those that were not
+    tried. ``left`` are rows that a run which is over has left, all of which were tried.
+    """
+    held = list(parts)
+    counts, names = [part.counts for part in held], [name for part in held for name in part.columns]
+    table = row_table(newest(rows, count), [*names, *columns_of(left)])
+    table.attrs |= {
+        "rows_seen": sum(one.seen for one in counts) + len(left), "rows_dropped": sum(one.dropped for one in counts)
+    }  # fmt: skip
+    return table

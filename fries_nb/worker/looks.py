@@ -128,15 +128,23 @@ def rows_seen(order: LookAtRows, worker: Worker, member: WorkerId) -> RowsSeen:
     """The answer of an operator's worker. Never raises: an error is part of it."""
     position = next(place for place, one in enumerate(worker.instances) if one.worker == member)
     instance = worker.instances[position]
-    is_source, is_sink = instance.operator.traits.is_source, instance.operator.traits.is_sink
     try:
-        came = [] if is_source else _taken(worker, position, order.most)
-        went = [] if is_sink else _made(worker, position, order.most)
+        came, went = kept_rows(worker, position, order.most)
         sides = pickle.dumps(came), pickle.dumps(went)
     except Exception as error:  # noqa: BLE001 - pickling a user's value may raise anything
         words = f"the rows of {member.operator} cannot be copied: {exception_text(error)}"
         return RowsSeen(order.number, member, error=words)
     return RowsSeen(order.number, member, *sides, instance.applied[-1] if instance.applied else "")
+
+
+def kept_rows(worker: Worker, position: int, most: int) -> tuple[Kept, Kept]:
+    """Copies of at most so many rows that the operator at this position of the chain has taken, and that it has made.
+
+    Those of each output of the operator are among them, if there are several.
+    """
+    traits = worker.instances[position].operator.traits
+    came = [] if traits.is_source else _taken(worker, position, most)
+    return came, [] if traits.is_sink else _made(worker, position, most)
 
 
 def _taken(worker: Worker, position: int, most: int) -> Kept:
@@ -151,5 +159,6 @@ def _made(worker: Worker, position: int, most: int) -> Kept:
     """The newest rows that it has made."""
     if position + 1 < len(worker.instances):
         return _taken(worker, position + 1, most)
-    last = worker.newest_output
-    return [] if last is None else list(newest_rows([(last, passed(last.num_rows, (), most))], most))
+    last = [batch for _, batch in sorted(worker.newest_output.items())]
+    each = -(-most // max(1, len(last)))
+    return list(newest_rows([(batch, passed(batch.num_rows, (), each)) for batch in last], most))

@@ -13,6 +13,7 @@ from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.operators.dry_run import types_of
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.steps import Results
 from fries_nb.protocol.checkpoints import Reading
 from fries_nb.protocol.messages import Data, Report
 from fries_nb.worker.events import Instruction, SinkWidened, TellController, Traced, Write
@@ -145,7 +146,8 @@ class WorkerOutput:
 
     Attributes:
         emits: whether there were results at the last call of ``collect``.
-        last: the last batch of results, by reference; ``None`` before any.
+        last: output of the operator to the last batch of results, by reference.
+        collected: all that the last call of ``collect`` has taken.
     """
 
     def __init__(self, instances: Sequence[Instance], outbox: Outbox, reports: WorkerReports) -> None:
@@ -154,15 +156,17 @@ class WorkerOutput:
         self._outbox = outbox
         self._reports = reports
         self.emits = False
-        self.last: pa.RecordBatch | None = None
+        self.last: dict[int, pa.RecordBatch] = {}
+        self.collected: Results = []
 
     def collect(self, executor: ChainExecutor) -> list[Instruction]:
         """Take the executor's results since the last call; returns the instructions to write to sinks."""
         writes: list[Instruction] = []
         self.emits = False
-        for branch, batch in executor.results():
+        self.collected = executor.results()
+        for branch, batch in self.collected:
             if batch.num_rows:
-                self.emits, self.last = True, batch
+                self.emits, self.last[branch] = True, batch
             if self._is_sink:
                 writes.append(Write(self._instances[0].worker, batch))
                 self._reports.measure(batch.column(DUE))

@@ -10,7 +10,7 @@ queue the event and raise ``interrupt``. ``events`` lists the effect of each eve
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,7 @@ from fries_nb.operators.batches import MOST_PER_SLICE, AdaptiveBatchSize
 from fries_nb.operators.dry_run import DryRunResult, Recent
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.steps import Results
 from fries_nb.operators.timed_calls import FIRED, firing_batch
 from fries_nb.progress.agenda import Firing
 from fries_nb.progress.progress_graph import CountChanges, ProgressGraph
@@ -97,6 +98,14 @@ from fries_nb.worker.snapshot import kept, parking, refuse_another
 from fries_nb.worker.versions import Preparation, Spill, Versions, is_of_shape, is_tagged, keep_ready
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class PassedSlice:
+    """A slice that the worker has processed, by reference: rows that came in, if any, and batches that went out."""
+
+    came: pa.RecordBatch | None
+    went: Results
+
+
 class Worker:
     """One chain at one index: its input, its executors and its output; see the module.
 
@@ -122,6 +131,7 @@ class Worker:
             slow; counted by the shell, or 0.
         turn_time: the duration of its turns; told by the shell when they begin and end.
         preparation: the input of dry runs.
+        passed: the slices since it was emptied, while taps look at them; otherwise ``None``.
         progress: see the arguments.
         came: sending operator to the schema of its last batch.
         reports: its measurements, and the columns of a sink.
@@ -146,6 +156,7 @@ class Worker:
         self.turn_time = TurnTime(clock)
         self.ended = self.failed = self._held = self._stalled = self._in_hand = self._has_warned = False
         self._begins_held = False
+        self.passed: list[PassedSlice] | None = None
         self.came: dict[str, pa.Schema] = {}
         self._clock, self._window, self._spill = clock, window, spill
         self._inbox, self._alignment = self._input(issued)
@@ -423,8 +434,8 @@ class Worker:
         return self._executor
 
     @property
-    def newest_output(self) -> pa.RecordBatch | None:
-        """The last batch of results, by reference; ``None`` before any."""
+    def newest_output(self) -> Mapping[int, pa.RecordBatch]:
+        """Each output of the last operator with the last batch of results, by reference."""
         return self._output.last
 
     @property
@@ -578,10 +589,15 @@ class Worker:
 
     def _advance(self, limit: int) -> None:
         self.preparation.offer()
+        passes = self.passed
+        unread = None if passes is None or self._sender == FIRED else self._running.unread
         began = self._clock()
         taken = self._pause.advance(self._running, min(limit, self.slices.quota))
         self._instructions += self._output.collect(self._running)
         now = self._clock()
+        if passes is not None:
+            came = None if unread is None else unread.slice(0, taken)
+            passes.append(PassedSlice(came, self._output.collected))
         self._meter.sliced(began, now, taken, self._output.emits)
         self.slices.learn(now - began, taken)
         self.slowness.learn(now - began, taken)

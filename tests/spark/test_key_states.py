@@ -85,7 +85,11 @@ def test_states_are_seen_while_hosts_come_and_die(
         if operator in ("K", "M"):
             assert (seen[seen["_side"] == "out"]["nth"] >= 1).all()
         assert {source for source in seen["_source"] if source is not None and source[0] != "S"} == set()
-    assert set(run.rows("K", where=lambda row: row["key"] < 100, timeout=PATIENCE_S)["key"]) <= set(range(100))
+    for operator in ("S", "K", "M", "out"):
+        tapped = run.rows(operator, where=lambda row: row["key"] < 100, n=30, timeout=PATIENCE_S)
+        assert set(tapped["key"]) <= set(range(100))
+        assert tapped.groupby("_side").size().max() == 30
+        assert tapped.attrs["rows_seen"] >= tapped.attrs["rows_dropped"] + len(tapped)
     cut = run.state("K", n=None, at="marker", timeout=PATIENCE_S)
     assert (set(cut["key"]), (cut["first"] == cut["second"]).all()) == (set(range(KEYS)), True)
     assert run.state("K", to=tmp_path / "states.parquet", timeout=PATIENCE_S) == KEYS
@@ -128,8 +132,11 @@ def test_what_cannot_be_looked_at_is_refused(spark: SparkSession, kept: Callable
         (lambda: run.rows("G"), DataflowError, "no operator 'G'"),
         (lambda: run.rows("F", n=0), PlanError, "n=0; expected a whole number above 0"),
         (lambda: run.rows("F", where="value"), PlanError, "where='value'; expected a function of a row"),
-        (lambda: run.rows("F", where=lambda row: row["price"]), PlanError,
+        (lambda: run.rows("F", where=lambda row: row["price"], timeout=1), PlanError,
          "where raised KeyError: 'price' on a row that is in; it has the columns value, timestamp"),
+        (lambda: run.rows("F", where=lambda row: 1 / (row["value"] - 39)), RunError,
+         'where raised ZeroDivisionError: .* on a row that is in: {"value": 39'),
+        (lambda: run.rows("F", where=bool, timeout=0), PlanError, "timeout=0; expected a number above 0"),
         (lambda: run.state("F", at="now"), PlanError, 'at=.now.; expected at="marker"'),
         (lambda: run.state("F", to="x", keys=[1]), PlanError, "to='x' writes all states; expected no keys="),
         (lambda: run.state("F", n=True), PlanError, "n=True"),

@@ -295,12 +295,14 @@ class LookAtRows(msgspec.Struct, frozen=True, tag=True):
         most: the number of rows at most, of those that came in and of those that went out.
         where: of a tap, the pickled condition on a row; a tap that the worker has already goes on.
         lasts_ns: nanoseconds after which a tap ends by itself.
+        branch: the output on which rows go out that are meant; ``None`` for all rows, those that came in as well.
     """
 
     number: int
     most: int
     where: bytes = b""
     lasts_ns: int = 0
+    branch: int | None = None
 
 
 class EndTap(msgspec.Struct, frozen=True, tag=True):
@@ -628,6 +630,7 @@ class RowsSeen(msgspec.Struct, frozen=True, tag=True):
         lacked: of a tap whose condition reads a column that no row has had, in its last answer: the sentence.
         row: of a tap whose condition has raised: the row, pickled.
         columns: of a tap, in its last answer: the columns of the rows that it has tried.
+        branches: the output on which each batch of those went out, unless only one was asked for, or there is one.
     """
 
     number: int
@@ -641,6 +644,7 @@ class RowsSeen(msgspec.Struct, frozen=True, tag=True):
     lacked: str = ""
     row: bytes = b""
     columns: tuple[str, ...] = ()
+    branches: tuple[int, ...] = ()
 
 
 Answer = (

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Protocol
 
+from fries_nb.dataflow.constraints import EdgeElement
 from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.keys import canonical_key, why_unchangeable
 from fries_nb.dataflow.updates import Edits, Update, returning
@@ -237,25 +238,41 @@ class RunLooks:
             found.append(_size(name, self._ask_states(name, look, timeout)))
         return sorted(found, key=lambda one: -one.size)
 
-    def rows(self, operator: str, count: int, where: Callable[[Mapping[str, Any]], Any] | None, timeout: float) -> Any:
-        """The newest rows that an operator has taken and made, as a DataFrame; see ``RunMonitor.rows``."""
-        if operator not in self._run.graph:
-            raise DataflowError(unknown("operator", operator, self._run.graph.by_name))
+    def rows(
+        self, of: str | EdgeElement, count: int, where: Callable[[Mapping[str, Any]], Any] | None, timeout: float
+    ) -> Any:  # fmt: skip
+        """The newest rows of an operator, or along an edge, as a DataFrame; see ``RunMonitor.rows``."""
+        operator, branch = self._place(of)
         if where is not None and not callable(where):
             raise PlanError(f"where={where!r}; expected a function of a row, as in lambda row: row['amount'] > 100")
         most = _positive("n", count, whole=True)
         if where is not None:
-            return self._tapped(operator, most, where, _positive("timeout", timeout))
-        rows = self._seen_rows(self._ask(operator, LookAtRows(next(self._numbers), most), timeout))
+            return self._tapped(operator, branch, most, where, _positive("timeout", timeout))
+        look = LookAtRows(next(self._numbers), most, branch=branch)
+        rows = self._seen_rows(self._ask(operator, look, timeout), branch)
         return row_table(newest(rows, most), columns_of(rows))
 
-    def _tapped(self, operator: str, most: int, where: Callable[[Mapping[str, Any]], Any], timeout: float) -> Any:
+    def _place(self, of: str | EdgeElement) -> tuple[str, int | None]:
+        """The operator that is asked, and the output of it that is meant, if one is."""
+        graph = self._run.graph
+        if not isinstance(of, EdgeElement):
+            if of not in graph:
+                raise DataflowError(unknown("operator", of, graph.by_name))
+            return of, None
+        branches = {EdgeElement(edge.source, edge.to): edge.branch for edge in graph.edges}
+        if of not in branches:
+            raise DataflowError(unknown("edge", str(of), map(str, branches)))
+        return of.source, branches[of]
+
+    def _tapped(
+        self, operator: str, branch: int | None, most: int, where: Callable[[Mapping[str, Any]], Any], timeout: float
+    ) -> Any:  # fmt: skip
         """The next rows that satisfy a condition; of a run that is over, those that it has left."""
         shipped = pickled(operator, where, "where=")
         if len(shipped) > CHUNK:
             given = f"where= is {len(shipped):,} bytes long with all that it uses"
             raise PlanError(f"{given}; expected at most {CHUNK:,}: a condition that uses no large object")
-        look = LookAtRows(next(self._numbers), most, shipped, lasts_ns=int(timeout * 1e9))
+        look = LookAtRows(next(self._numbers), most, shipped, int(timeout * 1e9), branch)
         driver = self._begun(operator)
         answer = self._answer_of_tap(driver, Asked(operator, look), timeout)
         parts = [part for part in answer.parts if isinstance(part, RowsSeen)]
@@ -263,13 +280,13 @@ class RunLooks:
         rows = self._seen_rows(parts)
         left: list[SeenRow] = []
         if not rows and answer.error == OVER:
-            left = self._seen_rows(self._left(driver, operator, RowsSeen))
+            left = self._seen_rows(self._left(driver, operator, RowsSeen), branch)
             rows = chosen(left, where)
         return tapped(rows, most, parts, left)
 
-    def _seen_rows(self, parts: Iterable[Seen]) -> list[SeenRow]:
+    def _seen_rows(self, parts: Iterable[Seen], branch: int | None = None) -> list[SeenRow]:
         seen = [part for part in parts if isinstance(part, RowsSeen)]
-        return list(seen_rows(seen, self._run.shown_time, self._run.source_of))
+        return list(seen_rows(seen, self._run.shown_time, self._run.source_of, branch))
 
     def size_table(self, timeout: float) -> Any:
         """The same as a DataFrame."""

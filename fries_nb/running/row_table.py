@@ -53,7 +53,8 @@ class SeenRow:
 
 
 def seen_rows(
-    seen: Iterable[RowsSeen], shown: Callable[[int], Any], source_of: Callable[[int], tuple[str, int, int] | None]
+    seen: Iterable[RowsSeen], shown: Callable[[int], Any], source_of: Callable[[int], tuple[str, int, int] | None],
+    branch: int | None = None,
 ) -> Iterator[SeenRow]:  # fmt: skip
     """The rows in the answers of workers, of each worker and side the newest first.
 
@@ -61,13 +62,22 @@ def seen_rows(
         seen: the answers.
         shown: from a time as operators have it to what users see.
         source_of: the source, split and row that the identity of a source tuple stands for.
+        branch: the output on which rows went out that are meant; ``None`` for all rows, those that came in as well.
     """
     for one in seen:
-        for side, pickled in (("in", one.came), ("out", one.went)):
-            for part in pickle.loads(pickled) if pickled else ():
-                rows = part.to_pylist() if isinstance(part, pa.RecordBatch) else [part]
-                for row in rows:
-                    yield _seen(row, side, one, shown, source_of)
+        for side, part in _parts(one, branch):
+            rows = part.to_pylist() if isinstance(part, pa.RecordBatch) else [part]
+            for row in rows:
+                yield _seen(row, side, one, shown, source_of)
+
+
+def _parts(seen: RowsSeen, branch: int | None) -> Iterator[tuple[str, Any]]:
+    """The batches and rows of an answer, with their sides."""
+    if branch is None and seen.came:
+        yield from (("in", part) for part in pickle.loads(seen.came))
+    for place, part in enumerate(pickle.loads(seen.went) if seen.went else ()):
+        if branch is None or not seen.branches or seen.branches[place] == branch:
+            yield "out", part
 
 
 def _seen(

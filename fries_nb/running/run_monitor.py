@@ -19,6 +19,7 @@ from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, Constra
 from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.states import LoopPhase
 from fries_nb.controller.topology_status import HostCount, TopologyStatus
+from fries_nb.dataflow.constraints import EdgeElement
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import targets_of
 from fries_nb.displays import used
@@ -135,7 +136,7 @@ class RunMonitor:
         return StateOfRun.of(self._runner.state, self._runner.looks)
 
     def rows(
-        self, operator: str, n: int = 20, *, where: Callable[[Mapping[str, Any]], Any] | None = None,
+        self, operator: str | EdgeElement, n: int = 20, *, where: Callable[[Mapping[str, Any]], Any] | None = None,
         timeout: float = 30.0,
     ) -> Any:  # fmt: skip
         """The newest rows that have come into an operator, and that have gone out of it; or the next ones.
@@ -148,7 +149,7 @@ class RunMonitor:
         used up are not tried. The tap ends once a side has ``n`` rows, or after ``timeout``, with what was found.
 
         Args:
-            operator: its name.
+            operator: its name; or an edge, as in ``fn.edge("FC", "FM")``, for the rows that pass along it.
             n: the number of rows at most, of each side.
             where: a condition on the row as a dict; only rows are given that satisfy it. A row that lacks a column that
                 it reads does not.
@@ -161,7 +162,7 @@ class RunMonitor:
             ``attrs`` have ``rows_seen``, that have passed, and ``rows_dropped``, that were not tried.
 
         Raises:
-            DataflowError: no such operator, or ``where`` cannot be pickled.
+            DataflowError: no such operator or edge, or ``where`` cannot be pickled.
             PlanError: ``n`` or ``timeout`` is not a positive number; ``where`` is no function, or reads a column that
                 no row has, and those that are there are named.
             RunError: the operator has not begun, its rows cannot be copied, or ``where`` has raised on the row that the

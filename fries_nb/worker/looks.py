@@ -129,22 +129,24 @@ def rows_seen(order: LookAtRows, worker: Worker, member: WorkerId) -> RowsSeen:
     position = next(place for place, one in enumerate(worker.instances) if one.worker == member)
     instance = worker.instances[position]
     try:
-        came, went = kept_rows(worker, position, order.most)
-        sides = pickle.dumps(came), pickle.dumps(went)
+        came, went = kept_rows(worker, position, order)
+        sides = pickle.dumps(came), pickle.dumps([rows for _, rows in went])
     except Exception as error:  # noqa: BLE001 - pickling a user's value may raise anything
         words = f"the rows of {member.operator} cannot be copied: {exception_text(error)}"
         return RowsSeen(order.number, member, error=words)
-    return RowsSeen(order.number, member, *sides, instance.applied[-1] if instance.applied else "")
+    branches = tuple(branch for branch, _ in went) if instance.operator.branches > 1 and order.branch is None else ()
+    version = instance.applied[-1] if instance.applied else ""
+    return RowsSeen(order.number, member, *sides, version, branches=branches)
 
 
-def kept_rows(worker: Worker, position: int, most: int) -> tuple[Kept, Kept]:
-    """Copies of at most so many rows that the operator at this position of the chain has taken, and that it has made.
+def kept_rows(worker: Worker, position: int, order: LookAtRows) -> tuple[Kept, list[tuple[int, Any]]]:
+    """Copies of rows that the operator at this position of the chain has taken, and of those that it has made.
 
-    Those of each output of the operator are among them, if there are several.
+    The latter come with the output on which they went out; some of each output are among them.
     """
-    traits = worker.instances[position].operator.traits
-    came = [] if traits.is_source else _taken(worker, position, most)
-    return came, [] if traits.is_sink else _made(worker, position, most)
+    traits, most = worker.instances[position].operator.traits, order.most
+    came = [] if traits.is_source or order.branch is not None else _taken(worker, position, most)
+    return came, [] if traits.is_sink else _made(worker, position, order)
 
 
 def _taken(worker: Worker, position: int, most: int) -> Kept:
@@ -155,10 +157,13 @@ def _taken(worker: Worker, position: int, most: int) -> Kept:
     return list(batches) or [recent.row() for recent in worker.executor.samples(position)[:most]]
 
 
-def _made(worker: Worker, position: int, most: int) -> Kept:
+def _made(worker: Worker, position: int, order: LookAtRows) -> list[tuple[int, Any]]:
     """The newest rows that it has made."""
     if position + 1 < len(worker.instances):
-        return _taken(worker, position + 1, most)
-    last = [batch for _, batch in sorted(worker.newest_output.items())]
-    each = -(-most // max(1, len(last)))
-    return list(newest_rows([(batch, passed(batch.num_rows, (), each)) for batch in last], most))
+        return [(0, rows) for rows in _taken(worker, position + 1, order.most)]
+    outputs = worker.newest_output
+    wanted = sorted(outputs) if order.branch is None else [one for one in [order.branch] if one in outputs]
+    each = -(-order.most // max(1, len(wanted)))
+    last = [(branch, outputs[branch]) for branch in wanted]
+    return [(branch, rows) for branch, batch in last
+            for rows in newest_rows([(batch, passed(batch.num_rows, (), each))], each)]  # fmt: skip

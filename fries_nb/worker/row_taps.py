@@ -153,6 +153,7 @@ class RowTap:
         self.member, self.number = member, order.number
         self.has_ended = False
         self._budget, self._clock = budget, clock
+        self._branch = order.branch
         self._over_ns = clock() + order.lasts_ns
         self._left = dict.fromkeys(SIDES, order.most)
         self._found: dict[str, Kept] = {side: [] for side in SIDES}
@@ -206,7 +207,7 @@ class RowTap:
 
     def _is_over(self, worker: Worker) -> bool:
         condition, traits = self._condition, worker.instances[self._position(worker)].operator.traits
-        sides = 2 - traits.is_source - traits.is_sink
+        sides = 1 if self._branch is not None else 2 - traits.is_source - traits.is_sink
         if len(condition.lacked) == sides:
             self._error = self._error or condition.lacked_by_all
         self._error = self._error or condition.error
@@ -221,9 +222,11 @@ class RowTap:
     def _take_kept(self, worker: Worker) -> None:
         """Take the rows in hand that the worker keeps, which are tried first."""
         position = self._position(worker)
-        for side, rows in zip(SIDES, kept_rows(worker, position, LOOKED_THROUGH), strict=True):
-            for part in rows:
-                self._put(side, part)
+        came, went = kept_rows(worker, position, LookAtRows(self.number, LOOKED_THROUGH, branch=self._branch))
+        for part in came:
+            self._put("in", part)
+        for _, part in went:
+            self._put("out", part)
         for side, place in zip(SIDES, (position, position + 1), strict=True):
             if 0 < place < len(worker.instances):
                 self._take_noted(worker, side, place)  # what is there now is among the rows that are kept
@@ -232,17 +235,18 @@ class RowTap:
         """Take the rows in hand that have passed since the last call."""
         position = self._position(worker)
         traits = worker.instances[position].operator.traits
-        if position:
+        if self._branch is None and position:
             self._put_noted(worker, "in", position)
-        elif not traits.is_source:
+        elif self._branch is None and not traits.is_source:
             for one in slices:
                 self._put("in", one.came)
         if position + 1 < len(worker.instances):
             self._put_noted(worker, "out", position + 1)
         elif not traits.is_sink:
             for one in slices:
-                for _, batch in one.went:
-                    self._put("out", batch)
+                for branch, batch in one.went:
+                    if self._branch in (None, branch):
+                        self._put("out", batch)
 
     def _put(self, side: str, part: pa.RecordBatch | dict[str, Any] | None) -> None:
         if part is not None and (count := _count(part)):

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.dataflow.constraints import EdgeElement
+from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.driver.open_questions import Looked, Withdrawn
 from fries_nb.driver.open_taps import Asked
 from fries_nb.errors import DataflowError, PlanError, RunError
@@ -133,6 +134,24 @@ def test_a_tap_gives_the_rows_that_were_found_and_says_what_it_has_seen() -> Non
         pickle.loads(asked.look.where)({})
     none = AnsweringRun(found(columns=("k", "late"))).looks.rows("K", 2, bool, 10.0)
     assert (len(none), list(none)[:2]) == (0, ["k", "late"])
+
+
+def test_along_an_edge_rows_of_its_output_pass() -> None:
+    """Also those that a run which is over has left; what came into the operator is none of them."""
+    taken, batches = pickle.dumps([{"k": 0}]), pickle.dumps([{"k": 1}, {"k": 2}, {"k": 3}])
+    run = AnsweringRun(left=(RowsSeen(0, WorkerId("K", 0), taken, batches, branches=(0, 1, 1)),
+                             RowsSeen(0, WorkerId("K", 1))))  # fmt: skip
+    operators = (*run.graph.operators, *(Operator(name, kind=Kind.SINK) for name in ("few", "rest")))
+    run.graph = Graph("g", operators, (Edge("K", "few", branch=1), Edge("K", "rest")))
+    assert run.looks.rows(EdgeElement("K", "few"), 5, None, 10.0)["k"].tolist() == [2, 3]
+    assert run.looks.rows(EdgeElement("K", "rest"), 5, None, 10.0)["k"].tolist() == [1]
+    assert run.looks.rows(EdgeElement("K", "few"), 5, lambda row: row["k"] != 2, 10.0)["k"].tolist() == [3]
+    with pytest.raises(DataflowError, match="no edge 'few -> K'; expected one of K -> few, K -> rest"):
+        run.looks.rows(EdgeElement("few", "K"), 5, None, 10.0)
+    run = AnsweringRun(found({"k": 1}))
+    run.graph = Graph("g", operators, (Edge("K", "few", branch=1), Edge("K", "rest")))
+    run.looks.rows(EdgeElement("K", "few"), 5, bool, 10.0)
+    assert run.posted[0].look.branch == 1
 
 
 def test_a_tap_whose_workers_do_not_answer_gives_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,9 @@ def test_states_are_seen_while_hosts_come_and_die(
         assert set(tapped["key"]) <= set(range(100))
         assert tapped.groupby("_side").size().max() == 30
         assert tapped.attrs["rows_seen"] >= tapped.attrs["rows_dropped"] + len(tapped)
+    for ends in (("S", "K"), ("K", "M"), ("M", "out")):
+        assert set(run.rows(fn.edge(*ends), 5, timeout=PATIENCE_S)["_side"]) == {"out"}
+    assert set(run.rows(fn.edge("K", "M"), 5, where=lambda row: row["nth"] > 0)["_side"]) == {"out"}
     cut = run.state("K", n=None, at="marker", timeout=PATIENCE_S)
     assert (set(cut["key"]), (cut["first"] == cut["second"]).all()) == (set(range(KEYS)), True)
     assert run.state("K", to=tmp_path / "states.parquet", timeout=PATIENCE_S) == KEYS
@@ -130,6 +133,8 @@ def test_what_cannot_be_looked_at_is_refused(spark: SparkSession, kept: Callable
         (lambda: run.state("out"), DataflowError, "out keeps no state; those that do: F"),
         (lambda: run.state("F", n=0), PlanError, "n=0; expected a whole number above 0"),
         (lambda: run.rows("G"), DataflowError, "no operator 'G'"),
+        (lambda: run.rows(fn.edge("S", "out")), DataflowError,
+         "no edge 'S -> out'; expected one of S -> F, F -> out"),
         (lambda: run.rows("F", n=0), PlanError, "n=0; expected a whole number above 0"),
         (lambda: run.rows("F", where="value"), PlanError, "where='value'; expected a function of a row"),
         (lambda: run.rows("F", where=lambda row: row["price"], timeout=1), PlanError,

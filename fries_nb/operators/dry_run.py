@@ -34,7 +34,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -44,7 +44,7 @@ import cloudpickle
 import pyarrow as pa
 
 from fries_nb.dataflow.graph import Emits, Operator
-from fries_nb.dataflow.hidden_columns import HIDDEN, TIME
+from fries_nb.dataflow.hidden_columns import DUE, HIDDEN, TIME, TRANSACTION
 from fries_nb.dataflow.operators import Shape, emits_of, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.traits import Holds
@@ -86,15 +86,22 @@ class Recent:
     facing: bool = False  # whether the operator is paused on this tuple
     # tells it from others that are in memory with it
     mark: tuple[int, int] = field(default=(0, 0), compare=False)
+    # its identity under an audit, and when its source's row was due
+    hidden: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def compact(self) -> Recent:
         """The same tuple, without the rest of the batch that it was cut from."""
-        return replace(self, batch=self.batch.take(pa.array([0])))
+        return replace(self, batch=self.batch.take(pa.array([0])), hidden={})
 
     def row(self) -> Row:
         """The tuple as a row function gets it."""
         came = next(Columns(self.batch, Reads()).rows())
         return derived(self.written, came) if self.whole else came | self.written
+
+
+    def with_hidden(self) -> dict[str, Any]:
+        """The tuple with its hidden columns, to be looked at."""
+        return {**self.row(), **self.hidden}
 
 
 def one_row(batch: pa.RecordBatch, index: int) -> pa.RecordBatch:
@@ -125,7 +132,14 @@ def passed(end: int, refused: Collection[int], count: int = SAMPLES) -> list[int
 def recent_rows(parts: Iterable[Passed]) -> list[Recent]:
     """A tuple for each of the rows, but no more than a worker provides."""
     rows = ((batch, index) for batch, indices in parts for index in indices)
-    return [Recent(one_row(batch, index), mark=(id(batch), index)) for batch, index in islice(rows, SAMPLES)]
+    return [
+        Recent(one_row(batch, index), mark=(id(batch), index), hidden=_hidden(batch, index))
+        for batch, index in islice(rows, SAMPLES)
+    ]
+
+
+def _hidden(batch: pa.RecordBatch, index: int) -> dict[str, Any]:
+    return {name: batch.column(name)[index].as_py() for name in (DUE, TRANSACTION) if name in batch.schema.names}
 
 
 def newest_rows(parts: Iterable[Passed], count: int) -> list[pa.RecordBatch]:
@@ -153,8 +167,9 @@ def recent_row(row: Row) -> Recent | None:
     """A copy of a row; ``None`` if a value in it cannot be copied."""
     written = {name: value for name, value in dict.items(row) if isinstance(name, str)}
     try:
-        came = one_row(row.columns.batch, row.index)
-        return Recent(came, copy.deepcopy(written), isinstance(row, WholeRow), mark=(id(row), 0))
+        batch, index = row.columns.batch, row.index
+        came, hidden = one_row(batch, index), _hidden(batch, index)
+        return Recent(came, copy.deepcopy(written), isinstance(row, WholeRow), mark=(id(row), 0), hidden=hidden)
     except Exception:  # noqa: BLE001 (an object of the user's; without a copy there is no rehearsal)
         return None
 

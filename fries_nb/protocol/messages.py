@@ -296,6 +296,7 @@ class LookAtRows(msgspec.Struct, frozen=True, tag=True):
         where: of a tap, the pickled condition on a row; a tap that the worker has already goes on.
         lasts_ns: nanoseconds after which a tap ends by itself.
         branch: the output on which rows go out that are meant; ``None`` for all rows, those that came in as well.
+        identity: of a source tuple, if only those rows are meant that are or derive from it, of all that are kept.
     """
 
     number: int
@@ -303,6 +304,7 @@ class LookAtRows(msgspec.Struct, frozen=True, tag=True):
     where: bytes = b""
     lasts_ns: int = 0
     branch: int | None = None
+    identity: int | None = None
 
 
 class EndTap(msgspec.Struct, frozen=True, tag=True):

@@ -33,10 +33,21 @@ from fries_nb.operators.state import keeps_state
 from fries_nb.protocol.messages import LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
 from fries_nb.protocol.partitioning import bins_of_keys
 from fries_nb.running.checkpoint_view import CheckpointView
-from fries_nb.running.row_table import SeenRow, chosen, columns_of, newest, refuse_failed, row_table, seen_rows, tapped
+from fries_nb.running.row_table import (
+    ABOUT,
+    SeenRow,
+    chosen,
+    columns_of,
+    newest,
+    refuse_failed,
+    row_table,
+    seen_rows,
+    tapped,
+)
 from fries_nb.running.state_table import StateRow, is_windows, rows_of_key, state_table
 from fries_nb.spark.shipping import pickled
 from fries_nb.transport.envelopes import CHUNK
+from fries_nb.worker.row_taps import LOOKED_THROUGH
 
 LIMIT = 1 << 28
 """Maximum size of the states that one question copies, in bytes."""
@@ -62,6 +73,14 @@ class LookedRun(Protocol):
 
     def driver_of(self, operator: str) -> Driver | None:
         """The driver of the operator's region; ``None`` if that has not begun."""
+
+    def identity(self, source: Any) -> int:
+        """The identity of a source tuple, given as split and row, or as source, split and row.
+
+        Raises:
+            PlanError: the run is not audited, so rows have no identities; or it is given otherwise.
+            DataflowError: no such source.
+        """
 
     def functions_now(self) -> dict[str, Any]:
         """Operator to a copy of what it runs now."""
@@ -251,6 +270,23 @@ class RunLooks:
         look = LookAtRows(next(self._numbers), most, branch=branch)
         rows = self._seen_rows(self._ask(operator, look, timeout), branch)
         return row_table(newest(rows, most), columns_of(rows))
+
+    def way(self, of: str | EdgeElement | None, source: Any, count: int, timeout: float) -> Any:
+        """What became of a source tuple, in the order of the dataflow, as a DataFrame; see ``RunMonitor.rows``."""
+        identity = self._run.identity(source)
+        most, over_s = _positive("n", count, whole=True), time.monotonic() + _positive("timeout", timeout)
+        places = [self._place(of)] if of is not None else [(name, None) for name in self._run.graph.order]
+        found, columns = list[SeenRow](), dict[str, None]()
+        for operator, branch in places:
+            if of is None and self._run.driver_of(operator) is None:
+                continue  # its region has not begun
+            look = LookAtRows(next(self._numbers), LOOKED_THROUGH, branch=branch, identity=identity)
+            left_s = max(over_s - time.monotonic(), _LOOK_S)
+            rows = self._seen_rows(self._ask(operator, look, left_s), branch)
+            columns |= dict.fromkeys(columns_of(rows))
+            wanted = self._run.source_of(identity)
+            found += newest([row for row in rows if row.source == wanted], most)
+        return row_table(found, columns, ("operator", *ABOUT))
 
     def _place(self, of: str | EdgeElement) -> tuple[str, int | None]:
         """The operator that is asked, and the output of it that is meant, if one is."""

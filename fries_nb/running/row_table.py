@@ -42,6 +42,7 @@ class SeenRow:
         worker: index of the worker.
         time: its own time, if the dataflow has times, else when its source's row was due; ``None`` if it is not known.
         source: the source, split and row that it is or derives from, under an audit; else ``None``.
+        operator: the operator.
     """
 
     values: Mapping[str, Any]
@@ -50,6 +51,7 @@ class SeenRow:
     worker: int
     time: Any = None
     source: tuple[str, int, int] | None = None
+    operator: str = ""
 
 
 def seen_rows(
@@ -91,10 +93,14 @@ def _seen(
         time = datetime.fromtimestamp(due_ns / 1e9, UTC)
     source = None if identity is None else source_of(identity)
     values = {name: value for name, value in row.items() if name not in HIDDEN}
-    return SeenRow(values, side, seen.version, seen.worker.index, time, source)
+    return SeenRow(values, side, seen.version, seen.worker.index, time, source, seen.worker.operator)
 
 
-def row_table(rows: Iterable[SeenRow], columns: Iterable[str] = ()) -> Any:
+ABOUT = ("side", "version", "worker", "time", "source")
+"""What is said of a row beside its values."""
+
+
+def row_table(rows: Iterable[SeenRow], columns: Iterable[str] = (), about: Iterable[str] = ABOUT) -> Any:
     """Rows as a pandas DataFrame, in their order: their columns, and ``_side``, ``_version``, ``_worker`` and so on.
 
     It has further columns as well, so that they are there if no row is.
@@ -104,7 +110,6 @@ def row_table(rows: Iterable[SeenRow], columns: Iterable[str] = ()) -> Any:
     held = list(rows)
     names = dict.fromkeys(itertools.chain((name for row in held for name in row.values), columns))
     values = {name: series([row.values.get(name, MISSING) for row in held]) for name in names}
-    about = ("side", "version", "worker", "time", "source")
     return ShownTable(values | {f"_{name}": series([getattr(row, name) for row in held]) for name in about})
 
 

@@ -30,7 +30,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import exception_text
 from fries_nb.operators.dry_run import newest_rows, passed
@@ -120,6 +122,8 @@ class StateLook:
         )
 
 
+NONE = pa.RecordBatch.from_pylist([])
+"""In place of a row that is not meant."""
 Kept = list[pa.RecordBatch | dict[str, Any]]
 """Rows, the newest first: batches with hidden columns, and rows that are no batches."""
 
@@ -130,6 +134,9 @@ def rows_seen(order: LookAtRows, worker: Worker, member: WorkerId) -> RowsSeen:
     instance = worker.instances[position]
     try:
         came, went = kept_rows(worker, position, order)
+        if order.identity is not None:
+            came = [_derived(rows, order.identity) for rows in came]
+            went = [(branch, _derived(rows, order.identity)) for branch, rows in went]
         sides = pickle.dumps(came), pickle.dumps([rows for _, rows in went])
     except Exception as error:  # noqa: BLE001 - pickling a user's value may raise anything
         words = f"the rows of {member.operator} cannot be copied: {exception_text(error)}"
@@ -137,6 +144,15 @@ def rows_seen(order: LookAtRows, worker: Worker, member: WorkerId) -> RowsSeen:
     branches = tuple(branch for branch, _ in went) if instance.operator.branches > 1 and order.branch is None else ()
     version = instance.applied[-1] if instance.applied else ""
     return RowsSeen(order.number, member, *sides, version, branches=branches)
+
+
+def _derived(rows: Any, identity: int) -> Any:
+    """Those of a batch, or of a single row, that are or derive from a source tuple; a batch without rows if none is."""
+    if isinstance(rows, pa.RecordBatch):
+        if TRANSACTION not in rows.schema.names:
+            return rows.slice(0, 0)
+        return rows.filter(pc.equal(rows.column(TRANSACTION), identity))
+    return rows if rows.get(TRANSACTION) == identity else NONE
 
 
 def kept_rows(worker: Worker, position: int, order: LookAtRows) -> tuple[Kept, list[tuple[int, Any]]]:
@@ -154,7 +170,7 @@ def _taken(worker: Worker, position: int, most: int) -> Kept:
     if not position:
         return list(worker.executor.newest(0, most))
     batches = worker.executor.newest(position, most)
-    return list(batches) or [recent.row() for recent in worker.executor.samples(position)[:most]]
+    return list(batches) or [recent.with_hidden() for recent in worker.executor.samples(position)[:most]]
 
 
 def _made(worker: Worker, position: int, order: LookAtRows) -> list[tuple[int, Any]]:

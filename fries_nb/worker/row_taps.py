@@ -272,7 +272,7 @@ class RowTap:
             return []
         known, samples = self._marks.get(side, set()), worker.executor.samples(position)
         self._marks[side] = {one.mark for one in samples}
-        return [one.row() for one in samples if one.mark not in known]
+        return [one.with_hidden() for one in samples if one.mark not in known]
 
     def _try_piece(self) -> None:
         """Try rows in hand; those for which no time is left are dropped."""
@@ -291,8 +291,9 @@ class RowTap:
     def _try(self, side: str, part: pa.RecordBatch | dict[str, Any]) -> None:
         holds, left = self._condition.holds, self._left[side]
         if not isinstance(part, pa.RecordBatch):
-            self._columns |= dict.fromkeys(part)
-            found = [part] if holds(part, side) else []
+            values = {name: value for name, value in part.items() if name not in HIDDEN}
+            self._columns |= dict.fromkeys(values)
+            found = [part] if holds(values, side) else []
         else:
             shown = part.select([name for name in part.schema.names if name not in HIDDEN])
             self._columns |= dict.fromkeys(shown.schema.names)

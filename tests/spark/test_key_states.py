@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -113,6 +114,23 @@ def test_states_are_seen_while_hosts_come_and_die(
     assert run.audit().serializable
     assert run.state == "finished"
     assert set(run.rows("K")["_side"]) == {"in", "out"}
+    last = run.rows("out")
+    for source in (last["_source"][0], last["_source"][0][1:]):
+        way = run.rows(source=source)
+        assert set(way["_source"]) == {last["_source"][0]}
+        assert list(dict.fromkeys(way["_operator"]))[-1] == "out"
+        assert set(way["_operator"]) <= {"S", "K", "M", "out"}
+        assert set(way["value"]) == {last["value"][0]}
+    assert set(run.rows(fn.edge("M", "out"), source=last["_source"][0])["_operator"]) <= {"M"}
+    for wanted, words in ((7, "source=7; expected source, split and row, as in source=('S', 0, 2506) or (0, 2506)"),
+                          ((0, -1), r"source=(0, -1); expected source, split and row"),
+                          (("S", 0, 1.5), "expected source, split and row")):  # fmt: skip
+        with pytest.raises(PlanError, match=re.escape(words)):
+            run.rows(source=wanted)
+    with pytest.raises(DataflowError, match="no source 'K'; expected one of S"):
+        run.rows(source=("K", 0, 0))
+    with pytest.raises(PlanError, match="source= follows one row, where= waits for others"):
+        run.rows(source=(0, 0), where=bool)
     with pytest.raises(RunError, match="'seen' has finished; a state is set while the dataflow runs"):
         run.set_state("K", {5: {"first": 0, "second": 0}})
     with pytest.raises(RunError, match="a checkpoint needs a running dataflow"):
@@ -135,6 +153,9 @@ def test_what_cannot_be_looked_at_is_refused(spark: SparkSession, kept: Callable
         (lambda: run.rows("G"), DataflowError, "no operator 'G'"),
         (lambda: run.rows(fn.edge("S", "out")), DataflowError,
          "no edge 'S -> out'; expected one of S -> F, F -> out"),
+        (lambda: run.rows("F", source=(0, 1)), PlanError,
+         r"source=\(0, 1\): the rows of 'refusing' have no identities, since the run is not audited; expected flow"),
+        (lambda: run.rows(), PlanError, "has no operator; expected one, as in run.rows..FM.., or source="),
         (lambda: run.rows("F", n=0), PlanError, "n=0; expected a whole number above 0"),
         (lambda: run.rows("F", where="value"), PlanError, "where='value'; expected a function of a row"),
         (lambda: run.rows("F", where=lambda row: row["price"], timeout=1), PlanError,

@@ -10,6 +10,7 @@ from typing import Any
 
 from fries_nb.dataflow import builder
 from fries_nb.dataflow.graph import Graph, check_runnable
+from fries_nb.dataflow.masking import checked_hide
 from fries_nb.dataflow.updates import targets_of
 from fries_nb.errors import CheckpointError
 from fries_nb.host.region_spec import Options
@@ -80,6 +81,7 @@ class Dataflow(builder.DataflowBuilder):
         signing_key: bytes | str | None = None,
         recover: bool = False,
         on_error: str = "fail",
+        hide: Iterable[str] = (),
     ) -> Run:
         """Run the dataflow on Spark, in the background.
 
@@ -105,6 +107,8 @@ class Dataflow(builder.DataflowBuilder):
                 directory, which is deleted with the run: it recovers from lost hosts, and guards cover what is below a
                 change. If one fails, as for a state that cannot be pickled, the run goes on without; the log says so.
             on_error: the policy of operators that were declared without one: ``fail`` or ``pause``.
+            hide: columns whose values are masked in all that is shown: tables, rows in errors and of paused operators,
+                reports, saved notebooks. What functions, sinks and the values of ``run.rows`` have is not changed.
 
         Returns:
             The handle of the run. Hosts may still be starting; ``run.wait_flowing()`` waits for them.
@@ -120,7 +124,7 @@ class Dataflow(builder.DataflowBuilder):
         check_runnable(graph)
         options = Options(
             hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
-            self.constraints(), fixed=self.fixed, recover=recover, **self._buffers,
+            self.constraints(), fixed=self.fixed, recover=recover, hide=checked_hide(hide), **self._buffers,
         )  # fmt: skip
         if signing_key is not None and not checkpoint:
             raise CheckpointError(
@@ -145,6 +149,7 @@ class Dataflow(builder.DataflowBuilder):
         signing_key: bytes | str | None = None,
         on_error: str = "fail",
         drop: Iterable[str] = (),
+        hide: Iterable[str] = (),
     ) -> Run:
         """Resume a run of this dataflow from its last checkpoint.
 
@@ -180,6 +185,7 @@ class Dataflow(builder.DataflowBuilder):
             on_error: see ``run``.
             drop: the operators that this dataflow lacks, and whose state in the checkpoint may be lost: an operator
                 with state is not left out without being named here.
+            hide: see ``run``; that of the earlier run is not kept.
 
         Returns:
             The handle of the new run.
@@ -206,7 +212,7 @@ class Dataflow(builder.DataflowBuilder):
         dropped = check_drop(drop, graph)
         options = Options(
             hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
-            self.constraints(), fixed=self.fixed, **self._buffers,
+            self.constraints(), fixed=self.fixed, hide=checked_hide(hide), **self._buffers,
         )  # fmt: skip
         return Run(graph, spark, options, place, resumed=True, key=key, lighters=self.lighters(), drop=dropped)
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.source import Undecoded
 from fries_nb.connectors.worker_reader import Positions
+from fries_nb.dataflow.masking import masked_text
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError, exception_text
 from fries_nb.host.environment import Environment, Steps
@@ -284,7 +285,8 @@ class HostedWorker:
         self.failed = True
         worker = self.worker.wiring.id
         if isinstance(error, FriesError):
-            self._carry_out(TellController(Failed(worker, str(error))))
+            words = masked_text(str(error), error.mentions, self.worker.instances[0].hide)
+            self._carry_out(TellController(Failed(worker, words)))
         else:
             details = "".join(traceback.format_exception(error))
             told = f"{worker.operator} failed: {exception_text(error)}"

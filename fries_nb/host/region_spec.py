@@ -48,6 +48,7 @@ class Options:
         fixed: the operators whose number of workers was declared, and which a rescale leaves as they are.
         recover: whether every commit is a checkpoint in the run's scratch directory, if it has no checkpoint directory;
             once one fails, the run goes on without.
+        hide: the columns whose values are not to be shown.
 
     Raises:
         DataflowError: an option is not a number, or out of range.
@@ -65,6 +66,7 @@ class Options:
     adapt: bool = True
     fixed: frozenset[str] = frozenset()
     recover: bool = False
+    hide: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if isinstance(self.budget, bool) or not isinstance(self.budget, int) or self.budget < 1:

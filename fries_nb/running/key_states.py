@@ -71,6 +71,10 @@ class LookedRun(Protocol):
     def ended(self) -> threading.Event:
         """Set when all resources of the run are released."""
 
+    @property
+    def hide(self) -> frozenset[str]:
+        """The columns whose values are not to be shown."""
+
     def driver_of(self, operator: str) -> Driver | None:
         """The driver of the operator's region; ``None`` if that has not begun."""
 
@@ -212,10 +216,17 @@ class RunLooks:
     def table(self, operator: str, keys: Iterable[Any] | None, count: int | None, timeout: float) -> Any:
         """The same as a DataFrame, in which each open window of a key has a row; see ``state_table``."""
         found = self.states(operator, keys, count, timeout)
-        shown = self._run.shown_time
+        shown, key = self._run.shown_time, self._run.graph.operator(operator).key
         rows = (row for one in found for row in rows_of_key(one.key, one.value, one.bin, one.worker, _size_of, shown)
                 ) if any(is_windows(one.value) for one in found) else found  # fmt: skip
-        return state_table(rows, self._run.graph.operator(operator).key)
+        return self._shown(state_table(rows, key))
+
+    def _shown(self, table: Any, further: Iterable[str] = ()) -> Any:
+        """The table, with masks for what the run hides where it is shown, and for further columns."""
+        from fries_nb.running.shown_table import shown_table  # imports pandas, which takes long
+
+        hide = {*self._run.hide, *further}
+        return shown_table(table, hide) if hide else table
 
     def edited(self, operator: str, states: Mapping[Any, Any], timeout: float) -> Update:
         """The update of an operator to what it runs, with these states of keys; and back to those that they have now.
@@ -244,7 +255,7 @@ class RunLooks:
         self._checked(operator)
         most = sys.maxsize if count is None else _positive("n", count, whole=True)
         view = self._run.checkpointed(_positive("timeout", timeout))
-        return view.state(operator, keys, most) if to is None else view.write_state(operator, to)
+        return self._shown(view.state(operator, keys, most)) if to is None else view.write_state(operator, to)
 
     def sizes(self, timeout: float) -> list[StateSize]:
         """The size of the state of each operator that keeps one, largest first; raises as ``states`` does."""
@@ -269,7 +280,7 @@ class RunLooks:
             return self._tapped(operator, branch, most, where, _positive("timeout", timeout))
         look = LookAtRows(next(self._numbers), most, branch=branch)
         rows = self._seen_rows(self._ask(operator, look, timeout), branch)
-        return row_table(newest(rows, most), columns_of(rows))
+        return row_table(newest(rows, most), columns_of(rows), hide=self._run.hide)
 
     def way(self, of: str | EdgeElement | None, source: Any, count: int, timeout: float) -> Any:
         """What became of a source tuple, in the order of the dataflow, as a DataFrame; see ``RunMonitor.rows``."""
@@ -286,7 +297,7 @@ class RunLooks:
             columns |= dict.fromkeys(columns_of(rows))
             wanted = self._run.source_of(identity)
             found += newest([row for row in rows if row.source == wanted], most)
-        return row_table(found, columns, ("operator", *ABOUT))
+        return row_table(found, columns, ("operator", *ABOUT), self._run.hide)
 
     def _place(self, of: str | EdgeElement) -> tuple[str, int | None]:
         """The operator that is asked, and the output of it that is meant, if one is."""
@@ -312,13 +323,13 @@ class RunLooks:
         driver = self._begun(operator)
         answer = self._answer_of_tap(driver, Asked(operator, look), timeout)
         parts = [part for part in answer.parts if isinstance(part, RowsSeen)]
-        refuse_failed(parts)
+        refuse_failed(parts, self._run.hide)
         rows = self._seen_rows(parts)
         left: list[SeenRow] = []
         if not rows and answer.error == OVER:
             left = self._seen_rows(self._left(driver, operator, RowsSeen), branch)
-            rows = chosen(left, where)
-        return tapped(rows, most, parts, left)
+            rows = chosen(left, where, self._run.hide)
+        return tapped(rows, most, parts, left, self._run.hide)
 
     def _seen_rows(self, parts: Iterable[Seen], branch: int | None = None) -> list[SeenRow]:
         seen = [part for part in parts if isinstance(part, RowsSeen)]
@@ -329,7 +340,10 @@ class RunLooks:
         from pandas import DataFrame  # takes longer to import than all of fries_nb's own modules
 
         rows = [(one.operator, one.keys, one.size, *(one.largest or ((None, 0),))[0]) for one in self.sizes(timeout)]
-        return DataFrame(rows, columns=["operator", "keys", "bytes", "largest_key", "largest_bytes"])
+        keys = (self._run.graph.operator(one[0]).key for one in rows)
+        hidden = ["largest_key"] if any(not self._run.hide.isdisjoint(key) for key in keys) else []
+        table = DataFrame(rows, columns=["operator", "keys", "bytes", "largest_key", "largest_bytes"])
+        return self._shown(table, hidden)
 
     def _stateful(self) -> list[str]:
         """The operators that keep a state."""

@@ -355,6 +355,11 @@ class RegionRunner(QueueShell):
         names = self.launched[-1].driver.core.region.graph.sources
         return (names[source], split, row) if source < len(names) else None
 
+    @property
+    def hide(self) -> frozenset[str]:
+        """The columns whose values are not to be shown."""
+        return self.options.hide
+
     def identity(self, source: Any) -> int:
         """The identity of a source tuple, of which ``source_of`` is the inverse; see ``LookedRun``."""
         name = self.graph.name

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from fries_nb.dataflow.hidden_columns import DUE, HIDDEN, TIME, TRANSACTION
+from fries_nb.dataflow.masking import masked_text
 from fries_nb.errors import PlanError, RunError
 from fries_nb.operators.instance import row_as_json
 from fries_nb.protocol.messages import RowsSeen
@@ -100,17 +101,20 @@ ABOUT = ("side", "version", "worker", "time", "source")
 """What is said of a row beside its values."""
 
 
-def row_table(rows: Iterable[SeenRow], columns: Iterable[str] = (), about: Iterable[str] = ABOUT) -> Any:
+def row_table(
+    rows: Iterable[SeenRow], columns: Iterable[str] = (), about: Iterable[str] = ABOUT, hide: Collection[str] = ()
+) -> Any:  # fmt: skip
     """Rows as a pandas DataFrame, in their order: their columns, and ``_side``, ``_version``, ``_worker`` and so on.
 
-    It has further columns as well, so that they are there if no row is.
+    It has further columns as well, so that they are there if no row is. Those of ``hide`` are masked where it is shown.
     """
-    from fries_nb.running.shown_table import ShownTable  # imports pandas, which takes long
+    from fries_nb.running.shown_table import shown_table  # imports pandas, which takes long
 
     held = list(rows)
     names = dict.fromkeys(itertools.chain((name for row in held for name in row.values), columns))
     values = {name: series([row.values.get(name, MISSING) for row in held]) for name in names}
-    return ShownTable(values | {f"_{name}": series([getattr(row, name) for row in held]) for name in about})
+    values |= {f"_{name}": series([getattr(row, name) for row in held]) for name in about}
+    return shown_table(values, hide)
 
 
 def columns_of(rows: Iterable[SeenRow]) -> Iterator[str]:
@@ -131,24 +135,28 @@ def newest(rows: Iterable[SeenRow], count: int) -> list[SeenRow]:
     return found
 
 
-def chosen(rows: Iterable[SeenRow], where: Callable[[Mapping[str, Any]], Any]) -> list[SeenRow]:
-    """The rows that satisfy a condition; raises as ``judged`` does."""
+def chosen(
+    rows: Iterable[SeenRow], where: Callable[[Mapping[str, Any]], Any], hide: Collection[str] = ()
+) -> list[SeenRow]:  # fmt: skip
+    """The rows that satisfy a condition; raises as ``refuse_failed`` does."""
     condition = Condition(where)
     found = [row for row in rows if condition.holds(dict(row.values), row.side)]
     if condition.error:
-        raise raised(condition.error, condition.row)
+        raise raised(condition.error, condition.row, hide)
     if condition.lacked_by_all:
         raise PlanError(condition.lacked_by_all)
     return found
 
 
-def raised(error: str, row: Mapping[str, Any]) -> RunError:
-    """The error of a condition that has raised on a row, which it names."""
-    return RunError(f"{error}: {row_as_json(dict(row))}")
+def raised(error: str, row: Mapping[str, Any], hide: Collection[str]) -> RunError:
+    """The error of a condition that has raised on a row, which it names; values of columns ``hide`` are masked."""
+    return RunError(f"{masked_text(error, row, hide)}: {row_as_json(dict(row), hide)}")
 
 
-def refuse_failed(parts: Iterable[RowsSeen]) -> None:
+def refuse_failed(parts: Iterable[RowsSeen], hide: Collection[str] = ()) -> None:
     """Refuse the answer to a tap if its condition has raised, or reads a column that no row has.
+
+    Values of the columns ``hide`` are masked.
 
     Raises:
         PlanError: no row has had the column; names those that are there.
@@ -157,7 +165,7 @@ def refuse_failed(parts: Iterable[RowsSeen]) -> None:
     held = list(parts)
     for part in held:
         if part.row:
-            raise raised(part.error, pickle.loads(part.row))
+            raise raised(part.error, pickle.loads(part.row), hide)
         if part.error and not part.lacked:
             raise RunError(part.error)
     lacked = next((part.lacked for part in held if part.lacked), "")
@@ -165,7 +173,10 @@ def refuse_failed(parts: Iterable[RowsSeen]) -> None:
         raise PlanError(lacked)
 
 
-def tapped(rows: Sequence[SeenRow], count: int, parts: Iterable[RowsSeen], left: Sequence[SeenRow] = ()) -> Any:
+def tapped(
+    rows: Sequence[SeenRow], count: int, parts: Iterable[RowsSeen], left: Sequence[SeenRow] = (),
+    hide: Collection[str] = (),
+) -> Any:  # fmt: skip
     """The rows that a tap has found, at most so many of each side, as a DataFrame that says what it has seen.
 
     Its ``attrs`` have ``rows_seen``, the number of rows that have passed, and ``rows_dropped``, of those that were not
@@ -173,7 +184,7 @@ def tapped(rows: Sequence[SeenRow], count: int, parts: Iterable[RowsSeen], left:
     """
     held = list(parts)
     counts, names = [part.counts for part in held], [name for part in held for name in part.columns]
-    table = row_table(newest(rows, count), [*names, *columns_of(left)])
+    table = row_table(newest(rows, count), [*names, *columns_of(left)], hide=hide)
     table.attrs |= {
         "rows_seen": sum(one.seen for one in counts) + len(left), "rows_dropped": sum(one.dropped for one in counts)
     }  # fmt: skip

@@ -756,4 +756,5 @@ class Worker:
 
     def _fail(self, error: FriesError) -> None:
         self.failed = True
-        self._tell(failed_answer(error, self.instances[0].worker, self._running.facing()))
+        first = self.instances[0]
+        self._tell(failed_answer(error, first.worker, self._running.facing(), first.hide))

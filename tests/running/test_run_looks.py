@@ -42,7 +42,7 @@ class AnsweringRun:
         self, *parts: StateSeen | RowsSeen, answers: bool = True, left: tuple[StateSeen | RowsSeen, ...] | None = None
     ) -> None:
         self.graph = Graph("g", (Operator("K", key=("k",), function=Counting(), workers=2),), ())
-        self.ended = threading.Event()
+        self.ended, self.hide = threading.Event(), frozenset[str]()
         self.is_closed = left is not None
         self.parts, self.answers = parts, answers
         self.posted: list[Any] = []

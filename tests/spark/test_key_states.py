@@ -176,3 +176,37 @@ def test_what_cannot_be_looked_at_is_refused(spark: SparkSession, kept: Callable
         with pytest.raises(error, match=words):
             call()
     run.cancel()
+
+
+class Cards:
+    """Counts the rows of a card, and remembers the last one."""
+
+    def process(self, row: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+        """It fails at one of them."""
+        state["count"], state["last"] = state.get("count", 0) + 1, {"card": row["card"]}
+        if row["value"] == 400:
+            raise ValueError(f"no such card: {row['card']}")
+        return row
+
+
+def test_hidden_values_are_masked_in_all_that_is_shown(spark: SparkSession, kept: Callable[[Run], Run]) -> None:
+    """What methods return has them; also where the tuple is failed on anew by a change."""
+    flow = fn.Dataflow("hiding")
+    rows = flow.source("S", fn.rate(500, row=lambda value: {"card": 777_000_000 + value % 7}), workers=1)
+    rows.map("F", Cards(), key="card", workers=1, on_error="pause").sink("out", fn.memory(), workers=1)
+    run = kept(flow.run(spark, hosts=1, workers=1, hide=["card", "nowhere"], audit=True))
+    until(lambda: "F" in run.paused, run)
+    seen, states, sizes = run.rows("F", timeout=PATIENCE_S), run.state("F"), run.state_sizes()
+    assert set(seen["card"]) <= set(states["card"]) == {777_000_000 + number for number in range(7)}
+    assert states["last"][0] == {"card": states["card"][0]}
+    with pytest.raises(RunError, match="division by zero") as raised:
+        run.rows("S", where=lambda row: 1 / (row["card"] - row["card"]))
+    refused = run.reconfigure({"F": Cards()}, guard=None).settled(PATIENCE_S)
+    assert "no such card: •••" in refused.error
+    [paused] = run.paused["F"]
+    shown = [*map(repr, (seen, states, sizes, paused, run.audit())), str(raised.value)]
+    shown += [table._repr_html_() for table in (seen, states, sizes)] + [refused.error, refused.details]
+    assert "777" not in "".join(shown)
+    assert "•••" in paused.row
+    assert "no such card: •••" in paused.error
+    run.cancel()

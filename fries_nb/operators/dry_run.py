@@ -84,14 +84,14 @@ class Recent:
     written: dict[str, Any] = field(default_factory=dict)
     whole: bool = False  # whether ``written`` is the whole row
     facing: bool = False  # whether the operator is paused on this tuple
-    # tells it from others that are in memory with it
-    mark: tuple[int, int] = field(default=(0, 0), compare=False)
+    # the row, or the batch and the place in it, that it is a copy of
+    origin: tuple[Any, int] = field(default=(None, 0), compare=False, repr=False)
     # its identity under an audit, and when its source's row was due
     hidden: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def compact(self) -> Recent:
         """The same tuple, without the rest of the batch that it was cut from."""
-        return replace(self, batch=self.batch.take(pa.array([0])), hidden={})
+        return replace(self, batch=self.batch.take(pa.array([0])), origin=(None, 0), hidden={})
 
     def row(self) -> Row:
         """The tuple as a row function gets it."""
@@ -133,7 +133,7 @@ def recent_rows(parts: Iterable[Passed]) -> list[Recent]:
     """A tuple for each of the rows, but no more than a worker provides."""
     rows = ((batch, index) for batch, indices in parts for index in indices)
     return [
-        Recent(one_row(batch, index), mark=(id(batch), index), hidden=_hidden(batch, index))
+        Recent(one_row(batch, index), origin=(batch, index), hidden=_hidden(batch, index))
         for batch, index in islice(rows, SAMPLES)
     ]
 
@@ -169,7 +169,7 @@ def recent_row(row: Row) -> Recent | None:
     try:
         batch, index = row.columns.batch, row.index
         came, hidden = one_row(batch, index), _hidden(batch, index)
-        return Recent(came, copy.deepcopy(written), isinstance(row, WholeRow), mark=(id(row), 0), hidden=hidden)
+        return Recent(came, copy.deepcopy(written), isinstance(row, WholeRow), origin=(row, 0), hidden=hidden)
     except Exception:  # noqa: BLE001 (an object of the user's; without a copy there is no rehearsal)
         return None
 

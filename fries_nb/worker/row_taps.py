@@ -7,11 +7,14 @@ there the condition is tried on the few that are kept of each slice, and all oth
 
 A tap ends by itself: with the rows that it was asked for, its time, an error of the condition, or the worker's input.
 
->>> budget = TapBudget(clock=iter([0, 0, 500_000, 500_000, 500_000, 1_000_000]).__next__)
->>> budget.begins(), budget.is_over(), budget.is_over()    # a piece may last 0.8 ms
-(True, False, False)
->>> budget.ends()
->>> budget.begins()
+>>> budget = TapBudget(clock=iter([0, 0, 500_000, 800_000, 9_000_000, 10_000_000, 10_000_000, 10_000_000]).__next__)
+>>> with budget.piece():
+...     budget.is_over(), budget.is_over()    # it may last 0.8 ms, but no call is interrupted
+(False, True)
+>>> budget.has_some
+False
+>>> with budget.piece():
+...     budget.is_over()
 True
 """
 
@@ -19,7 +22,8 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -60,21 +64,25 @@ class TapBudget:
         """Whether there is time left as of the last piece."""
         return self._saved_ns > 0
 
-    def begins(self) -> bool:
-        """Begin a piece; returns whether there is time for it."""
-        self._began_ns = self._clock()
-        self._saved_ns = min(SAVED_NS, self._saved_ns + SHARE * (self._began_ns - self._ended_ns))
-        self._ended_ns = self._began_ns
-        return self.has_some
+    @property
+    def has_piece(self) -> bool:
+        """Whether there was time for a whole piece when the last one began."""
+        return self._saved_ns >= PIECE_NS
+
+    @contextmanager
+    def piece(self) -> Iterator[None]:
+        """A block whose time counts."""
+        began_ns = self._began_ns = self._clock()
+        self._saved_ns = min(SAVED_NS, self._saved_ns + SHARE * (began_ns - self._ended_ns))
+        try:
+            yield
+        finally:
+            self._ended_ns = self._clock()
+            self._saved_ns -= self._ended_ns - began_ns
 
     def is_over(self) -> bool:
-        """Whether the piece has to end."""
+        """Whether the piece has to end, or should not begin."""
         return self._clock() - self._began_ns >= min(PIECE_NS, self._saved_ns)
-
-    def ends(self) -> None:
-        """End the piece."""
-        self._ended_ns = self._clock()
-        self._saved_ns -= self._ended_ns - self._began_ns
 
 
 class Condition:
@@ -160,11 +168,12 @@ class RowTap:
         self._seen = self._dropped = self._told = 0
         self._hand = deque[tuple[str, pa.RecordBatch | dict[str, Any]]]()
         self._counted: dict[str, int] = {}  # side to the number of rows that a chain had processed by then
-        self._marks: dict[str, set[tuple[int, int]]] = {}  # side to the rows of a chain that were in memory by then
+        self._noted: dict[str, list[tuple[Any, int]]] = {}  # side to the rows that a chain kept by then
         self._columns: dict[str, None] = {}  # of rows that were tried
         self._error = ""
         self._condition = self._unpickled(order.where)
-        self._take_kept(worker)
+        with budget.piece():
+            self._take_kept(worker)
 
     def _unpickled(self, where: bytes) -> Condition:
         try:
@@ -189,8 +198,7 @@ class RowTap:
         if self.has_ended:
             return None
         try:
-            self._take_passed(worker, slices)
-            self._try_piece()
+            self._try_piece(worker, slices)
         except FAILURES as error:  # of a value that cannot be converted
             self._error = f"the rows of {self.member.operator} cannot be read: {exception_text(error)}"
         if self._is_over(worker):
@@ -268,23 +276,24 @@ class RowTap:
     def _take_noted(self, worker: Worker, side: str, position: int) -> list[dict[str, Any]]:
         """The rows that a chain has kept between two functions since the last call, if there is time to copy them."""
         self._counted[side] = worker.instances[position].processed
-        if not self._budget.has_some:
+        if not self._budget.has_piece:  # copies take long, and there must be time to try them
             return []
-        known, samples = self._marks.get(side, set()), worker.executor.samples(position)
-        self._marks[side] = {one.mark for one in samples}
-        return [one.with_hidden() for one in samples if one.mark not in known]
+        known = {(id(origin), place) for origin, place in self._noted.get(side, ())}
+        samples = worker.executor.samples(position)
+        self._noted[side] = [one.origin for one in samples]
+        return [one.with_hidden() for one in samples if (id(one.origin[0]), one.origin[1]) not in known]
 
-    def _try_piece(self) -> None:
-        """Try rows in hand; those for which no time is left are dropped."""
+    def _try_piece(self, worker: Worker, slices: Sequence[PassedSlice]) -> None:
+        """Take what has passed in hand, and try rows in hand; those for which no time is left are dropped."""
         budget = self._budget
-        if budget.begins():
+        with budget.piece():
+            self._take_passed(worker, slices)
             while self._hand and not budget.is_over():
                 side, part = self._hand.popleft()
                 if isinstance(part, pa.RecordBatch) and part.num_rows > BETWEEN_LOOKS:
                     self._put_back(side, part.slice(BETWEEN_LOOKS))
                     part = part.slice(0, BETWEEN_LOOKS)
                 self._try(side, part)
-            budget.ends()
         if not budget.has_some:
             self._drop_hand()
 
@@ -323,8 +332,9 @@ class RowTap:
         counts = TapCounts(found[0], found[1], self._seen, self._dropped, judged)
         lacked, columns = (condition.lacked_by_all, tuple(self._columns)) if self.has_ended else ("", ())
         try:
-            sides = pickle.dumps(came), pickle.dumps(went)
-            row = pickle.dumps(condition.row) if condition.error else b""
+            with self._budget.piece():
+                sides = pickle.dumps(came), pickle.dumps(went)
+                row = pickle.dumps(condition.row) if condition.error else b""
         except Exception as error:  # noqa: BLE001 - pickling a user's value may raise anything
             self.has_ended, sides, row = True, (b"", b""), b""
             self._error = f"the rows of {self.member.operator} cannot be copied: {exception_text(error)}"

@@ -128,7 +128,7 @@ def test_options_reach_the_run(shell: InteractiveShell, stand_ins: list[StandIn]
     assert shell.user_ns["mine"] is stand_ins[0]
     assert stand_ins[0].options == {
         "hosts": 1, "workers": 3, "audit": True, "chaining": False, "commit_interval_s": 2.0, "checkpoint": "",
-        "signing_key": None, "recover": True, "on_error": "pause",
+        "signing_key": None, "recover": True, "on_error": "pause", "hide": (),
     }  # fmt: skip
 
 

@@ -204,3 +204,28 @@ def test_between_two_functions_the_rows_that_are_kept_are_tried_and_the_others_c
     tapped.process(1, 2)
     tapped.advance()
     assert tapped.found() == [1, 2]  # behind the last function rows are batches
+
+
+def test_copies_of_rows_in_a_chain_take_of_the_same_time_and_leave_some_to_try_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows are found all the time, however long copies take, and not too many."""
+    tapped, spent = Tapped(lambda row: row["n"] >= 0, most=10**6, lasts_ns=10**12, of="M", chained=True), 0
+    samples = tapped.worker.executor.samples
+
+    def slow(position: int) -> Any:
+        nonlocal spent
+        spent += PIECE_NS // 2
+        tapped.clock.now_ns += PIECE_NS // 2
+        return samples(position)
+
+    monkeypatch.setattr(tapped.worker.executor, "samples", slow)
+    tapped.begin()
+    found = []
+    for number in range(600):
+        tapped.process(number)
+        tapped.clock.now_ns += 2_000_000
+        tapped.advance()
+        found.append(len(tapped.found()))
+    assert found[199] < found[399] < found[599]
+    assert spent <= SAVED_NS + SHARE * tapped.clock.now_ns + PIECE_NS

@@ -195,3 +195,17 @@ def test_a_condition_is_tried_on_what_a_run_that_is_over_has_left() -> None:
         run.looks.rows("K", 5, lambda row: row["price"] > 1, 10.0)
     with pytest.raises(RunError, match=r'ZeroDivisionError: division by zero on a row that is in: {"k": 1}'):
         run.looks.rows("K", 5, lambda row: 1 / 0, 10.0)
+
+
+def test_a_tap_ends_when_its_asker_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no worker tries rows in vain."""
+    run = AnsweringRun(answers=False)
+
+    def interrupted(timeout: float) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run.looks._told, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.looks.rows("K", 2, bool, 10.0)
+    assert run.posted[1:] == [Withdrawn(1)]
+    assert run.looks._awaited == set()

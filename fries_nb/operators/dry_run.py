@@ -44,7 +44,7 @@ import cloudpickle
 import pyarrow as pa
 
 from fries_nb.dataflow.graph import Emits, Operator
-from fries_nb.dataflow.hidden_columns import DUE, HIDDEN, TIME, TRANSACTION
+from fries_nb.dataflow.hidden_columns import HIDDEN, TIME
 from fries_nb.dataflow.operators import Shape, emits_of, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.traits import Holds
@@ -86,7 +86,7 @@ class Recent:
     facing: bool = False  # whether the operator is paused on this tuple
     # the row, or the batch and the place in it, that it is a copy of
     origin: tuple[Any, int] = field(default=(None, 0), compare=False, repr=False)
-    # its identity under an audit, and when its source's row was due
+    # its hidden columns: its time, its identity under an audit, and when its source's row was due
     hidden: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def compact(self) -> Recent:
@@ -139,7 +139,7 @@ def recent_rows(parts: Iterable[Passed]) -> list[Recent]:
 
 
 def _hidden(batch: pa.RecordBatch, index: int) -> dict[str, Any]:
-    return {name: batch.column(name)[index].as_py() for name in (DUE, TRANSACTION) if name in batch.schema.names}
+    return {name: batch.column(name)[index].as_py() for name in HIDDEN if name in batch.schema.names}
 
 
 def newest_rows(parts: Iterable[Passed], count: int) -> list[pa.RecordBatch]:

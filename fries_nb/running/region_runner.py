@@ -350,10 +350,13 @@ class RegionRunner(QueueShell):
             return self.launched[region].driver if region < len(self.launched) else None
 
     def source_of(self, identity: int) -> tuple[str, int, int] | None:
-        """The source, split and row that the identity of a source tuple stands for; ``None`` for no such source."""
+        """The source, split and row that the identity of a source tuple stands for; ``None`` for no such source.
+
+        What time brings out, such as the result of a window, derives from no single source tuple.
+        """
         source, split, row = place_of(identity)
         names = self.launched[-1].driver.core.region.graph.sources
-        return (names[source], split, row) if source < len(names) else None
+        return (names[source], split, row) if 0 <= source < len(names) else None
 
     @property
     def hide(self) -> frozenset[str]:

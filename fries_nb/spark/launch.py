@@ -87,7 +87,7 @@ class Launched:
         region = self.driver.core.region
         source, split, row = place_of(identity)
         names = region.graph.sources
-        if source >= len(names):
+        if not 0 <= source < len(names):
             return None
         found = region.sources[names[source]].row(names[source], split, row)
         return None if found is None else replace(found, values=masked(found.values, region.options.hide))

@@ -171,8 +171,8 @@ class RowTap:
         self._noted: dict[str, list[tuple[Any, int]]] = {}  # side to the rows that a chain kept by then
         self._columns: dict[str, None] = {}  # of rows that were tried
         self._error = ""
-        self._condition = self._unpickled(order.where)
         with budget.piece():
+            self._condition = self._unpickled(order.where)
             self._take_kept(worker)
 
     def _unpickled(self, where: bytes) -> Condition:

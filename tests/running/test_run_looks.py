@@ -16,7 +16,9 @@ from fries_nb.driver.open_taps import Asked
 from fries_nb.errors import DataflowError, PlanError, RunError
 from fries_nb.operators.state import Pickles
 from fries_nb.protocol.messages import LookAtRows, RowsSeen, StateSeen, TapCounts, WorkerId
+from fries_nb.protocol.trace import identity_of
 from fries_nb.running.key_states import RunLooks
+from fries_nb.running.region_runner import RegionRunner
 
 
 class Counting:
@@ -209,3 +211,13 @@ def test_a_tap_ends_when_its_asker_is_interrupted(monkeypatch: pytest.MonkeyPatc
         run.looks.rows("K", 2, bool, 10.0)
     assert run.posted[1:] == [Withdrawn(1)]
     assert run.looks._awaited == set()
+
+
+def test_what_derives_from_no_source_tuple_has_no_source() -> None:
+    """As the result of a window, whose identity is negative."""
+    region = SimpleNamespace(graph=SimpleNamespace(sources=("S", "T")))
+    driver = SimpleNamespace(core=SimpleNamespace(region=region))
+    runner: Any = SimpleNamespace(launched=[SimpleNamespace(driver=driver)])
+    assert RegionRunner.source_of(runner, identity_of(1, 2, 3)) == ("T", 2, 3)
+    assert RegionRunner.source_of(runner, identity_of(2, 0, 0)) is None
+    assert RegionRunner.source_of(runner, -1) is None

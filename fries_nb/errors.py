@@ -14,12 +14,20 @@ from __future__ import annotations
 import builtins
 import difflib
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 _MOST_CHARS = 10_000
 
 
 class FriesError(Exception):
-    """Base class of all errors that fries_nb raises on purpose."""
+    """Base class of all errors that fries_nb raises on purpose.
+
+    Attributes:
+        mentions: column to the value of a row that the message mentions; masked if the column is not to be shown.
+    """
+
+    mentions: Mapping[str, Any] = MappingProxyType({})
 
     def _render_traceback_(self) -> list[str]:
         """Called by IPython; shows the message and the address of its page only."""

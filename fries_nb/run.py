@@ -11,6 +11,7 @@ from typing import Any
 from fries_nb.dataflow import builder
 from fries_nb.dataflow.endpoints import Sink
 from fries_nb.dataflow.graph import Graph, check_runnable
+from fries_nb.dataflow.masking import checked_hide
 from fries_nb.dataflow.starts import checked_starts
 from fries_nb.dataflow.updates import targets_of
 from fries_nb.errors import CheckpointError
@@ -86,6 +87,7 @@ class Dataflow(builder.DataflowBuilder):
         recover: bool = False,
         on_error: str = "fail",
         start: Mapping[str, Any] | None = None,
+        hide: Iterable[str] = (),
     ) -> Run:
         """Run the dataflow on Spark, in the background.
 
@@ -118,6 +120,8 @@ class Dataflow(builder.DataflowBuilder):
                 your own source what its ``find(time)`` gives. A whole number: such a time, if ``time=`` is a column
                 of integers, otherwise the number of a row of a replay, table, query or rate, from 0. Or positions of
                 all splits, as ``fn.checkpoint(path).positions()``, ``{split: row}`` or ``{split: fn.Position}``.
+            hide: columns whose values are masked in all that is shown: tables, rows in errors and of paused operators,
+                reports, saved notebooks. What functions, sinks and the values of ``run.rows`` have is not changed.
 
         Returns:
             The handle of the run. Hosts may still be starting; ``run.wait_flowing()`` waits for them.
@@ -134,7 +138,7 @@ class Dataflow(builder.DataflowBuilder):
         options = Options(
             hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
             self.constraints(), fixed=self.fixed, recover=recover, starts=checked_starts(start, graph.sources),
-            **self._buffers,
+            hide=checked_hide(hide), **self._buffers,
         )  # fmt: skip
         if signing_key is not None and not checkpoint:
             raise CheckpointError(
@@ -159,6 +163,7 @@ class Dataflow(builder.DataflowBuilder):
         signing_key: bytes | str | None = None,
         on_error: str = "fail",
         drop: Iterable[str] = (),
+        hide: Iterable[str] = (),
     ) -> Run:
         """Resume a run of this dataflow from its last checkpoint.
 
@@ -194,6 +199,7 @@ class Dataflow(builder.DataflowBuilder):
             on_error: see ``run``.
             drop: the operators that this dataflow lacks, and whose state in the checkpoint may be lost: an operator
                 with state is not left out without being named here.
+            hide: see ``run``; that of the earlier run is not kept.
 
         Returns:
             The handle of the new run.
@@ -213,7 +219,7 @@ class Dataflow(builder.DataflowBuilder):
         dropped = check_drop(drop, graph)
         options = Options(
             hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
-            self.constraints(), fixed=self.fixed, **self._buffers,
+            self.constraints(), fixed=self.fixed, hide=checked_hide(hide), **self._buffers,
         )  # fmt: skip
         return Run(graph, spark, options, place, resumed=True, key=key, lighters=self.lighters(), drop=dropped)
 
@@ -236,6 +242,7 @@ class Dataflow(builder.DataflowBuilder):
         recover: bool = False,
         on_error: str = "fail",
         drop: Iterable[str] = (),
+        hide: Iterable[str] = (),
     ) -> Run:
         """Start a second run of this dataflow from a checkpoint of another run, which keeps its directory and goes on.
 
@@ -267,6 +274,7 @@ class Dataflow(builder.DataflowBuilder):
             recover: see ``run``.
             on_error: see ``run``.
             drop: see ``resume``.
+            hide: see ``resume``.
 
         Returns:
             The handle of the fork.
@@ -287,7 +295,7 @@ class Dataflow(builder.DataflowBuilder):
         graph, dropped = with_sinks(declared, sinks, source.path), check_drop(drop, declared)
         options = Options(
             hosts, buffer_budget_bytes, audit, chaining, commit_interval_s, heartbeat_timeout_s, port,
-            self.constraints(), fixed=self.fixed, recover=recover, **self._buffers,
+            self.constraints(), fixed=self.fixed, recover=recover, hide=checked_hide(hide), **self._buffers,
         )  # fmt: skip
         return start_fork(source, declared, graph, spark, options, place, key, self.lighters(), dropped)
 

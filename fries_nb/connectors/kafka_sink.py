@@ -366,9 +366,10 @@ class MessageEncoder:
             try:
                 values.append(encode(row))
             except Exception as error:
-                raise SinkError(
-                    f"sink {self._name!r} cannot encode {str(row)[:200]}: {exception_text(error)}"
-                ) from error
+                text = str(row) if len(str(row)) <= 200 else f"{str(row)[:200].rpartition(', ')[0]}, ..."
+                refused = SinkError(f"sink {self._name!r} cannot encode {text}: {exception_text(error)}")
+                refused.mentions = row
+                raise refused from error
         if others := [value for value in values if not isinstance(value, bytes)]:
             raise SinkError(f"encode= of sink {self._name!r} gave {others[0]!r}; expected bytes")
         return pa.record_batch([pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=MESSAGE)

@@ -30,7 +30,8 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.driver.committer import Committer
 from fries_nb.driver.driver_topology import DriverTopology, GrowingJob
-from fries_nb.driver.open_questions import Asked, Looked, Looks
+from fries_nb.driver.open_questions import Looked, Looks, Withdrawn
+from fries_nb.driver.open_taps import Asked
 from fries_nb.driver.tracing import Trace
 from fries_nb.errors import in_one_line
 from fries_nb.host.region_spec import RegionSpec
@@ -143,7 +144,7 @@ class ConstraintsChanged:
     constraints: tuple[LatencyConstraint, ...]
 
 
-Request = ConstraintsChanged | Asked
+Request = ConstraintsChanged | Asked | Withdrawn
 """An event that does not concern the controller."""
 
 
@@ -212,6 +213,8 @@ class DriverCore:
             self._constrain(event.constraints)
         elif isinstance(event, Asked):
             self.looks.ask(event)
+        elif isinstance(event, Withdrawn):
+            self.looks.withdraw(event)
         else:
             self.queue.take(event)
 

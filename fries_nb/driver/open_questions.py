@@ -8,6 +8,8 @@
     lost         the hosts are gone: questions wait for others
     close        the region has ended, and no worker answers any more
 
+Questions for the next rows of an operator are taps (see ``open_taps``), and meet the same events.
+
 Hosts that end with the run leave copies of small states behind, unasked: ``last``.
 
 Each round asks under a number of its own, so that answers to earlier rounds, which may come later, are not mixed in.
@@ -22,6 +24,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from fries_nb.driver.open_taps import Asked, Taps
 from fries_nb.protocol.messages import UNASKED, Control, LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
 
 MOST_ROUNDS = 3
@@ -33,11 +36,10 @@ Seen = StateSeen | RowsSeen
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question for the states or rows of an operator; its number is that of ``look``."""
+class Withdrawn:
+    """The asker of a tap waits no longer; said a second time, it does not wait for the workers either."""
 
-    operator: str
-    look: LookAtState | LookAtRows
+    number: int
 
 
 @dataclass(frozen=True)
@@ -85,16 +87,26 @@ class Looks:
         self._moving: dict[int, set[WorkerId]] = {}  # marker to the workers to which it moves state
         self._resting: list[_Open] = []  # those whose next round begins when no state is on its way
         self._rounds = 0
+        self._taps = Taps(workers, direct, lambda number, parts, error: tell(Looked(number, parts, error)))
         self.last: dict[WorkerId, list[Seen]] = {}
 
     def ask(self, asked: Asked) -> None:
         """Ask the workers of an operator."""
-        if self._answers:
+        if isinstance(asked.look, LookAtRows) and asked.look.where:
+            self._rounds += 1
+            self._taps.ask(self._rounds, asked)
+            if self._is_over:
+                self._taps.close(OVER)
+        elif self._answers:
             self._begin(_Open(asked))
         else:
             self._waiting.append(_Open(asked))
             if self._is_over:
                 self.close()
+
+    def withdraw(self, withdrawn: Withdrawn) -> None:
+        """The asker of a tap waits no longer."""
+        self._taps.withdraw(withdrawn.number)
 
     def seen(self, part: Seen) -> None:
         """A part of the answer of a worker has come."""
@@ -102,7 +114,9 @@ class Looks:
             self.last.setdefault(part.worker, []).append(part)
             return
         question = self._open.get(part.number)
-        if question is None:  # of an earlier round
+        if question is None:  # of an earlier round, or a tap
+            if isinstance(part, RowsSeen):
+                self._taps.seen(part)
             return
         question.parts.append(part)
         if part.is_last:
@@ -125,6 +139,11 @@ class Looks:
 
     def lost(self) -> None:
         """The hosts are gone; others begin."""
+        self._rest()
+        self._taps.lost()
+
+    def _rest(self) -> None:
+        """Have all questions wait, but for taps."""
         self._answers = False
         self._waiting += [*self._open.values(), *self._resting]
         self._open, self._resting = {}, []
@@ -132,7 +151,8 @@ class Looks:
 
     def again(self) -> None:
         """Workers have begun, come or gone."""
-        self.lost()
+        self._rest()
+        self._taps.again()
         self._answers, opened, self._waiting = True, self._waiting, []
         for question in opened:
             self._begin(question)
@@ -143,6 +163,7 @@ class Looks:
         self._is_over, opened, self._waiting = True, self._waiting, []
         for question in opened:
             self._tell(Looked(question.asked.look.number, (), OVER))
+        self._taps.close(OVER)
 
     def _go_on_if_settled(self) -> None:
         """Begin the next rounds, unless state is on its way."""

@@ -81,6 +81,7 @@ class Assembly:
         window: maximum number of bytes in transit to a worker on each channel.
         clock: returns nanoseconds since the Unix epoch.
         audit: whether every data operation is recorded.
+        hide: the columns whose values are not to be shown.
         spill: moves batches that wait for a tagged change out of memory.
         earlier: worker to the records that the trace holds of earlier workers of its index, if there were any.
         progress: the dataflow as progress sees it; ``None`` if progress is not tracked.
@@ -93,6 +94,7 @@ class Assembly:
     window: int
     clock: Callable[[], int]
     audit: bool = False
+    hide: frozenset[str] = frozenset()
     spill: Spill = list
     progress: ProgressGraph | None = None
     earlier: Mapping[WorkerId, EarlierRecords] = field(default_factory=dict)
@@ -174,6 +176,7 @@ class Assembly:
 
     def _instance(self, operator: Operator, index: int) -> Instance:
         instance = Instance(WorkerId(operator.name, index), operator, None, self.audit)
+        instance.hide = self.hide
         if (payload := self.payloads.get(operator.name)) is not None:
             try:
                 with gathered() as definitions:
@@ -465,6 +468,7 @@ def _assembly(region: RegionSpec, window: int, snapshots: Mapping[WorkerId, Snap
         window=window,
         clock=time.time_ns,
         audit=region.options.audit,
+        hide=region.options.hide,
         spill=spilled,
         progress=region.progress,
         earlier=region.earlier,

@@ -17,6 +17,7 @@ import pyarrow as pa
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.source import Undecoded
 from fries_nb.connectors.worker_reader import Positions
+from fries_nb.dataflow.masking import masked_text
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError, exception_text
 from fries_nb.host.environment import Environment, Steps
@@ -27,6 +28,7 @@ from fries_nb.protocol.messages import (
     AdoptSplits,
     Data,
     Drain,
+    EndTap,
     Failed,
     LookAtRows,
     LookAtState,
@@ -49,6 +51,7 @@ from fries_nb.worker.events import (
 )
 from fries_nb.worker.looks import StateLook, rows_seen
 from fries_nb.worker.rota import AHEAD_BYTES
+from fries_nb.worker.row_taps import RowTap, TapBudget
 from fries_nb.worker.worker import Worker
 
 READ_LIMIT = 16_384
@@ -152,6 +155,8 @@ class HostedWorker:
         self._reporting = environment.lock()
         self._draining = self._has_read = False
         self._looks: deque[StateLook] = deque()
+        self._taps: list[RowTap] = []  # those that have ended as well, until their question is over
+        self._tap_budget: TapBudget | None = None
 
     @property
     def name(self) -> str:
@@ -224,6 +229,8 @@ class HostedWorker:
         self._sinks.merge(other._sinks)
         self._looks += other._looks
         other._looks.clear()
+        self._watch_passing([*self._taps, *other._taps])
+        other._watch_passing([])
 
     def split_off(self, rest: Worker) -> HostedWorker:
         """The host's worker for the last operators of this one's chain, which takes over their sinks, and the looks."""
@@ -231,6 +238,9 @@ class HostedWorker:
         looks, self._looks = self._looks, deque()
         for look in looks:
             (made if look.instance in rest.instances else self)._looks.append(look)
+        members = {instance.worker for instance in rest.instances}
+        made._watch_passing([tap for tap in self._taps if tap.member in members])
+        self._watch_passing([tap for tap in self._taps if tap.member not in members])
         return made
 
     def process(self) -> None:
@@ -248,13 +258,15 @@ class HostedWorker:
             self._feed()
             busy = yield from self._environment.slice(self.worker)
             self._look()
+            if self._taps:
+                self._try_taps()
             self._settle()
         except GeneratorExit:  # its host was killed
             raise
         except BaseException as error:  # noqa: BLE001 - so must a user's sys.exit()
             self.fail(error)
             return False
-        return busy or self.due_ns == DUE or bool(self._looks)
+        return busy or self.due_ns == DUE or bool(self._looks) or any(tap.is_trying for tap in self._taps)
 
     def flush(self) -> int:
         """Send what is buffered; returns the number of frames."""
@@ -273,7 +285,8 @@ class HostedWorker:
         self.failed = True
         worker = self.worker.wiring.id
         if isinstance(error, FriesError):
-            self._carry_out(TellController(Failed(worker, str(error))))
+            words = masked_text(str(error), error.mentions, self.worker.instances[0].hide)
+            self._carry_out(TellController(Failed(worker, words)))
         else:
             details = "".join(traceback.format_exception(error))
             told = f"{worker.operator} failed: {exception_text(error)}"
@@ -318,12 +331,16 @@ class HostedWorker:
             return
         if isinstance(event, Directed) and isinstance(event.control, LookAtState | LookAtRows):
             self._begin_look(event.worker, event.control)
+        elif isinstance(event, Directed) and isinstance(event.control, EndTap):
+            self._end_tap(event.worker, event.control.number)
         else:
             self.worker.handle(event)
 
     def _begin_look(self, member: WorkerId, order: LookAtState | LookAtRows) -> None:
-        """Answer with rows, or begin to copy states."""
-        if isinstance(order, LookAtRows):
+        """Answer with rows, or begin a tap, or to copy states."""
+        if isinstance(order, LookAtRows) and order.where:
+            self._begin_tap(member, order)
+        elif isinstance(order, LookAtRows):
             self._carry_out(TellController(rows_seen(order, self.worker, member)))
         else:
             instance = next(one for one in self.worker.instances if one.worker == member)
@@ -335,6 +352,35 @@ class HostedWorker:
             if part.is_last:
                 self._looks.popleft()
             self._carry_out(TellController(part))
+
+    def _begin_tap(self, member: WorkerId, order: LookAtRows) -> None:
+        """Begin a tap, unless it has it already: workers are asked anew when others come or go."""
+        if any((tap.number, tap.member) == (order.number, member) for tap in self._taps):
+            return
+        clock = self._environment.now_ns
+        if self._tap_budget is None:
+            self._tap_budget = TapBudget(clock)
+        tap = RowTap(order, member, self.worker, self._tap_budget, clock)
+        self._watch_passing([*self._taps, tap])
+
+    def _try_taps(self) -> None:
+        """Try the rows that have passed, and say what was found."""
+        slices = self.worker.passed or []
+        for tap in self._taps:
+            if (part := tap.advance(self.worker, slices)) is not None:
+                self._carry_out(TellController(part))
+        slices.clear()
+
+    def _end_tap(self, member: WorkerId, number: int) -> None:
+        for tap in self._taps:
+            if (tap.number, tap.member) == (number, member) and (part := tap.end(self.worker)) is not None:
+                self._carry_out(TellController(part))
+        self._watch_passing([tap for tap in self._taps if (tap.number, tap.member) != (number, member)])
+
+    def _watch_passing(self, taps: list[RowTap]) -> None:
+        """Have these taps; while there are any, the worker notes what it processes."""
+        self._taps = taps
+        self.worker.passed = [] if taps else None
 
     def _settle(self) -> None:
         """Carry out the instructions; if frames wait, also process credit that was posted before they did.

@@ -50,6 +50,7 @@ class Options:
         recover: whether every commit is a checkpoint in the run's scratch directory, if it has no checkpoint directory;
             once one fails, the run goes on without.
         starts: where a new run begins to read sources, by name, if not at their beginnings.
+        hide: the columns whose values are not to be shown.
 
     Raises:
         DataflowError: an option is not a number, or out of range.
@@ -68,6 +69,7 @@ class Options:
     fixed: frozenset[str] = frozenset()
     recover: bool = False
     starts: Mapping[str, SourceStart] = field(default_factory=dict)
+    hide: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if isinstance(self.budget, bool) or not isinstance(self.budget, int) or self.budget < 1:

@@ -183,6 +183,7 @@ class FriesMagics(RunMagics):
     @argument("--checkpoint", metavar="PATH", help="directory or URI: lost hosts are recovered from there")
     @argument("--no-checkpoint", action="store_true", help="keep none; by default in a directory deleted with the run")
     @argument("--on-error", choices=("pause", "fail"), help="of operators declared without on_error= (pause)")
+    @argument("--hide", metavar="COLUMN", action="append", help="mask its values in all that is shown; repeatable")
     @argument("--resume", action="store_true", help="go on from what an earlier run has left at --checkpoint")
     @argument("--drop", metavar="OPERATOR", action="append", help="with --resume: lose the state of a removed operator")
     @argument("--signing-key", metavar="VARIABLE", help="that holds the text or bytes that sign the checkpoint")
@@ -197,6 +198,7 @@ class FriesMagics(RunMagics):
             %fries_run
             %fries_run fraud --hosts 2 --workers 4 --audit
             %fries_run fraud --replace -o second
+            %fries_run fraud --hide CARD_NO --hide PIN
             %fries_run fraud --checkpoint fraud-checkpoint
             %fries_run fraud --checkpoint fraud-checkpoint --resume
             %fries_run fraud --checkpoint fraud-checkpoint --resume --drop Old
@@ -221,6 +223,7 @@ class FriesMagics(RunMagics):
             audit=args.audit,
             chaining=not args.no_chaining,
             commit_interval_s=args.commit_interval,
+            hide=args.hide or (),
         )
         if args.noblock:
             self.shell.user_ns.pop(args.output, None)  # so that it is not mistaken for the new run

@@ -216,23 +216,29 @@ class FriesProgress(RunMagics):
     @no_var_expand
     @line_magic
     @magic_arguments()
-    @argument("operator", metavar="OPERATOR", help="whose rows to show")
-    @argument("--where", metavar="CONDITION", help="only rows that satisfy it, an expression of row, a dict")
+    @argument("operator", nargs="+", metavar="OPERATOR", help="whose rows to show; or an edge, as in FC->FM")
+    @argument("--where", metavar="CONDITION", help="the next rows that satisfy it, an expression of row, a dict")
     @argument("-n", type=int, default=20, metavar="NUMBER", help="of rows at most, of each side (%(default)s)")
+    @argument("--timeout", type=float, default=30.0, metavar="SECONDS", help="to wait for such rows (%(default)s)")
     @OF
     def fries_rows(self, line: str) -> Any:
         """Show the newest rows that came into an operator and that went out of it, as a DataFrame.
 
-        Examples::
+        With a condition the cell waits for rows that satisfy it: those that are kept are tried first, then those that
+        pass, and below the table is how many did, and were not tried. Examples::
 
             %fries_rows FM
-            %fries_rows FM -n 5 --where "row['TX_AMOUNT'] > 200"
+            %fries_rows FM -n 5 --where "row['TX_AMOUNT'] > 200" --timeout 10
+            %fries_rows FC->FM
             %fries_rows "my model" --of fraud
         """
-        args = arguments(self.fries_rows, line)
+        args = arguments(self.fries_rows, spaced_edge(line))
         run = self._known.run(args.of)
         where = None if args.where is None else self.shell.ev(f"lambda row: ({unquoted(args.where)})")
-        return run.rows(shortened(unquoted(args.operator)), args.n, where=where)
+        elements = elements_of(args.operator)
+        if len(elements) > 1:
+            raise UsageError(f"got {', '.join(map(str, elements))}; expected one operator, or one edge, as in FC->FM")
+        return run.rows(elements[0], args.n, where=where, timeout=args.timeout)
 
     @line_magic
     @magic_arguments()
@@ -333,6 +339,13 @@ class FriesConstraints(RunMagics):
 def spaced(line: str) -> str:
     """The line with each arrow outside of quotes as a token of its own."""
     return _ARROW_OR_QUOTED.sub(lambda found: found[1] or f" {ARROW} ", line)
+
+
+def spaced_edge(line: str) -> str:
+    """The same up to the first option, since a condition may have arrows of its own."""
+    place = re.search(r"\s-(?!>)", line)
+    end = len(line) if place is None else place.start()
+    return spaced(line[:end]) + line[end:]
 
 
 def elements_of(tokens: Sequence[str]) -> list[Element]:

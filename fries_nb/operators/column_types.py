@@ -134,7 +134,9 @@ def cannot_hold(operator: str, name: object, value: object, error: Exception) ->
     """The error for a value that a column cannot hold; ``error`` says why, at its end."""
     what = f"{shown(value)} ({type(value).__name__})"
     text = f"{operator} failed on a tuple: column {name!r} cannot hold {what}: {reason(error)}"
-    return DeclarationError(text, operator, text)
+    refused = DeclarationError(text, operator, text)
+    refused.mentions = {str(name): shown(value)}
+    return refused
 
 
 def reason(error: Exception) -> str:
@@ -318,7 +320,9 @@ class ColumnTypes:
                 taken(column, to_arrow([value], present), "the table")
             except ValueError as error:
                 what = f"{shown(value)} ({type(value).__name__})"
-                raise self._refused(column.name, what, ValueError(f"it {error}")) from error
+                refused = self._refused(column.name, what, ValueError(f"it {error}"))
+                refused.mentions = {column.name: shown(value)}
+                raise refused from error
             except NOT_ARROW:
                 continue  # no column can hold it; reported by the checks that follow
 
@@ -415,12 +419,20 @@ def _takes_all(column: pa.DataType, kind: type) -> bool:
     )
 
 
-def culprit(operators: str, rows: Sequence[Row]) -> str:
-    """Describe the value because of which rows cannot become columns; empty if no single value is the cause."""
-    written = ColumnTypes(operators)
+def culprit(operators: Sequence[str], rows: Sequence[Row], error: Exception) -> DeclarationError:
+    """The error for rows that cannot become columns: it names the value, if a single one is the cause.
+
+    Args:
+        operators: names of those that may have made it, the last one last.
+        rows: the rows.
+        error: why they make no columns.
+    """
+    written = ColumnTypes(" or ".join(operators))
     try:
         for row in rows:
             written.check(row, derived({}, row))
-    except DeclarationError as error:
-        return str(error)
-    return ""
+    except DeclarationError as found:
+        refused = DeclarationError(str(found), operators[-1])
+        refused.mentions = found.mentions
+        return refused
+    return DeclarationError(f"{operators[-1]} produced rows that make no columns: {error}", operators[-1])

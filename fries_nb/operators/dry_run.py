@@ -34,7 +34,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -85,15 +85,24 @@ class Recent:
     whole: bool = False  # whether ``written`` is the whole row
     facing: bool = False  # whether the operator is paused on this tuple
     worker: int = 0  # index of the worker that has taken it
+    # the row, or the batch and the place in it, that it is a copy of
+    origin: tuple[Any, int] = field(default=(None, 0), compare=False, repr=False)
+    # its hidden columns: its time, its identity under an audit, and when its source's row was due
+    hidden: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def compact(self) -> Recent:
         """The same tuple, without the rest of the batch that it was cut from."""
-        return replace(self, batch=self.batch.take(pa.array([0])))
+        return replace(self, batch=self.batch.take(pa.array([0])), origin=(None, 0), hidden={})
 
     def row(self) -> Row:
         """The tuple as a row function gets it."""
         came = next(Columns(self.batch, Reads()).rows())
         return derived(self.written, came) if self.whole else came | self.written
+
+
+    def with_hidden(self) -> dict[str, Any]:
+        """The tuple with its hidden columns, to be looked at."""
+        return {**self.row(), **self.hidden}
 
 
 def one_row(batch: pa.RecordBatch, index: int) -> pa.RecordBatch:
@@ -124,7 +133,14 @@ def passed(end: int, refused: Collection[int], count: int = SAMPLES) -> list[int
 def recent_rows(parts: Iterable[Passed], count: int) -> list[Recent]:
     """A tuple for each of the rows, but no more than so many."""
     rows = ((batch, index) for batch, indices in parts for index in indices)
-    return [Recent(one_row(batch, index)) for batch, index in islice(rows, count)]
+    return [
+        Recent(one_row(batch, index), origin=(batch, index), hidden=_hidden(batch, index))
+        for batch, index in islice(rows, count)
+    ]
+
+
+def _hidden(batch: pa.RecordBatch, index: int) -> dict[str, Any]:
+    return {name: batch.column(name)[index].as_py() for name in HIDDEN if name in batch.schema.names}
 
 
 def newest_rows(parts: Iterable[Passed], count: int) -> list[pa.RecordBatch]:
@@ -152,7 +168,9 @@ def recent_row(row: Row) -> Recent | None:
     """A copy of a row; ``None`` if a value in it cannot be copied."""
     written = {name: value for name, value in dict.items(row) if isinstance(name, str)}
     try:
-        return Recent(one_row(row.columns.batch, row.index), copy.deepcopy(written), isinstance(row, WholeRow))
+        batch, index = row.columns.batch, row.index
+        came, hidden = one_row(batch, index), _hidden(batch, index)
+        return Recent(came, copy.deepcopy(written), isinstance(row, WholeRow), origin=(row, 0), hidden=hidden)
     except Exception:  # noqa: BLE001 (an object of the user's; without a copy there is no rehearsal)
         return None
 

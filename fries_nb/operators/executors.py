@@ -315,9 +315,7 @@ class RowExecutor:
         """The error for rows that cannot become columns; names the value and the operator."""
         # Operators with an error policy have checked their rows, so the cause is one of the others.
         others = [instance.operator.name for instance in self._instances if not is_guarded(instance.operator)]
-        names = others or [self._instances[-1].operator.name]
-        found = culprit(" or ".join(names), rows) or f"{names[-1]} produced rows that make no columns: {error}"
-        return DeclarationError(found, names[-1])
+        return culprit(others or [self._instances[-1].operator.name], rows, error)
 
     def samples(self, position: int, count: int = SAMPLES) -> Sequence[Recent]:
         if position:

@@ -31,7 +31,7 @@ import os
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ import pyarrow as pa
 
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.keys import initial_state
+from fries_nb.dataflow.masking import masked
 from fries_nb.dataflow.operators import is_timed
 from fries_nb.dataflow.windowing import WindowFunction, following
 from fries_nb.errors import OperatorError, ProtocolError, exception_text
@@ -136,7 +137,7 @@ class Instance:
         # dead letters of the current tuple, if they must wait until the whole chain has processed it
         self.withheld: list[pa.RecordBatch] | None = None
         self.failing = Failing()  # what it failed on before
-        self.audit = audit
+        self.audit, self.hide = audit, frozenset[str]()  # ``hide``: the columns whose values are not to be shown
         self.guarded = ""  # the change under guard that it has switched to, or empty; failed tuples are then kept
         self._previous: Previous | None = None
         self.log = AuditLog(worker)  # the audit log
@@ -208,7 +209,7 @@ class Instance:
         fork = Instance(self.worker, self.operator, None, self.audit)
         fork.run_function(ready.function, self._tagged)
         fork.has_dead_letters, fork.letters = self.has_dead_letters, self.letters
-        fork.written.needed = self.written.needed
+        fork.written.needed, fork.hide = self.written.needed, self.hide
         return fork
 
     def merge(self, fork: Instance) -> None:
@@ -390,12 +391,17 @@ def failure(instance: Instance, error: BaseException) -> OperatorError:
     """Wrap an exception of a user's function, with the traceback from the user's frame on."""
     name = instance.worker.operator
     reason = str(error) if isinstance(error, OperatorError) else exception_text(error)
-    return OperatorError(f"{name} failed on a tuple: {reason}", name, user_traceback(error))
+    failed = OperatorError(f"{name} failed on a tuple: {reason}", name, user_traceback(error))
+    failed.mentions = error.mentions if isinstance(error, OperatorError) else failed.mentions
+    return failed
 
 
-def row_as_json(values: dict[str, Any]) -> str:
-    """A row's values as one JSON object; values that JSON cannot represent are converted to text."""
-    return json.dumps(_sayable(values), ensure_ascii=False)
+def row_as_json(values: dict[str, Any], hide: Collection[str] = ()) -> str:
+    """A row's values as one JSON object; values that JSON cannot represent are converted to text.
+
+    Those of the columns ``hide`` are masked.
+    """
+    return json.dumps(_sayable(masked(values, hide)), ensure_ascii=False)
 
 
 def _sayable(value: Any) -> Any:

@@ -302,24 +302,42 @@ class LookAtState(msgspec.Struct, frozen=True, tag=True):
 
 
 class LookAtRows(msgspec.Struct, frozen=True, tag=True):
-    """Answer with ``RowsSeen``, between two tuples.
+    """Answer with ``RowsSeen``, between two tuples: once, or as a tap whenever rows are found, until it ends.
 
     Attributes:
-        number: that of the question, which its answer repeats.
+        number: that of the question, which its answers repeat.
         most: the number of rows at most, of those that came in and of those that went out.
         side: ``in`` or ``out`` if only those are meant.
         before: id of a change; of those that went out, the newest ones from before the worker switched to it are meant.
+        where: of a tap, the pickled condition on a row; a tap that the worker has already goes on.
+        lasts_ns: nanoseconds after which a tap ends by itself.
+        branch: the output on which rows go out that are meant; ``None`` for all rows, those that came in as well.
+        identity: of a source tuple, if only those rows are meant that are or derive from it, of all that are kept.
     """
 
     number: int
     most: int
     side: str = ""
     before: str = ""
+    where: bytes = b""
+    lasts_ns: int = 0
+    branch: int | None = None
+    identity: int | None = None
+
+
+class EndTap(msgspec.Struct, frozen=True, tag=True):
+    """End a tap, which is answered with its last ``RowsSeen`` unless it has ended before.
+
+    Attributes:
+        number: that of its question.
+    """
+
+    number: int
 
 
 Control = (
     Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain | EndLoop | OpenEntries
-    | AdoptTopology | SetChain | AdoptSplits | LookAtState | LookAtRows
+    | AdoptTopology | SetChain | AdoptSplits | LookAtState | LookAtRows | EndTap
 )  # fmt: skip
 
 
@@ -624,17 +642,39 @@ class StateSeen(msgspec.Struct, frozen=True, tag=True):
         return [self.pickled[start:end] for start, end in pairwise((0, *self.ends))]
 
 
+class TapCounts(msgspec.Struct, frozen=True):
+    """What a tap has done.
+
+    Attributes:
+        came, went: the numbers of rows found, of those that came in and of those that went out.
+        seen: the number of rows that have passed, of both.
+        dropped: how many of them were not tried, since its time was used up or they were not kept.
+        judged: how many of them the condition has accepted or not.
+    """
+
+    came: int = 0
+    went: int = 0
+    seen: int = 0
+    dropped: int = 0
+    judged: int = 0
+
+
 class RowsSeen(msgspec.Struct, frozen=True, tag=True):
-    """Copies of the newest rows at a worker.
+    """Copies of the newest rows at a worker, or those that a tap has found since its last answer.
 
     Attributes:
         number: that of the question.
         worker: the worker.
-        came, went: those that came in and those that went out, the newest first: a pickled list of batches with hidden
-            columns, and of rows, where rows are no batches.
+        came, went: those that came in and those that went out: a pickled list of batches with hidden columns, and of
+            rows, where rows are no batches. Without a tap the newest come first.
         version: the change that the worker has switched to last; empty if to none.
         error: why they cannot be told, in a sentence; empty if they are.
-        is_last: always, since it is one answer.
+        is_last: whether the worker has no further answer.
+        counts: of a tap, since its last answer.
+        lacked: of a tap whose condition reads a column that no row has had, in its last answer: the sentence.
+        row: of a tap whose condition has raised: the row, pickled.
+        columns: of a tap, in its last answer: the columns of the rows that it has tried.
+        branches: the output on which each batch of those went out, unless only one was asked for, or there is one.
     """
 
     number: int
@@ -644,6 +684,11 @@ class RowsSeen(msgspec.Struct, frozen=True, tag=True):
     version: str = ""
     error: str = ""
     is_last: bool = True
+    counts: TapCounts = TapCounts()
+    lacked: str = ""
+    row: bytes = b""
+    columns: tuple[str, ...] = ()
+    branches: tuple[int, ...] = ()
 
 
 Answer = (

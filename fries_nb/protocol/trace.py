@@ -74,6 +74,15 @@ def place_of(identity: int) -> tuple[int, int, int]:
     return *divmod(number, 1 << SPLIT_BITS), row
 
 
+def identity_of(source: int, split: int, row: int) -> int:
+    """The identity of a source tuple, of which ``place_of`` is the inverse.
+
+    >>> place_of(identity_of(2, 5, 7))
+    (2, 5, 7)
+    """
+    return (((source << SPLIT_BITS) + split) << ROW_BITS) + row
+
+
 class Ran(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="data"):
     """A data operation: ``operator`` processed a tuple that derives from source tuple ``transaction``.
 

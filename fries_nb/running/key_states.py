@@ -15,30 +15,46 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from fries_nb.dataflow.constraints import EdgeElement
 from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.keys import canonical_key, why_unchangeable
 from fries_nb.dataflow.updates import Edits, Update, returning
 from fries_nb.driver.driver import Driver
-from fries_nb.driver.open_questions import OVER, Asked, Looked, Seen
+from fries_nb.driver.open_questions import OVER, Looked, Seen, Withdrawn
+from fries_nb.driver.open_taps import Asked
 from fries_nb.errors import DataflowError, OperatorError, PlanError, RunError, unknown
 from fries_nb.operators.shown_states import plainly_pickled, unpickled_each
 from fries_nb.operators.state import keeps_state
 from fries_nb.protocol.messages import LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
 from fries_nb.protocol.partitioning import bins_of_keys
 from fries_nb.running.checkpoint_view import CheckpointView
-from fries_nb.running.row_table import chosen, newest, row_table, seen_rows
+from fries_nb.running.row_table import (
+    ABOUT,
+    SeenRow,
+    chosen,
+    columns_of,
+    newest,
+    refuse_failed,
+    row_table,
+    seen_rows,
+    tapped,
+)
 from fries_nb.running.state_table import StateRow, is_windows, rows_of_key, state_table
+from fries_nb.spark.shipping import pickled
+from fries_nb.transport.envelopes import CHUNK
+from fries_nb.worker.row_taps import LOOKED_THROUGH
 
 LIMIT = 1 << 28
 """Maximum size of the states that one question copies, in bytes."""
-LOOKED_THROUGH = 1_000
-"""Number of rows of a worker and side among which those are that satisfy a condition."""
+LAST_WORDS_S = 2.0
+"""Seconds that the workers of a tap have to tell what they have found last, before it is given up."""
 ANSWERS: Mapping[type, type[Seen]] = {LookAtState: StateSeen, LookAtRows: RowsSeen}
 """Question to the kind of its answers."""
 SAMPLED = 1_000
@@ -57,8 +73,20 @@ class LookedRun(Protocol):
     def ended(self) -> threading.Event:
         """Set when all resources of the run are released."""
 
+    @property
+    def hide(self) -> frozenset[str]:
+        """The columns whose values are not to be shown."""
+
     def driver_of(self, operator: str) -> Driver | None:
         """The driver of the operator's region; ``None`` if that has not begun."""
+
+    def identity(self, source: Any) -> int:
+        """The identity of a source tuple, given as split and row, or as source, split and row.
+
+        Raises:
+            PlanError: the run is not audited, so rows have no identities; or it is given otherwise.
+            DataflowError: no such source.
+        """
 
     def functions_now(self) -> dict[str, Any]:
         """Operator to a copy of what it runs now."""
@@ -201,10 +229,17 @@ class RunLooks:
     def table(self, operator: str, keys: Iterable[Any] | None, count: int | None, timeout: float) -> Any:
         """The same as a DataFrame, in which each open window of a key has a row; see ``state_table``."""
         found = self.states(operator, keys, count, timeout)
-        shown = self._run.shown_time
+        shown, key = self._run.shown_time, self._run.graph.operator(operator).key
         rows = (row for one in found for row in rows_of_key(one.key, one.value, one.bin, one.worker, _size_of, shown)
                 ) if any(is_windows(one.value) for one in found) else found  # fmt: skip
-        return state_table(rows, self._run.graph.operator(operator).key)
+        return self._shown(state_table(rows, key))
+
+    def _shown(self, table: Any, further: Iterable[str] = ()) -> Any:
+        """The table, with masks for what the run hides where it is shown, and for further columns."""
+        from fries_nb.running.shown_table import shown_table  # imports pandas, which takes long
+
+        hide = {*self._run.hide, *further}
+        return shown_table(table, hide) if hide else table
 
     def edited(self, operator: str, states: Mapping[Any, Any], timeout: float) -> Update:
         """The update of an operator to what it runs, with these states of keys; and back to those that they have now.
@@ -233,7 +268,7 @@ class RunLooks:
         self._checked(operator)
         most = sys.maxsize if count is None else _positive("n", count, whole=True)
         view = self._run.checkpointed(_positive("timeout", timeout))
-        return view.state(operator, keys, most) if to is None else view.write_state(operator, to)
+        return self._shown(view.state(operator, keys, most)) if to is None else view.write_state(operator, to)
 
     def sizes(self, timeout: float) -> list[StateSize]:
         """The size of the state of each operator that keeps one, largest first; raises as ``states`` does."""
@@ -246,16 +281,72 @@ class RunLooks:
             found.append(_size(name, self._ask_states(name, look, timeout)))
         return sorted(found, key=lambda one: -one.size)
 
-    def rows(self, operator: str, count: int, where: Callable[[Mapping[str, Any]], Any] | None, timeout: float) -> Any:
-        """The newest rows that an operator has taken and made, as a DataFrame; see ``RunMonitor.rows``."""
-        if operator not in self._run.graph:
-            raise DataflowError(unknown("operator", operator, self._run.graph.by_name))
+    def rows(
+        self, of: str | EdgeElement, count: int, where: Callable[[Mapping[str, Any]], Any] | None, timeout: float
+    ) -> Any:  # fmt: skip
+        """The newest rows of an operator, or along an edge, as a DataFrame; see ``RunMonitor.rows``."""
+        operator, branch = self._place(of)
         if where is not None and not callable(where):
             raise PlanError(f"where={where!r}; expected a function of a row, as in lambda row: row['amount'] > 100")
         most = _positive("n", count, whole=True)
-        seen = self.newest_rows(operator, LookAtRows(0, most if where is None else LOOKED_THROUGH), timeout)
-        rows = list(seen_rows(seen, self._run.shown_time, self._run.source_of))
-        return row_table(newest(rows if where is None else chosen(rows, where), most), rows)
+        if where is not None:
+            return self._tapped(operator, branch, most, where, _positive("timeout", timeout))
+        look = LookAtRows(next(self._numbers), most, branch=branch)
+        rows = self._seen_rows(self._ask(operator, look, timeout), branch)
+        return row_table(newest(rows, most), columns_of(rows), hide=self._run.hide)
+
+    def way(self, of: str | EdgeElement | None, source: Any, count: int, timeout: float) -> Any:
+        """What became of a source tuple, in the order of the dataflow, as a DataFrame; see ``RunMonitor.rows``."""
+        identity = self._run.identity(source)
+        most, over_s = _positive("n", count, whole=True), time.monotonic() + _positive("timeout", timeout)
+        places = [self._place(of)] if of is not None else [(name, None) for name in self._run.graph.order]
+        found, columns = list[SeenRow](), dict[str, None]()
+        for operator, branch in places:
+            if of is None and self._run.driver_of(operator) is None:
+                continue  # its region has not begun
+            look = LookAtRows(next(self._numbers), LOOKED_THROUGH, branch=branch, identity=identity)
+            left_s = max(over_s - time.monotonic(), _LOOK_S)
+            rows = self._seen_rows(self._ask(operator, look, left_s), branch)
+            columns |= dict.fromkeys(columns_of(rows))
+            wanted = self._run.source_of(identity)
+            found += newest([row for row in rows if row.source == wanted], most)
+        return row_table(found, columns, ("operator", *ABOUT), self._run.hide)
+
+    def _place(self, of: str | EdgeElement) -> tuple[str, int | None]:
+        """The operator that is asked, and the output of it that is meant, if one is."""
+        graph = self._run.graph
+        if not isinstance(of, EdgeElement):
+            if of not in graph:
+                raise DataflowError(unknown("operator", of, graph.by_name))
+            return of, None
+        branches = {EdgeElement(edge.source, edge.to): edge.branch for edge in graph.edges}
+        if of not in branches:
+            raise DataflowError(unknown("edge", str(of), map(str, branches)))
+        return of.source, branches[of]
+
+    def _tapped(
+        self, operator: str, branch: int | None, most: int, where: Callable[[Mapping[str, Any]], Any], timeout: float
+    ) -> Any:  # fmt: skip
+        """The next rows that satisfy a condition; of a run that is over, those that it has left."""
+        shipped = pickled(operator, where, "where=")
+        if len(shipped) > CHUNK:
+            given = f"where= is {len(shipped):,} bytes long with all that it uses"
+            raise PlanError(f"{given}; expected at most {CHUNK:,}: a condition that uses no large object")
+        look = LookAtRows(next(self._numbers), most, where=shipped, lasts_ns=int(timeout * 1e9), branch=branch)
+        driver = self._begun(operator)
+        answer = self._answer_of_tap(driver, Asked(operator, look), timeout)
+        parts = [part for part in answer.parts if isinstance(part, RowsSeen)]
+        refuse_failed(parts, self._run.hide)
+        rows = self._seen_rows(parts)
+        left: list[SeenRow] = []
+        if not rows and answer.error == OVER:
+            left = self._seen_rows(self._left(driver, operator, RowsSeen), branch)
+            rows = chosen(left, where, self._run.hide)
+        return tapped(rows, most, parts, left, self._run.hide)
+
+    def _seen_rows(self, parts: Iterable[Seen], branch: int | None = None) -> list[SeenRow]:
+        seen = [part for part in parts if isinstance(part, RowsSeen)]
+        return list(seen_rows(seen, self._run.shown_time, self._run.source_of, branch))
 
     def newest_rows(self, operator: str, look: LookAtRows, timeout: float) -> list[RowsSeen]:
         """What the workers of an operator tell of their newest rows; raises as ``states`` does."""
@@ -267,7 +358,10 @@ class RunLooks:
         from pandas import DataFrame  # takes longer to import than all of fries_nb's own modules
 
         rows = [(one.operator, one.keys, one.size, *(one.largest or ((None, 0),))[0]) for one in self.sizes(timeout)]
-        return DataFrame(rows, columns=["operator", "keys", "bytes", "largest_key", "largest_bytes"])
+        keys = (self._run.graph.operator(one[0]).key for one in rows)
+        hidden = ["largest_key"] if any(not self._run.hide.isdisjoint(key) for key in keys) else []
+        table = DataFrame(rows, columns=["operator", "keys", "bytes", "largest_key", "largest_bytes"])
+        return self._shown(table, hidden)
 
     def _stateful(self) -> list[str]:
         """The operators that keep a state."""
@@ -294,10 +388,10 @@ class RunLooks:
 
     def _ask(self, operator: str, look: LookAtState | LookAtRows, timeout: float) -> tuple[Seen, ...]:
         over_s = time.monotonic() + _positive("timeout", timeout)
-        driver = self._run.driver_of(operator)
-        if driver is None:
-            raise RunError(f"{operator} has not begun: its region of the dataflow begins when those above have ended")
-        answer = self._answer(driver, Asked(operator, look), over_s)
+        driver = self._begun(operator)
+        with self._awaiting(look.number):
+            driver.post(Asked(operator, look))
+            answer = self._answer(driver, look.number, over_s)
         if answer is None:
             late = f"within {timeout:g} s not all workers of {operator} have answered; one may be in a long call"
             raise TimeoutError(late)
@@ -305,18 +399,48 @@ class RunLooks:
             raise RunError(_advised(answer.error))
         return self._left(driver, operator, ANSWERS[type(look)]) if answer.error else answer.parts
 
-    def _answer(self, driver: Driver, asked: Asked, over_s: float) -> Looked | None:
-        number = asked.look.number
+    def _begun(self, operator: str) -> Driver:
+        """The driver of the operator's region."""
+        driver = self._run.driver_of(operator)
+        if driver is None:
+            raise RunError(f"{operator} has not begun: its region of the dataflow begins when those above have ended")
+        return driver
+
+    def _answer_of_tap(self, driver: Driver, asked: Asked, timeout: float) -> Looked:
+        """What a tap has found by then; it ends with this call, whatever ends that."""
+        number, over_s = asked.look.number, time.monotonic() + timeout
+        with self._awaiting(number):
+            driver.post(asked)
+            try:
+                answer = self._answer(driver, number, over_s)
+            finally:
+                driver.post(Withdrawn(number))
+            if answer is None and (answer := self._answer(driver, number, time.monotonic() + LAST_WORDS_S)) is None:
+                driver.post(Withdrawn(number))  # a worker is in a long call
+                answer = self._answer(driver, number, time.monotonic() + LAST_WORDS_S)
+        return answer or Looked(number, ())
+
+    @contextmanager
+    def _awaiting(self, number: int) -> Iterator[None]:
+        """Keep the answer to a question if it comes within the block."""
         with self._told:
             self._awaited.add(number)
-            driver.post(asked)
+        try:
+            yield
+        finally:
+            with self._told:
+                self._awaited.discard(number)
+                self._answers.pop(number, None)
+
+    def _answer(self, driver: Driver, number: int, over_s: float) -> Looked | None:
+        """The answer to a question, once it is there; ``None`` if it is not in time."""
+        with self._told:
             while number not in self._answers and (left_s := over_s - time.monotonic()) > 0:
                 if driver.is_closed:  # what was posted to it since is discarded
                     self._answers.setdefault(number, Looked(number, (), OVER))
                 else:
                     self._told.wait(min(left_s, _LOOK_S))
-            self._awaited.discard(number)
-            return self._answers.pop(number, None)
+            return self._answers.get(number)
 
     def _left(self, driver: Driver, operator: str, kind: type[Seen]) -> tuple[Seen, ...]:
         """What the hosts of a run that is over have left behind."""

@@ -36,14 +36,14 @@ from fries_nb.dataflow.regions import Kept, Region, regions
 from fries_nb.dataflow.updates import Lighter, Update, check_updates
 from fries_nb.driver.driver import Closed, ConstraintsChanged, Driver, HostsRestarted, Told, Used
 from fries_nb.driver.open_questions import Looked
-from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
+from fries_nb.errors import CheckpointError, DataflowError, FriesError, PlanError, RunError, in_one_line, unknown
 from fries_nb.host.region_spec import Options
 from fries_nb.operators.dead_letters import LETTER
 from fries_nb.planning.schedulers import Plan
 from fries_nb.planning.shape import ExplainedPlan, refuse_in_time
 from fries_nb.protocol.checkpoints import CommittedChange
 from fries_nb.protocol.messages import Chained, Compared, Failed, Report
-from fries_nb.protocol.trace import Record, place_of
+from fries_nb.protocol.trace import Record, identity_of, place_of
 from fries_nb.running.change_records import ChangeRecords
 from fries_nb.running.checkpoint_view import CheckpointView, checkpoint_at
 from fries_nb.running.key_states import RunLooks
@@ -373,10 +373,35 @@ class RegionRunner(QueueShell):
             return self.launched[region].driver if region < len(self.launched) else None
 
     def source_of(self, identity: int) -> tuple[str, int, int] | None:
-        """The source, split and row that the identity of a source tuple stands for; ``None`` for no such source."""
+        """The source, split and row that the identity of a source tuple stands for; ``None`` for no such source.
+
+        What time brings out, such as the result of a window, derives from no single source tuple.
+        """
         source, split, row = place_of(identity)
         names = self.launched[-1].driver.core.region.graph.sources
-        return (names[source], split, row) if source < len(names) else None
+        return (names[source], split, row) if 0 <= source < len(names) else None
+
+    @property
+    def hide(self) -> frozenset[str]:
+        """The columns whose values are not to be shown."""
+        return self.options.hide
+
+    def identity(self, source: Any) -> int:
+        """The identity of a source tuple, of which ``source_of`` is the inverse; see ``LookedRun``."""
+        name = self.graph.name
+        if not self.options.audit:
+            lacking = f"source={source!r}: the rows of {name!r} have no identities, since the run is not audited"
+            raise PlanError(f"{lacking}; expected flow.run(..., audit=True)")
+        names = self.launched[-1].driver.core.region.graph.sources
+        given = [*source] if isinstance(source, tuple | list) else []
+        if len(given) == 2 and len(names) == 1:
+            given = [names[0], *given]
+        if len(given) != 3 or any(type(one) is not int or one < 0 for one in given[1:]):
+            example = f"({names[0]!r}, 0, 2506)" + ("" if len(names) > 1 else " or (0, 2506)")
+            raise PlanError(f"source={source!r}; expected source, split and row, as in source={example}")
+        if given[0] not in names:
+            raise DataflowError(unknown("source", given[0], names))
+        return identity_of(names.index(given[0]), *given[1:])
 
     def checkpointed(self, timeout: float) -> CheckpointView:
         """A checkpoint of the region that runs, taken now."""

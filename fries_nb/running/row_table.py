@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -24,9 +24,12 @@ from typing import Any
 import pyarrow as pa
 
 from fries_nb.dataflow.hidden_columns import DUE, HIDDEN, TIME, TRANSACTION
-from fries_nb.errors import PlanError, exception_text
+from fries_nb.dataflow.masking import masked_text
+from fries_nb.errors import PlanError, RunError
+from fries_nb.operators.instance import row_as_json
 from fries_nb.protocol.messages import RowsSeen
 from fries_nb.telemetry.metrics import MISSING, series
+from fries_nb.worker.row_taps import Condition
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class SeenRow:
         worker: index of the worker.
         time: its own time, if the dataflow has times, else when its source's row was due; ``None`` if it is not known.
         source: the source, split and row that it is or derives from, under an audit; else ``None``.
+        operator: the operator.
     """
 
     values: Mapping[str, Any]
@@ -48,10 +52,12 @@ class SeenRow:
     worker: int
     time: Any = None
     source: tuple[str, int, int] | None = None
+    operator: str = ""
 
 
 def seen_rows(
-    seen: Iterable[RowsSeen], shown: Callable[[int], Any], source_of: Callable[[int], tuple[str, int, int] | None]
+    seen: Iterable[RowsSeen], shown: Callable[[int], Any], source_of: Callable[[int], tuple[str, int, int] | None],
+    branch: int | None = None,
 ) -> Iterator[SeenRow]:  # fmt: skip
     """The rows in the answers of workers, of each worker and side the newest first.
 
@@ -59,13 +65,22 @@ def seen_rows(
         seen: the answers.
         shown: from a time as operators have it to what users see.
         source_of: the source, split and row that the identity of a source tuple stands for.
+        branch: the output on which rows went out that are meant; ``None`` for all rows, those that came in as well.
     """
     for one in seen:
-        for side, pickled in (("in", one.came), ("out", one.went)):
-            for part in pickle.loads(pickled) if pickled else ():
-                rows = part.to_pylist() if isinstance(part, pa.RecordBatch) else [part]
-                for row in rows:
-                    yield _seen(row, side, one, shown, source_of)
+        for side, part in _parts(one, branch):
+            rows = part.to_pylist() if isinstance(part, pa.RecordBatch) else [part]
+            for row in rows:
+                yield _seen(row, side, one, shown, source_of)
+
+
+def _parts(seen: RowsSeen, branch: int | None) -> Iterator[tuple[str, Any]]:
+    """The batches and rows of an answer, with their sides."""
+    if branch is None and seen.came:
+        yield from (("in", part) for part in pickle.loads(seen.came))
+    for place, part in enumerate(pickle.loads(seen.went) if seen.went else ()):
+        if branch is None or not seen.branches or seen.branches[place] == branch:
+            yield "out", part
 
 
 def _seen(
@@ -79,21 +94,32 @@ def _seen(
         time = datetime.fromtimestamp(due_ns / 1e9, UTC)
     source = None if identity is None else source_of(identity)
     values = {name: value for name, value in row.items() if name not in HIDDEN}
-    return SeenRow(values, side, seen.version, seen.worker.index, time, source)
+    return SeenRow(values, side, seen.version, seen.worker.index, time, source, seen.worker.operator)
 
 
-def row_table(rows: Iterable[SeenRow], columns_of: Iterable[SeenRow] = ()) -> Any:
+ABOUT = ("side", "version", "worker", "time", "source")
+"""What is said of a row beside its values."""
+
+
+def row_table(
+    rows: Iterable[SeenRow], columns: Iterable[str] = (), about: Iterable[str] = ABOUT, hide: Collection[str] = ()
+) -> Any:  # fmt: skip
     """Rows as a pandas DataFrame, in their order: their columns, and ``_side``, ``_version``, ``_worker`` and so on.
 
-    It has the columns of further rows as well, so that they are there if no row is.
+    It has further columns as well, so that they are there if no row is. Those of ``hide`` are masked where it is shown.
     """
-    from pandas import DataFrame  # takes longer to import than all of fries_nb's own modules
+    from fries_nb.running.shown_table import shown_table  # imports pandas, which takes long
 
     held = list(rows)
-    names = dict.fromkeys(name for row in itertools.chain(held, columns_of) for name in row.values)
-    columns = {name: series([row.values.get(name, MISSING) for row in held]) for name in names}
-    about = ("side", "version", "worker", "time", "source")
-    return DataFrame(columns | {f"_{name}": series([getattr(row, name) for row in held]) for name in about})
+    names = dict.fromkeys(itertools.chain((name for row in held for name in row.values), columns))
+    values = {name: series([row.values.get(name, MISSING) for row in held]) for name in names}
+    values |= {f"_{name}": series([getattr(row, name) for row in held]) for name in about}
+    return shown_table(values, hide)
+
+
+def columns_of(rows: Iterable[SeenRow]) -> Iterator[str]:
+    """The columns of rows, some of them repeatedly."""
+    return (name for row in rows for name in row.values)
 
 
 def newest(rows: Iterable[SeenRow], count: int) -> list[SeenRow]:
@@ -109,14 +135,57 @@ def newest(rows: Iterable[SeenRow], count: int) -> list[SeenRow]:
     return found
 
 
-def chosen(rows: Iterable[SeenRow], where: Callable[[Mapping[str, Any]], Any]) -> Iterator[SeenRow]:
-    """The rows that satisfy a condition; raises a PlanError with the row for which it raises."""
-    for row in rows:
-        try:
-            holds = where(dict(row.values))
-        except Exception as error:
-            columns = ", ".join(row.values)
-            words = f"where raised {exception_text(error)} on a row that is {row.side}; it has the columns {columns}"
-            raise PlanError(words) from error
-        if holds:
-            yield row
+def chosen(
+    rows: Iterable[SeenRow], where: Callable[[Mapping[str, Any]], Any], hide: Collection[str] = ()
+) -> list[SeenRow]:  # fmt: skip
+    """The rows that satisfy a condition; raises as ``refuse_failed`` does."""
+    condition = Condition(where)
+    found = [row for row in rows if condition.holds(dict(row.values), row.side)]
+    if condition.error:
+        raise raised(condition.error, condition.row, hide)
+    if condition.lacked_by_all:
+        raise PlanError(condition.lacked_by_all)
+    return found
+
+
+def raised(error: str, row: Mapping[str, Any], hide: Collection[str]) -> RunError:
+    """The error of a condition that has raised on a row, which it names; values of columns ``hide`` are masked."""
+    return RunError(f"{masked_text(error, row, hide)}: {row_as_json(dict(row), hide)}")
+
+
+def refuse_failed(parts: Iterable[RowsSeen], hide: Collection[str] = ()) -> None:
+    """Refuse the answer to a tap if its condition has raised, or reads a column that no row has.
+
+    Values of the columns ``hide`` are masked.
+
+    Raises:
+        PlanError: no row has had the column; names those that are there.
+        RunError: the condition has raised otherwise, with the row; or rows could not be read or copied.
+    """
+    held = list(parts)
+    for part in held:
+        if part.row:
+            raise raised(part.error, pickle.loads(part.row), hide)
+        if part.error and not part.lacked:
+            raise RunError(part.error)
+    lacked = next((part.lacked for part in held if part.lacked), "")
+    if lacked and not any(part.counts.judged for part in held):
+        raise PlanError(lacked)
+
+
+def tapped(
+    rows: Sequence[SeenRow], count: int, parts: Iterable[RowsSeen], left: Sequence[SeenRow] = (),
+    hide: Collection[str] = (),
+) -> Any:  # fmt: skip
+    """The rows that a tap has found, at most so many of each side, as a DataFrame that says what it has seen.
+
+    Its ``attrs`` have ``rows_seen``, the number of rows that have passed, and ``rows_dropped``, of those that were not
+    tried. ``left`` are rows that a run which is over has left, all of which were tried.
+    """
+    held = list(parts)
+    counts, names = [part.counts for part in held], [name for part in held for name in part.columns]
+    table = row_table(newest(rows, count), [*names, *columns_of(left)], hide=hide)
+    table.attrs |= {
+        "rows_seen": sum(one.seen for one in counts) + len(left), "rows_dropped": sum(one.dropped for one in counts)
+    }  # fmt: skip
+    return table

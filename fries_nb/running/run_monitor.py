@@ -19,6 +19,7 @@ from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, Constra
 from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.states import LoopPhase
 from fries_nb.controller.topology_status import HostCount, TopologyStatus
+from fries_nb.dataflow.constraints import EdgeElement
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import targets_of
 from fries_nb.displays import used
@@ -135,31 +136,53 @@ class RunMonitor:
         return StateOfRun.of(self._runner.state, self._runner.looks)
 
     def rows(
-        self, operator: str, n: int = 20, *, where: Callable[[Mapping[str, Any]], Any] | None = None,
-        timeout: float = 30.0,
+        self, operator: str | EdgeElement | None = None, n: int = 20, *,
+        where: Callable[[Mapping[str, Any]], Any] | None = None,
+        source: tuple[int, int] | tuple[str, int, int] | None = None, timeout: float = 30.0,
     ) -> Any:  # fmt: skip
-        """The newest rows that have come into an operator, and that have gone out of it.
+        """The newest rows that have come into an operator, and that have gone out of it; or the next ones.
 
         They are copied by its workers between two tuples; nothing is kept for that but the last batches, by reference,
         and a few rows between functions that share a worker. Of a run that is over, what its hosts have left is shown.
 
+        With ``where`` it is a tap: the condition is sent to the workers, which try it on the rows that are kept, and on
+        those that pass, between two tuples. That takes at most 2 % of the time of a worker; rows that pass while it is
+        used up are not tried. The tap ends once a side has ``n`` rows, or after ``timeout``, with what was found.
+
+        With ``source`` it is the way of one source row: the rows that are it or derive from it, of all that are kept,
+        operator by operator in the order of the dataflow.
+
         Args:
-            operator: its name.
+            operator: its name; or an edge, as in ``fn.edge("FC", "FM")``, for the rows that pass along it. With
+                ``source`` it may be left out, for all operators.
             n: the number of rows at most, of each side.
-            where: a condition on the row as a dict; only rows are shown that satisfy it, of those that are kept.
-            timeout: seconds to wait for the workers.
+            where: a condition on the row as a dict; only rows are given that satisfy it. A row that lacks a column that
+                it reads does not.
+            source: split and row of a source row, or source, split and row, as ``_source`` has them; needs an audit.
+            timeout: seconds to wait for the workers, or for such rows.
 
         Returns:
             A pandas DataFrame with the columns of the rows, and ``_side`` (``in``, ``out``); ``_version``, the change
             that the worker had switched to last; ``_worker``; ``_time``, the row's own time, or when its source's row
-            was due; and ``_source`` under an audit: source, split and row that it derives from.
+            was due; and ``_source`` under an audit: source, split and row that it derives from. With ``source`` it has
+            ``_operator`` as well. With ``where`` its ``attrs`` have ``rows_seen``, that have passed, and
+            ``rows_dropped``, that were not tried.
 
         Raises:
-            DataflowError: no such operator.
-            PlanError: ``n`` or ``timeout`` is not a positive number, or ``where`` raises, or is no function.
-            RunError: the operator has not begun, or its rows cannot be copied.
-            TimeoutError: a worker has not answered in time.
+            DataflowError: no such operator or edge, or ``where`` cannot be pickled.
+            PlanError: ``n`` or ``timeout`` is not a positive number; ``operator`` is missing; ``source`` is given with
+                ``where``, or though the run is not audited; ``where`` is no function, or reads a column that no row
+                has, and those that are there are named.
+            RunError: the operator has not begun, its rows cannot be copied, or ``where`` has raised on the row that the
+                error has as JSON.
+            TimeoutError: a worker has not answered in time; not with ``where``.
         """
+        if source is not None:
+            if where is not None:
+                raise PlanError("source= follows one row, where= waits for others; expected one of them")
+            return self._runner.looks.way(operator, source, n, timeout)
+        if operator is None:
+            raise PlanError('run.rows() has no operator; expected one, as in run.rows("FM"), or source=(0, 2506)')
         return self._runner.looks.rows(operator, n, where, timeout)
 
     def state_sizes(self, timeout: float = 30.0) -> Any:

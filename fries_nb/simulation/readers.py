@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from fries_nb.connectors.source import (
-    SPLITS_PER_SOURCE,
     Position,
     RuntimeReader,
     RuntimeSource,
@@ -28,7 +27,7 @@ from fries_nb.connectors.worker_reader import Positions, SourcePlan, WorkerReade
 from fries_nb.dataflow.graph import Graph
 from fries_nb.operators.instance import Instance
 from fries_nb.protocol.messages import AdoptSplits, Drain, SetRate, SplitsRead, WorkerId
-from fries_nb.protocol.trace import ROW_BITS
+from fries_nb.protocol.trace import identity_of
 from fries_nb.worker.events import GiveUpSplits, Supplied
 from fries_nb.worker.snapshot import Redistribution
 
@@ -45,15 +44,16 @@ PAUSES_NS = (0, 0, 50_000, 2_000_000)
 def transaction(source: int, split: int, row: int) -> int:
     """The identity of a source tuple: the numbers of the source, the split, and the row in the split.
 
-    >>> transaction(0, 1, 5) == (1 << ROW_BITS) + 5
-    True
+    >>> from fries_nb.protocol.trace import place_of
+    >>> place_of(transaction(0, 1, 5))
+    (0, 1, 5)
 
     Args:
         source: number of the source in the graph.
         split: number of the split.
         row: number of the row in the split.
     """
-    return ((source * SPLITS_PER_SOURCE + split) << ROW_BITS) + row
+    return identity_of(source, split, row)
 
 
 def transaction_of_row(source: int, workers: int, number: int) -> int:

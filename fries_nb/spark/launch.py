@@ -24,6 +24,7 @@ from fries_nb.controller.events import HostLost, HostsUnfit, ShapeChange
 from fries_nb.controller.known_changes import with_deferred
 from fries_nb.dataflow.endpoints import CatalogTable, DeltaTable, Memory, OwnSink, ParquetFiles
 from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.dataflow.masking import masked
 from fries_nb.dataflow.starts import NO_STARTS, SourceStart
 from fries_nb.dataflow.stream_endpoints import Kafka
 from fries_nb.dataflow.traits import Holds
@@ -83,11 +84,14 @@ class Launched:
         return () if checkpoint is None else checkpoint.decided
 
     def source_row(self, identity: int) -> SourceRow | None:
-        """The row of a source tuple of this region; ``None`` if there is no such."""
+        """The row of a source tuple of this region, to be shown; ``None`` if there is no such."""
         region = self.driver.core.region
         source, split, row = place_of(identity)
         names = region.graph.sources
-        return region.sources[names[source]].row(names[source], split, row) if source < len(names) else None
+        if not 0 <= source < len(names):
+            return None
+        found = region.sources[names[source]].row(names[source], split, row)
+        return None if found is None else replace(found, values=masked(found.values, region.options.hide))
 
     def payload(self, operator: Operator, update: Update) -> bytes:
         """Pickle an update for the operator's workers; a join's new table is staged.

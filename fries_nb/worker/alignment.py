@@ -36,6 +36,7 @@ from itertools import takewhile
 
 import pyarrow as pa
 
+from fries_nb.dataflow.masking import masked_text
 from fries_nb.errors import ColumnError, FriesError, OperatorError, ProtocolError
 from fries_nb.operators.dead_letters import return_rows
 from fries_nb.operators.dry_run import shown_tuple
@@ -286,12 +287,23 @@ def effects_of(marker: Marker, instances: Sequence[Instance], ended: bool, busy:
     return MarkerEffects(tuple(map(answer, done)), switched, len(inside) == len(instances), held, given_up)
 
 
-def failed_answer(error: FriesError, worker: WorkerId, row: pa.RecordBatch | None = None) -> Failed:
-    """The answer of a worker that has stopped."""
+def failed_answer(
+    error: FriesError, worker: WorkerId, row: pa.RecordBatch | None = None, hide: frozenset[str] = frozenset()
+) -> Failed:
+    """The answer of a worker that has stopped.
+
+    Args:
+        error: why.
+        worker: the worker.
+        row: the tuple in hand.
+        hide: the columns whose values are not to be shown.
+    """
     operator, details = (error.operator, error.details) if isinstance(error, OperatorError) else ("", "")
+    in_hand = shown_tuple(row) if row is not None and (hide or details) else {}
+    words, details = (masked_text(text, in_hand | dict(error.mentions), hide) for text in (str(error), details))
     if details and row is not None:
-        shown = row_as_json(shown_tuple(row))
+        shown = row_as_json(in_hand, hide)
         shown = shown if len(shown) <= SHOWN_CHARS else f"{shown[:SHOWN_CHARS]}..."
         details = f"{details.rstrip()}\nIn hand, as it came to {worker.operator}: {shown}\n"
     column, before = (error.column, error.before) if isinstance(error, ColumnError) else ("", b"")
-    return Failed(WorkerId(operator or worker.operator, worker.index), str(error), details, column, before)
+    return Failed(WorkerId(operator or worker.operator, worker.index), words, details, column, before)

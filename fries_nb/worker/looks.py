@@ -26,11 +26,13 @@ inside has made is what the next one has taken.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import exception_text
 from fries_nb.operators.dry_run import Recent, newest_rows, passed
@@ -120,6 +122,8 @@ class StateLook:
         )
 
 
+NONE = pa.RecordBatch.from_pylist([])
+"""In place of a row that is not meant."""
 Kept = list[pa.RecordBatch | dict[str, Any]]
 """Rows, the newest first: batches with hidden columns, and rows that are no batches."""
 
@@ -128,18 +132,41 @@ def rows_seen(order: LookAtRows, worker: Worker, member: WorkerId) -> RowsSeen:
     """The answer of an operator's worker. Never raises: an error is part of it."""
     position = next(place for place, one in enumerate(worker.instances) if one.worker == member)
     instance = worker.instances[position]
-    is_source, is_sink = instance.operator.traits.is_source, instance.operator.traits.is_sink
     try:
-        came = [] if is_source or order.side == "out" else _taken(worker, position, order.most)
-        if order.before:
-            went = _given_before(worker, member, order)
-        else:
-            went = [] if is_sink or order.side == "in" else _made(worker, position, order.most)
-        sides = pickle.dumps(came), pickle.dumps(went)
+        came, went = kept_rows(worker, position, order)
+        if order.identity is not None:
+            came = [_derived(rows, order.identity) for rows in came]
+            went = [(branch, _derived(rows, order.identity)) for branch, rows in went]
+        sides = pickle.dumps(came), pickle.dumps([rows for _, rows in went])
     except Exception as error:  # noqa: BLE001 - pickling a user's value may raise anything
         words = f"the rows of {member.operator} cannot be copied: {exception_text(error)}"
         return RowsSeen(order.number, member, error=words)
-    return RowsSeen(order.number, member, *sides, instance.applied[-1] if instance.applied else "")
+    branches = tuple(branch for branch, _ in went) if instance.operator.branches > 1 and order.branch is None else ()
+    version = instance.applied[-1] if instance.applied else ""
+    return RowsSeen(order.number, member, *sides, version, branches=branches)
+
+
+def _derived(rows: Any, identity: int) -> Any:
+    """Those of a batch, or of a single row, that are or derive from a source tuple; a batch without rows if none is."""
+    if isinstance(rows, pa.RecordBatch):
+        if TRANSACTION not in rows.schema.names:
+            return rows.slice(0, 0)
+        return rows.filter(pc.equal(rows.column(TRANSACTION), identity))
+    return rows if rows.get(TRANSACTION) == identity else NONE
+
+
+def kept_rows(worker: Worker, position: int, order: LookAtRows) -> tuple[Kept, list[tuple[int, Any]]]:
+    """Copies of rows that the operator at this position of the chain has taken, and of those that it has made.
+
+    The latter come with the output on which they went out; some of each output are among them.
+    """
+    instance, most = worker.instances[position], order.most
+    if order.before:
+        return [], [(0, rows) for rows in _given_before(worker, instance.worker, order)]
+    has_input = not instance.operator.traits.is_source and order.side != "out" and order.branch is None
+    has_output = not instance.operator.traits.is_sink and order.side != "in"
+    came = _taken(worker, position, most) if has_input else []
+    return came, _made(worker, position, order) if has_output else []
 
 
 def _taken(worker: Worker, position: int, most: int) -> Kept:
@@ -147,15 +174,21 @@ def _taken(worker: Worker, position: int, most: int) -> Kept:
     if not position:
         return list(worker.executor.newest(0, most))
     batches = worker.executor.newest(position, most)
-    return list(batches) or [recent.row() for recent in worker.executor.samples(position)[:most]]
+    return list(batches) or [recent.with_hidden() for recent in worker.executor.samples(position)[:most]]
 
 
-def _made(worker: Worker, position: int, most: int) -> Kept:
+def _made(worker: Worker, position: int, order: LookAtRows) -> list[tuple[int, Any]]:
     """The newest rows that it has made."""
     if position + 1 < len(worker.instances):
-        return _taken(worker, position + 1, most)
-    batches = worker.newest_output
-    return list(newest_rows([(batch, passed(batch.num_rows, (), most)) for batch in batches], most))
+        return [(0, rows) for rows in _taken(worker, position + 1, order.most)]
+    outputs = worker.newest_output
+    wanted = sorted(outputs) if order.branch is None else [one for one in [order.branch] if one in outputs]
+    each = -(-order.most // max(1, len(wanted)))
+    return [(branch, rows) for branch in wanted for rows in _copied(outputs[branch], each)]
+
+
+def _copied(batches: Iterable[pa.RecordBatch], most: int) -> list[pa.RecordBatch]:
+    return newest_rows([(batch, passed(batch.num_rows, (), most)) for batch in batches], most)
 
 
 def _given_before(worker: Worker, member: WorkerId, order: LookAtRows) -> Kept:
@@ -163,6 +196,5 @@ def _given_before(worker: Worker, member: WorkerId, order: LookAtRows) -> Kept:
     change, given = worker.given_before.get(member, ("", ()))
     if change != order.before:
         return []
-    batches = [one for one in given if isinstance(one, pa.RecordBatch)]
-    parts = [(batch, passed(batch.num_rows, (), order.most)) for batch in batches]
-    return list(newest_rows(parts, order.most)) or [one.row() for one in given if isinstance(one, Recent)]
+    batches = _copied((one for one in given if isinstance(one, pa.RecordBatch)), order.most)
+    return [*batches] or [one.with_hidden() for one in given if isinstance(one, Recent)]

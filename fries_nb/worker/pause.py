@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fries_nb.dataflow.masking import masked_text
 from fries_nb.errors import OperatorError
 from fries_nb.operators.dry_run import shown_tuple
 from fries_nb.operators.error_policy import NotUndoneError, is_retried
@@ -94,9 +95,12 @@ class PauseState:
         self.paused, self._retries, self._guard = True, False, failed.guarded
         self._reported = self._reported or not self._guard
         row = execution.facing()
-        shown = row_as_json(shown_tuple(row)) if row is not None else ""
+        values, hide = shown_tuple(row) if row is not None else {}, failed.hide
+        known = values | dict(error.mentions)
+        words, details = (masked_text(text, known, hide) for text in (str(error), error.details))
+        shown = row_as_json(values, hide) if row is not None else ""
         chain = tuple([instance.worker.operator for instance in self._instances])
-        self._tell(Paused(failed.worker, str(error), error.details, shown, self._guard, chain))
+        self._tell(Paused(failed.worker, words, details, shown, self._guard, chain))
 
     @property
     def under_way(self) -> bool:

@@ -33,6 +33,7 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
+from fries_nb.dataflow.masking import masked_text
 from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.dataflow.traits import OperatorTraits, Returns
 from fries_nb.errors import FriesError, exception_text
@@ -375,7 +376,16 @@ class _Rehearsal:
         error = failed.reason
         reason = str(error) if isinstance(error, FriesError) else exception_text(error)
         told = f"{failing} failed in a rehearsal on {which}: {reason}"
-        return Rehearsed(self._order.change, self._worker, told, user_traceback(error))
+        told, details = self._masked(told, failed), self._masked(user_traceback(error), failed)
+        return Rehearsed(self._order.change, self._worker, told, details)
+
+    def _masked(self, text: str, failed: TrialFailed) -> str:
+        """The text without values of the failed tuple that are not to be shown."""
+        hide = self._layout.hide
+        values = dict(failed.reason.mentions) if isinstance(failed.reason, FriesError) else {}
+        if hide and failed.came is not None:
+            values |= failed.came.row()
+        return masked_text(text, values, hide)
 
     def _success(self) -> Rehearsed:
         passages = [*(one.after for one in self._tried), self._finished]

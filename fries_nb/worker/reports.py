@@ -14,6 +14,7 @@ from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.operators.dry_run import types_of
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.steps import Results
 from fries_nb.protocol.checkpoints import Reading
 from fries_nb.protocol.messages import Data, Report
 from fries_nb.worker.events import Instruction, SinkWidened, TellController, Traced, Write
@@ -154,7 +155,9 @@ class WorkerOutput:
 
     Attributes:
         emits: whether there were results at the last call of ``collect``.
-        newest: the last batches of results, by reference, the newest first: several if they have few rows.
+        newest: output of the operator to the last batches of results, by reference, the newest first: several if they
+            have few rows.
+        collected: all that the last call of ``collect`` has taken.
     """
 
     def __init__(self, instances: Sequence[Instance], outbox: Outbox, reports: WorkerReports) -> None:
@@ -163,19 +166,22 @@ class WorkerOutput:
         self._outbox = outbox
         self._reports = reports
         self.emits = False
-        self.newest: deque[pa.RecordBatch] = deque(maxlen=BATCHES_KEPT)
+        self.newest: dict[int, deque[pa.RecordBatch]] = {}
+        self.collected: Results = []
 
     def collect(self, executor: ChainExecutor) -> list[Instruction]:
         """Take the executor's results since the last call; returns the instructions to write to sinks."""
         writes: list[Instruction] = []
         self.emits = False
-        for branch, batch in executor.results():
+        self.collected = executor.results()
+        for branch, batch in self.collected:
             if batch.num_rows:
                 self.emits = True
                 self._instances[-1].given += batch.num_rows
-                if batch.num_rows > MANY:
-                    self.newest.clear()
-                self.newest.appendleft(batch)
+                kept = self.newest.get(branch)
+                if kept is None or batch.num_rows > MANY:
+                    kept = self.newest[branch] = deque(maxlen=BATCHES_KEPT)
+                kept.appendleft(batch)
             if self._is_sink:
                 writes.append(Write(self._instances[0].worker, batch))
                 self._reports.measure(batch.column(DUE))

@@ -25,7 +25,7 @@ from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.dataflow.traits import Execution
 from fries_nb.dataflow.windowing import following
-from fries_nb.errors import DeclarationError, OperatorError
+from fries_nb.errors import OperatorError
 from fries_nb.operators.batches import call_of_batch
 from fries_nb.operators.column_types import as_value, culprit
 from fries_nb.operators.conversion import NOT_ARROW
@@ -63,6 +63,7 @@ class TrialLayout:
 
     Attributes:
         targets: the operators that the change replaces, or adds.
+        hide: the columns whose values are not to be shown.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class TrialLayout:
         for worker in sorted(workers, key=lambda one: one.wiring.id):
             for position, instance in enumerate(worker.instances):
                 self._places.setdefault(instance.worker.operator, (worker, position))
+        self.hide = next((worker.instances[0].hide for worker, _ in self._places.values()), frozenset[str]())
         replaced = {name for name in self._places if self.ready(name) is not None}
         self._present = {name: (one.function, one.recreate) for name in replaced for one in [self._instance(name)]}
         self.targets = frozenset(replaced.union(name for name in added or () if self._computes(name)))
@@ -189,10 +191,15 @@ class TrialFailed(Exception):
         reason: the exception.
         edge: sender and receiver of the chain's input, if it came from another chain.
         passage: the results so far.
+        came: the tuple, as it came to the chain, if one has failed.
     """
 
-    def __init__(self, operator: str, reason: BaseException, edge: tuple[str, str] | None, passage: Passage) -> None:
+    def __init__(
+        self, operator: str, reason: BaseException, edge: tuple[str, str] | None, passage: Passage,
+        came: Recent | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(f"{operator}: {reason}")
+        self.came = came
         self.operator = operator
         self.reason = reason
         self.edge = edge
@@ -345,7 +352,7 @@ class Trial:
                 chain.outbox.add(branch, batch)  # fails where no key can be made of it
         except BaseException as error:
             name = error.operator if isinstance(error, OperatorError) and error.operator else operator
-            raise TrialFailed(name, error, edge, passage) from error
+            raise TrialFailed(name, error, edge, passage, came) from error
         for branch, batch in produced:
             passage.writes.setdefault(chain.tail, {}).update(types_of(batch.schema))
             receivers = [out.to for out in chain.edges if out.branch == branch]
@@ -485,8 +492,7 @@ class _Chain:
             check_names(tuple(name for name in batch.schema.names if name not in columns.hidden), columns.names)
             return batch
         except NOT_ARROW as error:
-            words = culprit(self.tail, rows) or f"{self.tail} produced rows that make no columns: {error}"
-            raise DeclarationError(words, self.tail) from error
+            raise culprit([self.tail], rows, error) from error
 
 
 def difference(before: pa.Schema, after: pa.Schema) -> str:

@@ -10,7 +10,7 @@ queue the event and raise ``interrupt``. ``events`` lists the effect of each eve
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,7 @@ from fries_nb.operators.batches import MOST_PER_SLICE, AdaptiveBatchSize
 from fries_nb.operators.dry_run import SAMPLES, DryRunResult, Recent
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.steps import Results
 from fries_nb.operators.timed_calls import FIRED, firing_batch
 from fries_nb.progress.agenda import Firing
 from fries_nb.progress.progress_graph import CountChanges, ProgressGraph
@@ -99,6 +100,14 @@ from fries_nb.worker.snapshot import kept, parking, refuse_another
 from fries_nb.worker.versions import Preparation, Spill, Versions, is_of_shape, is_tagged, keep_ready
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class PassedSlice:
+    """A slice that the worker has processed, by reference: rows that came in, if any, and batches that went out."""
+
+    came: pa.RecordBatch | None
+    went: Results
+
+
 class Worker:
     """One chain at one index: its input, its executors and its output; see the module.
 
@@ -124,6 +133,7 @@ class Worker:
             slow; counted by the shell, or 0.
         turn_time: the duration of its turns; told by the shell when they begin and end.
         preparation: the input of dry runs.
+        passed: the slices since it was emptied, while taps look at them; otherwise ``None``.
         progress: see the arguments.
         came: sending operator to the schema of its last batch.
         reports: its measurements, and the columns of a sink.
@@ -149,6 +159,7 @@ class Worker:
         self.turn_time = TurnTime(clock)
         self.ended = self.failed = self._held = self._stalled = self._in_hand = self._has_warned = False
         self._begins_held = False
+        self.passed: list[PassedSlice] | None = None
         self.came: dict[str, pa.Schema] = {}
         self._clock, self._window, self._spill = clock, window, spill
         self._inbox, self._alignment = self._input(issued)
@@ -428,9 +439,12 @@ class Worker:
         return self._executor
 
     @property
-    def newest_output(self) -> tuple[pa.RecordBatch, ...]:
-        """The last batches of results of its functions of now, by reference, the newest first."""
-        return tuple(self._output.newest)
+    def newest_output(self) -> Mapping[int, Sequence[pa.RecordBatch]]:
+        """Each output of the last operator with the last batches of its results, by reference, the newest first.
+
+        Only those of its function of now.
+        """
+        return self._output.newest
 
     @property
     def version(self) -> int:
@@ -599,10 +613,15 @@ class Worker:
 
     def _advance(self, limit: int) -> None:
         self.preparation.offer()
+        passes = self.passed
+        unread = None if passes is None or self._sender == FIRED else self._running.unread
         began = self._clock()
         taken = self._pause.advance(self._running, min(limit, self.slices.quota))
         self._instructions += self._output.collect(self._running)
         now = self._clock()
+        if passes is not None:
+            came = None if unread is None else unread.slice(0, taken)
+            passes.append(PassedSlice(came, self._output.collected))
         self._meter.sliced(began, now, taken, self._output.emits)
         self.slices.learn(now - began, taken)
         self.slowness.learn(now - began, taken)
@@ -682,7 +701,9 @@ class Worker:
         for position, instance in enumerate(self.instances):
             if instance.worker.operator in action.targets:
                 behind = position + 1
-                given = self.newest_output if behind == len(self.instances) else self._executor.samples(behind)
+                is_last = behind == len(self.instances)
+                batches = (batch for kept in self.newest_output.values() for batch in kept)
+                given = batches if is_last else self._executor.samples(behind)
                 self.given_before[instance.worker] = action.change, tuple(given)
 
     def _reshape(self, change: str, start: int, leaves: bool) -> None:
@@ -779,4 +800,5 @@ class Worker:
 
     def _fail(self, error: FriesError) -> None:
         self.failed = True
-        self._tell(failed_answer(error, self.instances[0].worker, self._running.facing()))
+        first = self.instances[0]
+        self._tell(failed_answer(error, first.worker, self._running.facing(), first.hide))

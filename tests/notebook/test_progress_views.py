@@ -141,6 +141,9 @@ def test_states_are_shown_by_a_magic(shell: InteractiveShell, stand_ins: list[St
     some = shell.run_cell("%fries_rows FM -n 5 --where \"row['TX_AMOUNT'] > 200\"").result
     assert some["operator"].tolist() == ["FM"]
     assert len(shell.run_cell("%fries_rows FM --where row['TX_AMOUNT']>300").result) == 0
+    [edge] = shell.run_cell("%fries_rows FC->FM --where \"'->' not in row\" --timeout 3").result["operator"]
+    assert (edge.source, edge.to) == ("FC", "FM")
+    assert "expected one operator, or one edge, as in FC->FM" in str(refused(shell, "%fries_rows FC FM", capsys))
     assert "expected an operator before" in str(refused(shell, "%fries_state --keys 7", capsys))
 
 

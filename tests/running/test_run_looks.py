@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fries_nb.dataflow.graph import Graph, Operator
-from fries_nb.driver.open_questions import Asked, Looked
-from fries_nb.errors import RunError
+from fries_nb.dataflow.constraints import EdgeElement
+from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
+from fries_nb.driver.open_questions import Looked, Withdrawn
+from fries_nb.driver.open_taps import Asked
+from fries_nb.errors import DataflowError, PlanError, RunError
 from fries_nb.operators.state import Pickles
-from fries_nb.protocol.messages import LookAtRows, StateSeen, WorkerId
+from fries_nb.protocol.messages import LookAtRows, RowsSeen, StateSeen, TapCounts, WorkerId
+from fries_nb.protocol.trace import identity_of
 from fries_nb.running.key_states import RunLooks
+from fries_nb.running.region_runner import RegionRunner
 
 
 class Counting:
@@ -35,11 +40,14 @@ def held(index: int, error: str = "", **states: Any) -> StateSeen:
 class AnsweringRun:
     """A run, and its driver, that answers each question with these parts, or not at all; or is over."""
 
-    def __init__(self, *parts: StateSeen, answers: bool = True, left: tuple[StateSeen, ...] | None = None) -> None:
+    def __init__(
+        self, *parts: StateSeen | RowsSeen, answers: bool = True, left: tuple[StateSeen | RowsSeen, ...] | None = None
+    ) -> None:
         self.graph = Graph("g", (Operator("K", key=("k",), function=Counting(), workers=2),), ())
-        self.ended = threading.Event()
+        self.ended, self.hide = threading.Event(), frozenset[str]()
         self.is_closed = left is not None
         self.parts, self.answers = parts, answers
+        self.posted: list[Any] = []
         last = {part.worker: [part] for part in left or ()}
         self.core = SimpleNamespace(looks=SimpleNamespace(last=last))
         self.controller = SimpleNamespace(topology=SimpleNamespace(workers={"K": (0, 1)}))
@@ -56,11 +64,13 @@ class AnsweringRun:
     def source_of(self, identity: int) -> Any:
         """None."""
 
-    def post(self, asked: Asked) -> None:
+    def post(self, asked: Asked | Withdrawn) -> None:
         """Answer from another thread, unless it is closed."""
-        if self.answers and not self.is_closed:
+        self.posted.append(asked)
+        if isinstance(asked, Asked) and self.answers and not self.is_closed:
             error = next((part.error for part in self.parts if part.error), "")
-            parts = () if isinstance(asked.look, LookAtRows) else self.parts
+            kind = RowsSeen if isinstance(asked.look, LookAtRows) else StateSeen
+            parts = tuple(part for part in self.parts if isinstance(part, kind))
             told = Looked(asked.look.number, parts, error)
             threading.Thread(target=self.looks.told, args=[told]).start()
 
@@ -104,3 +114,110 @@ def test_a_run_that_is_over_tells_what_is_missing() -> None:
     run = AnsweringRun(left=(held(0, a={"n": 1}), held(1, error="7 keys of K[1] have about 70 MB, at most 17")))
     with pytest.raises(RunError, match=r"the run is over, and has left nothing of K: 7 keys of K\[1\]"):
         run.looks.states("K", None, None, 10.0)
+
+
+def found(*rows: dict[str, Any], seen: int = 10, error: str = "", **more: Any) -> RowsSeen:
+    """What a tap at a worker of K answers."""
+    counts = TapCounts(0, len(rows), seen, seen - len(rows), len(rows))
+    return RowsSeen(1, WorkerId("K", 0), b"", pickle.dumps(list(rows)), error=error, counts=counts, **more)
+
+
+def test_a_tap_gives_the_rows_that_were_found_and_says_what_it_has_seen() -> None:
+    """It is closed with the call; the condition goes to the workers, and is not called here."""
+    run = AnsweringRun(found({"k": 1}), found({"k": 2}, {"k": 3}), found(columns=("k", "late")))
+    table = run.looks.rows("K", 2, lambda row: 1 / 0, 10.0)
+    assert table["k"].tolist() == [1, 2]
+    assert table.attrs == {"rows_seen": 30, "rows_dropped": 27}
+    note = "30 rows have passed, of which 27 were not tried: the time of taps is limited, and chains keep few rows"
+    assert repr(table).endswith(note)
+    asked, withdrawn = run.posted
+    assert (asked.look.most, asked.look.lasts_ns, withdrawn) == (2, 10**10, Withdrawn(1))
+    with pytest.raises(ZeroDivisionError):
+        pickle.loads(asked.look.where)({})
+    none = AnsweringRun(found(columns=("k", "late"))).looks.rows("K", 2, bool, 10.0)
+    assert (len(none), list(none)[:2]) == (0, ["k", "late"])
+
+
+def test_along_an_edge_rows_of_its_output_pass() -> None:
+    """Also those that a run which is over has left; what came into the operator is none of them."""
+    taken, batches = pickle.dumps([{"k": 0}]), pickle.dumps([{"k": 1}, {"k": 2}, {"k": 3}])
+    run = AnsweringRun(left=(RowsSeen(0, WorkerId("K", 0), taken, batches, branches=(0, 1, 1)),
+                             RowsSeen(0, WorkerId("K", 1))))  # fmt: skip
+    operators = (*run.graph.operators, *(Operator(name, kind=Kind.SINK) for name in ("few", "rest")))
+    run.graph = Graph("g", operators, (Edge("K", "few", branch=1), Edge("K", "rest")))
+    assert run.looks.rows(EdgeElement("K", "few"), 5, None, 10.0)["k"].tolist() == [2, 3]
+    assert run.looks.rows(EdgeElement("K", "rest"), 5, None, 10.0)["k"].tolist() == [1]
+    assert run.looks.rows(EdgeElement("K", "few"), 5, lambda row: row["k"] != 2, 10.0)["k"].tolist() == [3]
+    with pytest.raises(DataflowError, match="no edge 'few -> K'; expected one of K -> few, K -> rest"):
+        run.looks.rows(EdgeElement("few", "K"), 5, None, 10.0)
+    run = AnsweringRun(found({"k": 1}))
+    run.graph = Graph("g", operators, (Edge("K", "few", branch=1), Edge("K", "rest")))
+    run.looks.rows(EdgeElement("K", "few"), 5, bool, 10.0)
+    assert run.posted[0].look.branch == 1
+
+
+def test_a_tap_whose_workers_do_not_answer_gives_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is withdrawn twice, so that the driver does not wait for them."""
+    monkeypatch.setattr("fries_nb.running.key_states.LAST_WORDS_S", 0.01)
+    run = AnsweringRun(answers=False)
+    assert len(run.looks.rows("K", 2, bool, 0.01)) == 0
+    assert run.posted[1:] == [Withdrawn(1), Withdrawn(1)]
+
+
+@pytest.mark.parametrize(("part", "error", "words"), [
+    (found(error="where raised ValueError: no on a row that is in", row=pickle.dumps({"k": 7})), RunError,
+     'where raised ValueError: no on a row that is in: {"k": 7}'),
+    (found(lacked="it has the columns k"), PlanError, "it has the columns k"),
+    (found(error="the rows of K cannot be copied"), RunError, "the rows of K cannot be copied"),
+])  # fmt: skip
+def test_what_ends_a_tap_is_raised(part: RowsSeen, error: type[Exception], words: str) -> None:
+    """With the row, or with the columns that are there."""
+    with pytest.raises(error) as raised:
+        AnsweringRun(part).looks.rows("K", 2, bool, 10.0)
+    assert str(raised.value) == words
+
+
+def test_a_condition_that_cannot_be_sent_is_refused() -> None:
+    """Before anything is asked."""
+    run, large, lock = AnsweringRun(), b"x" * 300_000, threading.Lock()
+    with pytest.raises(PlanError, match=r"where= is 3.* bytes long with all that it uses; expected at most 262,144"):
+        run.looks.rows("K", 2, lambda row: large, 10.0)
+    with pytest.raises(DataflowError, match=r"the where= of K cannot be pickled: TypeError"):
+        run.looks.rows("K", 2, lambda row: lock, 10.0)
+    assert run.posted == []
+
+
+def test_a_condition_is_tried_on_what_a_run_that_is_over_has_left() -> None:
+    """A column that no row has is named with those that are there."""
+    left = RowsSeen(0, WorkerId("K", 0), pickle.dumps([{"k": 1}, {"k": 2}])), RowsSeen(0, WorkerId("K", 1))
+    run = AnsweringRun(left=left)
+    table = run.looks.rows("K", 5, lambda row: row["k"] > 1, 10.0)
+    assert (table["k"].tolist(), table.attrs) == ([2], {"rows_seen": 2, "rows_dropped": 0})
+    with pytest.raises(PlanError, match=r"where raised KeyError: 'price' on a row that is in; it has the columns k"):
+        run.looks.rows("K", 5, lambda row: row["price"] > 1, 10.0)
+    with pytest.raises(RunError, match=r'ZeroDivisionError: division by zero on a row that is in: {"k": 1}'):
+        run.looks.rows("K", 5, lambda row: 1 / 0, 10.0)
+
+
+def test_a_tap_ends_when_its_asker_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no worker tries rows in vain."""
+    run = AnsweringRun(answers=False)
+
+    def interrupted(timeout: float) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run.looks._told, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.looks.rows("K", 2, bool, 10.0)
+    assert run.posted[1:] == [Withdrawn(1)]
+    assert run.looks._awaited == set()
+
+
+def test_what_derives_from_no_source_tuple_has_no_source() -> None:
+    """As the result of a window, whose identity is negative."""
+    region = SimpleNamespace(graph=SimpleNamespace(sources=("S", "T")))
+    driver = SimpleNamespace(core=SimpleNamespace(region=region))
+    runner: Any = SimpleNamespace(launched=[SimpleNamespace(driver=driver)])
+    assert RegionRunner.source_of(runner, identity_of(1, 2, 3)) == ("T", 2, 3)
+    assert RegionRunner.source_of(runner, identity_of(2, 0, 0)) is None
+    assert RegionRunner.source_of(runner, -1) is None

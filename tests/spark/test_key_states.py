@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -85,7 +86,14 @@ def test_states_are_seen_while_hosts_come_and_die(
         if operator in ("K", "M"):
             assert (seen[seen["_side"] == "out"]["nth"] >= 1).all()
         assert {source for source in seen["_source"] if source is not None and source[0] != "S"} == set()
-    assert set(run.rows("K", where=lambda row: row["key"] < 100, timeout=PATIENCE_S)["key"]) <= set(range(100))
+    for operator in ("S", "K", "M", "out"):
+        tapped = run.rows(operator, where=lambda row: row["key"] < 100, n=30, timeout=PATIENCE_S)
+        assert set(tapped["key"]) <= set(range(100))
+        assert tapped.groupby("_side").size().max() == 30
+        assert tapped.attrs["rows_seen"] >= tapped.attrs["rows_dropped"] + len(tapped)
+    for ends in (("S", "K"), ("K", "M"), ("M", "out")):
+        assert set(run.rows(fn.edge(*ends), 5, timeout=PATIENCE_S)["_side"]) == {"out"}
+    assert set(run.rows(fn.edge("K", "M"), 5, where=lambda row: row["nth"] > 0)["_side"]) == {"out"}
     cut = run.state("K", n=None, at="marker", timeout=PATIENCE_S)
     assert (set(cut["key"]), (cut["first"] == cut["second"]).all()) == (set(range(KEYS)), True)
     assert run.state("K", to=tmp_path / "states.parquet", timeout=PATIENCE_S) == KEYS
@@ -106,6 +114,23 @@ def test_states_are_seen_while_hosts_come_and_die(
     assert run.audit().serializable
     assert run.state == "finished"
     assert set(run.rows("K")["_side"]) == {"in", "out"}
+    last = run.rows("out")
+    for source in (last["_source"][0], last["_source"][0][1:]):
+        way = run.rows(source=source)
+        assert set(way["_source"]) == {last["_source"][0]}
+        assert list(dict.fromkeys(way["_operator"]))[-1] == "out"
+        assert set(way["_operator"]) <= {"S", "K", "M", "out"}
+        assert set(way["value"]) == {last["value"][0]}
+    assert set(run.rows(fn.edge("M", "out"), source=last["_source"][0])["_operator"]) <= {"M"}
+    for wanted, words in ((7, "source=7; expected source, split and row, as in source=('S', 0, 2506) or (0, 2506)"),
+                          ((0, -1), r"source=(0, -1); expected source, split and row"),
+                          (("S", 0, 1.5), "expected source, split and row")):  # fmt: skip
+        with pytest.raises(PlanError, match=re.escape(words)):
+            run.rows(source=wanted)
+    with pytest.raises(DataflowError, match="no source 'K'; expected one of S"):
+        run.rows(source=("K", 0, 0))
+    with pytest.raises(PlanError, match="source= follows one row, where= waits for others"):
+        run.rows(source=(0, 0), where=bool)
     with pytest.raises(RunError, match="'seen' has finished; a state is set while the dataflow runs"):
         run.set_state("K", {5: {"first": 0, "second": 0}})
     with pytest.raises(RunError, match="a checkpoint needs a running dataflow"):
@@ -126,10 +151,18 @@ def test_what_cannot_be_looked_at_is_refused(spark: SparkSession, kept: Callable
         (lambda: run.state("out"), DataflowError, "out keeps no state; those that do: F"),
         (lambda: run.state("F", n=0), PlanError, "n=0; expected a whole number above 0"),
         (lambda: run.rows("G"), DataflowError, "no operator 'G'"),
+        (lambda: run.rows(fn.edge("S", "out")), DataflowError,
+         "no edge 'S -> out'; expected one of S -> F, F -> out"),
+        (lambda: run.rows("F", source=(0, 1)), PlanError,
+         r"source=\(0, 1\): the rows of 'refusing' have no identities, since the run is not audited; expected flow"),
+        (lambda: run.rows(), PlanError, "has no operator; expected one, as in run.rows..FM.., or source="),
         (lambda: run.rows("F", n=0), PlanError, "n=0; expected a whole number above 0"),
         (lambda: run.rows("F", where="value"), PlanError, "where='value'; expected a function of a row"),
-        (lambda: run.rows("F", where=lambda row: row["price"]), PlanError,
+        (lambda: run.rows("F", where=lambda row: row["price"], timeout=1), PlanError,
          "where raised KeyError: 'price' on a row that is in; it has the columns value, timestamp"),
+        (lambda: run.rows("F", where=lambda row: 1 / (row["value"] - 39)), RunError,
+         'where raised ZeroDivisionError: .* on a row that is in: {"value": 39'),
+        (lambda: run.rows("F", where=bool, timeout=0), PlanError, "timeout=0; expected a number above 0"),
         (lambda: run.state("F", at="now"), PlanError, 'at=.now.; expected at="marker"'),
         (lambda: run.state("F", to="x", keys=[1]), PlanError, "to='x' writes all states; expected no keys="),
         (lambda: run.state("F", n=True), PlanError, "n=True"),
@@ -142,4 +175,38 @@ def test_what_cannot_be_looked_at_is_refused(spark: SparkSession, kept: Callable
     ):
         with pytest.raises(error, match=words):
             call()
+    run.cancel()
+
+
+class Cards:
+    """Counts the rows of a card, and remembers the last one."""
+
+    def process(self, row: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+        """It fails at one of them."""
+        state["count"], state["last"] = state.get("count", 0) + 1, {"card": row["card"]}
+        if row["value"] == 400:
+            raise ValueError(f"no such card: {row['card']}")
+        return row
+
+
+def test_hidden_values_are_masked_in_all_that_is_shown(spark: SparkSession, kept: Callable[[Run], Run]) -> None:
+    """What methods return has them; also where the tuple is failed on anew by a change."""
+    flow = fn.Dataflow("hiding")
+    rows = flow.source("S", fn.rate(500, row=lambda value: {"card": 777_000_000 + value % 7}), workers=1)
+    rows.map("F", Cards(), key="card", workers=1, on_error="pause").sink("out", fn.memory(), workers=1)
+    run = kept(flow.run(spark, hosts=1, workers=1, hide=["card", "nowhere"], audit=True))
+    until(lambda: "F" in run.paused, run)
+    seen, states, sizes = run.rows("F", timeout=PATIENCE_S), run.state("F"), run.state_sizes()
+    assert set(seen["card"]) <= set(states["card"]) == {777_000_000 + number for number in range(7)}
+    assert states["last"][0] == {"card": states["card"][0]}
+    with pytest.raises(RunError, match="division by zero") as raised:
+        run.rows("S", where=lambda row: 1 / (row["card"] - row["card"]))
+    refused = run.reconfigure({"F": Cards()}, guard=None).settled(PATIENCE_S)
+    assert "no such card: •••" in refused.error
+    [paused] = run.paused["F"]
+    shown = [*map(repr, (seen, states, sizes, paused, run.audit())), str(raised.value)]
+    shown += [table._repr_html_() for table in (seen, states, sizes)] + [refused.error, refused.details]
+    assert "777" not in "".join(shown)
+    assert "•••" in paused.row
+    assert "no such card: •••" in paused.error
     run.cancel()

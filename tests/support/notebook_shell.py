@@ -253,7 +253,7 @@ class StandIn:
         """As a run's."""
         return DataFrame({"operator": ["FM"], "keys": [1]})
 
-    def rows(self, operator: str, n: int, *, where: Any) -> DataFrame:
+    def rows(self, operator: Any, n: int, *, where: Any, timeout: float) -> DataFrame:
         """As a run's: one row, if it satisfies the condition."""
         rows = [row for row in ({"TX_AMOUNT": 300, "operator": operator},) if where is None or where(row)]
         return DataFrame(rows[:n])

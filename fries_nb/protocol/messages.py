@@ -307,22 +307,22 @@ class LookAtRows(msgspec.Struct, frozen=True, tag=True):
     Attributes:
         number: that of the question, which its answers repeat.
         most: the number of rows at most, of those that came in and of those that went out.
-        side: ``in`` or ``out`` if only those are meant.
-        before: id of a change; of those that went out, the newest ones from before the worker switched to it are meant.
         where: of a tap, the pickled condition on a row; a tap that the worker has already goes on.
         lasts_ns: nanoseconds after which a tap ends by itself.
         branch: the output on which rows go out that are meant; ``None`` for all rows, those that came in as well.
         identity: of a source tuple, if only those rows are meant that are or derive from it, of all that are kept.
+        side: ``in`` or ``out`` if only those are meant.
+        before: id of a change; of those that went out, the newest ones from before the worker switched to it are meant.
     """
 
     number: int
     most: int
-    side: str = ""
-    before: str = ""
     where: bytes = b""
     lasts_ns: int = 0
     branch: int | None = None
     identity: int | None = None
+    side: str = ""
+    before: str = ""
 
 
 class EndTap(msgspec.Struct, frozen=True, tag=True):

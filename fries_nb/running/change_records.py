@@ -96,7 +96,7 @@ class ChangeRecords:
             del self._before[next(iter(self._before))]
         before.drivers |= dict.fromkeys(asked.plan.targets, driver)
         for name in set(names) - asked.plan.targets:
-            look = LookAtRows(0, ROWS, "in")
+            look = LookAtRows(0, ROWS, side="in")
             self._questions.ask_later(driver, name, look, partial(_keep, before, name))
 
     def ends(self, outcome: Outcome) -> None:
@@ -105,7 +105,7 @@ class ChangeRecords:
         if before is None or outcome.outcome != "done":
             return
         for name in {worker.operator for worker in outcome.per_worker} & before.drivers.keys():
-            look = LookAtRows(0, ROWS, "out", before=outcome.change)
+            look = LookAtRows(0, ROWS, side="out", before=outcome.change)
             self._questions.ask_later(before.drivers[name], name, look, partial(_keep, before, name))
 
     def effect(
@@ -131,7 +131,7 @@ class ChangeRecords:
         names = watched(graph, change.plan.targets)
         later = [one for one in telemetry.counts(names) if one.at_s >= ended_s + REPORTED_S]
         spans = same_spans([one for one in before.samples if one.at_s <= before.at_s], later, window)
-        looks = {name: LookAtRows(0, ROWS, _side(graph, name)) for name in names}
+        looks = {name: LookAtRows(0, ROWS, side=_side(graph, name)) for name in names}
         seen = {name: self._questions.newest_rows(name, look, timeout) for name, look in looks.items()}
         rows = _rows_of_each(graph, names, before.rows, 0.0), _rows_of_each(graph, names, seen, ended_s)
         sides = [Seen(span.counts, span.seconds, each) for span, each in zip(spans, rows, strict=True)]

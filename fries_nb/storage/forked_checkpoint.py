@@ -29,7 +29,8 @@ from typing import Any
 import msgspec
 from pyarrow import fs
 
-from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.traits import TRAITS, Holds
 from fries_nb.errors import CheckpointError, PlaceHeldError
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration, in_effect
 from fries_nb.storage.blob_files import resealed
@@ -234,6 +235,9 @@ def _copy_snapshots(at: Location, origin_run: str, file: str, to: Location, run:
     write_file(to.filesystem, f"{to.root}/{name}", pieces(), lasts=to.lasts)
 
 
+_WITH_TABLES = frozenset(str(kind) for kind, traits in TRAITS.items() if traits.holds is Holds.TABLE)
+
+
 def _with_staged(at: Location, source: str, file: str, plan: Any, to: Location) -> Any:
     """What is known of a source, whose rows are copied if they are staged in the directory of the origin."""
     written = written_by(file.rpartition("/")[2])
@@ -246,7 +250,7 @@ def _with_tables(at: Location, flow: FlowFingerprint, decided: CommittedChange, 
     """The change with its new tables of joins, which are copied if they are staged in the directory of the origin."""
     payloads = dict(decided.payloads)
     for name, payload in decided.payloads.items():
-        if flow.operators.get(name, "").partition(" ")[0] != Kind.JOIN:
+        if flow.operators.get(name, "").partition(" ")[0] not in _WITH_TABLES:
             continue
         update = pickle.loads(payload)
         staged = _TABLE.search(update.function.data)

@@ -21,6 +21,7 @@ forgotten with them; whenever the chain itself is composed anew, rows in hand ar
 >>> executor.advance(1), second.processed, first.processed, second.failing.tries, returning.waits
 (1, 1, 0, 1, False)
 >>> returning.give_back(executor)
+True
 >>> second.failing.returned[0].rows.to_pydict(), second.failing.tries, returning.waits
 ({'x': [2]}, 0, True)
 """
@@ -44,7 +45,6 @@ class Returning:
 
     Attributes:
         waits: whether there are rows that are not in hand.
-        in_hand: whether such rows are in hand.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Returning:
         compiled: Callable[[Sequence[Instance]], ChainExecutor],
         clock: Callable[[], int],
     ) -> None:
-        self.waits = self.in_hand = False
+        self.waits = False
         self._instances = tuple(instances)
         self._compiled = compiled
         self._clock = clock
@@ -68,7 +68,7 @@ class Returning:
         """Take the next rows in hand; returns what processes them, loaded: the chain, or what follows of it."""
         position, instance = next((at, one) for at, one in enumerate(self._instances) if one.failing.returned)
         rows = instance.failing.returned.popleft()
-        self._taken, self.in_hand = (instance, rows), True
+        self._taken = instance, rows
         instance.failing.tries = rows.tries
         self.look()
         executor = self._from(position, chain) if position else chain
@@ -90,14 +90,15 @@ class Returning:
         """The rows in hand are processed."""
         if self._taken is not None:
             self._taken[0].failing.tries = 0
-            self._taken, self.in_hand = None, False
+            self._taken = None
 
-    def give_back(self, executor: ChainExecutor) -> None:
-        """Let what the executor has left of the rows in hand wait again, ahead of the others."""
+    def give_back(self, executor: ChainExecutor) -> bool:
+        """Let what the executor has left of the rows in hand wait again, ahead of the others; false if none are."""
         if self._taken is None:
-            return
+            return False
         (instance, rows), left = self._taken, executor.remaining
         if left:
             instance.failing.returned.appendleft(rows.behind(rows.rows.num_rows - left))
         self.end()
         self.look()
+        return True

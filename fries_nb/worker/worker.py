@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -440,10 +441,7 @@ class Worker:
 
     @property
     def newest_output(self) -> Mapping[int, Sequence[pa.RecordBatch]]:
-        """Each output of the last operator with the last batches of its results, by reference, the newest first.
-
-        Only those of its function of now.
-        """
+        """Output of the last operator to the last batches of its function of now, by reference, the newest first."""
         return self._output.newest
 
     @property
@@ -600,8 +598,7 @@ class Worker:
 
     def give_back(self) -> None:
         """Let rows of dead letters in hand wait again, before the chain is composed anew."""
-        if self._returning.in_hand:
-            self._returning.give_back(self._running)
+        if self._returning.give_back(self._running):
             self._running, self._in_hand = self._executor, False
 
     def _begin_time(self, batch: pa.RecordBatch) -> None:
@@ -702,8 +699,7 @@ class Worker:
             if instance.worker.operator in action.targets:
                 behind = position + 1
                 is_last = behind == len(self.instances)
-                batches = (batch for kept in self.newest_output.values() for batch in kept)
-                given = batches if is_last else self._executor.samples(behind)
+                given = chain(*self.newest_output.values()) if is_last else self._executor.samples(behind)
                 self.given_before[instance.worker] = action.change, tuple(given)
 
     def _reshape(self, change: str, start: int, leaves: bool) -> None:

@@ -260,7 +260,7 @@ class StandIn:
 
     def requeue(self, operator: str, where: Any, limit: int | None, per_second: float | None) -> Requeue:
         """As a run's: two open letters of FM, of which one may satisfy the condition."""
-        letters = [{"TX_AMOUNT": amount} for amount in (100, 300) if operator == "FM"]
+        letters = [{"TX_AMOUNT": amount, "_error": "no score"} for amount in (100, 300) if operator == "FM"]
         rows = [row for row in letters if where is None or where(row)][:limit]
         requeue = Requeue(operator, len(rows))
         requeue.note(len(rows))

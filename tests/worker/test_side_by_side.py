@@ -213,7 +213,7 @@ def test_a_worker_keeps_what_its_function_gave_before_it_switched() -> None:
 
     def given(**asked: Any) -> list[int]:
         """The column of rows that M is said to have given."""
-        answer = rows_seen(LookAtRows(1, 10, "out", **asked), bench.worker, WorkerId("M", 0))
+        answer = rows_seen(LookAtRows(1, 10, side="out", **asked), bench.worker, WorkerId("M", 0))
         assert (answer.error, answer.came) == ("", pickle.dumps([]))
         return [row["p"] for part in pickle.loads(answer.went) for row in part.to_pylist()]
 
@@ -231,7 +231,7 @@ def test_inside_of_a_chain_some_of_the_rows_are_kept() -> None:
     bench.prepare("M", "u1", Update(lambda row: row | {"p": -1}))
     bench.direct("M", Fcm(change(1, "M")))
     bench.run()
-    answer = rows_seen(LookAtRows(1, 10, "out", before="u1"), bench.worker, WorkerId("M", 0))
+    answer = rows_seen(LookAtRows(1, 10, side="out", before="u1"), bench.worker, WorkerId("M", 0))
     kept = pickle.loads(answer.went)
     assert kept
     assert all(row["p"] == 2 * row["n"] for row in kept)

@@ -30,7 +30,7 @@ def test_loading_says_and_starts_nothing_and_unloading_takes_all_away(
     assert "".join(capsys.readouterr()) == ""
     names = {name for kind in shell.magics_manager.magics.values() for name in kind if "fries" in name}
     expected = "dataflow run reconfigure rollback stop plan status constrain audit report frontier loops rescale"
-    expected += " compare dashboard diff apply state rows"
+    expected += " compare dashboard diff apply state rows examples"
     assert names == {f"fries_{name}" for name in expected.split()}
     assert len(shell.Completer.custom_matchers) == 1
     shell.run_line_magic("unload_ext", "fries_nb")

@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from fries_nb.dataflow.masking import MASK
 from fries_nb.displays import Displayed
 from fries_nb.telemetry.history import CountSample
 
@@ -90,11 +91,18 @@ class ChangeEffect(Displayed):
         change: id of the change.
         measures: the figures before and after, of each changed operator and of the sinks below.
         words: of which windows, and of how many rows, they are.
+        hide: the columns whose figures are masked in what is shown; ``measures`` and ``table`` have them.
     """
 
     change: str
     measures: tuple[EffectFigure, ...]
     words: str = ""
+    hide: frozenset[str] = frozenset()
+
+    @property
+    def shown(self) -> ChangeEffect:
+        """The same as it is shown, with masks in place of what is hidden, except for numbers of nulls."""
+        return replace(self, measures=tuple(_masked(one, self.hide) for one in self.measures)) if self.hide else self
 
     @property
     def table(self) -> Any:
@@ -105,7 +113,14 @@ class ChangeEffect(Displayed):
         return DataFrame(rows, columns=["operator", "column", "measure", "before", "after"], dtype=object)
 
     def __repr__(self) -> str:
-        return f"{self.table.to_string(index=False)}\n\n{self.words}" if self.measures else self.words
+        return f"{self.shown.table.to_string(index=False)}\n\n{self.words}" if self.measures else self.words
+
+
+def _masked(one: EffectFigure, hide: Collection[str]) -> EffectFigure:
+    if one.column not in hide or one.name == "nulls":
+        return one
+    before, after = (None if side is None else MASK for side in (one.before, one.after))
+    return replace(one, before=before, after=after)
 
 
 def measures_of(operators: Iterable[str], before: Seen, after: Seen) -> Iterator[EffectFigure]:

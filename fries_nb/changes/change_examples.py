@@ -22,12 +22,13 @@ import pickle
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
 from fries_nb.controller.events import Outcome
+from fries_nb.dataflow.masking import masked, masked_text
 from fries_nb.displays import Displayed
 from fries_nb.errors import PlanError, RunError, exception_text
 from fries_nb.protocol.messages import EXAMPLES, MOST_EXAMPLES, Compared
@@ -84,12 +85,19 @@ class Examples(Displayed):
         rows: a row for each pair of rows, in the order of the dataflow, the newest tuples first.
         refusal: why the change would not be made, or was not, in one sentence; empty if there is no reason.
         left_out: what is missing of what was asked for, in words; empty if nothing is.
+        hide: the columns that are masked in what is shown; ``rows`` and ``table`` have their values.
     """
 
     change: str
     rows: tuple[Example, ...]
     refusal: str = ""
     left_out: str = ""
+    hide: frozenset[str] = frozenset()
+
+    @property
+    def shown(self) -> Examples:
+        """The same as it is shown, with masks in place of what is hidden."""
+        return replace(self, rows=tuple(_masked(one, self.hide) for one in self.rows)) if self.hide else self
 
     @property
     def words(self) -> str:
@@ -127,7 +135,17 @@ class Examples(Displayed):
 
     def __repr__(self) -> str:
         refused = f"\n\nRefused: {self.refusal}" if self.refusal else ""
-        return f"{self.table.to_string(index=False)}\n\n{self.words}{refused}" if self.rows else self.words + refused
+        shown = self.shown.table
+        return f"{shown.to_string(index=False)}\n\n{self.words}{refused}" if self.rows else self.words + refused
+
+
+def _masked(one: Example, hide: Collection[str]) -> Example:
+    """A row as it is shown; what differs is known before."""
+    error = one.error
+    for row in (one.came, one.before, one.after):
+        error = masked_text(error, row, hide) if row is not None else error
+    came, before, after = (masked(row, hide) for row in (one.came, one.before, one.after))
+    return replace(one, came=came, before=before, after=after, error=error)
 
 
 def _counted(count: Counter[str]) -> str:
@@ -309,7 +327,9 @@ class HeardExamples:
                 self._trials.pop(trial, None)
 
 
-def told_examples(change: str, parts: Iterable[Compared], most: int, refusal: str) -> Examples:
+def told_examples(
+    change: str, parts: Iterable[Compared], most: int, refusal: str, hide: frozenset[str] = frozenset()
+) -> Examples:  # fmt: skip
     """What hosts have told of a rehearsal, as users see it.
 
     Raises:
@@ -330,12 +350,12 @@ def told_examples(change: str, parts: Iterable[Compared], most: int, refusal: st
     cut, uncopied = sum(part.cut for part in held), sum(part.uncopied for part in held)
     words = [f"{cut:,} more are left out, since all are larger than 256 KiB"] if cut else []
     words += [f"{uncopied:,} cannot be pickled"] if uncopied else []
-    return Examples(change, tuple(rows), refusal, "; ".join(words))
+    return Examples(change, tuple(rows), refusal, "; ".join(words), hide)
 
 
-def shown_examples(change: str, parts: Sequence[Compared]) -> Examples:
+def shown_examples(change: str, parts: Sequence[Compared], hide: frozenset[str]) -> Examples:
     """The same for a page, in which the reason why there is nothing stands in its place."""
     try:
-        return told_examples(change, parts, EXAMPLES, "")
+        return told_examples(change, parts, EXAMPLES, "", hide)
     except RunError as error:
         return Examples(change, (), left_out=str(error))

@@ -493,12 +493,14 @@ class ChangeQueue:
             why = outcome.rehearsal or outcome.error or "it was made before the first row came"
             raise PlanError(f"change {change.id} has no examples: {why}")
         is_refused = outcome is not None and outcome.outcome == "aborted"
-        return told_examples(change.id, parts, most, outcome.error if outcome is not None and is_refused else "")
+        refusal = outcome.error if outcome is not None and is_refused else ""
+        return told_examples(change.id, parts, most, refusal, self._shell.hide)
 
     def kept_examples(self, changes: Iterable[Change]) -> dict[str, Examples]:
         """What changes that have ended made of recent rows, by id, as far as that was told and is kept."""
         kept = {one.id: self.heard.kept(self._carried_out_as(one.id)) for one in changes}
-        return {change: shown_examples(change, parts) for change, parts in kept.items() if parts}
+        hide = self._shell.hide
+        return {change: shown_examples(change, parts, hide) for change, parts in kept.items() if parts}
 
     def effect(self, change: Change, window: float, timeout: float) -> ChangeEffect:
         """What a change has altered; see ``Change.effect``."""
@@ -548,7 +550,7 @@ class ChangeQueue:
             if outcome.error:
                 raise ReconfigurationError(outcome.error)
             raise RunError(f"there are no examples: {outcome.rehearsal}")
-        return told_examples("", parts, most, outcome.error)
+        return told_examples("", parts, most, outcome.error, self._shell.hide)
 
     def replay(self, change: Change) -> ChangeReplay:
         """A change that has ended, step by step; see ``Change.replay``."""

@@ -66,6 +66,11 @@ class QueueShell(Protocol):
     def recovers(self) -> bool:
         """Whether the run can go back to a checkpoint."""
 
+    @property
+    def hide(self) -> frozenset[str]:
+        """The columns that are masked in what is shown."""
+        return frozenset()
+
     def refuse_if_over(self, why: str) -> None:
         """Raise a RunError if the run accepts no further requests."""
 

@@ -49,6 +49,7 @@ Cell = tuple[str, bool]
 
 def example_parts(examples: Examples) -> Markup:
     """The rows of each operator as a table, with what they show in words, and why the change would be refused."""
+    examples = examples.shown
     came = list(dict.fromkeys(name for one in examples.rows for name in one.came))
     changed, names = examples.changed, [name for name in came if name not in examples.changed]
     shown = names[:MOST_COLUMNS]
@@ -84,6 +85,7 @@ def shown_value(value: Any) -> str:
 
 def effect_parts(effect: ChangeEffect) -> Markup:
     """The figures of a change's effect as a table; those that differ are marked."""
+    effect = effect.shown
     groups = [
         (name, [list(_figures(one)) for one in effect.measures if one.operator == name])
         for name in dict.fromkeys(one.operator for one in effect.measures)

@@ -55,6 +55,10 @@ class RecordedRun(Protocol):
     def telemetry(self) -> Telemetry:
         """Its telemetry."""
 
+    @property
+    def hide(self) -> frozenset[str]:
+        """The columns that are masked in what is shown."""
+
 
 class RowQuestions(Protocol):
     """What asks the workers of an operator for rows."""
@@ -135,7 +139,8 @@ class ChangeRecords:
         seen = {name: self._questions.newest_rows(name, look, timeout) for name, look in looks.items()}
         rows = _rows_of_each(graph, names, before.rows, 0.0), _rows_of_each(graph, names, seen, ended_s)
         sides = [Seen(span.counts, span.seconds, each) for span, each in zip(spans, rows, strict=True)]
-        return ChangeEffect(change.id, tuple(measures_of(names, *sides)), told_of(names, sides, since))
+        words = told_of(names, sides, since)
+        return ChangeEffect(change.id, tuple(measures_of(names, *sides)), words, self._run.hide)
 
 
 def watched(graph: Graph, targets: Iterable[str]) -> list[str]:

@@ -9,8 +9,10 @@ import pytest
 from patience import looks
 from queue_setting import Desk, function
 
+from fries_nb.changes.change_effect import ChangeEffect, EffectFigure
 from fries_nb.changes.change_examples import (
     CHANGES_HEARD,
+    Example,
     Examples,
     HeardExamples,
     checked_number,
@@ -22,6 +24,7 @@ from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError, RunError
 from fries_nb.protocol.messages import Compared, Rehearse, WorkerId
+from fries_nb.report.example_rows import effect_parts, example_parts
 from fries_nb.worker.side_by_side import ComparedTuple, Made, told
 
 NAN = float("nan")
@@ -196,3 +199,32 @@ def test_examples_and_effects_are_refused_by_name() -> None:
         change.effect()
     with pytest.raises(PlanError, match="timeout=0"):
         change.effect(0)
+
+
+def test_hidden_columns_are_masked_where_examples_are_shown() -> None:
+    """Not in the values: the table has them, and whether they differ is known before."""
+    rows = (
+        Example("FM", 0, {"card": 4000, "n": 1}, {"card": 4000}, {"card": 4001}, "differs", ("card",)),
+        Example("FM", 0, {"card": 4002, "n": 2}, None, None, "failed", error="FM failed on a tuple: no card 4002"),
+    )
+    found = Examples("u1", rows, hide=frozenset({"card"}))
+    assert found.table["card"].tolist() == [4000, 4002]
+    for shown in (repr(found), str(example_parts(found))):
+        assert "400" not in shown
+        assert "differs" in shown
+        assert "no card •••" in shown
+
+
+def test_hidden_columns_are_masked_where_an_effect_is_shown() -> None:
+    """But for the share of nulls."""
+    figures = (
+        EffectFigure("FM", "card", "nulls", 0.25, 0.5), EffectFigure("FM", "card", "top values", "4000 50 %", None),
+        EffectFigure("FM", "n", "mean", 1.5, 2.5),
+    )  # fmt: skip
+    found = ChangeEffect("u1", figures, hide=frozenset({"card"}))
+    assert found.table["before"].tolist() == [0.25, "4000 50 %", 1.5]
+    for shown in (repr(found), str(effect_parts(found))):
+        assert "4000" not in shown
+        assert "•••" in shown
+        assert "0.25" in shown
+        assert "2.5" in shown

@@ -303,13 +303,14 @@ class DagPanel:
 
 
 def troubles(moment: RunMoment) -> dict[str, tuple[str, str]]:
-    """Operator to what holds up the others: it is always busy while tuples wait, it is paused, or the run has failed.
+    """Operator to what is wrong: its state grows, it holds up the others, it is paused, or the run has failed.
 
     An operator that waits for a service inside its function is busy.
     """
     metrics = moment.flowing.operators
     hurting = {name for name, measured in metrics.items() if measured.busy >= BUSY_SHARE and measured.queued}
-    found = {name: ("busy", f"busy {share(metrics[name].busy)}") for name in hurting}
+    found = dict.fromkeys(moment.flowing.growing, ("busy", "state grows"))
+    found |= {name: ("busy", f"busy {share(metrics[name].busy)}") for name in hurting}
     found |= dict.fromkeys(() if moment.over else moment.run.paused, ("paused", "paused"))
     if moment.over and moment.run.failed_at:
         found[moment.run.failed_at] = ("failed", "failed")

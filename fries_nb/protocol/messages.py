@@ -586,6 +586,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
         blocked_ns: time since the last report in which the worker took no tuple, since its output waited for credit.
         failed, given: number of tuples that became dead letters, and of rows that it gave (for a sink, has written),
             since the worker was started or restored; inside a chain, rows given since the start.
+        keys: number of keys of which it keeps a state.
     """
 
     worker: WorkerId
@@ -605,6 +606,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     blocked_ns: int = 0
     failed: int = 0
     given: int = 0
+    keys: int = 0
 
 
 class Chained(msgspec.Struct, frozen=True, tag=True):

@@ -229,7 +229,8 @@ class RunMonitor:
     def explain(self) -> Explanation:
         """What each source reads, where it is, and how far it is behind; printed as text, ``.sources`` are values.
 
-        What is wrong with the run, if anything is, comes last; see ``error``.
+        Operators whose state has grown for ten minutes without a bound in sight follow (``.growing``). What is wrong
+        with the run, if anything is, comes last; see ``error``.
 
         A source is behind if rows are due by its rate, or known to be there, as in a log or a directory that grows, and
         have not been read.
@@ -240,7 +241,8 @@ class RunMonitor:
         over = self.state in OVER
         lost = self._runner.without_checkpoints
         wrong = self.error or (f"it goes on without checkpoints to go back to: {lost}" if lost and not over else "")
-        return Explanation(source_states(self.graph, self._telemetry.reports(), over), wrong)
+        growing = () if over else self.metrics().growing.values()
+        return Explanation(source_states(self.graph, self._telemetry.reports(), over), wrong, growing)
 
     @property
     def checkpoints(self) -> tuple[KeptCheckpoint, ...]:

@@ -46,6 +46,7 @@ from ddsketch import DDSketch
 
 from fries_nb.controller.topology_status import TopologyStatus
 from fries_nb.protocol.messages import Report, WorkerId
+from fries_nb.telemetry.growth import Growth
 from fries_nb.transport.envelopes import ProcessUsage
 
 T = TypeVar("T")
@@ -146,6 +147,7 @@ class OperatorMetrics:
             the shares of the chain.
         failed: number of tuples that became dead letters, since the start or the last restart of its workers.
         given: number of rows that it gave, since then as well; a row that goes several ways counts once.
+        keys: number of keys of which it keeps a state.
     """
 
     processed: int = 0
@@ -158,6 +160,7 @@ class OperatorMetrics:
     blocked: float = 0.0
     failed: int = 0
     given: int = 0
+    keys: int = 0
 
 
 @dataclass(frozen=True)
@@ -171,12 +174,14 @@ class MetricsSnapshot:
         frontier: operator to the least time that can still arrive at it, ``None`` if nothing can: a ``datetime`` if the
             times are timestamps (to the microsecond), otherwise an integer. Empty if rows have no times, and until the
             first row was read.
+        growing: operator to the growth of its state, if that has gone on for ten minutes without a bound in sight.
     """
 
     operators: dict[str, OperatorMetrics] = field(default_factory=dict)
     latency: Latency = Latency()
     total: Latency = Latency()
     frontier: dict[str, Any] = field(default_factory=dict)
+    growing: dict[str, Growth] = field(default_factory=dict)
 
     def to_pandas(self) -> Any:
         """The measurements of operators.
@@ -309,7 +314,7 @@ class Metrics:
     def _operator(self, name: str, workers: list[WorkerId]) -> OperatorMetrics:
         processed, queued, queued_bytes, held, peak = self._processed_by_gone[name], 0, 0, 0, 0
         rate, busy, blocked = 0.0, 0.0, 0.0
-        failed, given = self._failed_by_gone[name], self._given_by_gone[name]
+        failed, given, keys = self._failed_by_gone[name], self._given_by_gone[name], 0
         for worker in workers:  # one loop, since a dashboard of 200 operators asks for this four times a second
             report, (its_rate, its_busy, its_blocked) = self._last[worker], self._rates(worker)
             processed += report.processed
@@ -319,12 +324,13 @@ class Metrics:
             peak += self._held[worker]
             failed += report.failed
             given += report.given
+            keys += report.keys
             rate += its_rate
             busy += its_busy
             blocked += its_blocked
         count = max(1, len(workers))
         shares = busy / count, blocked / count
-        return OperatorMetrics(processed, rate, queued, queued_bytes, held, peak, *shares, failed, given)
+        return OperatorMetrics(processed, rate, queued, queued_bytes, held, peak, *shares, failed, given, keys)
 
     def _rates(self, worker: WorkerId) -> _Rates:
         """The rates of a worker over the window; reports may arrive late."""

@@ -44,6 +44,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.locks import locked
 from fries_nb.protocol.checkpoints import Reading
 from fries_nb.protocol.messages import Report, WorkerId
+from fries_nb.telemetry.growth import Growth
 from fries_nb.words import counted, duration
 
 KEPT = 2_000
@@ -174,14 +175,15 @@ class SourceState:
 
 
 class Explanation:
-    """The sources of a run at a moment, and what is wrong with it; printed as text."""
+    """The sources of a run at a moment, states that grow, and what is wrong with it; printed as text."""
 
-    def __init__(self, sources: Iterable[SourceState], error: str = "") -> None:
+    def __init__(self, sources: Iterable[SourceState], error: str = "", growing: Iterable[Growth] = ()) -> None:
         self.sources = tuple(sources)  # the state of each source, in the order of their declaration
+        self.growing = tuple(growing)  # the operators whose state grows without a bound in sight
         self.error = error  # what is wrong, as in ``Run.error``; empty if nothing is
 
     def __repr__(self) -> str:
-        return "\n".join([*map(str, self.sources), *filter(None, [self.error])])
+        return "\n".join([*map(str, self.sources), *map(str, self.growing), *filter(None, [self.error])])
 
 
 def source_states(graph: Graph, reports: Iterable[Report], over: bool) -> tuple[SourceState, ...]:

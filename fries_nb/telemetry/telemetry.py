@@ -28,6 +28,7 @@ from fries_nb.protocol.messages import Chained, Paused, Report, WorkerId
 from fries_nb.protocol.running_chains import ChainChange, RunningChains
 from fries_nb.storage.part_files import first_come
 from fries_nb.telemetry.frontiers import Frontiers, LoopState, loop_states
+from fries_nb.telemetry.growth import StateGrowth
 from fries_nb.telemetry.history import (
     CountHistory,
     CountSample,
@@ -86,6 +87,7 @@ class Telemetry:
         self._metrics = Metrics(graph.by_name)
         self._history = History()
         self._queue_history = QueueHistory()
+        self._growth = StateGrowth()
         self._count_history = CountHistory()
         self._printed: deque[Line] = deque(maxlen=PRINTED)
         self.lines_printed = 0  # number of lines that operators have printed
@@ -159,8 +161,14 @@ class Telemetry:
                 operators = self._declared(self._metrics.operators())
                 self._queue_history.add(operators, now_s)
                 self._count_history.add(operators, now_s)
+                if self._growth.is_due(now_s):
+                    self._growth.add(self._keys(operators), now_s)
         if report.columns:
             self._columns[report.worker] = pa.ipc.read_schema(pa.py_buffer(report.columns))
+
+    def _keys(self, operators: Mapping[str, OperatorMetrics]) -> dict[str, int]:
+        """Operator to its number of keys, for those whose states do not end by themselves, as those of windows do."""
+        return {name: one.keys for name, one in operators.items() if not self._graph.operator(name).traits.timed}
 
     @locked
     def counts(self, operators: Collection[str]) -> tuple[CountSample, ...]:
@@ -285,7 +293,8 @@ class Telemetry:
         """The current measurements of the operators that the user declared."""
         snapshot = self._metrics.snapshot()
         known, frontiers = self._declared(snapshot.operators), self.frontiers()
-        return replace(snapshot, operators=known, frontier={} if frontiers is None else frontiers.reached())
+        reached = {} if frontiers is None else frontiers.reached()
+        return replace(snapshot, operators=known, frontier=reached, growing=self._growth.growing)
 
     def _declared(self, operators: Mapping[str, OperatorMetrics]) -> dict[str, OperatorMetrics]:
         return {name: operator for name, operator in operators.items() if name in self._graph}

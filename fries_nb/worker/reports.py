@@ -106,6 +106,7 @@ class WorkerReports:
                     blocked_ns,
                     instance.failed,
                     instance.given if last else self._instances[position + 1].processed,
+                    len(instance.state),
                 )
             )
         self._last = tuple(told)

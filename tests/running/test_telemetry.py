@@ -11,7 +11,9 @@ from fries_nb.dataflow.regions import Region
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import Report, WorkerId
 from fries_nb.protocol.topology import Topology
+from fries_nb.telemetry.growth import StateGrowth
 from fries_nb.telemetry.metrics import HostLoad, Metrics
+from fries_nb.telemetry.run_states import Explanation
 from fries_nb.telemetry.telemetry import Telemetry
 from fries_nb.transport.envelopes import ProcessUsage
 
@@ -22,7 +24,7 @@ class Slow:
     def __init__(self, telemetry):
         self.worker, self.processed, self.queued, self.queued_tuples = WorkerId("FM", 0), 7, 0, 0
         self.reads, self.latency, self.columns, self.writes, self.feedback = (), ((1.0, 2),), b"", {}, None
-        self.turn_ns = self.blocked_ns = self.failed = self.given = 0
+        self.turn_ns = self.blocked_ns = self.failed = self.given = self.keys = 0
         self.found = []
         self.reader = threading.Thread(target=lambda: self.found.append(telemetry.snapshot()))
 
@@ -76,3 +78,27 @@ def test_an_operator_that_comes_back_is_counted_anew():
     assert metrics.operators()["X"].processed == 0
     metrics.add(Report(worker, processed=45, queued=0), 3.0)
     assert metrics.operators()["X"].processed == 45
+
+
+def test_a_state_that_grows_without_a_bound_is_told() -> None:
+    """With its number of keys; not of windows, nor of one that comes to an end, nor after a restart with fewer keys."""
+    growth = StateGrowth()
+    for minute in range(12):
+        keys = {
+            "grows": 2_000 * minute, "ends": 90_000 - 90_000 // 2**minute, "few": 50 * minute,
+            "restarts": 5_000 * (minute % 7),
+        }  # fmt: skip
+        growth.add(keys, 60.0 * minute)
+    assert [*growth.growing] == ["grows"]
+    assert growth.growing["grows"].per_minute == 2_000
+    assert "22,000 keys, and 2,000 more each minute" in str(Explanation((), "", growth.growing.values()))
+
+
+def test_numbers_of_keys_are_kept_once_a_minute() -> None:
+    """Also if the clock was set back, after which they begin anew."""
+    growth = StateGrowth()
+    assert growth.is_due(5.0)
+    growth.add({"K": 1}, 5.0)
+    assert not growth.is_due(64.0)
+    assert growth.is_due(65.0)
+    assert growth.is_due(4.0)

@@ -1,8 +1,9 @@
 """Whether the state of an operator grows without a bound, from what its workers report.
 
-Workers report the numbers of keys of which they keep a state. Each minute one number of an operator is kept, of the last
-ten minutes. It grows without a bound, as far as can be seen, if there were more keys in each of these minutes, and the
-second half has added at least half as many as the first: where keys come back, fewer and fewer are new.
+Workers report the numbers of keys of which they keep a state. Each minute one number of an operator is kept, and those
+of the last ten minutes are compared. A state grows without a bound, as far as can be seen, if there were more keys in
+each of these minutes, and the second half has added at least half as many as the first: where keys come back, fewer and
+fewer are new.
 
 >>> growth = StateGrowth()
 >>> for minute in range(11):

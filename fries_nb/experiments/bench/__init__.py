@@ -17,6 +17,7 @@ from fries_nb.experiments.bench.rescale_costs import idle_bins, joining, recover
 from fries_nb.experiments.bench.reshape_costs import reshape
 from fries_nb.experiments.bench.timed_rates import components, iteration, loop_change, window_latency, windows
 from fries_nb.experiments.bench.w1_throughput import checkpoint, constraints, files, kafka, w1
+from fries_nb.experiments.bench.watched import watched
 
 __all__ = ["BENCHMARKS", "BenchReport", "keep"]
 
@@ -48,6 +49,7 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "second-host": second_host,
     "rescale-peers": rescale_peers,
     "reshape": reshape,
+    "watched": watched,
     "files": files,
     "kafka": kafka,
 }

@@ -9,7 +9,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -22,7 +23,7 @@ import fries_nb as fn
 from fries_nb.errors import RunError
 from fries_nb.experiments.bench.pairs import DIRECTORY
 from fries_nb.experiments.measuring import session
-from fries_nb.run import BUFFER_BUDGET_BYTES
+from fries_nb.run import BUFFER_BUDGET_BYTES, Run
 from fries_nb.workloads.payments import payments_path
 
 HOSTS = 2
@@ -81,17 +82,28 @@ def job(run_once: Callable[[Path], float], rows: int, columns: Sequence[str] = (
     return Job(rows, lambda: run_once(path), median(run_once(one) for _ in range(3)))
 
 
+@contextmanager
+def _alone(run: Run) -> Iterator[None]:
+    """A block in which nothing is done beside the run."""
+    yield
+
+
 def flow_seconds(
-    declare: Declare, spark: Any, source: Path, hosts: int = HOSTS, checkpoints_s: float | None = None, **options: Any
-) -> float:
-    """Seconds from ``run`` to the end of a flow with its output committed; one worker of an operator a host."""
+    declare: Declare, spark: Any, source: Path, hosts: int = HOSTS, checkpoints_s: float | None = None,
+    begun: Callable[[Run], AbstractContextManager[None]] = _alone, **options: Any,
+) -> float:  # fmt: skip
+    """Seconds from ``run`` to the end of a flow with its output committed; one worker of an operator a host.
+
+    ``begun`` is a block around the wait for the end.
+    """
     target = tempfile.mkdtemp(prefix="fries-bench-")
     try:
         flow = declare(source, str(Path(target, "out")))
         started = time.perf_counter()
         options["checkpoint"] = "" if checkpoints_s is None else str(Path(target, "checkpoints"))
         run = flow.run(spark=spark, hosts=hosts, workers=hosts, commit_interval_s=checkpoints_s, **options)
-        state = run.wait(_PATIENCE_S)
+        with begun(run):
+            state = run.wait(_PATIENCE_S)
         if state != "finished":
             raise RunError(f"the flow of a benchmark has {state}: {run.error}")
         return time.perf_counter() - started

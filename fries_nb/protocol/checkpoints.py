@@ -278,7 +278,8 @@ def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[s
     known = {
         entry.change
         for entry in kept
-        if not entry.undoes and (entry.payloads or entry.change not in applied or 0 < number_of(entry.change) == last)
+        if not entry.undoes and (entry.payloads or entry.change not in applied or number_of(entry.change) == last)
+        if not entry.requeued or entry.change not in applied
     }
     known |= {undone for entry in _last_of_each(kept) if (undone := entry.undoes)}
     known |= {entry.change for entry in kept if entry.undoes and (entry.undoes in known or entry.change not in applied)}

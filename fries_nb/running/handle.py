@@ -608,7 +608,7 @@ class Run(RunMonitor):
         """
         refuse_without_letters(self.graph.operator(operator))
         if self.state == "failed":
-            warn_of(self.graph.name, self.error, self.uncommitted, depth=2)
+            warn_of(self.graph.name, self.error, self.uncommitted, depth=1)
         return self._runner.requeues.letters(operator)
 
     def requeue(

@@ -121,7 +121,7 @@ class ReshapingCluster(JoiningThreads):
             self._plan = replace(self._plan, graph=self.graph)
 
     def _start_again(self, *args: Any) -> None:
-        self.store.leave(one for one in self.hosts.topology.workers if one.operator not in self.graph)
+        self.store.leave_all_but(self.graph.by_name)
         super()._start_again(*args)
 
     def kill_driver(self) -> None:

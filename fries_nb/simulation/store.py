@@ -16,7 +16,7 @@ A sink that keeps its rows in memory.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -228,8 +228,9 @@ class Store:
         if self._is_full():
             raise CheckpointError("no space left on device")
         self.records.append(record)
+        is_last = not record.snapshots  # no marker leads to it
         for place, records in self._trace.items():
-            if self._had_ended(place, record):
+            if self._had_ended(place, record) or (is_last and WorkerId(*place) in self._left):
                 self._noted[record.epoch][place] = len(records)
 
     def decide(self, decided: CommittedChange) -> None:
@@ -302,6 +303,10 @@ class Store:
     def leave(self, workers: Iterable[WorkerId]) -> None:
         """Record that workers were removed, so that checkpoints from now on include all they did."""
         self._left.update(workers)
+
+    def leave_all_but(self, operators: Container[str]) -> None:
+        """Record that all workers of other operators were removed, whether hosts have adopted that or not."""
+        self.leave(WorkerId(*place) for place in self._trace if place[0] not in operators)
 
     def earlier(self, workers: Iterable[WorkerId]) -> dict[WorkerId, EarlierRecords]:
         """For those of these workers that were removed before: what the trace holds of them."""

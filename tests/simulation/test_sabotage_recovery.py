@@ -110,7 +110,7 @@ def _release_at_once(worker, marker, start, apply=Worker._apply):
 
 def _digest_twice(*rule, guarded=kinds.guarded):
     instance, step = rule[0], guarded(*rule)
-    failed = instance.__dict__.setdefault("failed", set())
+    failed = instance.__dict__.setdefault("once_failed", set())
 
     def twice(row):
         try:

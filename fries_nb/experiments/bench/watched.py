@@ -4,7 +4,7 @@ Flat out, for throughput: ``W1`` is run to its end in turn with and without a lo
 looked at in turn, and its latency and the delay of a change are measured. And once the states of many keys are asked
 for at once, while the same run goes on: how long that takes, and the longest time between two of its rows.
 
-A look is ``run.rows("FD")``, ``run.rows("FD", where=...)`` for a tap that never ends by itself, and ``run.state("FD")``.
+A look is ``run.rows("FD")`` and ``run.state("FD")``, beside a tap, ``run.rows("FD", where=...)``, that finds no row.
 """
 
 from __future__ import annotations

@@ -103,9 +103,9 @@ def flow_seconds(
         options["checkpoint"] = "" if checkpoints_s is None else str(Path(target, "checkpoints"))
         run = flow.run(spark=spark, hosts=hosts, workers=hosts, commit_interval_s=checkpoints_s, **options)
         with begun(run):
-            state = run.wait(_PATIENCE_S)
+            state, ended = run.wait(_PATIENCE_S), time.perf_counter()
         if state != "finished":
             raise RunError(f"the flow of a benchmark has {state}: {run.error}")
-        return time.perf_counter() - started
+        return ended - started
     finally:
         shutil.rmtree(target)

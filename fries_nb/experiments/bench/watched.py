@@ -25,7 +25,8 @@ from fries_nb.experiments.bench.w1_throughput import scored
 from fries_nb.experiments.measuring import until
 from fries_nb.run import Run
 
-ROWS = 4_000_000
+ROWS = 12_000_000
+"""Some seconds on two cores: many looks fall into a run."""
 RATE = 4_000
 LOOK_S = 0.5
 SPAN_S = 4.0

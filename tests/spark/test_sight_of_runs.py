@@ -84,7 +84,7 @@ def test_a_run_that_is_over_shows_its_last_moments(spark: SparkSession, on_error
         run, change = started(spark, letters, runs, count=2 * BAD if on_error == "letters" else None)
         assert run.wait(PATIENCE_S) == ("finished" if on_error == "letters" else "failed")
         looks_answer(run, change)
-        refused(RunError, "", lambda: run.examples({"FM": Counts(2)}))
+        refused(RunError, "has (finished|failed)", lambda: run.examples({"FM": Counts(2)}))
         if on_error == "letters":
             [letter] = run.dead_letters("FM").collect()
             assert (letter["version"], letter["tries"], letter["requeued"]) == ("u1", 1, None)

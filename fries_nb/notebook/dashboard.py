@@ -28,6 +28,7 @@ import traitlets
 
 from fries_nb.notebook.change_panel import ChangePanel
 from fries_nb.notebook.form import ChangeForm, FunctionSource
+from fries_nb.notebook.look_panels import LookThread, RowsPanel, StatePanel
 from fries_nb.notebook.panels import DagPanel, OperatorPanel, PanelFrame, ProgressPanel, RunMoment, SavePanel
 from fries_nb.notebook.plots import LatencyPanel
 from fries_nb.notebook.remedy_panels import ConstraintPanel, HostLoadTable, HostPanel, HostProposalRow, ProposalList
@@ -123,7 +124,7 @@ class RunView(ipywidgets.VBox):
     """The live view of one run.
 
     Its widgets are ``status``, ``stop``, ``dag``, ``latency``, ``form``, ``proposals``, ``host_proposal`` and, in tabs,
-    ``operators``, ``changes``, ``hosts``, ``host_loads``, ``progress``, ``constraints`` and ``save``.
+    ``operators``, ``rows``, ``states``, ``changes``, ``hosts``, ``host_loads``, ``progress``, ``constraints``, ``save``.
 
     It does not show what operators print; the cell that started the run does (``cells.CellEcho``). ``renew``
     updates the static picture; it is called in a thread when a change, a rescale or the run has ended, before the view
@@ -150,6 +151,9 @@ class RunView(ipywidgets.VBox):
         self.form = ChangeForm(run, source, pictures.show_plan)
         self.dag.observe(lambda change: self.form.choose(change["new"]), names="selected")
         self.proposals, self.host_proposal = ProposalList(pictures.show_plan), HostProposalRow(run)
+        self._looks = LookThread()
+        self.rows, self.states = RowsPanel(run, self._looks), StatePanel(run, self._looks)
+        self.dag.observe(lambda change: self._look_at(change["new"]), names="selected")
         self.operators, self.changes = OperatorPanel(), ChangePanel(run, pictures, source.has)
         self.save = SavePanel(run)
         self.progress, self.constraints = ProgressPanel(), ConstraintPanel()
@@ -185,6 +189,8 @@ class RunView(ipywidgets.VBox):
     def _in_tabs(self) -> list[PanelFrame]:
         return [
             PanelFrame("Operators", self.operators, self.operators.update),
+            PanelFrame("Rows", self.rows, self.rows.update),
+            PanelFrame("State", self.states, self.states.update),
             # Also while it is hidden: a new change ends a replay, which is shown beside the picture.
             PanelFrame("Changes", self.changes, self.changes.update, while_hidden=True),
             PanelFrame("Hosts", ipywidgets.VBox([self.hosts, self.host_loads]), self._update_hosts),
@@ -192,6 +198,10 @@ class RunView(ipywidgets.VBox):
             PanelFrame("Constraints", self.constraints, self.constraints.update),
             PanelFrame("Save", self.save, lambda moment: None),
         ]
+
+    def _look_at(self, operators: Sequence[str]) -> None:
+        self.rows.choose(operators)
+        self.states.choose(operators)
 
     def _update_hosts(self, moment: RunMoment) -> None:
         self.hosts.update(moment)
@@ -219,6 +229,7 @@ class RunView(ipywidgets.VBox):
     def close(self) -> None:
         """Stop publishing and remove the view from the pages that show it."""
         self._closed.set()
+        self._looks.close()
         super().close()
 
     def _publish(self) -> None:

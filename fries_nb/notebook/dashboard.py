@@ -124,7 +124,8 @@ class RunView(ipywidgets.VBox):
     """The live view of one run.
 
     Its widgets are ``status``, ``stop``, ``dag``, ``latency``, ``form``, ``proposals``, ``host_proposal`` and, in tabs,
-    ``operators``, ``rows``, ``states``, ``changes``, ``hosts``, ``host_loads``, ``progress``, ``constraints``, ``save``.
+    ``operators``, ``rows``, ``states``, ``changes``, ``hosts``, ``host_loads``, ``progress``, ``constraints`` and
+    ``save``.
 
     It does not show what operators print; the cell that started the run does (``cells.CellEcho``). ``renew``
     updates the static picture; it is called in a thread when a change, a rescale or the run has ended, before the view

@@ -164,23 +164,23 @@ class RowsPanel(LookPanel):
 
 
 class StatePanel(LookPanel):
-    """The newest keys of an operator, in the table ``keys``, and how much state each keeps, in the table ``sizes``."""
+    """The newest keys of an operator, in ``table``, and how much state each keeps, in ``sizes``."""
 
     def __init__(self, run: Run, looks: LookThread, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._sizes_due_s = clock, 0.0
-        self.keys, self.sizes = (
+        self.table, self.sizes = (
             TableView(caption, (), empty=NOT_YET, beat_ms=BEAT_MS, seen=self.seen)
             for caption in ("Newest keys", "Sizes of states")
         )
-        super().__init__(run, looks, [self.keys, self.sizes])
+        super().__init__(run, looks, [self.table, self.sizes])
 
     def _clear(self) -> None:
-        self.keys.say(NOT_YET)
+        self.table.say(NOT_YET)
 
     def _look(self, operator: str) -> None:
         found, words = answered(lambda: newest_states(self._run, operator), f"{operator} has no state of a key yet")
         if operator == self.operator.value:
-            show(self.keys, found, words)
+            show(self.table, found, words)
         now_s = self._clock()
         if now_s >= self._sizes_due_s or self._run.state in OVER:
             self._sizes_due_s = now_s + SIZES_S

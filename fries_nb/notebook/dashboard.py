@@ -140,7 +140,7 @@ class RunView(ipywidgets.VBox):
         period_s: Callable[[], float] = lambda: PERIOD_S,
     ) -> None:
         self._run, self._renew, self._period_s = run, renew, period_s
-        self._closed = threading.Event()
+        self._closed, self._looks = threading.Event(), LookThread()
         self._ended, self._due_s = 0, 0.0
         self._moment = RunMoment(run)
         self._bar = StatusBar(run, period_s, stops=not source.reads_only)
@@ -150,14 +150,11 @@ class RunView(ipywidgets.VBox):
         plots = LatencyPanel()
         self.latency = plots.plot
         self.form = ChangeForm(run, source, pictures.show_plan)
-        self.dag.observe(lambda change: self.form.choose(change["new"]), names="selected")
+        self.dag.observe(lambda change: self._choose(change["new"]), names="selected")
         self.proposals, self.host_proposal = ProposalList(pictures.show_plan), HostProposalRow(run)
-        self._looks = LookThread()
         self.rows, self.states = RowsPanel(run, self._looks), StatePanel(run, self._looks)
-        self.dag.observe(lambda change: self._look_at(change["new"]), names="selected")
         self.operators, self.changes = OperatorPanel(), ChangePanel(run, pictures, source.has)
-        self.save = SavePanel(run)
-        self.progress, self.constraints = ProgressPanel(), ConstraintPanel()
+        self.progress, self.constraints, self.save = ProgressPanel(), ConstraintPanel(), SavePanel(run)
         self.hosts, self.host_loads = HostPanel(), HostLoadTable()
         kept = PanelFrame("The static picture", ipywidgets.VBox(), self._keep)
         bar = PanelFrame("The status", self._bar, self._bar.update)
@@ -200,7 +197,8 @@ class RunView(ipywidgets.VBox):
             PanelFrame("Save", self.save, lambda moment: None),
         ]
 
-    def _look_at(self, operators: Sequence[str]) -> None:
+    def _choose(self, operators: Sequence[str]) -> None:
+        self.form.choose(operators)
         self.rows.choose(operators)
         self.states.choose(operators)
 

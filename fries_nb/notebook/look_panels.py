@@ -20,6 +20,7 @@ from fries_nb.errors import FriesError, exception_text
 from fries_nb.notebook.known import OVER
 from fries_nb.notebook.looked_tables import Source, TextTable, newest_rows, newest_states, state_sizes, way_of
 from fries_nb.notebook.panels import RunMoment, TableView
+from fries_nb.notebook.widgets import words_html
 from fries_nb.run import Run
 
 BEAT_MS = 500
@@ -164,7 +165,10 @@ class RowsPanel(LookPanel):
 
 
 class StatePanel(LookPanel):
-    """The newest keys of an operator, in ``table``, and how much state each keeps, in ``sizes``."""
+    """The newest keys of an operator, in ``table``, and how much state each keeps, in ``sizes``.
+
+    Below is how many dead letters each operator has made.
+    """
 
     def __init__(self, run: Run, looks: LookThread, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._sizes_due_s = clock, 0.0
@@ -172,7 +176,16 @@ class StatePanel(LookPanel):
             TableView(caption, (), empty=NOT_YET, beat_ms=BEAT_MS, seen=self.seen)
             for caption in ("Newest keys", "Sizes of states")
         )
-        super().__init__(run, looks, [self.table, self.sizes])
+        self.letters = ipywidgets.HTML()
+        super().__init__(run, looks, [self.table, self.sizes, self.letters])
+
+    def update(self, moment: RunMoment) -> None:
+        """Show a moment of the run: the numbers of dead letters, which workers report anyway; asks nothing."""
+        super().update(moment)
+        failed = {name: one.failed for name, one in moment.last.operators.items() if one.failed}
+        counts = ", ".join(f"{name} {count:,}" for name, count in failed.items())
+        words = f'Dead letters so far: {counts}; run.dead_letters("{next(iter(failed))}") reads them.' if failed else ""
+        self.letters.value = words_html(words) if words else ""
 
     def _clear(self) -> None:
         self.table.say(NOT_YET)

@@ -17,7 +17,8 @@ from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import TypedFunctions
 from fries_nb.notebook.look_panels import BEAT_MS, NOT_YET, LookThread, RowsPanel, StatePanel
 from fries_nb.notebook.looked_tables import MOST_COLUMNS, text_table
-from fries_nb.notebook.panels import TableView
+from fries_nb.notebook.panels import RunMoment, TableView
+from fries_nb.protocol.messages import Report, WorkerId
 from fries_nb.running.shown_table import shown_table
 
 pytestmark = pytest.mark.usefixtures("with_fraud")
@@ -277,6 +278,17 @@ def test_states_and_their_sizes_are_shown(run: StandIn, monkeypatch: pytest.Monk
     beat(panel.table)
     assert panel.table.empty == "FM keeps no state; those that do: MC"
     assert len(cells(panel.sizes)) == 1
+
+
+def test_dead_letters_are_counted(run: StandIn) -> None:
+    """By operator, without a question to its workers."""
+    panel = StatePanel(run, LookThread())  # type: ignore[arg-type]
+    panel.update(RunMoment(run))  # type: ignore[arg-type]
+    assert panel.letters.value == ""
+    with run.reporting:
+        run.reported.add(Report(WorkerId("FM", 0), 10, 0, failed=1_200), 1.0)
+    panel.update(RunMoment(run))  # type: ignore[arg-type]
+    assert "Dead letters so far: FM 1,200; run.dead_letters(" in panel.letters.value
 
 
 def test_wide_rows_and_long_values_are_cut() -> None:

@@ -187,10 +187,10 @@ class RunView(ipywidgets.VBox):
     def _in_tabs(self) -> list[PanelFrame]:
         return [
             PanelFrame("Operators", self.operators, self.operators.update),
-            PanelFrame("Rows", self.rows, self.rows.update),
-            PanelFrame("State", self.states, self.states.update),
             # Also while it is hidden: a new change ends a replay, which is shown beside the picture.
             PanelFrame("Changes", self.changes, self.changes.update, while_hidden=True),
+            PanelFrame("Rows", self.rows, self.rows.update),
+            PanelFrame("State", self.states, self.states.update),
             PanelFrame("Hosts", ipywidgets.VBox([self.hosts, self.host_loads]), self._update_hosts),
             PanelFrame("Times and loops", self.progress, self.progress.update),
             PanelFrame("Constraints", self.constraints, self.constraints.update),

@@ -28,6 +28,7 @@ import traitlets
 
 from fries_nb.notebook.change_panel import ChangePanel
 from fries_nb.notebook.form import ChangeForm, FunctionSource
+from fries_nb.notebook.look_panels import LookThread, RowsPanel, StatePanel
 from fries_nb.notebook.panels import DagPanel, OperatorPanel, PanelFrame, ProgressPanel, RunMoment, SavePanel
 from fries_nb.notebook.plots import LatencyPanel
 from fries_nb.notebook.remedy_panels import ConstraintPanel, HostLoadTable, HostPanel, HostProposalRow, ProposalList
@@ -123,7 +124,8 @@ class RunView(ipywidgets.VBox):
     """The live view of one run.
 
     Its widgets are ``status``, ``stop``, ``dag``, ``latency``, ``form``, ``proposals``, ``host_proposal`` and, in tabs,
-    ``operators``, ``changes``, ``hosts``, ``host_loads``, ``progress``, ``constraints`` and ``save``.
+    ``operators``, ``rows``, ``states``, ``changes``, ``hosts``, ``host_loads``, ``progress``, ``constraints`` and
+    ``save``.
 
     It does not show what operators print; the cell that started the run does (``cells.CellEcho``). ``renew``
     updates the static picture; it is called in a thread when a change, a rescale or the run has ended, before the view
@@ -138,7 +140,7 @@ class RunView(ipywidgets.VBox):
         period_s: Callable[[], float] = lambda: PERIOD_S,
     ) -> None:
         self._run, self._renew, self._period_s = run, renew, period_s
-        self._closed = threading.Event()
+        self._closed, self._looks = threading.Event(), LookThread()
         self._ended, self._due_s = 0, 0.0
         self._moment = RunMoment(run)
         self._bar = StatusBar(run, period_s, stops=not source.reads_only)
@@ -148,11 +150,11 @@ class RunView(ipywidgets.VBox):
         plots = LatencyPanel()
         self.latency = plots.plot
         self.form = ChangeForm(run, source, pictures.show_plan)
-        self.dag.observe(lambda change: self.form.choose(change["new"]), names="selected")
+        self.dag.observe(lambda change: self._choose(change["new"]), names="selected")
         self.proposals, self.host_proposal = ProposalList(pictures.show_plan), HostProposalRow(run)
+        self.rows, self.states = RowsPanel(run, self._looks), StatePanel(run, self._looks)
         self.operators, self.changes = OperatorPanel(), ChangePanel(run, pictures, source.has)
-        self.save = SavePanel(run)
-        self.progress, self.constraints = ProgressPanel(), ConstraintPanel()
+        self.progress, self.constraints, self.save = ProgressPanel(), ConstraintPanel(), SavePanel(run)
         self.hosts, self.host_loads = HostPanel(), HostLoadTable()
         kept = PanelFrame("The static picture", ipywidgets.VBox(), self._keep)
         bar = PanelFrame("The status", self._bar, self._bar.update)
@@ -187,11 +189,18 @@ class RunView(ipywidgets.VBox):
             PanelFrame("Operators", self.operators, self.operators.update),
             # Also while it is hidden: a new change ends a replay, which is shown beside the picture.
             PanelFrame("Changes", self.changes, self.changes.update, while_hidden=True),
+            PanelFrame("Rows", self.rows, self.rows.update),
+            PanelFrame("State", self.states, self.states.update),
             PanelFrame("Hosts", ipywidgets.VBox([self.hosts, self.host_loads]), self._update_hosts),
             PanelFrame("Times and loops", self.progress, self.progress.update),
             PanelFrame("Constraints", self.constraints, self.constraints.update),
             PanelFrame("Save", self.save, lambda moment: None),
         ]
+
+    def _choose(self, operators: Sequence[str]) -> None:
+        self.form.choose(operators)
+        self.rows.choose(operators)
+        self.states.choose(operators)
 
     def _update_hosts(self, moment: RunMoment) -> None:
         self.hosts.update(moment)
@@ -219,6 +228,7 @@ class RunView(ipywidgets.VBox):
     def close(self) -> None:
         """Stop publishing and remove the view from the pages that show it."""
         self._closed.set()
+        self._looks.close()
         super().close()
 
     def _publish(self) -> None:

@@ -224,7 +224,8 @@ class TableView(anywidget.AnyWidget):
     """A table, or the text ``empty``; a heading that begins with ``#`` is of numbers, which are aligned to the right.
 
     ``selected`` is the key of the selected row, empty without one. Rows can be selected by click, Enter or the space
-    bar if ``selectable``. All methods may be called from any thread.
+    bar if ``selectable``. With ``beat_ms`` a page says that often that the table is in sight there, in a tab that is
+    shown and a window that is not hidden, and then ``seen`` is called. All methods may be called from any thread.
     """
 
     _esm = (_HERE / "table.js").read_text("utf8")
@@ -236,9 +237,14 @@ class TableView(anywidget.AnyWidget):
     selectable = traitlets.Bool(default_value=False).tag(sync=True)
     selected = traitlets.Unicode().tag(sync=True)
     empty = traitlets.Unicode().tag(sync=True)
+    beat_ms = traitlets.Int().tag(sync=True)
 
-    def __init__(self, caption: str, columns: Sequence[str], selectable: bool = False, empty: str = "") -> None:
-        super().__init__(caption=caption, columns=list(columns), selectable=selectable, empty=empty)
+    def __init__(
+        self, caption: str, columns: Sequence[str], selectable: bool = False, empty: str = "", beat_ms: int = 0,
+        seen: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self._seen = seen
+        super().__init__(caption=caption, columns=list(columns), selectable=selectable, empty=empty, beat_ms=beat_ms)
         self.layout.width = "100%"
         self.on_msg(self._receive)
 
@@ -247,10 +253,24 @@ class TableView(anywidget.AnyWidget):
         match content:
             case {"event": "select", "key": str(key)} if self.selectable:
                 self.selected = key
+            case {"event": "seen"} if self.beat_ms:
+                self._seen()
+                self.send({"event": "answered"})
 
     def fill(self, rows: Mapping[str, Sequence[str]]) -> None:
         """Show rows: the texts of their cells by key, in order."""
         self.rows = json.dumps([[key, *cells] for key, cells in rows.items()], ensure_ascii=False)
+
+    def fill_anew(self, columns: Sequence[str], rows: Mapping[str, Sequence[str]], selectable: bool = False) -> None:
+        """Show rows of other columns, or of the same ones."""
+        with self.hold_sync():  # a page makes its rows anew if the columns have changed
+            self.selectable, self.empty, self.columns = selectable, "", list(columns)
+            self.fill(rows)
+
+    def say(self, words: str) -> None:
+        """Show words in place of rows."""
+        with self.hold_sync():
+            self.empty, self.rows = words, "[]"
 
     def __repr__(self) -> str:
         return f"TableView({self.caption!r}, {len(json.loads(self.rows))} rows)"

@@ -72,13 +72,50 @@ function render({ model, el }) {
     model.send({ event: "select", key: model.get("selected") }); // arrives before a click that follows; a state may not
   };
 
+  // Tells the kernel that the table is in sight, and waits for its answer, so that a busy kernel has one message to read.
+  const beat_ms = model.get("beat_ms");
+  let [inSight, sentAt] = [false, -Infinity];
+  const tell = () => {
+    if (!inSight || document.hidden || performance.now() - sentAt < 5000) return;
+    sentAt = performance.now();
+    try {
+      model.send({ event: "seen" });
+    } catch {
+      clearInterval(beat); // the kernel has ended
+    }
+  };
+  const answered = (message) => {
+    if (message.event === "answered") sentAt = -Infinity;
+  };
+  const beat = beat_ms ? setInterval(tell, beat_ms) : 0;
+  const watcher = new IntersectionObserver((seen) => {
+    inSight = seen.at(-1).isIntersecting;
+    sentAt = -Infinity;
+    tell();
+  });
+  if (beat_ms) watcher.observe(el);
+
+  const rebuild = () => {
+    body.replaceChildren();
+    heading();
+    fill();
+  };
+
   body.addEventListener("click", pick);
   body.addEventListener("keydown", pick);
+  model.on("msg:custom", answered);
+  model.on("change:columns", rebuild);
+  model.on("change:empty", fill);
   model.on("change:rows", fill);
   model.on("change:selected", choose);
   heading();
   fill();
   return () => {
+    clearInterval(beat);
+    watcher.disconnect();
+    model.off("msg:custom", answered);
+    model.off("change:columns", rebuild);
+    model.off("change:empty", fill);
     model.off("change:rows", fill);
     model.off("change:selected", choose);
   };

@@ -52,20 +52,14 @@ class ShownTable(DataFrame):  # type: ignore[misc]  # pandas has no types
         return ShownColumn
 
     def __repr__(self) -> str:
-        return "\n".join([repr(self._masked()), *self._notes()])
+        return "\n".join([repr(as_shown(self)), *self._notes()])
 
     def _repr_html_(self) -> str | None:
-        shown = self._masked()._repr_html_()
+        shown = as_shown(self)._repr_html_()
         return None if shown is None else shown + "".join(f"<p>{escape(note)}</p>" for note in self._notes())
 
     def _repr_data_resource_(self) -> None:
         """Nothing: notebooks show what the other two have."""
-
-    def _masked(self) -> DataFrame:
-        hide, shown = self.attrs.get(HIDDEN_COLUMNS, ()), DataFrame(self)
-        if hide:
-            shown = DataFrame({name: _masked_values(name, shown[name], hide) for name in shown}, index=shown.index)
-        return shown
 
     def _notes(self) -> list[str]:
         seen, dropped = self.attrs.get(SEEN), self.attrs.get(DROPPED, 0)
@@ -104,6 +98,14 @@ def shown_table(columns: Any, hide: Collection[str] = ()) -> ShownTable:
     if hide:
         table.attrs[HIDDEN_COLUMNS] = sorted(hide)
     return table
+
+
+def as_shown(table: DataFrame) -> DataFrame:
+    """A plain table with masks in place of what a table of ours is not to show."""
+    hide, shown = table.attrs.get(HIDDEN_COLUMNS, ()), DataFrame(table)
+    if hide:
+        shown = DataFrame({name: _masked_values(name, shown[name], hide) for name in shown}, index=shown.index)
+    return shown
 
 
 def _masked_values(name: Any, values: Series, hide: Collection[str]) -> Series:

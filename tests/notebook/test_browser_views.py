@@ -64,6 +64,24 @@ from verdicts import verdict_on
 run.judged.judge([verdict_on(state.constraint, time.time() + second - 10) for second in range(10)])
 run.proposed = (Proposal(state.constraint, run.plan(["FM"]), "60 ms", lambda: run.reconfigure({"FM": dict})),)
 """
+WATCHED = """# watched
+from fries_nb.running.shown_table import shown_table
+asked = []
+def rows(operator=None, n=20, *, source=None, timeout=30.0):
+    asked.append((operator, source))
+    columns = {"CARD_NO": [4000123], "round": [len(asked)], "_side": ["in"], "_source": [("numbers", 0, 7)]}
+    return shown_table(columns if source is None else columns | {"_operator": ["MC"]}, hide={"CARD_NO"})
+run.rows = rows
+"""
+HIDDEN = """# hidden
+from ipywidgets.widgets.widget import _instances
+from fries_nb.notebook.dashboard import StatusLine
+[line] = [one for one in _instances.values() if isinstance(one, StatusLine)]
+before, news = len(asked), line.news
+while line.news < news + 2:  # about two seconds
+    time.sleep(0.05)
+print(len(asked) - before, "questions")
+"""
 # What the plot shows at this moment, out of Bokeh's own documents.
 LIMITS = """() => (globalThis.Bokeh?.documents ?? []).flatMap(one => [...one._all_models.values()])
   .filter(one => one.name === "limits").flatMap(one => one.data.limit)"""
@@ -178,6 +196,33 @@ def test_constraints_are_shown_and_clicks_are_handled_while_a_cell_runs(
         expect(prompt).not_to_have_text("[*]:")
         a_click_waits_without_subshells(page, served)
         assert here.abroad == []
+        assert here.errors == []
+
+
+def test_rows_are_asked_for_while_their_tab_is_in_sight(
+    served: Jupyter, program: BrowserContext, tmp_path: Path
+) -> None:
+    """Of the operator that is selected in the picture; a click shows the way of a row, another tab ends it."""
+    with shown(program, tmp_path) as here:
+        page = here.page
+        written(served, "rows.ipynb", WATCHED, SHOW.format(0), HIDDEN)
+        started(page, served, "rows.ipynb")
+        run_cell(page, "# watched")
+        view = run_cell(page, "# view 0").locator(".jp-OutputArea")
+        view.locator('.fries-dag g.node[data-operator="FM"]').click()
+        view.locator(".lm-TabBar-tab", has_text="Rows").click()
+        rows, way = (view.get_by_role("region", name=name, exact=True) for name in ("Newest rows", "Way of the row"))
+        rows.evaluate("one => one.scrollIntoView()")
+        expect(rows.locator("tbody td.number")).to_have_text(re.compile(r"^([4-9]|\d\d+)$"))  # refreshed some times
+        expect(rows.locator("thead th")).to_have_text(["_side", "CARD_NO", "round", "_source"])
+        expect(rows.locator("tbody td").first).to_have_text("•••")
+        expect(view.get_by_label("Operator", exact=True).first).to_have_value("FM")
+        rows.locator("tbody tr").click()
+        expect(way.locator("tbody th")).to_have_text("MC")
+        expect(rows.locator("tbody tr")).to_have_attribute("aria-selected", "true")
+        page.screenshot(path=tmp_path / "rows.png")
+        view.locator(".lm-TabBar-tab", has_text="Operators").click()
+        expect(run_cell(page, "# hidden").locator(".jp-OutputArea")).to_contain_text("0 questions")
         assert here.errors == []
 
 

@@ -249,11 +249,13 @@ class StandIn:
 
     looks = StandInLooks()
 
-    def state_sizes(self) -> DataFrame:
+    def state_sizes(self, timeout: float = 30.0) -> DataFrame:
         """As a run's."""
         return DataFrame({"operator": ["FM"], "keys": [1]})
 
-    def rows(self, operator: Any, n: int, *, where: Any, timeout: float) -> DataFrame:
+    def rows(
+        self, operator: Any = None, n: int = 20, *, where: Any = None, source: Any = None, timeout: float = 30.0
+    ) -> DataFrame:  # fmt: skip
         """As a run's: one row, if it satisfies the condition."""
         rows = [row for row in ({"TX_AMOUNT": 300, "operator": operator},) if where is None or where(row)]
         return DataFrame(rows[:n])

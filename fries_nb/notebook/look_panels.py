@@ -1,0 +1,213 @@
+"""The panels that look into operators: the newest rows in and out, and the states of keys.
+
+Workers are asked only while a page says that it shows the panel (see ``TableView``): twice a second at most, one
+question at a time, in a thread of its own, with a short time limit. So neither the kernel nor the thread that updates
+the view waits, and a hidden tab, a closed page or a closed view asks nothing. Of a run that is over, what its hosts
+have left is asked for once. What cannot be shown says so in place of its table.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ipywidgets
+
+from fries_nb.errors import FriesError, exception_text
+from fries_nb.notebook.known import OVER
+from fries_nb.notebook.looked_tables import Source, TextTable, newest_rows, newest_states, state_sizes, way_of
+from fries_nb.notebook.panels import RunMoment, TableView
+from fries_nb.notebook.widgets import words_html
+from fries_nb.run import Run
+
+BEAT_MS = 500
+"""Milliseconds between two questions while a panel is looked at."""
+SIZES_S = 2.0
+"""Seconds between two questions for the sizes of all states, each of which measures a sample at every worker."""
+
+NOT_YET = "The workers are asked ..."
+
+
+class LookThread:
+    """Asks one question at a time, each in a thread, and the next one no sooner than half a second after the last."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._due_s = clock, 0.0
+        self._asks = threading.Lock()  # held while a question is asked, released by its thread
+        self._closed = False
+
+    def ask(self, question: Callable[[], None], at_once: bool = False) -> bool:
+        """Ask unless another question is under way, or was asked less than half a second ago and not ``at_once``."""
+        if self._closed or not self._asks.acquire(blocking=False):
+            return False
+        now_s = self._clock()
+        if now_s < self._due_s and not at_once:
+            self._asks.release()
+            return False
+        self._due_s = now_s + BEAT_MS / 1_000 - 0.1  # beats are not quite regular
+        threading.Thread(target=self._ask, args=[question], name="fries-look", daemon=True).start()
+        return True
+
+    def _ask(self, question: Callable[[], None]) -> None:
+        try:
+            question()
+        finally:
+            self._asks.release()
+
+    def close(self) -> None:
+        """Ask nothing any more; a question that is under way ends by itself."""
+        self._closed = True
+
+
+class LookPanel(ipywidgets.VBox):
+    """A panel of one operator, ``operator.value``, that asks while it is looked at.
+
+    A subclass has the tables, and the question. All methods may be called from any thread.
+    """
+
+    def __init__(self, run: Run, looks: LookThread, below: Sequence[ipywidgets.Widget]) -> None:
+        self._run, self._looks = run, looks
+        self._last_of = ""  # the operator of which a run that is over was asked
+        self.operator = ipywidgets.Dropdown(description="Operator", options=list(run.graph))
+        self.operator.observe(lambda _: self._chosen(), names="value")
+        super().__init__([self.operator, *below])
+
+    def choose(self, operators: Sequence[str]) -> None:
+        """Follow the selection in the picture, of which the last operator counts; without any nothing changes."""
+        if operators and operators[-1] in self.operator.options:
+            self.operator.value = operators[-1]
+
+    def update(self, moment: RunMoment) -> None:
+        """Follow a change of the dataflow's shape; asks nothing."""
+        names, chosen = tuple(moment.run.graph), self.operator.value
+        if names != self.operator.options:
+            self.operator.options = names
+            self.choose([chosen])
+
+    def seen(self) -> None:
+        """A page shows the panel now: ask what it shows, if that is due."""
+        self._ask_if_due()
+
+    def _ask_if_due(self, at_once: bool = False) -> None:
+        operator = self.operator.value
+        is_over = self._run.state in OVER
+        if operator is None or (is_over and self._last_of == operator and not at_once):
+            return
+        if self._looks.ask(lambda: self._look(operator), at_once) and is_over:
+            self._last_of = operator
+
+    def _chosen(self) -> None:
+        self._last_of = ""
+        self._clear()
+
+    def _clear(self) -> None:
+        """Show nothing of the operator that was chosen before."""
+        raise NotImplementedError
+
+    def _look(self, operator: str) -> None:
+        """Ask, and show the answer; called in a thread of its own."""
+        raise NotImplementedError
+
+
+def answered(question: Callable[[], TextTable], nothing: str) -> tuple[TextTable, str]:
+    """The answer to a question, and what to say in place of a table: ``nothing``, or why there is no answer."""
+    try:
+        found = question()
+    except BaseException as error:  # noqa: BLE001 (values are users' code, and the thread ends here)
+        return TextTable(), str(error) if isinstance(error, FriesError | TimeoutError) else exception_text(error)
+    return found, "" if found.rows else nothing
+
+
+def show(table: TableView, found: TextTable, words: str, selectable: bool = False) -> None:
+    """Fill a table with an answer, or with words in its place."""
+    if words:
+        table.say(words)
+    else:
+        table.fill_anew(found.columns, dict(zip(_keys(found), found.rows, strict=True)), selectable)
+
+
+class RowsPanel(LookPanel):
+    """The newest rows of an operator; where the run is audited, a click on one shows its way, in the table ``way``."""
+
+    def __init__(self, run: Run, looks: LookThread) -> None:
+        self._sources: dict[str, Source] = {}
+        self._followed: Source | None = None
+        self.table = TableView("Newest rows", (), empty=NOT_YET, beat_ms=BEAT_MS, seen=self.seen)
+        self.table.observe(lambda change: self._follow(change["new"]), names="selected")
+        self.way = TableView("Way of the row", ())
+        super().__init__(run, looks, [self.table, self.way])
+
+    def _clear(self) -> None:
+        self.table.selected = ""
+        self.table.say(NOT_YET)
+
+    def _follow(self, key: str) -> None:
+        """Ask for the way of a row that was clicked, now or with the next question."""
+        self._followed = self._sources.get(key)
+        self.way.say("")
+        if self._followed is not None:
+            self._last_of = ""
+            self._ask_if_due(at_once=True)
+
+    def _look(self, operator: str) -> None:
+        if (source := self._followed) is not None:
+            self._followed = None
+            nothing = f"no worker keeps a row any more that is or derives from {', '.join(map(str, source))}"
+            show(self.way, *answered(lambda: way_of(self._run, source), nothing))
+            return
+        found, words = answered(lambda: newest_rows(self._run, operator), f"no row has passed {operator} yet")
+        if operator == self.operator.value:
+            self._sources = {key: one for key, one in zip(_keys(found), found.sources, strict=False) if one}
+            show(self.table, found, words, selectable=bool(self._sources))
+
+
+class StatePanel(LookPanel):
+    """The newest keys of an operator, in ``table``, and how much state each keeps, in ``sizes``.
+
+    Below is how many dead letters each operator has made.
+    """
+
+    def __init__(self, run: Run, looks: LookThread, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._sizes_due_s = clock, 0.0
+        self.table, self.sizes = (
+            TableView(caption, (), empty=NOT_YET, beat_ms=BEAT_MS, seen=self.seen)
+            for caption in ("Newest keys", "Sizes of states")
+        )
+        self.letters = ipywidgets.HTML()
+        super().__init__(run, looks, [self.table, self.sizes, self.letters])
+
+    def update(self, moment: RunMoment) -> None:
+        """Show a moment of the run: the numbers of dead letters, which workers report anyway; asks nothing."""
+        super().update(moment)
+        failed = {name: one.failed for name, one in moment.last.operators.items() if one.failed}
+        counts = ", ".join(f"{name} {count:,}" for name, count in failed.items())
+        words = f'Dead letters so far: {counts}; run.dead_letters("{next(iter(failed))}") reads them.' if failed else ""
+        self.letters.value = words_html(words) if words else ""
+
+    def _clear(self) -> None:
+        self.table.say(NOT_YET)
+
+    def _look(self, operator: str) -> None:
+        found, words = answered(lambda: newest_states(self._run, operator), f"{operator} has no state of a key yet")
+        if operator == self.operator.value:
+            show(self.table, found, words)
+        now_s = self._clock()
+        if now_s >= self._sizes_due_s or self._run.state in OVER:
+            self._sizes_due_s = now_s + SIZES_S
+            show(self.sizes, *answered(lambda: state_sizes(self._run), "no operator keeps a state"))
+
+
+def _keys(table: TextTable) -> list[str]:
+    """A key for each row, the same at each look for a row whose origin is known: so it stays selected."""
+    side = table.columns.index("_side") if "_side" in table.columns else None
+    before: Counter[Any] = Counter()
+    keys = []
+    for place, row in enumerate(table.rows):
+        source = table.sources[place] if place < len(table.sources) else None
+        name = f"{row[side] if side is not None else ''} {', '.join(map(str, source)) if source else ''}".strip()
+        keys.append(f"{name} {before[name]}")
+        before[name] += 1
+    return keys

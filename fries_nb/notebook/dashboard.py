@@ -160,7 +160,7 @@ class RunView(ipywidgets.VBox):
         bar = PanelFrame("The status", self._bar, self._bar.update)
         dag = PanelFrame("The dataflow", self.dag, pictures.update, "0 1 auto")
         plot = PanelFrame("The plot", self.latency, plots.update, "1 1 320px")
-        offers, self._tabs = [] if source.reads_only else self._offers(), self._in_tabs()
+        offers, self._tabs = [] if source.reads_only else self._offers(), self._in_tabs(source.shows_values)
         self._shown = (kept, bar, dag, plot, *offers)  # the picture is there before a view shows the end
         self.tabs, self._turns = self._tabs_in_one(), itertools.cycle(self._tabs)
         # On narrow pages the plot is on top.
@@ -184,13 +184,14 @@ class RunView(ipywidgets.VBox):
             PanelFrame("The proposed number of hosts", self.host_proposal, self.host_proposal.update),
         ]
 
-    def _in_tabs(self) -> list[PanelFrame]:
+    def _in_tabs(self, shows_values: bool) -> list[PanelFrame]:
+        rows = PanelFrame("Rows", self.rows, self.rows.update)
+        states = PanelFrame("State", self.states, self.states.update)
         return [
             PanelFrame("Operators", self.operators, self.operators.update),
             # Also while it is hidden: a new change ends a replay, which is shown beside the picture.
             PanelFrame("Changes", self.changes, self.changes.update, while_hidden=True),
-            PanelFrame("Rows", self.rows, self.rows.update),
-            PanelFrame("State", self.states, self.states.update),
+            *((rows, states) if shows_values else ()),
             PanelFrame("Hosts", ipywidgets.VBox([self.hosts, self.host_loads]), self._update_hosts),
             PanelFrame("Times and loops", self.progress, self.progress.update),
             PanelFrame("Constraints", self.constraints, self.constraints.update),

@@ -104,6 +104,7 @@ class FunctionSource(Protocol):
 
     hint: str  # text shown while no operator is selected
     reads_only: bool  # whether the page is for looking only: it changes nothing, and does not end the run
+    shows_values: bool  # whether the page is that of its author, and shows rows and states
 
     def has(self, operator: str) -> bool:
         """Whether this source has functions for the operator."""
@@ -129,7 +130,7 @@ class TypedFunctions:
 
     def __init__(self, graph: Graph, names: dict[str, Any]) -> None:
         self.hint = HINT if changeable(graph) else "No operator here runs a function that could change."
-        self.reads_only = False
+        self.reads_only, self.shows_values = False, True
         self._graph = graph
         self._names = names
 
@@ -174,7 +175,7 @@ class OfferedFunctions:
             for function in functions.values():
                 check_updates(graph, as_updates({operator: function}))
         names = ", ".join(name for name in graph if self._offer.get(name))
-        self.reads_only = not names
+        self.reads_only, self.shows_values = not names, False
         self.hint = (
             f"To change {names}, click them in the picture. {_FREE_TEXT_IS_OFF}"
             if names

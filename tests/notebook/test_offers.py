@@ -230,3 +230,11 @@ def attack(client: BlockingKernelClient, *messages: dict[str, Any]) -> None:
         for comm, traits in widgets.items():
             if not data.get("state") or data["state"].keys() & set(traits):
                 client.shell_channel.send(client.session.msg("comm_msg", {"comm_id": comm, "data": data}))
+
+
+def test_rows_and_states_are_shown_to_the_author_only(run: StandIn) -> None:
+    """A page on which functions are offered is for others."""
+    for source, shown in ((TypedFunctions(run.graph, {}), True), (OfferedFunctions(run.graph, {}), False)):
+        view = RunView(run, source, period_s=lambda: 0.01)  # type: ignore[arg-type]
+        assert ("Rows" in view.tabs.titles, "State" in view.tabs.titles) == (shown, shown)
+        view.close()

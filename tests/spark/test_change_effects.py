@@ -125,8 +125,18 @@ def test_the_effect_of_a_change_is_told_at_its_operators_and_the_sinks(
     change = run.reconfigure({"M": other}, rehearse=False)
     assert change.result(PATIENCE_S).outcome == "done"
     until(lambda: run.metrics().operators["M"].failed > 100, run)
-    effect = change.effect(timeout=PATIENCE_S)
-    found = {(one.operator, one.column, one.name): (one.before, one.after) for one in effect.measures}
+    found: dict[tuple[str, str, str], tuple[Any, Any]] = {}
+    words = ""
+
+    def has_both() -> bool:
+        """Whether rows with a value and rows without are among the newest ones, of which workers keep few."""
+        nonlocal found, words
+        effect = change.effect(timeout=PATIENCE_S)
+        found = {(one.operator, one.column, one.name): (one.before, one.after) for one in effect.measures}
+        words = effect.words
+        return all(0 < found[name, "p", "nulls"][1] < 1 for name in ("M", "out"))
+
+    until(has_both, run)
     before, after = found["M", "", "selectivity"]
     assert before == 1
     assert 0.38 < after < 0.42
@@ -134,8 +144,7 @@ def test_the_effect_of_a_change_is_told_at_its_operators_and_the_sinks(
     for name in ("M", "out"):
         assert (found[name, "p", "mean"], found[name, "shop", "top values"]) == ((1.0, 2.0), ("a 100 %", "b 100 %"))
         assert found[name, "p", "nulls"][0] == 0
-        assert 0 < found[name, "p", "nulls"][1] < 1
-    assert "columns are of the newest rows then and now: M " in effect.words
+    assert "columns are of the newest rows then and now: M " in words
     refused = run.reconfigure({"M": Unopened()})
     assert refused.result(PATIENCE_S).outcome == "aborted"
     with pytest.raises(PlanError, match="is aborted, so it has no effect"):

@@ -294,6 +294,8 @@ def ends_of(graph: Graph) -> set[tuple[str, str]]:
 
 def resized(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """The graph with these numbers of workers, and its own for operators that are not named."""
+    if all(sizes.get(one.name, one.workers) == one.workers for one in graph.operators):
+        return graph  # with what was derived from it
     operators = (replace(one, workers=sizes.get(one.name, one.workers)) for one in graph.operators)
     return replace(graph, operators=tuple(operators))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -103,13 +104,13 @@ class LookPanel(ipywidgets.VBox):
         self._last_of = ""
         self._clear()
 
+    @abstractmethod
     def _clear(self) -> None:
         """Show nothing of the operator that was chosen before."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _look(self, operator: str) -> None:
         """Ask, and show the answer; called in a thread of its own."""
-        raise NotImplementedError
 
 
 def answered(question: Callable[[], TextTable], nothing: str) -> tuple[TextTable, str]:

@@ -98,7 +98,8 @@ def _names(magic: str, known: Registry) -> list[str]:
     if magic in ("fries_state", "fries_rows", "fries_requeue"):
         return [quoted(name) for run in known.runs() for name in run.graph]
     if magic == "fries_rescale":
-        return [str(number) for run in live for number in _other_hosts(len(run.topology().hosts))]
+        hosts = [str(number) for run in live for number in _other_hosts(len(run.topology().hosts))]
+        return [*hosts, *(f"{quoted(name)}=" for run in live for name in changeable(run.graph))]
     return []
 
 

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("with_fraud")
         ("%fries_loops --of f", "fraud"),
         ("%fries_frontier F", "FM"),
         ("%fries_rescale ", "3"),
+        ("%fries_rescale F", "FM="),
         ("%fries_rescale 3 --at", "--at-once"),
         ("%fries_rescale 3 --of fr", "fraud"),
         ("%fries_frontier FM --o", "--of"),

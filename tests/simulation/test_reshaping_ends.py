@@ -1,4 +1,10 @@
-"""Changes of the shape while workers end, and changes that are refused: nothing waits for what does not come."""
+"""Changes of the shape while workers end, and changes that are refused: nothing waits for what does not come.
+
+Of the mutants of the design's model of shapes, those of the plan are in ``planning/test_shape.py``; those of the
+switch, the order, sources, states and checkpoints in ``test_reshaping.py``, with the one that stands for five rules by
+which the model lets changes overlap (here the next change waits: the mutant is that it does not); those of ends,
+refusals, parts of sinks and of what is in flight are here.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +15,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from shapes_played import Played, is_over, judge, rows_of
+from shapes_played import Played, is_over, judge, play, rows_of
 from soak import SOAK, first_tried
 
-from fries_nb.controller import reshaping
+from fries_nb.controller import commits, reshaping
 from fries_nb.errors import FriesError
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.simulation.drawn_shapes import Program, Statement, drawn_program
@@ -104,7 +110,30 @@ def play_refused(seed: int) -> Plays:
     return played, rows
 
 
-@pytest.mark.parametrize("play", [play_ended_head, play_ending, play_refused])
+def play_cut_sink(seed: int) -> Plays:
+    """One of three sinks is removed, and comes back by a rollback; all that any of them has written is committed."""
+    chance = random.Random(f"cut {seed}")
+    before = Program([*MIDDLE[:2], *(Statement(f"out{number}", OUT, ("A",)) for number in range(3))])
+    after = Program(before.statements[:-1], before.functions)
+    rows = rows_of([before], chance.choice((40, 90)))
+    settings = {"window": chance.choice((200, 1_000)), "commit_interval_ns": chance.choice((200_000, 5_000_000))}
+    cluster = ReshapingCluster(before.graph(), rows, hosts=2, seed=seed, **settings)
+    cluster.hold(WorkerId("S", index) for index in range(cluster.graph.operator("S").workers))
+    played = Played(cluster, before, {})
+    for program in (after, before):
+        cluster.steps(chance.choice((20, 100, 300)))
+        change = cluster.reshape(program.graph(), returns=program is before)
+        played.asked[change] = program
+        cluster.until(partial(is_over, cluster, change))
+    cluster.release()
+    cluster.run()
+    for name, sink in cluster.store.sinks.items():
+        closed = {part for port in sink.ports for part, written in port.parts.items() if written}
+        assert closed <= {part for parts in sink.commits.values() for part in parts}, name
+    return played, rows
+
+
+@pytest.mark.parametrize("play", [play_ended_head, play_ending, play_refused, play_cut_sink])
 def test_a_run_goes_on_to_its_end(play: Callable[[int], Plays]) -> None:
     """Each row went through one of the programs."""
     made = 0
@@ -126,10 +155,54 @@ def withdraw_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reshaping.Reshaping, "_withdraw_wired", lambda self: self._move(reshaping.ReshapingPhase.IDLE))
 
 
+def lose_parts_of_removed_sinks(patch: pytest.MonkeyPatch) -> None:
+    """What the workers of a sink report after the decision that it goes is not committed."""
+    removed, decide, hand_in = set[str](), reshaping.Reshaping.decide, commits.CommitNumbers.hand_in
+
+    def noted(self: reshaping.Reshaping) -> Any:
+        removed.clear()
+        removed.update(name for name in self._before or () if name not in (self._after or ()))
+        return decide(self)
+
+    def lossy(self: commits.CommitNumbers, sink: str, files: Any, behind_cut: bool = False) -> None:
+        if sink not in removed:
+            hand_in(self, sink, files, behind_cut)
+
+    patch.setattr(reshaping.Reshaping, "decide", noted)
+    patch.setattr(commits.CommitNumbers, "hand_in", lossy)
+
+
+def lose_parts_of_returning_sinks(patch: pytest.MonkeyPatch) -> None:
+    """What a sink is owed that was removed is forgotten when it comes back."""
+    owing, begin, hand_in = list[commits.CommitNumbers](), reshaping.Reshaping.begin, commits.CommitNumbers.hand_in
+
+    def noted(self: commits.CommitNumbers, sink: str, files: Any, behind_cut: bool = False) -> None:
+        owing[:] = [self]
+        hand_in(self, sink, files, behind_cut)
+
+    def forgetful(self: reshaping.Reshaping, change: str, new: Any, *more: Any) -> Any:
+        back = set(new.after.by_name) - set(self._joining.topology.graph.by_name) if new.returns else set()
+        for one in owing:
+            one._waiting = [part for part in one._waiting if part[0] not in back]
+        return begin(self, change, new, *more)
+
+    patch.setattr(commits.CommitNumbers, "hand_in", noted)
+    patch.setattr(reshaping.Reshaping, "begin", forgetful)
+
+
+def leave_a_commit_in_flight(patch: pytest.MonkeyPatch) -> None:
+    """A commit whose marker is on its way is not cancelled for a change."""
+    patch.setattr(commits.Checkpoints, "cancel", lambda self, now_ns: [])
+
+
 @pytest.mark.parametrize(
     ("break_it", "play", "known"),
-    [(end_nothing_new, play_ending, 0), (withdraw_nothing, play_refused, 0)],
-)
+    [
+        (end_nothing_new, play_ending, 0), (withdraw_nothing, play_refused, 0),
+        (lose_parts_of_removed_sinks, play_cut_sink, 0), (lose_parts_of_returning_sinks, play_cut_sink, 0),
+        (leave_a_commit_in_flight, partial(play, kills=2), 13),
+    ],
+)  # fmt: skip
 def test_a_broken_rule_shows(
     break_it: Callable[[pytest.MonkeyPatch], None], play: Callable[[int], Plays], known: int,
     monkeypatch: pytest.MonkeyPatch,

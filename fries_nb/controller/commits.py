@@ -67,6 +67,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from fries_nb.controller.coordinator import Coordinator, MayBegin, Taken
 from fries_nb.controller.events import (
@@ -95,6 +96,7 @@ from fries_nb.protocol.checkpoints import (
 from fries_nb.protocol.messages import Action, Commit, Done, RequeuedRow, Saved, WorkerId
 from fries_nb.transitions import moved
 
+NONE_GIVEN: Mapping[str, bytes] = MappingProxyType({})
 MOST_IN_A_ROW = 10
 """Maximum number of consecutive recoveries without a new checkpoint."""
 
@@ -156,6 +158,7 @@ class Recovery:
         aside: bool = False,
         shape: bytes = b"",
         rerouted: Collection[str] = (),
+        given: Mapping[str, bytes] = NONE_GIVEN,
     ) -> CommittedChange:
         """Record the decision on a change, which is carried out even if hosts are lost."""
         if not self.recovers:  # only checkpoints that are still to be taken can be restored
@@ -163,7 +166,7 @@ class Recovery:
         self.decisions += 1
         decided = CommittedChange(
             change, scheduler, components, dict(payloads), self.incarnation, before, undoes, aside, (), self.decisions,
-            shape, tuple(sorted(rerouted)),
+            shape, tuple(sorted(rerouted)), given=dict(given),
         )
         insert_decided(self.decided, decided)
         for operator in payloads:
@@ -218,17 +221,23 @@ class Recovery:
         self.removed, self._reshaped_at = frozenset(removed), self.decisions
         self.parked = {name: one for name, one in self.parked.items() if name in after}
 
+    def given_to(self, operator: str) -> bytes | None:
+        """See ``Restoration.given_to``."""
+        return Restoration(self.checkpoint, tuple(self.decided)).given_to(operator)
+
     def _parked_then(self) -> dict[str, ParkedOperator]:
         """The states of removed operators as they are when the run goes on from the checkpoint.
 
-        What an operator did behind the checkpoint has not happened: these rows are processed again, without it.
+        What an operator did behind the checkpoint has not happened: these rows are processed again, without it. One
+        that was added since has the states that it was given, so it has none here.
         """
         last = self.checkpoint
         if last is None:
             return {}
         if last.decisions >= self._reshaped_at:
             return self.parked
-        return self.parked | {name: last.of(name) for name in self.removed & last.workers.keys()}
+        parked = self.parked | {name: last.of(name) for name in self.removed & last.workers.keys()}
+        return {name: one for name, one in parked.items() if self.given_to(name) is None}
 
 
 class CommitNumbers:

@@ -150,11 +150,13 @@ class AddedOperators:
         change: id of the change.
         additions: what hosts need for them; of no concern to the controller.
         parked: those of them that return, with their states.
+        given: those of them that begin with states; see ``ShapeChange``.
     """
 
     change: str
     additions: Any
     parked: Mapping[str, ParkedOperator]
+    given: Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,7 @@ class ShapeChange:
         back: that of the dataflow before it, for the decision that its guard rolls it back.
         returns: whether it rolls the last change of the shape back, so that added operators have the states in which
             that has removed them.
+        given: added operator to the states by key with which it begins, pickled; for its decision and for hosts.
     """
 
     after: Graph
@@ -196,6 +199,7 @@ class ShapeChange:
     fingerprint: bytes = b""
     back: bytes = b""
     returns: bool = False
+    given: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

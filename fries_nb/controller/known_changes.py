@@ -470,8 +470,16 @@ class KnownChanges(Coordinator):
                 change is self.fix,
                 b"" if request.shape is None else request.shape.fingerprint,
                 self._rerouted(change),
+                self._given(change),
             )
         )
+
+    def _given(self, change: Transaction) -> dict[str, bytes]:
+        """What operators begin with that a change adds, if with nothing; not those that a rollback brings back."""
+        shape = change.request.shape
+        if shape is None or shape.returns or change.undoes:
+            return {}
+        return {name: shape.given.get(name, b"") for name in self.reshaping.added}
 
     def _rerouted(self, change: Transaction) -> frozenset[str]:
         """The operators that a change adds, and those of which it replaces the out-edges only."""

@@ -190,7 +190,12 @@ class Reshaping(Coordinator):
         self._unparked = {worker for worker in wired.placement if worker.operator not in self._shape.after}
         parked = self._recovery.parked if self._shape.returns else NONE_PARKED
         keeps = {name: one for name, one in parked.items() if name in self._shape.after}
-        self._request(wired, awaited=made, added=AddedOperators(self._change, self._shape.additions, keeps))
+        given = self._shape.given
+        if self._shape.returns:  # after a loss, what was added and removed since the checkpoint has not had a row
+            held = {name: self._recovery.given_to(name) for name in self.added - keeps.keys()}
+            given = {name: states for name, states in held.items() if states}
+        added = AddedOperators(self._change, self._shape.additions, keeps, given)
+        self._request(wired, awaited=made, added=added)
         return []
 
     def answered(self, answer: Answer, now_ns: int) -> list[Instruction]:

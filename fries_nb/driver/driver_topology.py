@@ -186,7 +186,8 @@ class DriverTopology:
         fresh = self._current.fresh
         earlier = {worker: known for worker, known in self._trace.earlier().items() if worker in fresh}
         told = (listeners(union), audience(union)) if is_tracked(union) else ((), {})
-        return Begin(added.change, added.additions.packed, issued, dict(added.parked), earlier, *told)
+        held = dict(added.parked), dict(added.given)
+        return Begin(added.change, added.additions.packed, issued, *held, earlier, *told)
 
     def _changed(self, topology: Topology) -> None:
         self._trace.leave(self._settled.placement.keys() - topology.placement.keys())

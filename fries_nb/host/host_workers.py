@@ -56,7 +56,7 @@ from fries_nb.storage.snapshot_files import SnapshotStore, read_snapshots, spill
 from fries_nb.transport.envelopes import AddWorkers, Begin
 from fries_nb.worker.events import Instruction
 from fries_nb.worker.loop_head import HeadWorker
-from fries_nb.worker.snapshot import Redistribution, restore, restore_ended
+from fries_nb.worker.snapshot import Redistribution, check_given, given_snapshot, restore, restore_ended
 from fries_nb.worker.versions import Spill
 from fries_nb.worker.worker import Worker
 
@@ -146,7 +146,7 @@ class Assembly:
         return self._connected(wiring, instances, snapshot, issued)
 
     def added(self, wiring: Wiring, added: Begin, version: int, parked: Mapping[WorkerId, Snapshot]) -> Worker:
-        """Make a worker of operators that a change of the shape adds, without state unless they return with one.
+        """Make a worker of operators that a change of the shape adds, with the states with which they return or begin.
 
         Args:
             wiring: the new worker's wiring.
@@ -158,8 +158,15 @@ class Assembly:
             OperatorError: see ``worker``.
         """
         running = {operator.name: Configuration(version=version) for operator in wiring.chain}
-        worker = replace(self, earlier=added.earlier).newcomer(wiring, running, (), added.issued, parked)
+        given = {
+            worker: given_snapshot(worker, added.given[operator.name], owners_by(None, operator.workers))
+            for worker, operator in zip(wiring.workers, wiring.chain, strict=True)
+            if operator.name in added.given
+        }
+        worker = replace(self, earlier=added.earlier).newcomer(wiring, running, (), added.issued, {**parked, **given})
         for instance in worker.instances:
+            if instance.worker in given:
+                check_given(instance)
             instance.reroute(added.change)
         worker.hold_back()
         worker.hold_reading()
@@ -192,6 +199,10 @@ class Assembly:
 
     def _restore(self, instance: Instance) -> None:
         snapshot, checkpoint = self.snapshots.get(instance.worker), self.restoration.checkpoint
+        if (given := self.restoration.given_to(instance.worker.operator)) is not None:
+            # It was added since: what the checkpoint has is of an earlier operator of its name, if it has anything.
+            owners = owners_by(self.restoration.tables.get(instance.worker.operator), instance.operator.workers)
+            snapshot = given_snapshot(instance.worker, given, owners)
         if snapshot is None and checkpoint is not None:
             restore_ended(instance, checkpoint)
         else:

@@ -539,6 +539,20 @@ def _workers(given: str) -> tuple[str, int]:
     return operator, int(count)
 
 
+def _given(given: Sequence[str], variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Operators with what variables hold, as in ``New=counts``.
+
+    Raises:
+        UsageError: one is not of this form, or there is no such variable.
+    """
+    pairs = [unquoted(one).rpartition("=") for one in given]
+    for one, (operator, _, variable) in zip(given, pairs, strict=True):
+        if not operator or variable not in variables:
+            why = "OPERATOR=VARIABLE" if not operator else f"a variable; there is no {variable!r}"
+            raise UsageError(f"--state {shortened(one)}: expected {why}, as in --state New=counts")
+    return {operator: variables[variable] for operator, _, variable in pairs}
+
+
 def _hosts(given: str) -> int:
     """The number of hosts.
 
@@ -625,6 +639,7 @@ class FriesDifferences(RunMagics):
     @argument("--force", action="store_true", help="even if it drops every recent tuple, or is 100 times slower")
     @argument("--drop", metavar="OPERATOR", action="append", help="that was removed, and whose state may be lost")
     @argument("--no-order", action="store_true", help="rows of a key may change places where old and new ways meet")
+    @argument("--state", metavar="OPERATOR=VARIABLE", action="append", help="with which an added operator begins")
     @WAIT
     @OUTPUT
     def fries_apply(self, line: str) -> Summary:
@@ -634,13 +649,17 @@ class FriesDifferences(RunMagics):
 
             %fries_apply
             %fries_apply --of fraud --drop Old
+            %fries_apply --drop Old --state New=counts
             %fries_apply --of fraud --scheduler epoch --wait 60
         """
         args = arguments(self.fries_apply, line, self._configured)
         run = self._run(args.of)
         flow = self._known.flow(args.of or run.graph.name)
-        drop, order = args.drop or (), not args.no_order
-        applied = run.apply(flow, args.scheduler, guard=args.guard or None, force=args.force, drop=drop, order=order)
+        drop, state = args.drop or (), _given(args.state or (), self.shell.user_ns)
+        applied = run.apply(
+            flow, args.scheduler, guard=args.guard or None, force=args.force, drop=drop, order=not args.no_order,
+            state=state,
+        )  # fmt: skip
         return applied_summary(self.shell, run, applied, args.wait, args.output)
 
     def _run(self, name: str | None) -> Run:

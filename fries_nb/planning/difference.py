@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from fries_nb.dataflow.builder import is_copy
 from fries_nb.dataflow.graph import Edge, Graph, Operator
@@ -140,6 +140,14 @@ class Difference(Displayed):
     def workers(self) -> dict[str, int]:
         """Operator to its later number of workers, for those whose number differs: a rescale, beside a change."""
         return {one.name: self.after.operator(one.name).workers for one in self.changed if "workers" in one.aspects}
+
+    def giving(self, states: Mapping[str, Sized]) -> Self:
+        """The same, in which added operators begin with these states."""
+        words = {
+            name: f"it begins with {counted(len(given), 'key')} that {'is' if len(given) == 1 else 'are'} given"
+            for name, given in states.items()
+        }
+        return replace(self, states={**self.states, **words})
 
     @property
     def lost(self) -> list[str]:

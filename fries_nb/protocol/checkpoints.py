@@ -30,7 +30,7 @@ from fries_nb.protocol.frames import RequeuedRow
 PARKED = "parked-"
 """How directories with states of removed operators begin; others have the number of a checkpoint."""
 EVERY_BIN = -1
-"""Stands for all bins of a worker in ``Snapshot.fired``."""
+"""Stands for all bins of a worker in ``Snapshot.fired``, and in what it begins with if its states are given."""
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -181,6 +181,8 @@ class CommittedChange(msgspec.Struct, frozen=True):
         rerouted: the operators that it has added, and those of which it has replaced the out-edges only.
         requeued: the rows of dead letters that it has given back to the operator of its component, if it is a requeue,
             which changes no function. A restart from a checkpoint that has not ``decided`` it gives them again.
+        given: each operator that it has added anew to the states by key with which that begins, pickled; empty for
+            none. It begins so again at a restart from a checkpoint that has not ``decided`` the change.
     """
 
     change: str
@@ -196,6 +198,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
     shape: bytes = b""
     rerouted: tuple[str, ...] = ()
     requeued: tuple[RequeuedRow, ...] = ()
+    given: dict[str, bytes] = {}
 
     @property
     def targets(self) -> frozenset[str]:
@@ -273,7 +276,8 @@ def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[s
             if entry.change in needed or entry.change in stacks[operator][-2:]
         }
         gone = entry.payloads.keys() - payloads.keys()
-        kept.append(replace(entry, payloads=payloads, superseded=(*entry.superseded, *sorted(gone))) if gone else entry)
+        left = replace(entry, payloads=payloads, superseded=(*entry.superseded, *sorted(gone))) if gone else entry
+        kept.append(replace(left, given={}) if left.given and left.change in applied else left)
     last = max((number_of(entry.change) for entry in kept), default=0)
     known = {
         entry.change
@@ -435,3 +439,13 @@ class Restoration(msgspec.Struct, frozen=True):
     tables: dict[str, bytes] = {}
     deferred: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
+
+    def given_to(self, operator: str) -> bytes | None:
+        """The states with which an operator begins that the checkpoint does not include, pickled; ``None`` if it does.
+
+        An operator may have been added, removed and added again since, and the checkpoint may have another one of its
+        name: what the last change has given it counts.
+        """
+        known = () if self.checkpoint is None else self.checkpoint.decided
+        since = [one.given[operator] for one in self.decided if operator in one.given and one.change not in known]
+        return since[-1] if since else None

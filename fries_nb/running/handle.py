@@ -29,6 +29,7 @@ from fries_nb.planning.difference import Difference
 from fries_nb.planning.shape import ExplainedPlan, PlannedDifference, refuse_unsupported, shape_plan, with_plan
 from fries_nb.protocol.messages import EXAMPLES
 from fries_nb.protocol.topology import chains
+from fries_nb.running.key_states import given_states
 from fries_nb.running.region_runner import RegionRunner
 from fries_nb.running.rescales import Rescale
 from fries_nb.running.run_checkpoints import CheckpointLayout
@@ -181,7 +182,9 @@ class Run(RunMonitor):
             raise PlanError(f"{flow.name!r} has {what}; examples are of changed functions")
         return as_updates(found.functions)
 
-    def diff(self, flow: DataflowBuilder) -> PlannedDifference:
+    def diff(
+        self, flow: DataflowBuilder, *, state: Mapping[str, Any] | None = None
+    ) -> PlannedDifference:  # fmt: skip
         """What tells a dataflow from what runs: operators, functions, edges, and what becomes of each state.
 
         The plan of the change that ``apply`` would make is part of it: which operators take part and why, and the
@@ -193,6 +196,7 @@ class Run(RunMonitor):
         Args:
             flow: the dataflow, declared anew under the same name. What it does not declare, as ``workers=``, counts as
                 in the run.
+            state: see ``apply``.
 
         Returns:
             The difference, which is false if there is none. ``planned`` is the plan, ``unordered`` that of
@@ -200,9 +204,12 @@ class Run(RunMonitor):
             shows it as ``%fries_diff`` does.
 
         Raises:
-            DataflowError: it is no dataflow, or of another name; or a function of it cannot be pickled.
+            DataflowError: it is no dataflow, or of another name; or a function of it cannot be pickled; see also
+                ``apply`` for ``state``.
+            PlanError: see ``apply`` for ``state``.
         """
         found, _ = self._difference(flow)
+        found = found.giving(given_states(found.before, found.after, state))
         functions = functools.partial(self._runner.plan, found.functions, "fries", True)
         check = functools.partial(self._check_numbers, found, flow.fixed)
         limits = self._runner.remedies.limits(found.after, flow.lighters())
@@ -238,13 +245,14 @@ class Run(RunMonitor):
 
     def apply(
         self, flow: DataflowBuilder, scheduler: str = "fries", *, guard: float | Tuples | None = None,
-        force: bool = False, drop: Sequence[str] = (), order: bool = True,
+        force: bool = False, drop: Sequence[str] = (), order: bool = True, state: Mapping[str, Any] | None = None,
     ) -> Change | Rescale:  # fmt: skip
         """Make the run what a dataflow declares, in one transaction while it runs; returns at once.
 
         Functions, operators, edges, sources and sinks may differ. Each source tuple is processed wholly by the earlier
         or wholly by the new dataflow. Operators are matched by name; those of both keep their states, new ones begin
-        empty, new sources begin when all others have switched, and a removed sink keeps what was committed.
+        empty or with the states that they are given, new sources begin when all others have switched, and a removed
+        sink keeps what was committed.
 
         In this version the shape does not change with loops, aggregates or sorts. In a dataflow with times no source is
         added, and operators that work by time stay, and get no rows of others. The latency constraints that ``flow``
@@ -263,19 +271,27 @@ class Run(RunMonitor):
             force: see ``reconfigure``.
             drop: the operators that ``flow`` lacks and whose state may be lost.
             order: whether rows of a key keep their order where old and new ways meet; without, fewer operators wait.
+            state: added operator to the states with which it begins, before its first row: a mapping from keys to
+                states, a tuple for a key of several columns; or a table as ``run.state`` gives it, with the columns of
+                the key and of the state's parts. States are of the type that ``initial_state()`` makes, a dict without
+                it; other keys begin as always. They are part of the decision on disk, of 256 MB at most in sum, and
+                gone after a rollback.
 
         Returns:
             The handle of the change; that of the rescale, if only numbers of workers differ.
 
         Raises:
             PlanError: there is no difference, or one that this version does not apply; another change is open while the
-                shape changes; see also ``reconfigure``.
-            DataflowError: see ``diff`` and ``reconfigure``.
+                shape changes; see also ``reconfigure``. Or a state is given to an operator that runs already, or works
+                by time, or it is of a form that cannot be kept.
+            DataflowError: see ``diff`` and ``reconfigure``. Or a state is given to an operator that is not there or
+                keeps none, to what can be no key of it, cannot be pickled, or is too large.
             SourceError: an added source cannot be read.
             SinkError: an added sink cannot be written.
             RunError: the run has ended.
         """
         (found, payloads), remedies, constrained = self._difference(flow), self._runner.remedies, flow.lighters()
+        states = given_states(found.before, found.after, state)
         if not found:
             others = ", but for its latency constraints" if remedies.limits(found.after, constrained) else ""
             meant = "run.constrain(...) for these" if others else "a difference to apply"
@@ -284,7 +300,7 @@ class Run(RunMonitor):
         remedies.expect(found.after, constrained)
         if found.has_new_shape:
             limit = self._limit_of_shape(scheduler, guard)
-            change = self._reshape(found, payloads, limit, force, drop, order)
+            change = self._reshape(found, payloads, limit, force, drop, order, states)
         elif found.functions:
             change = self.reconfigure(found.functions, scheduler, guard=guard, force=force)
             remedies.go_on(self.graph)
@@ -298,7 +314,7 @@ class Run(RunMonitor):
 
     def _reshape(
         self, found: Difference, payloads: Mapping[str, bytes], limit: float | None, force: bool, drop: Sequence[str],
-        order: bool,
+        order: bool, states: Mapping[str, Mapping[Any, Any]],
     ) -> Change:  # fmt: skip
         """Request a change of the shape, with functions beside; see ``apply``."""
         self._refuse_unsupported(found, drop)
@@ -306,7 +322,7 @@ class Run(RunMonitor):
         updates = as_updates(found.functions) if found.functions else {}
         after = resized(found.after, self.graph.sizes)  # with the numbers of the beginning, as ``self.graph``
         planned = shape_plan(self.graph, after, list(updates), order)
-        return self._runner.reshape(after, payloads, planned.plan, updates, limit, force)
+        return self._runner.reshape(after, payloads, planned.plan, updates, limit, force, states)
 
     def _refuse_unsupported(self, found: Difference, drop: Sequence[str]) -> None:
         """Refuse what this version does not apply, with regard to earlier changes of the run."""

@@ -25,11 +25,12 @@ from msgspec.structs import replace
 from fries_nb.dataflow.constraints import EdgeElement
 from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.keys import canonical_key, why_unchangeable
+from fries_nb.dataflow.operators import is_timed, takes_state
 from fries_nb.dataflow.updates import Edits, Update, returning
 from fries_nb.driver.driver import Driver
 from fries_nb.driver.open_questions import OVER, Looked, Seen, Withdrawn
 from fries_nb.driver.open_taps import Asked
-from fries_nb.errors import DataflowError, OperatorError, PlanError, RunError, unknown
+from fries_nb.errors import DataflowError, KeyTypeError, OperatorError, PlanError, RunError, unknown
 from fries_nb.operators.shown_states import plainly_pickled, unpickled_each
 from fries_nb.operators.state import keeps_state
 from fries_nb.protocol.messages import LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
@@ -512,8 +513,70 @@ def _checked_keys(operator: Operator, keys: Iterable[Any]) -> list[Any]:
             raise DataflowError(f"{key!r} is no key of {operator.name}; expected a tuple of {', '.join(columns)}")
     try:
         return [canonical_key(key) for key in given]
-    except TypeError as error:
+    except KeyTypeError as error:
         raise DataflowError(f"keys of {operator.name}: {error}; expected values of {', '.join(columns)}") from error
+
+
+def given_states(before: Graph, after: Graph, state: object) -> dict[str, dict[Any, Any]]:
+    """Added operator to the states by key with which it begins; see ``Run.apply``.
+
+    Args:
+        before: the dataflow of now.
+        after: what it is to become.
+        state: what was given, if anything.
+
+    Raises:
+        DataflowError: no such operator, or one that keeps no state of its own function; or a key is none of it.
+        PlanError: an operator is not added, or works by time; a state could not be changed in place; or what was given
+            is no mapping, or a table of which states cannot be made.
+    """
+    if state is None:
+        return {}
+    if not isinstance(state, Mapping):
+        example = 'state={"New": {7: {"count": 3}}}'
+        raise PlanError(f"state={state!r}; expected added operators with their states by key, as in {example}")
+    return {name: _given(before, after, name, states) for name, states in state.items()}
+
+
+def _given(before: Graph, after: Graph, name: str, given: Any) -> dict[Any, Any]:
+    if name not in after:
+        raise DataflowError(f"state=: {unknown('operator', str(name), after.by_name)}")
+    operator, what = after.operator(name), f"state= of {name}"
+    if name in before:
+        raise PlanError(f"{what}: it runs already, and keeps its state; expected run.set_state({name!r}, ...) for that")
+    if is_timed(operator):
+        raise PlanError(f"{what}: it works by time, and begins without open windows, in this version")
+    if not (operator.traits.runs_user_code and takes_state(operator.function)):
+        raise DataflowError(f"{what}: its function keeps no state; expected one with process(row, state)")
+    if not isinstance(given, Mapping):
+        given = _by_key(what, operator.key, given)
+    keys = _checked_keys(operator, given)
+    for key, one in given.items():
+        if len(operator.key) == 1 and isinstance(key, tuple):
+            raise DataflowError(f"{what}: {key!r} is no key; expected values of {operator.key[0]}")
+        if one is None or (why := why_unchangeable(one)):
+            raise PlanError(f"{what}: {key!r}: {'None is no state' if one is None else why}")
+    return dict(zip(keys, given.values(), strict=True))
+
+
+def _by_key(what: str, columns: Sequence[str], table: Any) -> dict[Any, Any]:
+    """The states in a table such as ``state_table`` makes, if each is whole there."""
+    from pandas import DataFrame  # takes longer to import than all of fries_nb's own modules
+
+    example = "a mapping from keys to states, as in {7: {'count': 3}}"
+    if not isinstance(table, DataFrame):
+        raise PlanError(f"{what} is a {type(table).__name__}; expected {example}")
+    parts = [name for name in table if name not in columns and not str(name).startswith("_")]
+    if lacking := [name for name in columns if name not in table]:
+        raise PlanError(f"{what}: the table has no column {lacking[0]}, which is of its key; expected {example}")
+    # What is no dict of its own columns: lists, names that the key has as well, windows.
+    renamed = [name for name in parts if str(name).startswith("value_")] + [*{"_start", "_end"}.intersection(table)]
+    if not parts or renamed or (parts != ["value"] and table[parts].isna().any(axis=None)):
+        why = f"{renamed[0]} is a part of something else" if renamed else "a row lacks a part"
+        raise PlanError(f"{what}: states cannot be made of the table, since {why}; expected {example}")
+    keys = table[columns[0]].tolist() if len(columns) == 1 else [*zip(*(table[one] for one in columns), strict=True)]
+    states = table["value"].tolist() if parts == ["value"] else table[parts].to_dict("records")
+    return dict(zip(keys, states, strict=True))
 
 
 def _positive(name: str, value: Any, whole: bool = False) -> Any:

@@ -218,7 +218,7 @@ class RegionRunner(QueueShell):
 
     def reshape(
         self, after: Graph, functions: Mapping[str, bytes], plan: Plan, updates: Mapping[str, Update],
-        limit: float | None, force: bool,
+        limit: float | None, force: bool, states: Mapping[str, Mapping[Any, Any]],
     ) -> Change:  # fmt: skip
         """Request a change of the shape, with functions that change beside; see ``Run.apply``.
 
@@ -229,18 +229,19 @@ class RegionRunner(QueueShell):
             updates: the functions that change beside.
             limit: the duration of its guard.
             force: whether a doubt is ignored.
+            states: added operator to the states by key with which it begins.
 
         Raises:
             PlanError: another change is open.
             RunError: the run has ended, or its tuples do not flow yet.
-            DataflowError: something cannot be pickled.
+            DataflowError: something cannot be pickled, or the states are too large.
             SourceError: an added source cannot be read.
             SinkError: an added sink cannot be written.
         """
         payloads = self.ship(updates)
         if not self.launched or self.state not in FLOWING:
             raise RunError(f"run {self.graph.name!r} is {self.state}; expected a dataflow whose tuples flow")
-        shape = self.launched[0].shape_change(self.graph, after, functions)
+        shape = self.launched[0].shape_change(self.graph, after, functions, states=states)
         return self.queue.reshape(shape, plan, updates, payloads, self._graph_beside(after), limit, force)
 
     def _graph_beside(self, after: Graph) -> Graph:

@@ -22,6 +22,7 @@ asked for is a whole dataflow, as ``Run.apply`` takes it; functions count as cha
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -52,7 +53,10 @@ class ReshapingCluster(JoiningThreads):
         super().__init__(*args, **settings)
         self._first = self.graph
 
-    def reshape(self, after: Graph, order: bool = True, returns: bool = False, guarded: bool = False) -> str:
+    def reshape(
+        self, after: Graph, order: bool = True, returns: bool = False, guarded: bool = False,
+        given: Mapping[str, Mapping[Any, Any]] | None = None,
+    ) -> str:  # fmt: skip
         """Request that the dataflow becomes another one; returns the id of the change, a key of ``outcomes``.
 
         Args:
@@ -60,6 +64,7 @@ class ReshapingCluster(JoiningThreads):
             order: see ``shape_plan``.
             returns: whether it is the dataflow before the last change of the shape, which is rolled back.
             guarded: whether it is rolled back if the new dataflow fails, however late.
+            given: added operator to the states by key with which it begins.
 
         Raises:
             PlanError: there is no plan for it.
@@ -80,7 +85,8 @@ class ReshapingCluster(JoiningThreads):
         name = f"s{len(self.shapes) + 1}"
         self.shapes[name], self.shapes[f"{name}.back"] = after, before
         payloads = {target: cloudpickle.dumps(Update(one)) for target, one in changed.items()}
-        shape = events.ShapeChange(after, additions, name.encode(), returns=returns)
+        states = {operator: cloudpickle.dumps(states) for operator, states in (given or {}).items()}
+        shape = events.ShapeChange(after, additions, name.encode(), returns=returns, given=states)
         guard = None
         if guarded:
             plan = replace(planned.plan, targets=frozenset(one for one in planned.plan.targets if one in after))

@@ -49,6 +49,10 @@ from fries_nb.transport.control import ControlServer
 from fries_nb.transport.envelopes import LARGEST
 from fries_nb.transport.sockets import RunKeys, make_keys, make_room
 
+MOST_GIVEN = 1 << 28
+"""Maximum size of the states that a change of the shape gives to operators, in bytes."""
+NO_STATES: Mapping[str, Mapping[Any, Any]] = {}
+
 
 @dataclass(frozen=True)
 class Launched:
@@ -110,8 +114,9 @@ class Launched:
         return payload
 
     def shape_change(
-        self, before: Graph, after: Graph, functions: Mapping[str, bytes], returns: bool = False
-    ) -> ShapeChange:
+        self, before: Graph, after: Graph, functions: Mapping[str, bytes], returns: bool = False,
+        states: Mapping[str, Mapping[Any, Any]] = NO_STATES,
+    ) -> ShapeChange:  # fmt: skip
         """What makes the dataflow another one: the functions, sources and sinks of added operators, which are claimed.
 
         Args:
@@ -119,12 +124,18 @@ class Launched:
             after: what it is to become.
             functions: operator to its pickled function, for all that are added and have one.
             returns: whether added operators are those that the last change of the shape has removed.
+            states: added operator to the states by key with which it begins.
 
         Raises:
             SourceError: an added source cannot be read.
             SinkError: an added sink cannot be written.
-            DataflowError: a source or sink cannot be pickled, or two sinks write to one place.
+            DataflowError: a source, a sink or a state cannot be pickled, states are too large, or two sinks write to
+                one place.
         """
+        given = {name: pickled(name, states[name], "given state") for name in states}
+        if (size := sum(map(len, given.values()))) > MOST_GIVEN:
+            words = "they are part of the decision on disk; let the function load larger ones from a file in open()"
+            raise DataflowError(f"state= is {size:,} bytes long, pickled; expected at most {MOST_GIVEN:,}: {words}")
         graph, spark = added_to(before, after), self.session.spark
         shipped = {name: functions[name] for name in graph if name in functions}
         shipped |= _tables(graph, self.session, self.place)
@@ -139,7 +150,7 @@ class Launched:
         packed = pickled("the added operators", additions, "functions and places")
         fingerprint = _fingerprint(after, self.run, graph if returns else ())
         back = _fingerprint(before, self.run, [name for name in before if name not in after])
-        return ShapeChange(after, replace(additions, packed=packed), fingerprint, back, returns)
+        return ShapeChange(after, replace(additions, packed=packed), fingerprint, back, returns, given)
 
 
 class Begun(NamedTuple):

@@ -168,7 +168,8 @@ def _behind(flow: FlowFingerprint, decided: CommittedChange) -> FlowFingerprint:
     """The dataflow after a decision."""
     if not decided.shape:
         return flow
-    return followed_by(flow, msgspec.msgpack.decode(decided.shape, type=FlowFingerprint), decided.number)
+    # What it has given to the operators that it adds concerns these, and nothing earlier does.
+    return followed_by(flow, msgspec.msgpack.decode(decided.shape, type=FlowFingerprint), decided.number - 1)
 
 
 def begun(at: Location) -> list[int]:

@@ -337,10 +337,12 @@ def concerning(
     """
     kept: dict[str, CommittedChange] = {}
     for change in decided:
-        names = {name for name in change.targets if name in operators and change.number > since.get(name, -1)}
+        concerned = (*change.targets, *change.given)
+        names = {name for name in concerned if name in operators and change.number > since.get(name, -1)}
         requeues = change.requeued and change.components[0][0] in operators
         if names or change.undoes in kept or change.shape or requeues:
             payloads = {name: payload for name, payload in change.payloads.items() if name in names}
             superseded = tuple(name for name in change.superseded if name in names)
-            kept[change.change] = replace(change, payloads=payloads, superseded=superseded)
+            given = {name: states for name, states in change.given.items() if name in names}
+            kept[change.change] = replace(change, payloads=payloads, superseded=superseded, given=given)
     return tuple(kept.values())

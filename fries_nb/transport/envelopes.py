@@ -309,6 +309,7 @@ class Begin(msgspec.Struct, frozen=True):
     additions: bytes  # what hosts need for these operators, pickled
     issued: int  # id of the last marker, which they treat as applied
     parked: dict[str, ParkedOperator] = {}  # those of them that return, with their states
+    given: dict[str, bytes] = {}  # those of them that begin with states, by key and pickled
     earlier: dict[WorkerId, EarlierRecords] = {}  # the records that the trace holds of earlier workers of their index
     listeners: tuple[str, ...] = ()  # the operators whose frontiers are tracked; see ``protocol.progress_locations``
     audience: dict[str, tuple[str, ...]] = {}  # listener to the operators that are notified

@@ -322,7 +322,12 @@ class _Rehearsal:
                 if recent.facing or present is not None:
                     return self._refusal(failed, start, present)
                 self._new = self._trial(new=True)  # without the effects of a tuple that failed
-        return self._finish() or self._success()
+        return self._finish() or self._unfound() or self._success()
+
+    def _unfound(self) -> Rehearsed | None:
+        """The refusal if states were given to keys that no row can have."""
+        words = self._new.unfound()
+        return Rehearsed(self._order.change, self._worker, words) if words else None
 
     def _finish(self) -> Rehearsed | None:
         """Let time pass; returns the refusal if what it brings out fails with the new functions, and only with them."""

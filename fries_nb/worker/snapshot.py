@@ -45,6 +45,7 @@ frame.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -71,7 +72,7 @@ from fries_nb.operators.state import (
 )
 from fries_nb.protocol.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot
 from fries_nb.protocol.messages import Parked, Saved, WorkerId
-from fries_nb.protocol.partitioning import Bins, owners_by
+from fries_nb.protocol.partitioning import Bins, bins_of_keys, owners_by
 from fries_nb.protocol.trace import Counts
 from fries_nb.worker.events import Park, Save, TellController
 
@@ -167,6 +168,40 @@ def refuse_another(snapshot: Snapshot, instance: Instance) -> None:
     theirs = WorkerId(snapshot.operator, snapshot.index)
     if theirs != instance.worker:
         raise ProtocolError(f"{instance.worker} was to be restored from a snapshot of {theirs}")
+
+
+def given_snapshot(worker: WorkerId, given: bytes, owners: Bins) -> Snapshot:
+    """What a worker begins with of the states that a change has given to its operator: those of its own keys.
+
+    Raises:
+        OperatorError: they cannot be unpickled here.
+    """
+    try:
+        states: dict[Any, Any] = pickle.loads(given) if given else {}
+        bins = bins_of_keys([*states]).tolist() if states else []
+        mine = {key: states[key] for key, bin in zip(states, bins, strict=True) if owners[bin] == worker.index}
+        # By name, so that they are of the classes that came with the function.
+        return Snapshot(*worker, processed=0, bins={EVERY_BIN: dumps(mine)[0]} if mine else {})
+    except FAILURES as error:
+        words = f"the state given to {worker.operator} cannot be unpickled here: {_reason(error)}"
+        raise OperatorError(words, worker.operator, user_traceback(error)) from error
+
+
+def check_given(instance: Instance) -> None:
+    """Check that the states given to an operator are such as it makes itself.
+
+    Raises:
+        OperatorError: one is of another type.
+    """
+    name, given = instance.worker.operator, instance.state.live
+    try:
+        own = type(instance.state.initial()) if given else object
+    except FAILURES as error:
+        words = f"initial_state() of {name} failed: {_reason(error)}"
+        raise OperatorError(words, name, user_traceback(error)) from error
+    if other := next((key for key, state in given.items() if not isinstance(state, own)), None):
+        kind, expected = type(given[other]).__name__, f"expected a {own.__name__}, as {name} makes for a new key"
+        raise OperatorError(f"the state given to {name} for key {other!r} is a {kind}; {expected}", name)
 
 
 def restore_ended(instance: Instance, checkpoint: Checkpoint) -> None:

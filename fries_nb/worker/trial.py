@@ -15,6 +15,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import partial
 from itertools import cycle
 from typing import Any
@@ -29,7 +30,7 @@ from fries_nb.errors import OperatorError
 from fries_nb.operators.batches import call_of_batch
 from fries_nb.operators.column_types import as_value, culprit
 from fries_nb.operators.conversion import NOT_ARROW
-from fries_nb.operators.dry_run import Recent, has_open, open_function, types_of
+from fries_nb.operators.dry_run import SAMPLE_KEYS, Recent, has_open, open_function, types_of
 from fries_nb.operators.instance import Draw, Instance, Ready
 from fries_nb.operators.kinds import compile_chain, joined_columns, joined_types
 from fries_nb.operators.rows import Columns, Reads, Row
@@ -72,9 +73,12 @@ class TrialLayout:
         self._ready = ready
         self._is_of_shape = added is not None
         self._places: dict[str, tuple[Worker, int]] = {}
+        self._added: dict[str, list[Instance]] = {name: [] for name in added or ()}
         for worker in sorted(workers, key=lambda one: one.wiring.id):
             for position, instance in enumerate(worker.instances):
                 self._places.setdefault(instance.worker.operator, (worker, position))
+                if instance.worker.operator in self._added:
+                    self._added[instance.worker.operator].append(instance)
         self.hide = next((worker.instances[0].hide for worker, _ in self._places.values()), frozenset[str]())
         replaced = {name for name in self._places if self.ready(name) is not None}
         self._present = {name: (one.function, one.recreate) for name in replaced for one in [self._instance(name)]}
@@ -103,6 +107,17 @@ class TrialLayout:
     def ready(self, operator: str) -> Ready | None:
         """The configuration that the change prepared for the operator."""
         return self._ready.get(self._instance(operator).worker)
+
+    def states(self, operator: str) -> tuple[StateCopy, ...]:
+        """Copies of states that the operator has when it switches; of an added one, of those that it was given."""
+        ready = self.ready(operator)
+        if ready is not None:
+            return ready.states
+        return tuple(copy for instance in self._added.get(operator, ()) for copy in instance.copies(SAMPLE_KEYS))
+
+    def given(self, operator: str) -> list[Any]:
+        """Some of the keys with which an added operator begins on this host."""
+        return [key for instance in self._added.get(operator, ()) for key in instance.state.newest(SAMPLE_KEYS)]
 
     def present(self, instance: Instance) -> tuple[Any, Callable[[], Any] | None]:
         """The function that an operator runs without the change, and what makes another instance of it."""
@@ -296,6 +311,17 @@ class Trial:
                 self._pass_on(FIRED, operator, Recent(batch), passage)
         return passage
 
+    def unfound(self) -> str:
+        """Which operator was given keys as no row has had them, of another type, in a sentence; empty if none was."""
+        for chain in self._chains.values():
+            for name, seen in chain.keys().items():
+                given = self._layout.given(name)
+                kinds, others = {kind: key for key in seen if (kind := _kind(key))}, {*filter(None, map(_kind, given))}
+                if kinds and others and others.isdisjoint(kinds):
+                    known = next(iter(kinds.values()))
+                    return f"{name} was given states of keys such as {given[0]!r}, and recent rows have {known!r} there"
+        return ""
+
     def _passage(self) -> Passage:
         self._meter.passage = Passage()
         return self._meter.passage
@@ -384,15 +410,25 @@ class Trial:
             function = following(present, recreate())
             open_function(function)
         copy = Instance(instance.worker, instance.operator, function, audit=False)
-        if ready is not None and ready.states:
-            transforms = (ready.transform,) if self._new and ready.transform is not None else ()
-            copy.state.initial = partial(_next_state, cycle(ready.states), transforms)
+        if states := self._layout.states(instance.worker.operator):
+            transforms = (ready.transform,) if ready is not None and self._new and ready.transform is not None else ()
+            copy.state.initial = partial(_next_state, cycle(states), transforms)
         return copy
 
 
 def _next_state(copies: Iterator[StateCopy], transforms: tuple[Transform, ...]) -> Any:
     """The initial state of a key in a trial: a copy of any key's state, since the tuples' own keys were not copied."""
     return transformed(next(copies).revive(), transforms)
+
+
+def _kind(key: Any) -> Any:
+    """What keys must have in common to be equal: of numbers that they are numbers; ``None`` for one with a null."""
+    if isinstance(key, tuple):
+        kinds = tuple(map(_kind, key))
+        return None if None in kinds else kinds
+    if isinstance(key, (int, float, Decimal)):
+        return float
+    return None if key is None else (type(key), getattr(key, "tzinfo", None) is None)
 
 
 def _first_rows() -> Draw:
@@ -421,6 +457,10 @@ class _Chain:
         first = instances[0]
         self._passes = first.operator.traits.execution is Execution.PASS
         self._batched = first.operator.traits.runs_user_code and shape_of(first.function) is Shape.BATCH
+
+    def keys(self) -> dict[str, list[Any]]:
+        """Operator to keys of the rows that it has taken, if it keeps a state."""
+        return {one.worker.operator: one.state.newest(SAMPLE_KEYS) for one in self._instances}
 
     def process(self, came: Recent, sender: str) -> Out:
         """The chain's results for rows, by branch."""

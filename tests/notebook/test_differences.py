@@ -36,7 +36,9 @@ def test_a_cell_that_is_run_again_shows_what_differs_and_leaves_the_run(
     assert set(stand_ins[0].asked) == {"FM"}
 
 
-def test_a_new_shape_is_shown_with_the_magic_that_applies_it(shell: InteractiveShell, stand_ins: list[StandIn]) -> None:
+def test_a_new_shape_is_shown_with_the_magic_that_applies_it(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], stand_ins: list[StandIn]
+) -> None:
     """Or with the reason why it cannot be, and the way to a new run; nothing changes before."""
     told(shell, FRAUD)
     told(shell, "%fries_run")
@@ -57,6 +59,13 @@ def test_a_new_shape_is_shown_with_the_magic_that_applies_it(shell: InteractiveS
     assert shown[-2].startswith("FM: chain does not change while a dataflow runs; expected another name")
     assert shown[-1] == "Next: %fries_run fraud --replace"
     assert stand_ins[0].asked == {}
+    told(shell, branch)
+    shell.user_ns["counts"] = {7: {"n": 3}}
+    for given, words in (("Rule=nothing", "expected a variable; there is no 'nothing', as in --state New=counts"),
+                         ("counts", "--state counts: expected OPERATOR=VARIABLE")):  # fmt: skip
+        assert words in str(refused(shell, f"%fries_apply --state {given}", capsys))
+    assert told(shell, "%fries_apply --state Rule=counts --wait 0").startswith("done by fries in ")
+    assert stand_ins[0].asked["state"] == {"Rule": {7: {"n": 3}}}
 
 
 def test_what_does_not_run_has_no_difference(

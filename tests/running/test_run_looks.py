@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +18,9 @@ from fries_nb.errors import DataflowError, PlanError, RunError
 from fries_nb.operators.state import Pickles
 from fries_nb.protocol.messages import LookAtRows, RowsSeen, StateSeen, TapCounts, WorkerId
 from fries_nb.protocol.trace import identity_of
-from fries_nb.running.key_states import RunLooks
+from fries_nb.running.key_states import RunLooks, given_states
 from fries_nb.running.region_runner import RegionRunner
+from fries_nb.running.state_table import StateRow, state_table
 
 
 class Counting:
@@ -221,3 +223,67 @@ def test_what_derives_from_no_source_tuple_has_no_source() -> None:
     assert RegionRunner.source_of(runner, identity_of(1, 2, 3)) == ("T", 2, 3)
     assert RegionRunner.source_of(runner, identity_of(2, 0, 0)) is None
     assert RegionRunner.source_of(runner, -1) is None
+
+
+class Timed:
+    """Works by time."""
+
+    def process(self, row: dict[str, Any], state: dict[str, int], at: Any) -> None:
+        """Nothing is run here."""
+
+
+BEFORE = Graph("g", (Operator("Old", key=("k",), function=Counting()),), ())
+AFTER = Graph(
+    "g",
+    (
+        *BEFORE.operators, Operator("New", key=("k",), function=Counting()), Operator("Plain", function=dict),
+        Operator("Two", key=("a", "b"), function=Counting()), Operator("Late", key=("k",), function=Timed()),
+        Operator("Once", kind=Kind.DEDUP, key=("k",)),
+    ),
+    (),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "words"),
+    [
+        ([1], PlanError, r"state=\[1\]; expected added operators with their states by key, as in state={"),
+        ({"Nwe": {}}, DataflowError, "state=: no operator 'Nwe'; expected one of Old, New"),
+        ({"Old": {}}, PlanError, r"state= of Old: it runs already, .*expected run.set_state\('Old', ...\)"),
+        ({"Plain": {}}, DataflowError, "state= of Plain: its function keeps no state"),
+        ({"Once": {}}, DataflowError, "state= of Once: its function keeps no state"),
+        ({"Late": {}}, PlanError, "state= of Late: it works by time"),
+        ({"New": [{}]}, PlanError, "state= of New is a list; expected a mapping from keys to states"),
+        ({"New": {(1, 2): {}}}, DataflowError, r"state= of New: \(1, 2\) is no key; expected values of k"),
+        ({"Two": {1: {}}}, DataflowError, "1 is no key of Two; expected a tuple of a, b"),
+        ({"New": {object: {}}}, DataflowError, "keys of New: .*cannot be a key"),
+        ({"New": {1: 5}}, PlanError, r"state= of New: 1: 5 \(int\), which cannot change in place"),
+        ({"New": {1: None}}, PlanError, "state= of New: 1: None is no state"),
+    ],
+)
+def test_states_that_cannot_be_given_are_refused(state: Any, error: type[Exception], words: str) -> None:
+    """Each in a sentence that names the operator."""
+    with pytest.raises(error, match=words):
+        given_states(BEFORE, AFTER, state)
+
+
+def test_states_are_given_by_key_or_as_a_table() -> None:
+    """A table gives dicts of its columns, or what its column ``value`` has; what is not whole there is refused."""
+    assert given_states(BEFORE, AFTER, None) == {}
+    states = {"New": {Decimal(7): {"n": 1}, "x": {}}, "Two": {(1, "a"): {"n": 2}}}
+    assert given_states(BEFORE, AFTER, states) == states
+    rows = [StateRow((1, "a"), {"n": 2}, 9, 3, 0), StateRow((2, "b"), {"n": 3}, 9, 3, 0)]
+    assert given_states(BEFORE, AFTER, {"Two": state_table(rows, ("a", "b"))}) == {
+        "Two": {(1, "a"): {"n": 2}, (2, "b"): {"n": 3}}
+    }
+    held = {1: {"x": 1}, 2: [3]}
+    whole = state_table([StateRow(key, value, 9, 3, 0) for key, value in held.items()], ("k",))
+    assert given_states(BEFORE, AFTER, {"New": whole}) == {"New": held}
+    for value, words in (
+        ({"k": 3}, "since value_k is a part of something else"), ([1, 2], "since value_0 is a part of something else"),
+        ({"n": None}, "since a row lacks a part"),
+    ):  # fmt: skip
+        with pytest.raises(PlanError, match=f"state= of New: states cannot be made of the table, {words}"):
+            given_states(BEFORE, AFTER, {"New": state_table([StateRow(1, value, 9, 3, 0)], ("k",))})
+    with pytest.raises(PlanError, match="state= of Two: the table has no column a, which is of its key"):
+        given_states(BEFORE, AFTER, {"Two": whole})

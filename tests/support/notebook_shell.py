@@ -295,6 +295,7 @@ class StandIn:
         refuse_unsupported(found, options.get("drop", ()))
         assert found.planned is not None
         self.asked, self.guard = {"drop": tuple(options.get("drop", ()))}, options.get("guard")
+        self.asked |= {"state": states} if (states := options.get("state")) else {}
         change = Change(f"u{len(self.made) + 1}", found.planned.plan, {}, 1.0, run=ChangesAsked())
         self.made = (*self.made, change)
         if self.outcome is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from controller_setting import FM_ALONE, FM_AND_MC, FM_BY_EPOCH, FRAUD, MC_ALONE, Desk, markers, only, told
 
+from fries_nb.controller.commits import Recovery
 from fries_nb.controller.events import (
     Admit,
     Answered,
@@ -26,7 +27,7 @@ from fries_nb.controller.events import (
     Tick,
 )
 from fries_nb.controller.states import ChangeState
-from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration
+from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, ParkedOperator, Restoration
 from fries_nb.protocol.messages import (
     Abort,
     Commit,
@@ -288,3 +289,21 @@ def test_a_stop_during_a_recovery_ends_the_run():
     assert told(said, Abort) == told(said, Fcm) == []
     assert [desk.outcomes[change].outcome for change in ("u1", "u2")] == ["failed", "aborted"]
     assert said[-1] == RunEnded("stopped")
+
+
+def test_an_operator_begins_with_what_the_last_change_has_given_it_since_the_checkpoint() -> None:
+    """Whatever the checkpoint, or a file, has of an operator of its name: the rows since then are read again."""
+    recovery = Recovery(1)
+    for change, states in (("u1", b"1"), ("u2", b""), ("u3", b"3")):
+        recovery.decide(change, "fries", (), {}, shape=b"shape", given={"N": states})
+    assert [recovery.given_to(name) for name in ("N", "M")] == [b"3", None]
+    recovery.keep(Checkpoint("r", 1, 1, {"N[0]": "1-1/N-0"}, decided=("u1", "u2"), workers={"N": 1}, decisions=2))
+    recovery.decide("u4", "fries", (), {}, shape=b"shape")
+    recovery.remove(["N"], ())
+    recovery.parked["N"] = ParkedOperator({"N[0]": "parked-4-1/N-0"}, 1)
+    recovery.lose({})
+    restoration = recovery.again("a host was lost", 1).restoration
+    assert (restoration.given_to("N"), recovery.parked) == (b"3", {})
+    recovery.keep(Checkpoint("r", 2, 2, {}, decided=("u1", "u2", "u3", "u4"), workers={}, decisions=4))
+    assert recovery.given_to("N") is None
+    assert not any(one.given for one in recovery.decided)

@@ -115,6 +115,7 @@ def test_given_states_outlive_hosts_and_driver(
         before = again.metrics().operators["out"].processed
         until(lambda before=before: again.metrics().operators["out"].processed > before + 100, again)
         if states is given[0]:
+            again.checkpoint(PATIENCE_S)  # what it has made of them is output
             assert again.rollback().settled(PATIENCE_S).outcome == "done"
             assert not again.diff(declared("New"))
     os.kill(again.host_processes[1], signal.SIGKILL)  # a checkpoint may have what has become of them

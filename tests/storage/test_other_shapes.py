@@ -95,6 +95,20 @@ def test_an_operator_comes_back_with_its_state_until_the_next_checkpoint(tmp_pat
     assert anew.flow.since == {"Old": 2}
 
 
+def test_given_states_are_those_of_the_operator_that_was_given_them(tmp_path: Path) -> None:
+    """As long as no checkpoint has them, and not of another one of its name that a later dataflow has."""
+    path, later = earlier(tmp_path, {}), chain("S", "New", "FM", "out")
+    place = CheckpointStore.resume(path, chain(*EARLIER))
+    shape = msgspec.msgpack.encode(flow_of(later, place.flow.run))
+    place.decide(CommittedChange("u3", "fries", (), {}, number=3, shape=shape, given={"New": b"states"}))
+    place.release()
+    again = CheckpointStore.resume(path, later)
+    assert again.restoration.given_to("New") == b"states"
+    again.release()
+    CheckpointStore.resume(path, chain("S", "FM", "out")).release()
+    assert CheckpointStore.resume(path, later).restoration.given_to("New") is None
+
+
 def test_an_ended_operator_gets_no_new_input(tmp_path: Path) -> None:
     """Its state was not kept; from an operator that has ended as well, nothing comes."""
     path = earlier(tmp_path, {}, ended=("S[0]", "Old[0]"))

@@ -200,9 +200,12 @@ class Assembly:
     def _restore(self, instance: Instance) -> None:
         snapshot, checkpoint = self.snapshots.get(instance.worker), self.restoration.checkpoint
         if (given := self.restoration.given_to(instance.worker.operator)) is not None:
-            # It was added since: what the checkpoint has is of an earlier operator of its name, if it has anything.
             owners = owners_by(self.restoration.tables.get(instance.worker.operator), instance.operator.workers)
-            snapshot = given_snapshot(instance.worker, given, owners)
+            own = given_snapshot(instance.worker, given, owners)
+            if snapshot is not None:  # of an earlier operator of its name, whose records it continues, and no more
+                then = {"applied": snapshot.applied, "rerouted": snapshot.rerouted, "traced": snapshot.traced}
+                own = msgspec.structs.replace(own, **then)
+            snapshot = own
         if snapshot is None and checkpoint is not None:
             restore_ended(instance, checkpoint)
         else:

@@ -545,7 +545,7 @@ def _given(before: Graph, after: Graph, name: str, given: Any) -> dict[Any, Any]
     if name in before:
         raise PlanError(f"{what}: it runs already, and keeps its state; expected run.set_state({name!r}, ...) for that")
     if is_timed(operator):
-        raise PlanError(f"{what}: it works by time, and begins without open windows, in this version")
+        raise PlanError(f"{what}: an operator that works by time begins without open windows, in this version")
     if not (operator.traits.runs_user_code and takes_state(operator.function)):
         raise DataflowError(f"{what}: its function keeps no state; expected one with process(row, state)")
     if not isinstance(given, Mapping):

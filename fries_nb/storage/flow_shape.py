@@ -75,8 +75,8 @@ class FlowFingerprint(msgspec.Struct, frozen=True):
     operators: dict[str, str]  # name to kind, key and target, as text
     edges: tuple[str, ...]  # the edges as text, in order of declaration
     workers: dict[str, int]  # operator to its number of workers
-    # operator that was added by a resume to the number of the last decision before; those up to it concern an earlier
-    # operator of its name, if any
+    # operator that was added since the run began to the number of the last decision before; those up to it concern an
+    # earlier operator of its name, if any
     since: dict[str, int] = {}
     # those of ``operators`` that the dataflow has not any more, and of which a checkpoint may hold a state
     removed: tuple[str, ...] = ()

@@ -252,7 +252,7 @@ AFTER = Graph(
         ({"Old": {}}, PlanError, r"state= of Old: it runs already, .*expected run.set_state\('Old', ...\)"),
         ({"Plain": {}}, DataflowError, "state= of Plain: its function keeps no state"),
         ({"Once": {}}, DataflowError, "state= of Once: its function keeps no state"),
-        ({"Late": {}}, PlanError, "state= of Late: it works by time"),
+        ({"Late": {}}, PlanError, "state= of Late: an operator that works by time"),
         ({"New": [{}]}, PlanError, "state= of New is a list; expected a mapping from keys to states"),
         ({"New": {(1, 2): {}}}, DataflowError, r"state= of New: \(1, 2\) is no key; expected values of k"),
         ({"Two": {1: {}}}, DataflowError, "1 is no key of Two; expected a tuple of a, b"),

@@ -185,7 +185,8 @@ class DriverTopology:
         """What the workers of added operators begin with; only here all operators have functions."""
         fresh = self._current.fresh
         earlier = {worker: known for worker, known in self._trace.earlier().items() if worker in fresh}
-        told = (listeners(union), audience(union)) if is_tracked(union) else ((), {})
+        sources = (worker.operator for worker in fresh if worker.operator in union.sources)
+        told = (listeners(union), audience(union), dict(Counter(sources))) if is_tracked(union) else ((), {}, {})
         held = dict(added.parked), dict(added.given)
         return Begin(added.change, added.additions.packed, issued, *held, earlier, *told)
 

@@ -76,9 +76,11 @@ class FrameRouter:
             return
         remote: dict[int, list[ChannelId]] = {}
         for channel in send.channels:
+            if channel.receiver in self._unmade:
+                continue  # its earlier self, which was removed, has a mailbox still
             if channel.receiver in self._loop_of:
                 self.post(channel.receiver, Arrived(channel, frame))
-            elif channel.receiver not in self._unmade:
+            else:
                 remote.setdefault(self._host_of[channel.receiver], []).append(channel)
         for host, channels in remote.items():
             self._links.post(host, frame, tuple(channels))
@@ -93,9 +95,11 @@ class FrameRouter:
         """Return credit to the senders of these channels, in bytes."""
         remote: dict[int, list[ChannelId]] = {}
         for channel, size in sizes.items():
+            if channel.sender in self._unmade:
+                continue
             if channel.sender in self._loop_of:
                 self._return(channel, size)
-            elif channel.sender not in self._unmade:
+            else:
                 remote.setdefault(self._host_of[channel.sender], []).append(channel)
         for host, channels in remote.items():
             self._links.post(host, Credit(tuple([sizes[channel] for channel in channels])), tuple(channels))

@@ -16,13 +16,15 @@ sequence of both, in which frames are broadcast: the links keep the order of wha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import LinkError
 from fries_nb.host.environment import Environment
 from fries_nb.progress.exchange import HostProgress, ProgressFrame, ProgressState
-from fries_nb.progress.progress_graph import CountChange, CountChanges, ProgressGraph
+from fries_nb.progress.progress_graph import CountChange, CountChanges, GraphLocation, ProgressGraph
+from fries_nb.progress.times import start_time
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.progress_locations import listeners, progress_graph
 from fries_nb.protocol.topology import Topology
@@ -129,14 +131,19 @@ class ProgressLink:
 
         Args:
             graph: the dataflows before and after the change together.
-            added: tells whose frontiers are tracked, and which operators are notified of them.
+            added: tells whose frontiers are tracked, which operators are notified of them, and which sources start.
         """
         if self._view is not None:
             with self._lock:
                 for listener, operators in added.audience.items():
                     self._audience[listener] = tuple(dict.fromkeys((*self._audience.get(listener, ()), *operators)))
-                self._broadcast(self._view.extend(progress_graph(graph), added.listeners))
+                self._broadcast(self._view.extend(progress_graph(graph), added.listeners, added.starters))
                 self._announce(self._view)
+
+    def start_nothing(self, workers: Iterable[WorkerId]) -> None:
+        """These workers of added sources could not be made; their first tokens, which all hosts count, are dropped."""
+        if self._view is not None and (gone := Counter(worker.operator for worker in workers)):
+            self.record(tuple(CountChange(GraphLocation(name), start_time(), -count) for name, count in gone.items()))
 
     # ---- hosts that come and go
 

@@ -23,7 +23,7 @@ from fries_nb.host.host_core import HostCore
 from fries_nb.host.host_progress import ProgressLink
 from fries_nb.host.host_workers import HostWorkers, configuration_of
 from fries_nb.host.region_spec import Additions
-from fries_nb.protocol.messages import ChannelId, End, TopologyAdopted
+from fries_nb.protocol.messages import ChannelId, End, TopologyAdopted, WorkerId
 from fries_nb.protocol.topology import Topology
 from fries_nb.transport.envelopes import AddWorkers, Begin, Configured, Extend, HostMessage, Said, TakePart
 from fries_nb.worker.events import Arrived
@@ -77,6 +77,7 @@ class HostTopology:
         self._progress = progress
         self._add = add
         self._make = make
+        self._unmade: list[WorkerId] = []  # workers of added sources that could not be made in the last epoch
 
     def extend(self, order: Extend) -> None:
         """Open links and routes of the next epoch, have made what it adds, and end the channels of lost workers."""
@@ -113,6 +114,8 @@ class HostTopology:
             # Nothing is sent to them before they have answered, so they need not have been known until now.
             self._core.adopt(topology.with_functions(self._built.functions))
             self._core.router.leave_out(failed.worker for failed in made.failures)
+            sources = topology.graph.sources
+            self._unmade = [failed.worker for failed in made.failures if failed.worker.operator in sources]
             self._core.enlist(made.workers)
             adopted = (TopologyAdopted(topology.epoch, worker) for worker in made.workers)
             self._links.say(Said((*made.failures, *adopted)))
@@ -138,6 +141,8 @@ class HostTopology:
     def settle(self) -> None:
         """All workers have adopted the topology, so that new hosts are members from now on."""
         self._progress.settle()
+        self._progress.start_nothing(self._unmade)  # all hosts know the graph by now
+        self._unmade = []
         self._progress.notify(self._core.topology)
         self._core.connect()
         if self._core.topology.after is None:

@@ -167,6 +167,10 @@ class Assembly:
         for instance in worker.instances:
             if instance.worker in given:
                 check_given(instance)
+            if instance.holds_time:
+                name = instance.worker.operator
+                words = "windows, calls or tokens were open when it was removed, whose times have passed below it"
+                raise OperatorError(f"{name} cannot return: {words}; expected another name for a new one", name)
             instance.reroute(added.change)
         worker.hold_back()
         worker.hold_reading()

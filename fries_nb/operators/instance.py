@@ -178,6 +178,20 @@ class Instance:
         location, times = GraphLocation(self.operator.name), (*self.agenda.held, *self.tokens.times.values())
         return tuple(CountChange(location, time, 1) for time in times)
 
+    def drop_times(self) -> None:
+        """Give up all tokens and entries, since it has ended; only one that is removed has any left but tokens."""
+        if self.agenda is not None and self.tokens is not None:
+            self.tokens.end()
+            self.agenda.end()
+
+    def drop_lost(self) -> str:
+        """Drop the tokens whose handles the function has lost; returns what is to be said of it, if there are any."""
+        lost = self.tokens.take_lost() if self.tokens is not None else []
+        if not lost:
+            return ""
+        text = f"{lost[0].operator} has lost a token of time {lost[0].time}, which counts as dropped"
+        return f"{text}, as any later one; expected token.drop()"
+
     @property
     def journals(self) -> tuple[Agenda | TokenBook, ...]:
         """What must be undone, beside the state, if a tuple fails."""

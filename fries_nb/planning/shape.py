@@ -12,6 +12,8 @@ What differs is the graph in which the covering is looked for, and which operato
    the rows of its key on the long old one.
 4. Added operators have no rows yet, so they are no members. What gets a new edge reads it only from its own switch on;
    a receiver that is no member switches by itself.
+5. A removed operator that works by time is a member: it would wait for times of rows that go elsewhere now. When the
+   markers have come it drops what it holds for later times.
 
 Each member gets a fast control message, and switches when every old channel on which another member sends to it has
 brought the marker or its end.
@@ -41,6 +43,7 @@ from dataclasses import dataclass, fields
 import networkx as nx
 
 from fries_nb.dataflow.graph import Edge, Graph, ends_of, union_of
+from fries_nb.dataflow.operators import is_timed
 from fries_nb.errors import FriesError, PlanError, unknown
 from fries_nb.planning.covering import Covering, PruningDecision, components, covered, prune, reached
 from fries_nb.planning.difference import Difference, Ends
@@ -237,20 +240,23 @@ def refuse_in_time(before: Graph, after: Graph, past: Collection[Ends] = ()) -> 
         past: see ``refuse_unsupported``.
 
     Raises:
-        PlanError: a source is added; an operator that works by time is removed; one of these, or a sink, gets rows of
-            others than before.
+        PlanError: the first source with times comes, or the last one goes; an added source leads to an operator that
+            works by time, or a sink, that there has been before; one of these gets rows of others than before.
     """
     if not (is_tracked(before) or is_tracked(after)):
         return
     union = union_of(before, after)
-    if sources := [name for name in after.sources if name not in before]:
-        raise PlanError(f"source {sources[0]} cannot be added to a dataflow with times, in this version")
+    if not (is_tracked(before) and is_tracked(after)):
+        [name, *_] = [one.name for one in union.operators if one.time is not None]
+        how = "has times; a run that began without" if is_tracked(after) else "is the last with times; a run with some"
+        raise PlanError(f"source {name} {how} goes on so, in this version")
     # Hosts count on all edges that there have been (see ``progress.tracker``), so these are what frontiers depend on.
     ever, grown = nx.DiGraph((*past, *ends_of(before))), nx.DiGraph((*past, *ends_of(before), *ends_of(after)))
     for name in listeners(union):
         is_sink = union.operator(name).traits.is_sink
-        if name not in after and not is_sink:
-            raise PlanError(f"{name} works by time, and cannot be removed while it runs, in this version")
+        if name in ever and (new := nx.ancestors(grown, name) & set(after.sources) - before.by_name.keys()):
+            words = f"{name}, which may have passed the times of its rows"
+            raise PlanError(f"source {min(new)} leads to {words}; expected only operators and sinks that are new, too")
         if not is_sink and any(name in nx.descendants(grown, to) for to in grown.successors(name)):
             raise PlanError(f"{name} works by time, and gets no rows of what it has sent to, while it runs")
         if name in ever and (new := (nx.ancestors(grown, name) - nx.ancestors(ever, name)) & before.by_name.keys()):
@@ -273,13 +279,14 @@ def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), ord
     union = union_of(before, after)
     rerouted = {name for name in before if name in after and _outs(before, name) != _outs(after, name)}
     removed = {name for name in before.sources if name not in after}
+    dropped = {one.name for one in before.operators if one.name not in after and is_timed(one)}
     targets = frozenset(rerouted | removed | set(functions))
     if not targets and not set(after.sources) - set(before.by_name):
         raise PlanError("the two dataflows have the same shape and functions; expected a difference")
     decisions = prune(union, targets) if targets else ()
     meetings = dict(_meetings(before, after, union, rerouted)) if order else {}
     kept = _kept(decisions)
-    members = targets | kept.keys() | meetings.keys()
+    members = targets | kept.keys() | meetings.keys() | dropped
     scope = {name for name in covered(union, members) if name in before}
     receivers = {to for _, to in ends_of(after) - ends_of(before) if to in before} - scope
     parts = components(before, scope, targets) + tuple(
@@ -287,6 +294,7 @@ def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), ord
     )
     whys = dict.fromkeys(functions, _FUNCTION) | dict.fromkeys(rerouted, "its out-edges change")
     whys |= dict.fromkeys(removed, "it is removed, and reads no further")
+    whys |= dict.fromkeys(dropped, "it is removed, with what it holds for a later time")
     found = dict.fromkeys(sorted(scope), BETWEEN) | kept | meetings | whys
     found |= dict.fromkeys(sorted(receivers), "it gets a new edge, which it reads from then on")
     reasons = {name: found[name] for name in before.order if name in found and name in scope | receivers}

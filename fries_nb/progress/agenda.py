@@ -209,8 +209,8 @@ class Agenda:
 
     # ---- firing
 
-    def advance(self, frontier: Antichain) -> None:
-        """The frontier at the operator's input is now this one."""
+    def advance(self, frontier: Antichain | None) -> None:
+        """The frontier at the operator's input is now this one; ``None`` before the first."""
         if self.keepers is not None and frontier != self.frontier:
             self.keepers.advance()
         self.frontier = frontier
@@ -287,6 +287,11 @@ class Agenda:
                 self._taken[time] = left
             elif time not in self._entries:
                 self.changes.update(self._location, time, -1)
+
+    def end(self) -> None:
+        """Give up all entries, which never fire, since the operator has ended."""
+        for time in list(self._entries):
+            self._drop_time(time)
 
     # ---- bins that move
 

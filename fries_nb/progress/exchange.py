@@ -205,6 +205,9 @@ class ProgressState(msgspec.Struct, frozen=True, tag=True):
     listeners: tuple[str, ...]
 
 
+NONE_START: Mapping[str, int] = MappingProxyType({})
+
+
 def first_counts(graph: ProgressGraph, starters: Mapping[str, int]) -> CountChanges:
     """The counts of a run that starts anew: one token of the least time for each part of a starting operator."""
     return tuple(
@@ -413,12 +416,16 @@ class HostProgress:
             self._advanced[listener] = self._tracker.frontier(listener)
         return self._released((), {listener: self._tracker.frontier(listener)})
 
-    def extend(self, graph: ProgressGraph, listeners: Iterable[str]) -> ProgressFrame | None:
+    def extend(
+        self, graph: ProgressGraph, listeners: Iterable[str], starters: Mapping[str, int] = NONE_START
+    ) -> ProgressFrame | None:
         """Go on with the operators, edges and listeners of another graph as well, at all hosts alike.
 
-        No worker counts anything there before all hosts have. Returns the frame to broadcast in consequence, if any.
+        No worker counts anything there before all hosts have. So the first tokens of operators that start there are
+        counted by every host itself, and none is broadcast: no frontier below them is ever announced without them.
+        Returns the frame to broadcast in consequence, if any.
         """
-        found = self._tracker.extend(graph, listeners)
+        found = self._tracker.extend(graph, listeners, first_counts(graph, starters))
         self._graph = self._tracker.graph
         self._waiting_again()
         if self.is_open:

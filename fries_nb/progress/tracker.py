@@ -99,13 +99,16 @@ class Tracker:
         # ``counts``: the first counts; see ``first_counts``
         self.update(counts)
 
-    def extend(self, graph: ProgressGraph, listeners: Iterable[str]) -> dict[str, Antichain]:
+    def extend(
+        self, graph: ProgressGraph, listeners: Iterable[str], counts: Iterable[CountChange] = ()
+    ) -> dict[str, Antichain]:
         """Go on with the operators, edges and listeners of another graph as well; returns the frontiers of new ones.
 
-        No location that was there may lead to a listener to which it has not led: its frontier would go back.
+        No location that was there may lead to a listener to which it has not led, and the first counts of what is new
+        may lead to new ones only: a frontier would go back.
         """
-        before, counts, self._view = set(self._antichains), self._view, ChangeBatch()
-        self._begin(self.graph.joined(graph), dict.fromkeys((*self._antichains, *listeners)), counts)
+        before, present, self._view = set(self._antichains), self._view, ChangeBatch()
+        self._begin(self.graph.joined(graph), dict.fromkeys((*self._antichains, *listeners)), (*present, *counts))
         return {listener: self.frontier(listener) for listener in self._antichains if listener not in before}
 
     @property

@@ -254,13 +254,14 @@ class Run(RunMonitor):
         empty or with the states that they are given, new sources begin when all others have switched, and a removed
         sink keeps what was committed.
 
-        In this version the shape does not change with loops, aggregates or sorts. In a dataflow with times no source is
-        added, and operators that work by time stay, and get no rows of others. The latency constraints that ``flow``
-        declares hold behind the change, beside those that were added by ``constrain`` and whose paths are there.
-        Recent tuples of the operators that are rerouted or changed go through the new shape first, down
-        to its sinks and without effects; what fails there, and not so in the earlier dataflow, is not applied. A change
-        of functions only is ``reconfigure``. Numbers of workers have no effect on results: where declared ones differ,
-        the operators are rescaled, behind the change if there is one (``run.rescaling`` is that rescale).
+        In this version the shape does not change with loops, aggregates or sorts. In a dataflow with times an added
+        source leads to what is added with it; operators that work by time get no rows of others, and one that was
+        removed with something open does not come back. The latency constraints that ``flow`` declares hold behind the
+        change, beside those that were added by ``constrain`` and whose paths are there. Recent tuples of the operators
+        that are rerouted or changed go through the new shape first, down to its sinks and without effects; what fails
+        there, and not so in the earlier dataflow, is not applied. A change of functions only is ``reconfigure``.
+        Numbers of workers have no effect on results: where declared ones differ, the operators are rescaled, behind the
+        change if there is one (``run.rescaling`` is that rescale).
 
         Args:
             flow: see ``diff``.
@@ -269,7 +270,7 @@ class Run(RunMonitor):
                 added or changed, or one below, the run goes back to its last checkpoint and on with the earlier
                 dataflow, in which removed operators have their states. Rows that the new one has committed stay.
             force: see ``reconfigure``.
-            drop: the operators that ``flow`` lacks and whose state may be lost.
+            drop: the operators that ``flow`` lacks and whose state may be lost, windows that are open among it.
             order: whether rows of a key keep their order where old and new ways meet; without, fewer operators wait.
             state: added operator to the states with which it begins, before its first row: a mapping from keys to
                 states, a tuple for a key of several columns; or a table as ``run.state`` gives it, with the columns of

@@ -256,7 +256,7 @@ class RegionRunner(QueueShell):
         """What makes the dataflow again what it was, with as many workers of each operator as now.
 
         Raises:
-            PlanError: an operator that works by time would be removed.
+            PlanError: a frontier would go back, as where a source returns.
         """
         refuse_in_time(self.graph, before, self.past)
         after = resized(before, self.graph.sizes)

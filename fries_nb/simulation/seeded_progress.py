@@ -177,6 +177,7 @@ class SeededProgress:
     def extend(self, topology: Topology) -> None:
         """Hosts are to join in the next topology; what comes there before they do is kept, as links do."""
         if self._plan.progress is not None:
+            self._audience = audience(topology.graph)  # not that of the first dataflow, if its shape has changed
             for host in sorted(set(topology.placement.values()) - self.hosts.keys() - self._hosts.dead):
                 self._early[host] = []
                 self._add(host, range(0), self._first)  # in which it has no workers

@@ -313,6 +313,7 @@ class Begin(msgspec.Struct, frozen=True):
     earlier: dict[WorkerId, EarlierRecords] = {}  # the records that the trace holds of earlier workers of their index
     listeners: tuple[str, ...] = ()  # the operators whose frontiers are tracked; see ``protocol.progress_locations``
     audience: dict[str, tuple[str, ...]] = {}  # listener to the operators that are notified
+    starters: dict[str, int] = {}  # added source to its number of workers, each of which has a token of the least time
 
 
 class Extend(msgspec.Struct, frozen=True, tag=True):

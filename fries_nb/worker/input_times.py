@@ -84,6 +84,9 @@ class InputTimes:
         """Begin; returns the first counts."""
         return ()
 
+    def start(self) -> None:
+        """If it is a source, it is added: it begins with the token of the least time that every host has counted."""
+
     def extend(self, graph: ProgressGraph) -> None:
         """Frames come on the in-edges of another graph as well."""
 
@@ -102,9 +105,9 @@ class InputTimes:
     is_far_ahead = False
     """Whether a source has read so far ahead of the sinks that it waits for them."""
 
-    def is_past(self, operator: str) -> bool:
-        """Whether nothing can arrive at this operator any more, as far as is known."""
-        return False
+    def frontier(self, operator: str) -> Antichain | None:
+        """The frontier of an operator, as far as is known; ``None`` before the first."""
+        return None
 
 
 class TrackedTimes(InputTimes):
@@ -168,6 +171,11 @@ class TrackedTimes(InputTimes):
         self._bounds, self._ahead = {ALL_SPLITS: EARLIEST} if self._holds_all else dict(bounds), ahead
         return tuple(CountChange(self._output, (self._version, bound), 1) for bound in self._bounds.values())
 
+    def start(self) -> None:
+        if self._is_source:
+            self._holds_all = not self._has_times
+            self._bounds, self._version = {ALL_SPLITS: EARLIEST}, 0
+
     def extend(self, graph: ProgressGraph) -> None:
         operator = self._output.operator
         self._edges.update((edge.source, edge.location) for edge in graph.edges if edge.to == operator)
@@ -209,9 +217,8 @@ class TrackedTimes(InputTimes):
         reached = [moment(time) for frontier in self._frontiers.values() for time in frontier]
         return self.next_time > min(reached, default=EARLIEST) + self._ahead
 
-    def is_past(self, operator: str) -> bool:
-        frontier = self._frontiers.get(operator)
-        return frontier is not None and not frontier
+    def frontier(self, operator: str) -> Antichain | None:
+        return self._frontiers.get(operator)
 
 
 def input_times(wiring: Wiring, progress: ProgressGraph | None, version: int) -> InputTimes:

@@ -27,6 +27,7 @@ from fries_nb.operators.steps import Results
 from fries_nb.operators.timed_calls import FIRED, firing_batch
 from fries_nb.progress.agenda import Firing
 from fries_nb.progress.progress_graph import CountChanges, ProgressGraph
+from fries_nb.progress.times import Antichain
 from fries_nb.protocol.checkpoints import Snapshot
 from fries_nb.protocol.messages import (
     Abort,
@@ -159,7 +160,7 @@ class Worker:
         self.useful_ns = self.busy_ns = 0
         self.turn_time = TurnTime(clock)
         self.ended = self.failed = self._held = self._stalled = self._in_hand = self._has_warned = False
-        self._begins_held = False
+        self._begins_held = self._leaves = False
         self.passed: list[PassedSlice] | None = None
         self.came: dict[str, pa.Schema] = {}
         self._clock, self._window, self._spill = clock, window, spill
@@ -244,6 +245,7 @@ class Worker:
             self._rewire(event)
         elif isinstance(event, Connected):
             self._instructions += self._adoption.connect()
+            self._times.turn_to(self._versions.number, self.outbox.changes)
         elif isinstance(event, Observe | Measure | Resize):
             self._instructions += self._meter.process(event)
         elif isinstance(event, DryRunResult):
@@ -271,9 +273,13 @@ class Worker:
     def _reach(self, event: FrontierAdvanced) -> None:
         """A frontier has advanced: that of a timed operator, or of a sink for which a source waits."""
         self._times.advance(event.operator, event.frontier)
-        agenda = self.instances[0].agenda
-        if agenda is not None:
-            agenda.advance(event.frontier)
+        self._pass_time()
+
+    def _pass_time(self) -> None:
+        """Let time bring out rows; not at an operator that is to be removed, which soon lacks rows of the time."""
+        agenda, first = self.instances[0].agenda, self.instances[0].worker
+        if agenda is not None and first not in self._adoption.removed:
+            agenda.advance(self._times.frontier(agenda.operator))
             self._finish_if_complete()
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
@@ -363,6 +369,7 @@ class Worker:
         self._instructions += self._adoption.begin(self.wiring, event, self.ended)
         if self.ended and event.is_removed:
             self._instructions.append(parking(event.epoch, self._instance(event.member)[1]))
+        self._pass_time()
         self._block()
         self._adopt()
 
@@ -375,8 +382,6 @@ class Worker:
         """End the output channels, close the sink's part and report the end, since all input is processed."""
         self.outbox.end()
         self.ended = True
-        if (tokens := self.instances[0].tokens) is not None:
-            tokens.end()
         self._times.end(self.outbox.changes)
         # The last trace records are sent first: once a checkpoint records the worker as finished, none can be added.
         self._instructions.extend(self.reports.traced(ended=True))
@@ -385,6 +390,7 @@ class Worker:
             self._instructions.append(ClosePart(Ended(instance.worker)))
             if instance.worker in self._adoption.removed:
                 self._instructions.append(parking(self._adoption.epoch, instance))
+        self.instances[0].drop_times()  # not before it is parked with them
 
     # ---- work
 
@@ -397,6 +403,7 @@ class Worker:
     def hold_reading(self) -> None:
         """Before any event of a worker of an added source: read nothing before a ``Release``, or the end of the run."""
         self._held = self._begins_held = self.instances[0].operator.traits.is_source
+        self._times.start()
 
     def introduce(self, bounds: Bounds, ahead: int | None = None) -> CountChanges:
         """Begin to count; returns the first counts, to be called once, before any event."""
@@ -412,10 +419,9 @@ class Worker:
     @property
     def _awaits_time(self) -> bool:
         """Whether time may still bring out rows: something is held for a later time, or is ripe."""
-        agenda = self.instances[0].agenda
-        if agenda is None or not self.instances[0].holds_time:
+        if (agenda := self.instances[0].agenda) is None or self._leaves or not self.instances[0].holds_time:
             return False
-        return agenda.is_ripe or not self._times.is_past(agenda.operator)
+        return agenda.is_ripe or self._times.frontier(agenda.operator) != Antichain()
 
     @property
     def is_busy(self) -> bool:
@@ -505,8 +511,8 @@ class Worker:
 
     @property
     def _is_ripe(self) -> bool:
-        agenda = self.instances[0].agenda
-        return agenda is not None and agenda.is_ripe and not self._alignment.is_closed and not self._extracts
+        agenda, waits = self.instances[0].agenda, self._alignment.is_closed or self._extracts or self._leaves
+        return agenda is not None and agenda.is_ripe and not waits
 
     def _fire(self, limit: int) -> None:
         """Process rows that time brings out, at the version that the worker has reached."""
@@ -603,8 +609,7 @@ class Worker:
 
     def _begin_time(self, batch: pa.RecordBatch) -> None:
         """Begin a batch of rows at a timed operator, whose latency counts for what time brings out later."""
-        agenda = self.instances[0].agenda
-        if agenda is not None:
+        if (agenda := self.instances[0].agenda) is not None:
             agenda.begin(self._times.stamp)
             self._due_ns = max(self._due_ns, pc.max(batch.column(DUE)).as_py() or 0)
 
@@ -632,8 +637,7 @@ class Worker:
             self._end_firing()
 
     def _end_firing(self) -> None:
-        firing, agenda = self._firing, self.instances[0].agenda
-        self._firing = None
+        (firing, self._firing), agenda = (self._firing, None), self.instances[0].agenda
         if firing is not None and agenda is not None:
             agenda.done(firing)
             self._finish_if_complete()
@@ -714,6 +718,9 @@ class Worker:
                 first.reroute(change)
                 self._instructions.append(ToReader(Drain()))
                 self._finish()
+            elif first.worker in self._adoption.removed:
+                self._leaves = True  # so that it ends with its channels, whatever it holds for a later time
+                self._finish_if_complete()
             return
         if not start:
             self._alignment.open()
@@ -779,20 +786,13 @@ class Worker:
         if self._unsettled and not self.is_busy:
             self._instructions += map(TellController, self._unsettled)
             self._unsettled.clear()
-        self._drop_lost()
+        if (told := self.instances[0].drop_lost()) and not self._has_warned:
+            self._has_warned = True
+            self._instructions.append(Warned(self.instances[0].worker, told))
         if (full := self.outbox.full) is not self.reports.is_blocked:
             self.reports.note_credit(full)
         taken, self._instructions = [*self._instructions, *self.outbox.sends()], []
         return [*taken, *Counted.of(self.outbox.changes.take())] if self.outbox.changes else taken
-
-    def _drop_lost(self) -> None:
-        """Drop the tokens whose handles the function has lost; warn of the first one."""
-        instance = self.instances[0]
-        lost = instance.tokens.take_lost() if instance.tokens is not None else []
-        if lost and not self._has_warned:
-            self._has_warned = True
-            text = f"{lost[0].operator} has lost a token of time {lost[0].time}, which counts as dropped"
-            self._instructions.append(Warned(instance.worker, f"{text}, as any later one; expected token.drop()"))
 
     def _fail(self, error: FriesError) -> None:
         self.failed = True

@@ -38,8 +38,9 @@ class Outstanding:
         self._earliest = {}
         cluster = self._cluster
         for source in cluster.supply.sources:
-            if cluster.hosts.host_of(source) not in cluster.hosts.dead:
-                self._batches((source, False, cluster.worker(*source).version), cluster.supply.unread(source))
+            worker = cluster.hosts._of.get(source)  # one that is added is made before its host runs it
+            if cluster.hosts.host_of(source) not in cluster.hosts.dead and not (worker and worker.ended):
+                self._batches((source, False, worker.version if worker else 0), cluster.supply.unread(source))
         for lane, _ in cluster.network.waiting():
             kind, place = lane
             if kind is LaneKind.FRAMES:

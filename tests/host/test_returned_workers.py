@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.host.environment import Threads
 from fries_nb.host.host_core import HostCore
@@ -11,6 +13,7 @@ from fries_nb.protocol.messages import ChannelId, End, WorkerId
 from fries_nb.protocol.topology import Topology
 from fries_nb.transport.wire import Credit
 from fries_nb.worker.events import Arrived
+from fries_nb.worker.outbox import SendFrame
 
 
 class SentAway:
@@ -59,3 +62,18 @@ def test_the_end_for_a_worker_that_could_not_be_made_does_not_reach_the_next_one
         core.router.receive((channel,), End())
         core.router.receive((ChannelId(channel.receiver, channel.receiver, channel.epoch),), Credit((7,)))
     assert posted == [Arrived(own, End())]
+
+
+def test_nothing_goes_to_the_earlier_self_of_a_worker_that_could_not_be_made() -> None:
+    """It was removed from this host, and its mailbox stays for the last credit."""
+    operators = Operator("S", kind=Kind.SOURCE), Operator("A")
+    graph = Graph("g", operators, (Edge("S", "A", Partitioning.REBALANCE),))
+    away = SentAway()
+    core = HostCore(Threads(), 0, Topology.dealt(graph, hosts=1), away, print, print)
+    channel = ChannelId(WorkerId("S", 0), WorkerId("A", 0))
+    core.router.post = lambda worker, event: pytest.fail(f"{event} came to {worker}")  # type: ignore[method-assign]
+    core.loop_of[channel.receiver] = ("its loop", "its mailbox")  # type: ignore[assignment]
+    core.router.leave_out([channel.receiver])
+    core.router.send(SendFrame((channel,), End()))
+    core.router.grant({ChannelId(channel.receiver, channel.sender): 7})
+    assert away.posted == []

@@ -7,8 +7,6 @@ test`` every edit and every step is there once; with ``FRIES_SOAK`` every edit a
 from __future__ import annotations
 
 import itertools
-import os
-import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +15,10 @@ from typing import Any
 import pytest
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
-from run_setting import until
+from run_setting import kill_at, until
 from soak import SOAK
 
 import fries_nb as fn
-from fries_nb.controller.reshaping import Reshaping
 from fries_nb.controller.states import ReshapingPhase
 from fries_nb.run import Run
 from fries_nb.simulation.drawn_shapes import Program, Statement
@@ -146,20 +143,6 @@ def declared(program: Program) -> fn.Dataflow:
     flow = fn.Dataflow("edited")
     program.declare(flow, read)
     return flow
-
-
-def kill_at(step: ReshapingPhase, run: Run, patch: pytest.MonkeyPatch) -> list[int]:
-    """Kill a host when a change comes to this step, once; returns the list of processes that were killed."""
-    move, killed = Reshaping._move, list[int]()
-
-    def moved(self: Reshaping, to: ReshapingPhase) -> None:
-        move(self, to)
-        if to is step and not killed:
-            killed.append(run.host_processes[1])
-            os.kill(killed[0], signal.SIGKILL)
-
-    patch.setattr(Reshaping, "_move", moved)
-    return killed
 
 
 def judge(run: Run, programs: Sequence[Program]) -> set[int]:

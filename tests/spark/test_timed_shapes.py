@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
-from run_setting import until
+from run_setting import kill_at, until
 
 import fries_nb as fn
+from fries_nb.controller.states import ReshapingPhase
 from fries_nb.errors import PlanError
 from fries_nb.run import Run
 
@@ -114,12 +116,31 @@ def test_windows_and_sources_come_and_go(spark: SparkSession, kept: Callable[[Ru
     assert "L cannot return: windows, calls or tokens were open when it was removed" in outcome.error
     passed = run.metrics().operators["sums"].processed
     until(lambda: run.metrics().operators["sums"].processed > passed, run)
+    _read_to_the_end(run)
+    assert output(run, "halves")
+
+
+def _read_to_the_end(run: Run) -> None:
+    """What was there all the time has all results, and so has the source that was added; the rest has whole ones."""
     for source in ("S", "T"):
         run.set_rate(source, 1_000_000)
     run.wait(PATIENCE_S)
     verdict = run.audit()
     assert (verdict.serializable, verdict.mixed, verdict.lost, verdict.doubled) == (True, (), (), ()), verdict
     assert output(run, "sums") == output(run, "others") == sums_of(100)
-    halves = output(run, "halves")
-    assert halves
-    assert halves.items() <= sums_of(50).items()
+    assert output(run, "halves").items() <= sums_of(50).items()
+
+
+def test_a_host_dies_while_a_window_goes_and_a_source_comes(
+    spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change was decided; behind the restart the window is gone, and nothing below waits for it."""
+    flow = declared("window")
+    run = kept(flow.run(spark, hosts=2, workers=2, checkpoint=tmp_path / "c", audit=True, commit_interval_s=0.3))
+    until(lambda: bool(run.checkpoints) and run.metrics().operators["halves"].processed > 0, run)
+    killed = kill_at(ReshapingPhase.SWITCHING, run, monkeypatch)
+    outcome = run.apply(declared("source"), drop=["W2"]).settled(PATIENCE_S)
+    until(lambda: bool(run.recoveries) and run.recoveries[-1].seconds is not None, run)
+    assert (bool(killed), outcome.outcome) == (True, "done"), outcome
+    until(lambda: run.metrics().operators["others"].processed > 0, run)
+    _read_to_the_end(run)

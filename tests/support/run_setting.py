@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
 from patience import looks
 
+from fries_nb.controller.reshaping import Reshaping
+from fries_nb.controller.states import ReshapingPhase
 from fries_nb.run import Run
 
 
@@ -34,3 +39,17 @@ def until(condition: Callable[[], bool], run: Run) -> None:
             return
         assert state != "finished", f"it did not come true: {run.metrics()}"
     raise AssertionError(f"it did not come true: {run.state}, {run.metrics()}")
+
+
+def kill_at(step: ReshapingPhase, run: Run, patch: pytest.MonkeyPatch) -> list[int]:
+    """Kill a host when a change comes to this step, once; returns the list of processes that were killed."""
+    move, killed = Reshaping._move, list[int]()
+
+    def moved(self: Reshaping, to: ReshapingPhase) -> None:
+        move(self, to)
+        if to is step and not killed:
+            killed.append(run.host_processes[1])
+            os.kill(killed[0], signal.SIGKILL)
+
+    patch.setattr(Reshaping, "_move", moved)
+    return killed

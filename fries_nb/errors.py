@@ -208,7 +208,7 @@ class MemoryWarning(UserWarning):
     """There is too little free memory for the Spark session that is being started."""
 
 
-def close_match(got: str, options: Iterable[str]) -> str:
+def close_match(got: object, options: Iterable[str]) -> str:
     """The end of an error message that suggests a similar name; empty if there is none.
 
     >>> close_match("mc", ["FC", "MC"])
@@ -217,12 +217,12 @@ def close_match(got: str, options: Iterable[str]) -> str:
     ''
     """
     known = {option.lower(): option for option in options}
-    found = difflib.get_close_matches(got.lower(), known, n=1, cutoff=0.5)
+    found = difflib.get_close_matches(str(got).lower(), known, n=1, cutoff=0.5)
     return f"; did you mean {known[found[0]]!r}?" if found else ""
 
 
-def unknown(what: str, got: str, options: Iterable[str]) -> str:
-    """The message for an unknown name, with at most ten of the known ones."""
+def unknown(what: str, got: object, options: Iterable[str]) -> str:
+    """The message for an unknown name, or what is no name, with at most ten of the known ones."""
     names = list(options)
     shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "") if names else "none"
     return f"no {what} {got!r}; expected one of {shown}{close_match(got, names)}"

@@ -56,7 +56,7 @@ from fries_nb.controller.events import (
 )
 from fries_nb.controller.states import REGION_MOVES, ChangeProgress, RegionPhase
 from fries_nb.controller.transactions import change_requested
-from fries_nb.dataflow.arguments import Limit, checked_timeout, shown_limit
+from fries_nb.dataflow.arguments import Limit, checked_seconds, shown_limit
 from fries_nb.dataflow.graph import Graph, resized, union_of
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update
@@ -280,6 +280,18 @@ class ChangeQueue:
         """Whether a change has replaced the function of an operator, in this run or before it was resumed."""
         return operator in self._resumed_with or any(operator in one.updates for one in self._known.requests)
 
+    @locked
+    def last_of(self, operator: str) -> str:
+        """Id of the last request that changes an operator; empty if there is none."""
+        return next((one.id for one in reversed(self._known.requests) if operator in one.updates), "")
+
+    @locked
+    def refuse_if_changed(self, operator: str, last: str) -> None:
+        """Raise a PlanError if a request of an operator is open, or has come after the one that was its last."""
+        now = next((one for one in reversed(self._known.requests) if operator in one.updates), None)
+        if now is not None and (now.id != last or not now.ended):
+            raise PlanError(f"change {now.id} of {operator} is under way; expected its end (settled()) before")
+
     def _refuse_beside_shape(self) -> None:
         """Raise a PlanError while the shape is being changed, since plans are made on the dataflow of now."""
         shapes = [request.id for request in self._known.requests if not request.ended and request.shape is not None]
@@ -482,7 +494,7 @@ class ChangeQueue:
     def examples(self, change: Change, most: int, timeout: float) -> Examples:
         """What a change makes of recent rows; see ``Change.examples``."""
         checked_number(most)
-        checked_timeout(timeout)
+        checked_seconds("timeout", timeout)
         with self.lock:
             request, shapes = self._carried_out_as(change.id), self._known.of(change.id).shape is not None
         if shapes:
@@ -504,8 +516,8 @@ class ChangeQueue:
 
     def effect(self, change: Change, window: float, timeout: float) -> ChangeEffect:
         """What a change has altered; see ``Change.effect``."""
-        for seconds in (window, timeout):
-            checked_timeout(seconds)
+        checked_seconds("window", window)
+        checked_seconds("timeout", timeout)
         if not change.done:
             raise PlanError(f"change {change.id} is still under way; expected one that is done; its result() waits")
         if (outcome := change.result(0)).outcome != "done":
@@ -521,7 +533,7 @@ class ChangeQueue:
     def try_out(self, updates: Mapping[str, Update], most: int, timeout: float) -> Examples:
         """Rehearse a change that is not made; see ``Run.examples``."""
         checked_number(most)
-        checked_timeout(timeout)
+        checked_seconds("timeout", timeout)
         payloads = self._shell.ship(updates)
         with self.lock:
             self._shell.refuse_if_over(_NEEDS)

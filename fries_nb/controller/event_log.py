@@ -87,6 +87,8 @@ class Timeline:
         return Timeline(entries, self.began_s, entries[0].at_ns if entries else None)
 
     def __str__(self) -> str:
+        if not self.entries:
+            return f"nothing of it is among the last {MOST:,} entries"
         return "\n".join(f"{self._at(entry.at_ns):>10}  {entry.words}" for entry in self.entries)
 
     __repr__ = __str__

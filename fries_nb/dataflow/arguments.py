@@ -159,6 +159,13 @@ def checked_timeout(timeout: Any) -> float | None:
     raise PlanError(f"timeout={timeout!r}: expected seconds, more than 0 and at most a year, or None for no limit")
 
 
+def checked_seconds(name: str, seconds: Any) -> float:
+    """The validated value of an argument that says how long something may take."""
+    if not is_duration(seconds):
+        raise PlanError(f"{name}={seconds!r}; expected a number above 0, of seconds, and at most a year")
+    return float(seconds)
+
+
 def shown_limit(limit: Limit) -> str:
     """The limit as text for a sentence: ``5 s``, ``1,000 tuples``."""
     return f"{limit.count:,} tuples" if isinstance(limit, Tuples) else f"{limit:g} s"

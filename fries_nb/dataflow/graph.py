@@ -239,7 +239,7 @@ class Graph:
 
     def operator(self, name: str) -> Operator:
         """The operator of that name."""
-        if name not in self.by_name:
+        if name not in self:
             raise DataflowError(unknown("operator", name, self.by_name))
         return self.by_name[name]
 
@@ -256,7 +256,7 @@ class Graph:
         return iter(self.by_name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.by_name
+        return isinstance(name, str) and name in self.by_name
 
     def successors(self, name: str) -> list[str]:
         """Names of the operators that this one feeds; compatible with networkx."""

@@ -64,7 +64,8 @@ def checked_starts(start: object, sources: Collection[str]) -> dict[str, SourceS
     if start is None:
         return {}
     if not isinstance(start, Mapping):
-        raise DataflowError(f"start={start!r}; expected source to place, as in start={{{next(iter(sources))!r}: 0}}")
+        given = repr(start) if isinstance(start, str | int | float) else f"a {type(start).__name__}"
+        raise DataflowError(f"start= is {given}; expected source to place, as in start={{{next(iter(sources))!r}: 0}}")
     if strange := [name for name in start if name not in sources]:
         raise DataflowError(f"start= is wrong: {unknown('source', str(strange[0]), sources)}")
     return {name: _checked(name, given) for name, given in start.items()}

@@ -199,7 +199,7 @@ class DriverCore:
         self._is_untidy = False
         self._peers: dict[int, bytes] = {}
         self.topology = DriverTopology(region, stage, environment.send, self._peers, self.hosts, trace)
-        self.looks = Looks(self.topology.workers_of, self._direct, tell)
+        self.looks = Looks(lambda asked: self.topology.workers_of(asked.operator, asked.to), self._direct, tell)
         self._gone: set[int] = set()
         self._hello = b""
         self._payloads = PayloadSender(environment.send)

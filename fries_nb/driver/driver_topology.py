@@ -30,7 +30,7 @@ from fries_nb.controller.events import (
     StartHosts,
     TopologyChanged,
 )
-from fries_nb.dataflow.graph import Graph, resized
+from fries_nb.dataflow.graph import Graph, ends_of, resized
 from fries_nb.driver.tracing import Trace
 from fries_nb.host.region_spec import Additions, RegionSpec
 from fries_nb.protocol.messages import WorkerId
@@ -124,8 +124,13 @@ class DriverTopology:
         workers = self._trace.workers() | self._settled.placement.keys()
         return dict(Counter(worker.operator for worker in sorted(workers)))
 
-    def workers_of(self, operator: str) -> list[WorkerId]:
-        """The workers of an operator on hosts that are there, in the topology of which all know."""
+    def workers_of(self, operator: str, to: str = "") -> list[WorkerId]:
+        """The workers of an operator on hosts that are there, in the topology of which all know; none without the edge.
+
+        The edge is the one ``to`` another operator, if one is given.
+        """
+        if to and (operator, to) not in ends_of(self._settled.graph):
+            return []
         placed = self._settled.placement.items()
         return [worker for worker, host in placed if worker.operator == operator and host in self._peers]
 

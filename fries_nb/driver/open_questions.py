@@ -19,12 +19,12 @@ not in the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from fries_nb.driver.open_taps import Asked, Taps
+from fries_nb.driver.open_taps import Asked, Taps, Workers
 from fries_nb.protocol.messages import UNASKED, Control, LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
 
 MOST_ROUNDS = 3
@@ -64,7 +64,7 @@ class Looks:
     """The open questions of a run.
 
     Args:
-        workers: the workers of an operator in the topology of now.
+        workers: the workers that a question is for.
         direct: sends a control message to a worker.
         tell: receives the answers.
 
@@ -74,7 +74,7 @@ class Looks:
 
     def __init__(
         self,
-        workers: Callable[[str], Iterable[WorkerId]],
+        workers: Workers,
         direct: Callable[[WorkerId, Control], None],
         tell: Callable[[Looked], None],
     ) -> None:
@@ -177,7 +177,7 @@ class Looks:
         question.is_partial = bool(self._moving)
         if isinstance(question.asked.look, LookAtRows):
             question.parts.clear()  # the newest ones are those of the last round
-        question.awaited = set(self._workers(question.asked.operator))
+        question.awaited = set(self._workers(question.asked))
         self._open[self._rounds] = question
         look = replace(question.asked.look, number=self._rounds)
         for worker in sorted(question.awaited):

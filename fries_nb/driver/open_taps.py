@@ -3,7 +3,8 @@
     ask          every worker of the operator is asked, in the topology of now
     seen         rows that a worker has found, or its end; with enough rows, or an error, the tap ends
     withdraw     the asker waits no longer: the tap ends, and its workers tell what is left
-    again        workers have begun, come or gone: those are asked that have not ended; one that has the tap goes on
+    again        workers have begun, come or gone: those are asked that have not ended; one that has the tap goes on. If
+                 there is none, since the operator or the edge was removed, the tap ends
     lost         the hosts are gone, with all that they did not tell: questions wait for others
     close        the region has ended, and no worker answers any more
 
@@ -38,16 +39,25 @@ Tell = Callable[[int, tuple[RowsSeen, ...], str], None]
 
 @dataclass(frozen=True)
 class Asked:
-    """A question for the states or rows of an operator; its number is that of ``look``."""
+    """A question for the states or rows of an operator, or for those along its edge ``to`` another one.
+
+    Its number is that of ``look``.
+    """
 
     operator: str
     look: LookAtState | LookAtRows
+    to: str = ""
+
+
+GONE = "no worker of it is there any more"
+Workers = Callable[[Asked], Iterable[WorkerId]]
+"""The workers that can answer a question, in the topology of now: none if its operator, or edge, is not there."""
 
 
 @dataclass
 class _Tap:
     number: int  # that the asker knows
-    operator: str
+    asked: Asked
     look: LookAtRows
     parts: list[RowsSeen] = field(default_factory=list)
     found: tuple[int, int] = (0, 0)  # rows that came in, and that went out
@@ -66,14 +76,14 @@ class Taps:
     """The open taps of a run.
 
     Args:
-        workers: the workers of an operator in the topology of now.
+        workers: the workers that a question is for.
         direct: sends a control message to a worker.
         tell: receives the answers.
     """
 
     def __init__(
         self,
-        workers: Callable[[str], Iterable[WorkerId]],
+        workers: Workers,
         direct: Callable[[WorkerId, Control], None],
         tell: Tell,
     ) -> None:
@@ -87,7 +97,7 @@ class Taps:
         """Ask the workers of an operator, under this number."""
         look = asked.look
         assert isinstance(look, LookAtRows), "there are no taps of states"
-        self._open[number] = tap = _Tap(look.number, asked.operator, replace(look, number=number))
+        self._open[number] = tap = _Tap(look.number, asked, replace(look, number=number))
         if self._answers:
             self._reach(tap)
 
@@ -127,9 +137,11 @@ class Taps:
         """Workers have begun, come or gone."""
         self._answers = True
         for number, tap in list(self._open.items()):
-            self._reach(tap)
             if tap.ends:
+                tap.awaited &= set(self._workers(tap.asked))
                 self._settle_if_told(number, tap)
+            else:
+                self._reach(tap)
 
     def close(self, error: str) -> None:
         """The region has ended."""
@@ -139,20 +151,19 @@ class Taps:
 
     def _reach(self, tap: _Tap) -> None:
         """Ask the workers of now that have not ended; nothing is asked of those that are gone."""
-        now = set(self._workers(tap.operator))
+        now = set(self._workers(tap.asked))
         tap.ended &= now
-        if tap.ends:
-            tap.awaited &= now
-            return
         tap.awaited = now - tap.ended
         for worker in sorted(tap.awaited):
             self._direct(worker, tap.look)
+        if not now:
+            self._settle(tap.look.number, GONE)
 
     def _end(self, number: int, tap: _Tap) -> None:
         """Have the workers end it, those that have told their end as well, since they remember it until then."""
         if not tap.ends:
             tap.ends = True
-            now = set(self._workers(tap.operator))
+            now = set(self._workers(tap.asked))
             tap.awaited &= now
             for worker in sorted(now & (tap.awaited | tap.ended)):
                 self._direct(worker, EndTap(number))

@@ -263,6 +263,12 @@ def keeps_state(operator: Operator, function: Any) -> bool:
     return operator.traits.keeps_state or (operator.traits.runs_user_code and takes_state(function))
 
 
+def has_state(operator: Operator, function: Any) -> bool:
+    """Whether the operator has states to look at: of windows, its own, or with this function, if it has one."""
+    traits = operator.traits
+    return traits.timed or traits.keeps_state or (function is not None and keeps_state(operator, function))
+
+
 @dataclass(frozen=True, slots=True)
 class StateCopy:
     """A pickled copy of one key's state, and the transformations that the key has missed so far."""

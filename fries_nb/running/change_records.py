@@ -132,6 +132,8 @@ class ChangeRecords:
         while time.time() - ended_s < LEAST_S + REPORTED_S + 2 * COUNTED_S and not self._run.ended.wait(_LOOK_S):
             pass  # until there are samples of a window
         graph, telemetry = self._run.graph, self._run.telemetry
+        if gone := sorted(name for name in change.plan.targets if name not in graph):
+            raise PlanError(f"change {change.id} has no effect any more: {gone[0]} was removed since")
         names = watched(graph, change.plan.targets)
         later = [one for one in telemetry.counts(names) if one.at_s >= ended_s + REPORTED_S]
         spans = same_spans([one for one in before.samples if one.at_s <= before.at_s], later, window)

@@ -16,7 +16,7 @@ from fries_nb.connectors.source import Position, Split, restored_positions, spli
 from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.traits import TRAITS
-from fries_nb.errors import CheckpointError, in_one_line, unknown
+from fries_nb.errors import CheckpointError, KeyTypeError, in_one_line, unknown
 from fries_nb.operators.shown_states import plainly_pickled
 from fries_nb.protocol.partitioning import bins_of_keys
 from fries_nb.running.state_table import StateRow, column_types, rows_of_key, state_table
@@ -26,9 +26,9 @@ from fries_nb.storage.stored_checkpoint import StoredCheckpoint, StoredWorker, f
 from fries_nb.telemetry.metrics import series
 
 _SAMPLE = 1_000
+"""Number of keys whose states tell what states are made of."""
 _WRITTEN = 50_000
 """Number of states that are in memory at a time when all are written to a file."""
-"""Number of keys whose states tell what states are made of."""
 
 
 def checkpoint(path: str | PathLike[str], signing_key: bytes | str | None = None) -> CheckpointView:
@@ -163,6 +163,8 @@ class CheckpointView:
         Raises:
             CheckpointError: a column has values of several types, the file cannot be written, or see ``state``.
         """
+        if not isinstance(to, str | PathLike):
+            raise CheckpointError(f"to={to!r}; expected the path of a file, as in to='states.parquet'")
         workers, columns = self._with_state(operator), self._key_columns(operator)
 
         def tables() -> Iterator[pa.Table]:
@@ -258,13 +260,15 @@ class CheckpointView:
         if operator in region.flow.with_state and operator in region.operators():
             if workers or not region.ended(operator):
                 return workers
-            raise CheckpointError(f"{operator} had ended before {number}, so its state was not kept")
+            words = f"{operator} had ended before {number}, so its state was not kept"
+            raise CheckpointError(f"{words}; expected run.state({operator!r}) of its run, for what its hosts have left")
         if operator not in region.operators():
             if operator in region.flow.removed:
                 raise CheckpointError(f"{operator} has been removed, and {number} holds no state of it any more")
             raise CheckpointError(f"{operator} was added after {number}; expected one of the run's next checkpoints")
-        others, kind = ", ".join(self._by_operator()) or "none", region.flow.operators[operator]
-        raise CheckpointError(f"{operator} ({kind}) has no state in {number}; expected one of {others}")
+        others, kind = ", ".join(self._by_operator()), region.flow.operators[operator]
+        expected = f"expected one of {others}" if others else "no operator has one there"
+        raise CheckpointError(f"{operator} ({kind}) has no state in {number}; {expected}")
 
     def _workers(self, operator: str) -> list[StoredWorker]:
         return [worker for region in self._regions for worker in region.workers(operator)]
@@ -368,7 +372,10 @@ def _checked_keys(operator: str, keys: object, columns: Sequence[str]) -> list[A
         raise CheckpointError(f"keys={keys!r}; expected a list of keys, as in keys={[keys]!r}")
     if not columns:
         raise CheckpointError(f"{operator} has no key: each of its workers has one state; expected no keys=")
-    return list(dict.fromkeys(_checked_key(operator, key, columns) for key in keys))
+    try:
+        return list(dict.fromkeys(_checked_key(operator, key, columns) for key in keys))
+    except KeyTypeError as error:
+        raise CheckpointError(f"keys of {operator}: {error}") from error
 
 
 def _checked_key(operator: str, key: Any, columns: Sequence[str]) -> Any:

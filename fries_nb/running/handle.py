@@ -14,6 +14,7 @@ from typing import Any
 
 from fries_nb.changes.change import Change
 from fries_nb.changes.change_examples import Examples
+from fries_nb.changes.queue_entries import ChangeOrigin
 from fries_nb.changes.rollbacks import functions_of
 from fries_nb.dataflow.arguments import Tuples, checked_limit, checked_timeout
 from fries_nb.dataflow.builder import DataflowBuilder
@@ -354,13 +355,17 @@ class Run(RunMonitor):
 
         Raises:
             DataflowError: no such operator, or one that keeps no state; a state cannot be pickled.
-            PlanError: a key has no state, or not a dataflow without times; nothing is set.
+            PlanError: a key has no state, the operator works by time or runs no function of yours, or another change of
+                it is under way; nothing is set.
             RunError: the run has ended.
             TimeoutError: a worker has not answered in time.
         """
         self._runner.refuse_if_over("a state is set while the dataflow runs")
-        update = self._runner.looks.edited(operator, states, timeout)
-        return self.reconfigure({operator: update}, rehearse=False)
+        queue = self._runner.queue
+        last = queue.last_of(self._runner.operator(operator).name)
+        update = self._runner.looks.edited(operator, states, timeout)  # to the function that it runs
+        unchanged = ChangeOrigin(check=functools.partial(queue.refuse_if_changed, operator, last))
+        return queue.request({operator: update}, rehearse=False, origin=unchanged)
 
     def rollback(self, change: Change | str | None = None, scheduler: str = "fries") -> Change:
         """Undo a change that is in effect or under way, by a change back; returns at once.
@@ -623,7 +628,8 @@ class Run(RunMonitor):
         Raises:
             DataflowError: no such operator, or one without dead letters.
         """
-        refuse_without_letters(self.graph.operator(operator))
+        known = self._runner.removed.get(operator) if isinstance(operator, str) else None
+        refuse_without_letters(known or self.graph.operator(operator))
         if self.state == "failed":
             warn_of(self.graph.name, self.error, self.uncommitted, depth=1)
         return self._runner.requeues.letters(operator)

@@ -8,7 +8,6 @@ most a time limit. Of a run that is over, what its hosts have left behind is sho
 from __future__ import annotations
 
 import itertools
-import os
 import pickle
 import sys
 import threading
@@ -18,10 +17,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from fries_nb.dataflow.arguments import checked_seconds
 from fries_nb.dataflow.constraints import EdgeElement
 from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.keys import canonical_key, why_unchangeable
@@ -29,10 +29,10 @@ from fries_nb.dataflow.operators import is_timed, takes_state
 from fries_nb.dataflow.updates import Edits, Update, returning
 from fries_nb.driver.driver import Driver
 from fries_nb.driver.open_questions import OVER, Looked, Seen, Withdrawn
-from fries_nb.driver.open_taps import Asked
+from fries_nb.driver.open_taps import GONE, Asked
 from fries_nb.errors import DataflowError, KeyTypeError, OperatorError, PlanError, RunError, unknown
 from fries_nb.operators.shown_states import plainly_pickled, unpickled_each
-from fries_nb.operators.state import keeps_state
+from fries_nb.operators.state import has_state
 from fries_nb.protocol.messages import LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId
 from fries_nb.protocol.partitioning import bins_of_keys
 from fries_nb.running.checkpoint_view import CheckpointView
@@ -61,6 +61,7 @@ ANSWERS: Mapping[type, type[Seen]] = {LookAtState: StateSeen, LookAtRows: RowsSe
 SAMPLED = 1_000
 """Number of keys of a worker by which the size of its state is estimated."""
 _LOOK_S = 0.25
+AnySeen = TypeVar("AnySeen", StateSeen, RowsSeen, Seen)
 
 
 class LookedRun(Protocol):
@@ -77,6 +78,16 @@ class LookedRun(Protocol):
     @property
     def hide(self) -> frozenset[str]:
         """The columns whose values are not to be shown."""
+
+    @property
+    def state(self) -> str:
+        """The state of the run."""
+
+    def operator(self, name: str) -> Operator:
+        """The operator of that name; raises a DataflowError that says so if a change has removed it."""
+
+    def refuse_if_over(self, why: str) -> None:
+        """Check that the run accepts requests; raises a RunError that ends with this reason."""
 
     def driver_of(self, operator: str) -> Driver | None:
         """The driver of the operator's region; ``None`` if that has not begun."""
@@ -169,7 +180,7 @@ class StateOfRun(str):
         if at not in (None, "marker"):
             raise PlanError(f'at={at!r}; expected at="marker", or nothing for the states of now')
         if to is not None and keys is not None:
-            raise PlanError(f"to={os.fspath(to)!r} writes all states; expected no keys=")
+            raise PlanError(f"to={str(to)!r} writes all states; expected no keys=")
         if at is not None or to is not None:
             return self._looks.at_marker(operator, keys, n, to, timeout)
         return self._looks.table(operator, keys, n, timeout)
@@ -214,14 +225,14 @@ class RunLooks:
             TimeoutError: a worker has not answered in time.
         """
         asked = self._checked(operator)
-        most = sys.maxsize if count is None else _positive("n", count, whole=True)
+        most = sys.maxsize if count is None else _positive("n", count)
         limit = LIMIT // max(1, asked.workers)
         if keys is None:
             look = LookAtState(next(self._numbers), most, limit=limit)
         else:
             wanted = _checked_keys(asked, keys)
             look = LookAtState(next(self._numbers), len(wanted), pickle.dumps(wanted), limit=limit)
-        parts = self._ask_states(asked.name, look, timeout)
+        parts = _told_of(asked.name, self._ask_states(asked.name, look, timeout))
         found = {one.key if asked.key else one.worker: one for one in _states(asked.name, parts)}
         if keys is not None:
             return [found[key] for key in dict.fromkeys(wanted) if key in found]
@@ -248,8 +259,10 @@ class RunLooks:
         Raises:
             PlanError: a key has no state; a state could not be changed in place; the operator works by time.
         """
-        if self._checked(operator).traits.timed:
-            raise PlanError(f"{operator} works by time; the states of its windows are not edited, in this version")
+        known = self._checked(operator)
+        if known.traits.timed or not known.traits.runs_user_code:
+            why = "works by time" if known.traits.timed else f"is a {known.kind}, and runs no function of yours"
+            raise PlanError(f"{operator} {why}; its states are not edited, in this version")
         if not isinstance(states, Mapping) or not states:
             raise PlanError(f"states={states!r}; expected a mapping from keys to their states, with one at least")
         for key, state in states.items():
@@ -267,8 +280,9 @@ class RunLooks:
     ) -> Any:  # fmt: skip
         """The states as a checkpoint has them that is taken now, as a DataFrame or written to a file."""
         self._checked(operator)
-        most = sys.maxsize if count is None else _positive("n", count, whole=True)
-        view = self._run.checkpointed(_positive("timeout", timeout))
+        most, over_s = sys.maxsize if count is None else _positive("n", count), checked_seconds("timeout", timeout)
+        self._run.refuse_if_over(f"expected run.state({operator!r}), without at= and to=, for what its hosts have left")
+        view = self._run.checkpointed(over_s)
         return self._shown(view.state(operator, keys, most)) if to is None else view.write_state(operator, to)
 
     def sizes(self, timeout: float) -> list[StateSize]:
@@ -279,54 +293,56 @@ class RunLooks:
                 found.append(StateSize(name, 0, 0, ()))
                 continue
             look = LookAtState(next(self._numbers), SAMPLED, spread=True)
-            found.append(_size(name, self._ask_states(name, look, timeout)))
+            found.append(_size(name, _told_of(name, self._ask_states(name, look, timeout))))
         return sorted(found, key=lambda one: -one.size)
 
     def rows(
         self, of: str | EdgeElement, count: int, where: Callable[[Mapping[str, Any]], Any] | None, timeout: float
     ) -> Any:  # fmt: skip
         """The newest rows of an operator, or along an edge, as a DataFrame; see ``RunMonitor.rows``."""
-        operator, branch = self._place(of)
+        operator, to, branch = self._place(of)
         if where is not None and not callable(where):
             raise PlanError(f"where={where!r}; expected a function of a row, as in lambda row: row['amount'] > 100")
-        most = _positive("n", count, whole=True)
+        most = _positive("n", count)
         if where is not None:
-            return self._tapped(operator, branch, most, where, _positive("timeout", timeout))
+            return self._tapped(operator, to, branch, most, where, checked_seconds("timeout", timeout))
         look = LookAtRows(next(self._numbers), most, branch=branch)
-        rows = self._seen_rows(self._ask(operator, look, timeout), branch)
+        rows = self._seen_rows(_told_of(operator, self._ask(operator, look, timeout, to)), branch)
         return row_table(newest(rows, most), columns_of(rows), hide=self._run.hide)
 
     def way(self, of: str | EdgeElement | None, source: Any, count: int, timeout: float) -> Any:
         """What became of a source tuple, in the order of the dataflow, as a DataFrame; see ``RunMonitor.rows``."""
         identity = self._run.identity(source)
-        most, over_s = _positive("n", count, whole=True), time.monotonic() + _positive("timeout", timeout)
-        places = [self._place(of)] if of is not None else [(name, None) for name in self._run.graph.order]
+        most, over_s = _positive("n", count), time.monotonic() + checked_seconds("timeout", timeout)
+        places = [self._place(of)] if of is not None else [(name, "", None) for name in self._run.graph.order]
         found, columns = list[SeenRow](), dict[str, None]()
-        for operator, branch in places:
+        for operator, to, branch in places:
             if of is None and self._run.driver_of(operator) is None:
                 continue  # its region has not begun
             look = LookAtRows(next(self._numbers), LOOKED_THROUGH, branch=branch, identity=identity)
             left_s = max(over_s - time.monotonic(), _LOOK_S)
-            rows = self._seen_rows(self._ask(operator, look, left_s), branch)
+            rows = self._seen_rows(self._ask(operator, look, left_s, to), branch)
             columns |= dict.fromkeys(columns_of(rows))
             wanted = self._run.source_of(identity)
             found += newest([row for row in rows if row.source == wanted], most)
         return row_table(found, columns, ("operator", *ABOUT), self._run.hide)
 
-    def _place(self, of: str | EdgeElement) -> tuple[str, int | None]:
-        """The operator that is asked, and the output of it that is meant, if one is."""
+    def _place(self, of: str | EdgeElement) -> tuple[str, str, int | None]:
+        """The operator that is asked, and of an edge its other end and the operator's output."""
         graph = self._run.graph
         if not isinstance(of, EdgeElement):
-            if of not in graph:
-                raise DataflowError(unknown("operator", of, graph.by_name))
-            return of, None
+            return self._run.operator(of).name, "", None
         branches = {EdgeElement(edge.source, edge.to): edge.branch for edge in graph.edges}
         if of not in branches:
             raise DataflowError(unknown("edge", str(of), map(str, branches)))
-        return of.source, branches[of]
+        if graph.operator(of.source).blocking:
+            words = f"{of}: Spark computes these rows between two regions of the dataflow"
+            raise PlanError(f"{words}; expected those that come in, run.rows({of.to!r})")
+        return of.source, of.to, branches[of]
 
     def _tapped(
-        self, operator: str, branch: int | None, most: int, where: Callable[[Mapping[str, Any]], Any], timeout: float
+        self, operator: str, to: str, branch: int | None, most: int, where: Callable[[Mapping[str, Any]], Any],
+        timeout: float,
     ) -> Any:  # fmt: skip
         """The next rows that satisfy a condition; of a run that is over, those that it has left."""
         shipped = pickled(operator, where, "where=")
@@ -335,13 +351,15 @@ class RunLooks:
             raise PlanError(f"{given}; expected at most {CHUNK:,}: a condition that uses no large object")
         look = LookAtRows(next(self._numbers), most, where=shipped, lasts_ns=int(timeout * 1e9), branch=branch)
         driver = self._begun(operator)
-        answer = self._answer_of_tap(driver, Asked(operator, look), timeout)
+        answer = self._answer_of_tap(driver, Asked(operator, look, to), timeout)
         parts = [part for part in answer.parts if isinstance(part, RowsSeen)]
+        if answer.error == GONE:
+            _told_of(operator, parts)
         refuse_failed(parts, self._run.hide)
         rows = self._seen_rows(parts)
         left: list[SeenRow] = []
         if not rows and answer.error == OVER:
-            left = self._seen_rows(self._left(driver, operator, RowsSeen), branch)
+            left = self._seen_rows(_told_of(operator, self._left(driver, operator, RowsSeen)), branch)
             rows = chosen(left, where, self._run.hide)
         return tapped(rows, most, parts, left, self._run.hide)
 
@@ -367,19 +385,16 @@ class RunLooks:
     def _stateful(self) -> list[str]:
         """The operators that keep a state."""
         operators = self._run.graph.by_name
-        keep = {name for name, one in operators.items() if _keeps(one, one.function)}
+        keep = {name for name, one in operators.items() if has_state(one, one.function)}
         # Copies of functions take long to make, and only these may have got one with a state by a change.
         if doubtful := [name for name, one in operators.items() if one.key and name not in keep]:
             runs = self._run.functions_now()
-            keep |= {name for name in doubtful if _keeps(operators[name], runs.get(name))}
+            keep |= {name for name in doubtful if has_state(operators[name], runs.get(name))}
         return [name for name in operators if name in keep]
 
     def _checked(self, operator: str) -> Operator:
-        graph = self._run.graph
-        if operator not in graph:
-            raise DataflowError(unknown("operator", operator, graph.by_name))
-        known = graph.operator(operator)
-        if not _keeps(known, known.function) and operator not in (stateful := self._stateful()):
+        known = self._run.operator(operator)
+        if not has_state(known, known.function) and operator not in (stateful := self._stateful()):
             others = f"those that do: {', '.join(stateful)}" if stateful else "no operator of this dataflow does"
             raise DataflowError(f"{operator} keeps no state; {others}")
         return known
@@ -387,15 +402,17 @@ class RunLooks:
     def _ask_states(self, operator: str, look: LookAtState, timeout: float) -> list[StateSeen]:
         return [part for part in self._ask(operator, look, timeout) if isinstance(part, StateSeen)]
 
-    def _ask(self, operator: str, look: LookAtState | LookAtRows, timeout: float) -> tuple[Seen, ...]:
-        over_s = time.monotonic() + _positive("timeout", timeout)
+    def _ask(
+        self, operator: str, look: LookAtState | LookAtRows, timeout: float, to: str = ""
+    ) -> tuple[Seen, ...]:  # fmt: skip
+        over_s = time.monotonic() + checked_seconds("timeout", timeout)
         driver = self._begun(operator)
         with self._awaiting(look.number):
-            driver.post(Asked(operator, look))
+            driver.post(Asked(operator, look, to))
             answer = self._answer(driver, look.number, over_s)
         if answer is None:
-            late = f"within {timeout:g} s not all workers of {operator} have answered; one may be in a long call"
-            raise TimeoutError(late)
+            why = "one may be in a long call" if self._run.state == "running" else f"the run is {self._run.state}"
+            raise TimeoutError(f"within {timeout:g} s not all workers of {operator} have answered; {why}")
         if answer.error and answer.error != OVER:
             raise RunError(_advised(answer.error))
         return self._left(driver, operator, ANSWERS[type(look)]) if answer.error else answer.parts
@@ -404,6 +421,7 @@ class RunLooks:
         """The driver of the operator's region."""
         driver = self._run.driver_of(operator)
         if driver is None:
+            self._run.refuse_if_over(f"{operator} had not begun")
             raise RunError(f"{operator} has not begun: its region of the dataflow begins when those above have ended")
         return driver
 
@@ -444,23 +462,20 @@ class RunLooks:
             return self._answers.get(number)
 
     def _left(self, driver: Driver, operator: str, kind: type[Seen]) -> tuple[Seen, ...]:
-        """What the hosts of a run that is over have left behind."""
+        """What the hosts of a run that is over have left behind; warns of those that were gone."""
         while not driver.is_closed:  # the last messages are still to come
             self._run.ended.wait(_LOOK_S)
         last = driver.core.looks.last.items()
         left = [part for worker, parts in last if worker.operator == operator for part in parts]
         found = tuple(part for part in left if isinstance(part, kind))
         if error := next((part.error for part in found if part.error), ""):
-            raise RunError(f"the run is over, and has left nothing of {operator}: {error}")
+            words = f"the run is over, and has left nothing of {operator}: {error}"
+            raise RunError(f"{words}; expected fn.checkpoint(path), if it has kept checkpoints")
         placed = driver.controller.topology.workers.get(operator, ())
         if missing := {*range(len(placed))} - {part.worker.index for part in found}:
             words = f"{operator}[{min(missing)}]" + (" and others" if len(missing) > 1 else "")
             warnings.warn(f"{words} left nothing behind: its host was gone, so its part is missing", stacklevel=5)
         return found
-
-
-def _keeps(operator: Operator, function: Any) -> bool:
-    return operator.traits.timed or (function is not None and keeps_state(operator, function))
 
 
 def _states(operator: str, parts: Iterable[StateSeen]) -> Iterator[StateRow]:
@@ -505,12 +520,14 @@ def _size(operator: str, parts: Sequence[StateSeen]) -> StateSize:
 
 def _checked_keys(operator: Operator, keys: Iterable[Any]) -> list[Any]:
     """The keys as states have them; raises a DataflowError for what can be no key of the operator."""
-    if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
+    if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
         raise DataflowError(f"keys={keys!r}; expected keys in a list, as in keys=[{keys!r}]")
     given, columns = list(keys), operator.key
     for key in given:
         if len(columns) > 1 and not (isinstance(key, tuple) and len(key) == len(columns)):
             raise DataflowError(f"{key!r} is no key of {operator.name}; expected a tuple of {', '.join(columns)}")
+        if len(columns) == 1 and isinstance(key, tuple):
+            raise DataflowError(f"{key!r} is no key of {operator.name}; expected a value of {columns[0]}")
     try:
         return [canonical_key(key) for key in given]
     except KeyTypeError as error:
@@ -550,10 +567,8 @@ def _given(before: Graph, after: Graph, name: str, given: Any) -> dict[Any, Any]
         raise DataflowError(f"{what}: its function keeps no state; expected one with process(row, state)")
     if not isinstance(given, Mapping):
         given = _by_key(what, operator.key, given)
-    keys = _checked_keys(operator, given)
+    keys = _checked_keys(operator, list(given))
     for key, one in given.items():
-        if len(operator.key) == 1 and isinstance(key, tuple):
-            raise DataflowError(f"{what}: {key!r} is no key; expected values of {operator.key[0]}")
         if one is None or (why := why_unchangeable(one)):
             raise PlanError(f"{what}: {key!r}: {'None is no state' if one is None else why}")
     return dict(zip(keys, given.values(), strict=True))
@@ -579,11 +594,18 @@ def _by_key(what: str, columns: Sequence[str], table: Any) -> dict[Any, Any]:
     return dict(zip(keys, states, strict=True))
 
 
-def _positive(name: str, value: Any, whole: bool = False) -> Any:
-    kinds = int if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
-        raise PlanError(f"{name}={value!r}; expected a {'whole ' if whole else ''}number above 0")
-    return value
+def _positive(name: str, value: Any) -> int:
+    """The validated value of a number of keys or rows; no more than a message holds."""
+    if isinstance(value, bool) or not isinstance(value, int) or not value > 0:
+        raise PlanError(f"{name}={value!r}; expected a whole number above 0")
+    return min(value, sys.maxsize)
+
+
+def _told_of(operator: str, parts: Sequence[AnySeen]) -> Sequence[AnySeen]:
+    """What workers have told, which is something also if they hold nothing; raises a RunError if none was there."""
+    if not parts:
+        raise RunError(f"no worker of {operator} is there to answer: its hosts are gone, or it is being removed")
+    return parts
 
 
 def _advised(error: str) -> str:

@@ -43,7 +43,7 @@ from fries_nb.planning.schedulers import Plan
 from fries_nb.planning.shape import ExplainedPlan, refuse_in_time
 from fries_nb.protocol.checkpoints import CommittedChange
 from fries_nb.protocol.messages import Chained, Compared, Failed, Report
-from fries_nb.protocol.trace import Record, identity_of, place_of
+from fries_nb.protocol.trace import ROW_BITS, SPLIT_BITS, Record, identity_of, place_of
 from fries_nb.running.change_records import ChangeRecords
 from fries_nb.running.checkpoint_view import CheckpointView, checkpoint_at
 from fries_nb.running.key_states import RunLooks
@@ -189,7 +189,16 @@ class RegionRunner(QueueShell):
         """Check that the run accepts requests."""
         if self._state:
             reason = f": {self.error}" if self.error else ""
-            raise RunError(f"run {self.graph.name!r} has {self._state}{reason}; {why}")
+            goes_on = self.resumable and self._state in ("failed", "stopped")
+            again = f"; flow.resume({self._places.path!r}) lets it go on" if goes_on else ""
+            raise RunError(f"run {self.graph.name!r} has {_VERBS[self._state]}{reason}; {why}{again}")
+
+    def operator(self, name: str) -> Operator:
+        """The operator of that name; raises a DataflowError that says so if a change has removed it."""
+        if name not in self.graph and isinstance(name, str) and name in self.removed:
+            words = f"{name!r} has been removed by a change of the shape; expected one of {', '.join(self.graph)}"
+            raise DataflowError(f"{words}, or rollback() of that change")
+        return self.graph.operator(name)
 
     def ship(self, updates: Mapping[str, Update]) -> dict[str, bytes]:
         """Validate and pickle the updates of a change, by operator.
@@ -328,6 +337,8 @@ class RegionRunner(QueueShell):
             reason = self._checkpoint_requests.wait(request, timeout)
         except TimeoutError:
             words = f"the checkpoint of {self.graph.name!r} is still under way after {timeout:g} s"
+            if paused := ", ".join(sorted(self.telemetry.paused)):
+                words += f": no marker passes {paused}, which is paused on a tuple until it is changed"
             raise TimeoutError(words) from None
         if reason:
             raise RunError(f"no checkpoint of {self.graph.name!r} was taken: {reason}")
@@ -402,6 +413,8 @@ class RegionRunner(QueueShell):
             raise PlanError(f"source={source!r}; expected source, split and row, as in source={example}")
         if given[0] not in names:
             raise DataflowError(unknown("source", given[0], names))
+        if given[1] >> SPLIT_BITS or given[2] >> ROW_BITS:
+            raise PlanError(f"source={source!r}; expected fewer than {1 << SPLIT_BITS:,} splits and 2**{ROW_BITS} rows")
         return identity_of(names.index(given[0]), *given[1:])
 
     def checkpointed(self, timeout: float) -> CheckpointView:

@@ -180,12 +180,11 @@ def tapped(
     """The rows that a tap has found, at most so many of each side, as a DataFrame that says what it has seen.
 
     Its ``attrs`` have ``rows_seen``, the number of rows that have passed, and ``rows_dropped``, of those that were not
-    tried. ``left`` are rows that a run which is over has left, all of which were tried.
+    tried. ``left`` are rows that a run which is over has left, all of which were tried: the last of those that passed.
     """
     held = list(parts)
     counts, names = [part.counts for part in held], [name for part in held for name in part.columns]
     table = row_table(newest(rows, count), [*names, *columns_of(left)], hide=hide)
-    table.attrs |= {
-        "rows_seen": sum(one.seen for one in counts) + len(left), "rows_dropped": sum(one.dropped for one in counts)
-    }  # fmt: skip
+    seen = max(sum(one.seen for one in counts), len(left))
+    table.attrs |= {"rows_seen": seen, "rows_dropped": min(sum(one.dropped for one in counts), seen - len(left))}
     return table

@@ -37,6 +37,9 @@ class CheckpointLayout:
         drop: the operators that are not there any more, and whose state in the checkpoint may be lost.
         begun: the directory, if the run is a fork, which has it already.
 
+    Attributes:
+        path: the same, absolute.
+
     Raises:
         CheckpointError: the directory is taken, holds no checkpoint to resume or that of another dataflow, or cannot be
             used.
@@ -46,7 +49,7 @@ class CheckpointLayout:
         self, path: str, graph: Graph, regions: int, resumed: bool, key: bytes, drop: Collection[str] = (),
         begun: Begun | None = None,
     ) -> None:  # fmt: skip
-        self._path = path = absolute(path) if path else ""  # the working directory may change between regions
+        self.path = path = absolute(path) if path else ""  # the working directory may change between regions
         self.key = key
         self.drop = drop
         self.begun = begun
@@ -65,7 +68,7 @@ class CheckpointLayout:
 
     def of(self, region: int) -> str:
         """The checkpoint directory of a region; empty for none."""
-        return join(self._path, f"region-{region + 1}") if self._path and self._several else self._path
+        return join(self.path, f"region-{region + 1}") if self.path and self._several else self.path
 
     def resumes(self, region: int) -> bool:
         """Whether the region is resumed from its directory; otherwise it starts from the beginning."""

@@ -10,9 +10,10 @@ not wait long, and as many in a second as were asked for. What a process that di
 
 from __future__ import annotations
 
+import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -20,9 +21,11 @@ from typing import Any, Protocol
 from fries_nb.controller.events import RequeueEnded, RequeueRequested
 from fries_nb.dataflow.endpoints import check_readable
 from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.dataflow.masking import masked_text
 from fries_nb.driver.driver import Driver
-from fries_nb.errors import DataflowError, PlanError, exception_text, unknown
+from fries_nb.errors import DataflowError, PlanError, exception_text
 from fries_nb.operators.dead_letters import LETTER, requeued_row, unpacked_row
+from fries_nb.operators.instance import row_as_json
 from fries_nb.protocol.checkpoints import CommittedChange
 from fries_nb.protocol.messages import RequeuedRow
 from fries_nb.protocol.partitioning import Binning
@@ -32,6 +35,8 @@ MOST_ROWS = 500
 """Maximum number of rows that go back with one decision."""
 MOST_BYTES = 1 << 20
 """Size of rows in bytes from which on a share is complete."""
+MOST = sys.float_info.max
+"""More rows than there are, and more in a second."""
 SHARES = 4
 """Number of shares in a second, if the number of rows in a second is limited."""
 SHOWN = tuple(name for name in LETTER.names if name != "row")
@@ -122,6 +127,13 @@ class RequeuedRun(Protocol):
     def graph(self) -> Graph:
         """The dataflow, as it is now."""
 
+    @property
+    def hide(self) -> frozenset[str]:
+        """The columns whose values are not to be shown."""
+
+    def operator(self, name: str) -> Operator:
+        """The operator of that name; raises a DataflowError that says so if a change has removed it."""
+
     def driver_of(self, operator: str) -> Driver | None:
         """The driver of the operator's region; ``None`` if that has not begun."""
 
@@ -159,11 +171,11 @@ class RunRequeues:
         known = self._checked(operator)
         for name, given, whole in (("limit", limit, True), ("per_second", per_second, False)):
             kinds = int if whole else (int, float)
-            if given is not None and (isinstance(given, bool) or not isinstance(given, kinds) or not given > 0):
+            if given is not None and (isinstance(given, bool) or not isinstance(given, kinds) or not 0 < given <= MOST):
                 raise PlanError(f"{name}={given!r}; expected a {'whole ' if whole else ''}number above 0, or None")
         if where is not None and not callable(where):
             raise PlanError(f"where={where!r}; expected a function of a row, as in lambda row: row['amount'] > 100")
-        self._run.refuse_if_over("rows go back to a dataflow that runs; fn.resume(...) lets one go on")
+        self._run.refuse_if_over("rows go back to a dataflow that runs")
         with self._one_at_a_time:
             rows = self._chosen(known, where, limit)
             self._given.update(row.letter for row in rows)
@@ -175,15 +187,12 @@ class RunRequeues:
         return requeue
 
     def _checked(self, operator: str) -> Operator:
-        graph = self._run.graph
-        if operator not in graph:
-            raise DataflowError(unknown("operator", operator, graph.by_name))
-        known = graph.operator(operator)
+        known = self._run.operator(operator)
         refuse_without_letters(known)
         if not known.traits.runs_user_code:
             what = "dead letters are lines that are no rows" if known.traits.is_source else "no function processes rows"
             raise PlanError(f"{operator} ({known.kind}): {what}, so there is nothing to process again")
-        if is_tracked(graph):
+        if is_tracked(self._run.graph):
             words = "is in a dataflow with times or loops, where rows do not go back in this version"
             raise PlanError(f"{operator} {words}; expected one without time= and loops")
         return known
@@ -195,7 +204,7 @@ class RunRequeues:
         for letter in self._open(operator.name):
             if limit is not None and len(found) >= limit:
                 break
-            if letter["row"] is not None and (where is None or _holds(where, letter)):
+            if letter["row"] is not None and (where is None or _holds(where, letter, self._run.hide)):
                 found.append(requeued_row(letter, binning))
         return found
 
@@ -218,7 +227,7 @@ class RunRequeues:
                     break
                 requeue.note(len(share) - ended.left, ended.left)
                 if per_second is not None:
-                    requeue.stopped.wait(len(share) / per_second)
+                    requeue.stopped.wait(min(len(share) / per_second, threading.TIMEOUT_MAX))
         finally:
             so_far = requeue.note()
             with self._one_at_a_time:
@@ -274,12 +283,16 @@ def _shares(rows: Sequence[RequeuedRow], per_second: float | None) -> Iterator[S
         yield rows[begin:]
 
 
-def _holds(where: Where, letter: Mapping[str, Any]) -> bool:
-    """Whether the row of a letter satisfies a condition; it is asked with what the letter tells beside."""
+def _holds(where: Where, letter: Mapping[str, Any], hide: Collection[str]) -> bool:
+    """Whether the row of a letter satisfies a condition; it is asked with what the letter tells beside.
+
+    Raises:
+        PlanError: the condition has raised; values of the columns ``hide`` are masked.
+    """
     values: dict[str, Any] = unpacked_row(letter).to_pylist()[0]
     about = {f"_{name}": letter[name] for name in ("error", "version", "tries", "worker")}
     try:
         return bool(where(values | about))
     except Exception as error:
-        words = f"where raised {exception_text(error)} on {letter['tuple']}"
+        words = f"where raised {masked_text(exception_text(error), values, hide)} on {row_as_json(values, hide)}"
         raise PlanError(f"{words}; the row has the columns {', '.join([*values, *about])}") from error

@@ -58,7 +58,7 @@ from fries_nb.dataflow.endpoints import CatalogTable, DeltaTable, Memory, OwnSin
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.dataflow.stream_endpoints import Kafka
 from fries_nb.errors import CheckpointError
-from fries_nb.operators.state import keeps_state
+from fries_nb.operators.state import has_state, keeps_state
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange
 from fries_nb.storage.durable import absolute
 
@@ -125,7 +125,7 @@ def flow_of(graph: Graph, run: str) -> FlowFingerprint:
         tuple(map(_edge, graph.edges)),
         {operator.name: operator.workers for operator in graph.operators},
         keys={operator.name: operator.key for operator in graph.operators if operator.key},
-        with_state=tuple(operator.name for operator in graph.operators if _has_state(operator)),
+        with_state=tuple(operator.name for operator in graph.operators if has_state(operator, operator.function)),
     )
 
 
@@ -175,11 +175,6 @@ def _operator(operator: Operator) -> str:
     by = f" by {', '.join(operator.key)}" if operator.key else ""
     is_end = operator.traits.is_source or operator.traits.is_sink
     return f"{operator.kind}{by}{_endpoint(operator.function, operator.traits.is_sink) if is_end else ''}"
-
-
-def _has_state(operator: Operator) -> bool:
-    traits, function = operator.traits, operator.function
-    return traits.timed or traits.keeps_state or (function is not None and keeps_state(operator, function))
 
 
 def _why_fixed(operator: Operator) -> str:

@@ -2,8 +2,9 @@
 
 The condition is tried on rows that the worker keeps, then on those that pass, by the thread that runs the worker and
 between two slices, in pieces of a millisecond at most. All taps of a worker have ``SHARE`` of its time; rows that pass
-while that is used up are not tried, and are counted as dropped. Between the functions of a chain rows are no batches:
-there the condition is tried on the few that are kept of each slice, and all others are dropped.
+while that is used up are not tried, and are counted as dropped. Some of each side are tried all the same, so that a
+wrong column is told. Between the functions of a chain rows are no batches: there the condition is tried on the few that
+are kept of each slice, and all others are dropped.
 
 A tap ends by itself: with the rows that it was asked for, its time, an error of the condition, or the worker's input.
 
@@ -44,6 +45,8 @@ LOOKED_THROUGH = 1_000
 """Number of rows that a worker keeps, of each side, that are tried first."""
 BETWEEN_LOOKS = 8
 """Number of rows that are converted, and tried between two looks at the clock."""
+TOLD_NS = 1_000_000_000
+"""Nanoseconds after which a tap tells how many rows it has seen, though it has found none."""
 SIDES = ("in", "out")
 
 
@@ -163,6 +166,7 @@ class RowTap:
         self._budget, self._clock = budget, clock
         self._branch = order.branch
         self._over_ns = clock() + order.lasts_ns
+        self._told_ns = clock()
         self._left = dict.fromkeys(SIDES, order.most)
         self._found: dict[str, Kept] = {side: [] for side in SIDES}
         self._seen = self._dropped = self._told = 0
@@ -170,6 +174,7 @@ class RowTap:
         self._counted: dict[str, int] = {}  # side to the number of rows that a chain had processed by then
         self._noted: dict[str, list[tuple[Any, int]]] = {}  # side to the rows that a chain kept by then
         self._columns: dict[str, None] = {}  # of rows that were tried
+        self._tried: set[str] = set()  # the sides of which rows were
         self._error = ""
         with budget.piece():
             self._condition = self._unpickled(order.where)
@@ -186,7 +191,7 @@ class RowTap:
     @property
     def is_trying(self) -> bool:
         """Whether it has rows in hand that it can try at once, though none pass."""
-        return bool(self._hand) and not self.has_ended
+        return bool(self._hand) and not self.has_ended and self._budget.has_some
 
     def advance(self, worker: Worker, slices: Sequence[PassedSlice]) -> RowsSeen | None:
         """Try rows for a piece; returns an answer if rows were found, or it has ended.
@@ -203,7 +208,8 @@ class RowTap:
             self._error = f"the rows of {self.member.operator} cannot be read: {exception_text(error)}"
         if self._is_over(worker):
             return self.end(worker)
-        return self._answer(worker) if any(self._found.values()) else None
+        is_due = self._seen and self._clock() - self._told_ns >= TOLD_NS
+        return self._answer(worker) if is_due or any(self._found.values()) else None
 
     def end(self, worker: Worker) -> RowsSeen | None:
         """End it; returns the last answer, ``None`` if that was given."""
@@ -284,20 +290,30 @@ class RowTap:
         return [one.with_hidden() for one in samples if (id(one.origin[0]), one.origin[1]) not in known]
 
     def _try_piece(self, worker: Worker, slices: Sequence[PassedSlice]) -> None:
-        """Take what has passed in hand, and try rows in hand; those for which no time is left are dropped."""
-        budget = self._budget
+        """Take what has passed in hand, and try rows in hand; those for which no time is left are dropped.
+
+        What is in hand while no row passes is not: it can be tried later.
+        """
+        budget, seen = self._budget, self._seen
         with budget.piece():
             self._take_passed(worker, slices)
-            while self._hand and not budget.is_over():
-                side, part = self._hand.popleft()
+            while (place := self._next(budget)) is not None:
+                side, part = self._hand[place]
+                del self._hand[place]
                 if isinstance(part, pa.RecordBatch) and part.num_rows > BETWEEN_LOOKS:
                     self._put_back(side, part.slice(BETWEEN_LOOKS))
                     part = part.slice(0, BETWEEN_LOOKS)
                 self._try(side, part)
-        if not budget.has_some:
+        if not budget.has_some and (self._seen > seen or worker.ended):
             self._drop_hand()
 
+    def _next(self, budget: TapBudget) -> int | None:
+        """The place in hand of what to try next: of a side of which no row was tried, also if there is no time left."""
+        untried = (place for place, (side, _) in enumerate(self._hand) if side not in self._tried)
+        return next(untried, None if not self._hand or budget.is_over() else 0)
+
     def _try(self, side: str, part: pa.RecordBatch | dict[str, Any]) -> None:
+        self._tried.add(side)
         holds, left = self._condition.holds, self._left[side]
         if not isinstance(part, pa.RecordBatch):
             values = {name: value for name, value in part.items() if name not in HIDDEN}
@@ -340,6 +356,7 @@ class RowTap:
             self._error = f"the rows of {self.member.operator} cannot be copied: {exception_text(error)}"
         self._found, self._told = {side: [] for side in SIDES}, self._told + judged
         self._seen = self._dropped = 0
+        self._told_ns = self._clock()
         version, ended = (instance.applied[-1] if instance.applied else ""), self.has_ended
         return RowsSeen(self.number, self.member, *sides, version, self._error, ended, counts, lacked, row, columns)
 

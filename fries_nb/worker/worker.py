@@ -699,9 +699,8 @@ class Worker:
 
     def _keep_given(self, action: Reconfigure) -> None:
         """Keep the last results of functions that a change replaces, by reference."""
-        for position, instance in enumerate(self.instances):
+        for behind, instance in enumerate(self.instances, 1):
             if instance.worker.operator in action.targets:
-                behind = position + 1
                 is_last = behind == len(self.instances)
                 given = chain(*self.newest_output.values()) if is_last else self._executor.samples(behind)
                 self.given_before[instance.worker] = action.change, tuple(given)
@@ -728,6 +727,7 @@ class Worker:
             self._block()
         if leaves:
             self.outbox.rewire(after.edges, self.ended)
+            self._output.newest.clear()  # kept by output, and those are others now
             self.wiring = dataclasses.replace(self.wiring, edges=after.edges, needed=after.needed)
             for instance, needed in zip(self.instances, after.needed, strict=True):
                 instance.written.needed = needed

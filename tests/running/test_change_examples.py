@@ -197,8 +197,10 @@ def test_examples_and_effects_are_refused_by_name() -> None:
     desk.end(0, "u2")
     with pytest.raises(PlanError, match="of change u2 nothing was seen when it began"):
         change.effect()
-    with pytest.raises(PlanError, match="timeout=0"):
+    with pytest.raises(PlanError, match="window=0"):
         change.effect(0)
+    with pytest.raises(PlanError, match="timeout=None; expected a number above 0"):
+        change.effect(timeout=None)  # type: ignore[arg-type]
 
 
 def test_hidden_columns_are_masked_where_examples_are_shown() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fries_nb.driver.open_questions import OVER, Looked, Looks, Withdrawn
-from fries_nb.driver.open_taps import Asked
+from fries_nb.driver.open_taps import GONE, Asked
 from fries_nb.protocol.messages import Control, EndTap, LookAtRows, RowsSeen, TapCounts, WorkerId
 
 ASKED = Asked("M", LookAtRows(7, most=3, where=b"...", lasts_ns=9))
@@ -112,6 +112,21 @@ def test_after_a_recovery_all_workers_are_asked_anew() -> None:
     assert run.told == []
     run.looks.lost()
     assert [len(answer.parts) for answer in run.told] == [1]
+
+
+def test_a_tap_ends_with_the_last_worker_of_its_operator() -> None:
+    """With what was found; and at once if there was none. One that goes on as another worker is not affected."""
+    run = Tapped(FIRST, SECOND)
+    run.looks.again()
+    run.looks.ask(ASKED)
+    run.found(FIRST, 1)
+    run.workers = [SECOND]
+    run.looks.again()
+    assert run.told == []
+    run.workers = []
+    run.looks.again()
+    run.looks.ask(Asked("M", LookAtRows(8, most=3, where=b"...", lasts_ns=9), to="out"))
+    assert [(answer.number, len(answer.parts), answer.error) for answer in run.told] == [(7, 1, GONE), (8, 0, GONE)]
 
 
 def test_a_tap_ends_with_the_run() -> None:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from fries_nb.dataflow.constraints import EdgeElement
@@ -20,6 +21,7 @@ from fries_nb.protocol.messages import LookAtRows, RowsSeen, StateSeen, TapCount
 from fries_nb.protocol.trace import identity_of
 from fries_nb.running.key_states import RunLooks, given_states
 from fries_nb.running.region_runner import RegionRunner
+from fries_nb.running.row_table import seen_rows, tapped
 from fries_nb.running.state_table import StateRow, state_table
 
 
@@ -55,9 +57,15 @@ class AnsweringRun:
         self.controller = SimpleNamespace(topology=SimpleNamespace(workers={"K": (0, 1)}))
         self.looks = RunLooks(self)  # type: ignore[arg-type]
 
+    state = "recovering"
+
     def driver_of(self, operator: str) -> Any:
         """Itself."""
         return self
+
+    def operator(self, name: str) -> Operator:
+        """The operator."""
+        return self.graph.operator(name)
 
     def shown_time(self, ticks: int) -> Any:
         """As it is."""
@@ -91,7 +99,7 @@ def test_states_of_all_workers_are_told_in_turn_and_what_came_later_counts() -> 
 def test_a_worker_that_does_not_answer_is_waited_for_in_vain() -> None:
     """For as long as was said; its answer is dropped if it comes later."""
     run = AnsweringRun(answers=False)
-    with pytest.raises(TimeoutError, match=r"within 0\.01 s not all workers of K have answered"):
+    with pytest.raises(TimeoutError, match=r"within 0\.01 s not all workers of K have answered; the run is recovering"):
         run.looks.states("K", None, None, 0.01)
     run.looks.told(Looked(1, (held(0, a={}),)))
     assert run.looks._answers == {}
@@ -111,8 +119,11 @@ def test_a_run_that_is_over_tells_what_is_missing() -> None:
     run = AnsweringRun(left=(held(0, a={"n": 1}),))
     with pytest.warns(UserWarning, match=r"K\[1\] left nothing behind: its host was gone"):
         assert [one.key for one in run.looks.states("K", None, None, 10.0)] == ["a"]
-    with pytest.warns(UserWarning, match="left nothing behind"):
-        assert len(run.looks.rows("K", 5, None, 10.0)) == 0
+    run = AnsweringRun(left=())
+    for call in (lambda: run.looks.rows("K", 5, None, 10.0), lambda: run.looks.rows("K", 5, bool, 10.0),
+                 lambda: run.looks.sizes(10.0), lambda: run.looks.states("K", None, None, 10.0)):  # fmt: skip
+        with pytest.warns(UserWarning, match="left nothing"), pytest.raises(RunError, match="no worker of K is there"):
+            call()
     run = AnsweringRun(left=(held(0, a={"n": 1}), held(1, error="7 keys of K[1] have about 70 MB, at most 17")))
     with pytest.raises(RunError, match=r"the run is over, and has left nothing of K: 7 keys of K\[1\]"):
         run.looks.states("K", None, None, 10.0)
@@ -158,6 +169,44 @@ def test_along_an_edge_rows_of_its_output_pass() -> None:
     assert run.posted[0].look.branch == 1
 
 
+@pytest.mark.parametrize(("more", "words"), [
+    ({"n": 10**30}, ""), ({"timeout": 1e30}, "timeout=1e[+]30; expected a number above 0, of seconds"),
+    ({"timeout": float("inf")}, "timeout=inf"), ({"timeout": None}, "timeout=None"), ({"n": True}, "n=True"),
+])  # fmt: skip
+def test_what_no_message_holds_is_not_asked(more: dict[str, Any], words: str) -> None:
+    """A number that cannot be sent would end the driver, and with it the run."""
+    run, asked = AnsweringRun(held(0), found({"k": 1})), {"n": 2, "timeout": 10.0} | more
+    for call in (lambda: run.looks.rows("K", asked["n"], None, asked["timeout"]),
+                 lambda: run.looks.rows("K", asked["n"], bool, asked["timeout"]),
+                 lambda: run.looks.table("K", None, asked["n"], asked["timeout"])):  # fmt: skip
+        if words:
+            with pytest.raises(PlanError, match=words):
+                call()
+        else:
+            call()
+    assert all(msgspec.msgpack.encode(one.look) for one in run.posted if isinstance(one, Asked))
+
+
+@pytest.mark.parametrize(("keys", "words"), [
+    ([(1,)], r"\(1,\) is no key of K; expected a value of k"), ({"a": 1}, "expected keys in a list"),
+    ([{1}], r"keys of K: \{1\} \(set\) cannot be a key"),
+])  # fmt: skip
+def test_what_is_no_key_is_refused(keys: Any, words: str) -> None:
+    """By name."""
+    with pytest.raises(DataflowError, match=words):
+        AnsweringRun().looks.table("K", keys, None, 10.0)
+
+
+def test_an_operator_that_remembers_without_a_function_is_looked_at_and_not_edited() -> None:
+    """As one that passes on each row once."""
+    run = AnsweringRun(held(0, a=True), held(1))
+    run.graph = Graph("g", (Operator("K", key=("k",), kind=Kind.DEDUP, workers=2),), ())
+    assert run.looks.table("K", None, None, 10.0)["k"].tolist() == ["a"]
+    assert run.looks.size_table(10.0)["keys"].tolist() == [1]
+    with pytest.raises(PlanError, match="K is a dedup, and runs no function of yours; its states are not edited"):
+        run.looks.edited("K", {"a": [1]}, 10.0)
+
+
 def test_a_tap_whose_workers_do_not_answer_gives_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is withdrawn twice, so that the driver does not wait for them."""
     monkeypatch.setattr("fries_nb.running.key_states.LAST_WORDS_S", 0.01)
@@ -195,6 +244,8 @@ def test_a_condition_is_tried_on_what_a_run_that_is_over_has_left() -> None:
     run = AnsweringRun(left=left)
     table = run.looks.rows("K", 5, lambda row: row["k"] > 1, 10.0)
     assert (table["k"].tolist(), table.attrs) == ([2], {"rows_seen": 2, "rows_dropped": 0})
+    seen = tapped([], 5, [found(seen=1), found(seen=9)], left=[*seen_rows(left, int, lambda _: None)])
+    assert seen.attrs == {"rows_seen": 10, "rows_dropped": 8}, "those that are left are among those that have passed"
     with pytest.raises(PlanError, match=r"where raised KeyError: 'price' on a row that is in; it has the columns k"):
         run.looks.rows("K", 5, lambda row: row["price"] > 1, 10.0)
     with pytest.raises(RunError, match=r'ZeroDivisionError: division by zero on a row that is in: {"k": 1}'):
@@ -254,7 +305,7 @@ AFTER = Graph(
         ({"Once": {}}, DataflowError, "state= of Once: its function keeps no state"),
         ({"Late": {}}, PlanError, "state= of Late: an operator that works by time"),
         ({"New": [{}]}, PlanError, "state= of New is a list; expected a mapping from keys to states"),
-        ({"New": {(1, 2): {}}}, DataflowError, r"state= of New: \(1, 2\) is no key; expected values of k"),
+        ({"New": {(1, 2): {}}}, DataflowError, r"\(1, 2\) is no key of New; expected a value of k"),
         ({"Two": {1: {}}}, DataflowError, "1 is no key of Two; expected a tuple of a, b"),
         ({"New": {object: {}}}, DataflowError, "keys of New: .*cannot be a key"),
         ({"New": {1: 5}}, PlanError, r"state= of New: 1: 5 \(int\), which cannot change in place"),

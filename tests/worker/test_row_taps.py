@@ -16,7 +16,7 @@ from fries_nb.protocol.messages import ChannelId, Data, LookAtRows, RowsSeen, Wo
 from fries_nb.protocol.topology import Topology, wire
 from fries_nb.worker.events import Arrived, Granted
 from fries_nb.worker.looks import PIECE_NS
-from fries_nb.worker.row_taps import SAVED_NS, SHARE, RowTap, TapBudget
+from fries_nb.worker.row_taps import BETWEEN_LOOKS, SAVED_NS, SHARE, TOLD_NS, RowTap, TapBudget
 from fries_nb.worker.worker import Worker
 
 
@@ -107,6 +107,44 @@ def test_kept_rows_are_tried_first_then_those_that_pass() -> None:
     assert (last.is_last, last.error, last.lacked, last.columns) == (True, "", "", ("n", "double"))
     assert sum(part.counts.seen for part in tapped.parts) == 12
     assert tapped.advance() is None
+
+
+def test_of_each_side_some_rows_are_tried_though_no_time_is_left() -> None:
+    """So that a wrong column is told. The others wait for time, unless further rows pass, or the worker has ended."""
+    for passes in (False, True):
+        tapped = Tapped(lambda row: row["n"] > 0, most=100, lasts_ns=10**12)
+        tapped.process(*range(1, 21))
+        with tapped.budget.piece():
+            tapped.clock.now_ns += 10**9  # another tap has taken long
+        tapped.begin()
+        if passes:
+            tapped.process(21)
+        tapped.advance()
+        assert len(tapped.found()) == len(tapped.found("came")) == BETWEEN_LOOKS
+        assert not tapped.tap.is_trying
+        tapped.clock.now_ns += 10**11
+        tapped.advance()
+        assert len(tapped.found()) == len(tapped.found("came")) == (BETWEEN_LOOKS if passes else 20)
+    wrong = Tapped(lambda row: row["price"], lasts_ns=10**12)
+    with wrong.budget.piece():
+        wrong.clock.now_ns += 10**9
+    wrong.process(1, 2)
+    wrong.begin()
+    part = wrong.advance()
+    assert part is not None
+    assert "KeyError: 'price' on a row that is in; it has the columns n" in part.error
+
+
+def test_a_tap_that_finds_nothing_tells_what_it_has_seen_once_a_second() -> None:
+    """Since it may end with its host."""
+    tapped = Tapped(lambda row: False, lasts_ns=10**12)
+    tapped.begin()
+    for second in range(3):
+        tapped.clock.now_ns = second * TOLD_NS
+        tapped.process(second)
+        tapped.advance()
+        assert tapped.advance() is None
+        assert sum(part.counts.seen for part in tapped.parts) == (second + 1) * 2 * (second > 0)
 
 
 def test_a_tap_ends_with_the_rows_that_were_asked_for() -> None:

@@ -290,7 +290,8 @@ class ChangeQueue:
         """Raise a PlanError if a request of an operator is open, or has come after the one that was its last."""
         now = next((one for one in reversed(self._known.requests) if operator in one.updates), None)
         if now is not None and (now.id != last or not now.ended):
-            raise PlanError(f"change {now.id} of {operator} is under way; expected its end (settled()) before")
+            words = f"change {now.id} of {operator} is under way, or has just ended"
+            raise PlanError(f"{words}; expected its end (settled()) before")
 
     def _refuse_beside_shape(self) -> None:
         """Raise a PlanError while the shape is being changed, since plans are made on the dataflow of now."""

@@ -99,7 +99,7 @@ class Taps:
         assert isinstance(look, LookAtRows), "there are no taps of states"
         self._open[number] = tap = _Tap(look.number, asked, replace(look, number=number))
         if self._answers:
-            self._reach(tap)
+            self._reach(number, tap)
 
     def withdraw(self, asked: int) -> None:
         """End a tap by the number that its asker knows; the second time what has come is told at once."""
@@ -138,10 +138,10 @@ class Taps:
         self._answers = True
         for number, tap in list(self._open.items()):
             if tap.ends:
-                tap.awaited &= set(self._workers(tap.asked))
+                tap.awaited &= self._stay(tap)
                 self._settle_if_told(number, tap)
             else:
-                self._reach(tap)
+                self._reach(number, tap)
 
     def close(self, error: str) -> None:
         """The region has ended."""
@@ -149,21 +149,27 @@ class Taps:
         for number in list(self._open):
             self._settle(number, error)
 
-    def _reach(self, tap: _Tap) -> None:
-        """Ask the workers of now that have not ended; nothing is asked of those that are gone."""
+    def _reach(self, number: int, tap: _Tap) -> None:
+        """Ask the workers of now that have not ended; the tap ends if there is none, with what those that stay tell."""
         now = set(self._workers(tap.asked))
+        if not now:
+            tap.error = tap.error or GONE
+            self._end(number, tap)
+            return
         tap.ended &= now
         tap.awaited = now - tap.ended
         for worker in sorted(tap.awaited):
             self._direct(worker, tap.look)
-        if not now:
-            self._settle(tap.look.number, GONE)
+
+    def _stay(self, tap: _Tap) -> set[WorkerId]:
+        """The workers of its operator that are there, though its edge may not be."""
+        return set(self._workers(Asked(tap.asked.operator, tap.look)))
 
     def _end(self, number: int, tap: _Tap) -> None:
         """Have the workers end it, those that have told their end as well, since they remember it until then."""
         if not tap.ends:
             tap.ends = True
-            now = set(self._workers(tap.asked))
+            now = self._stay(tap)
             tap.awaited &= now
             for worker in sorted(now & (tap.awaited | tap.ended)):
                 self._direct(worker, EndTap(number))

@@ -147,7 +147,8 @@ class RunMonitor:
 
         With ``where`` it is a tap: the condition is sent to the workers, which try it on the rows that are kept, and on
         those that pass, between two tuples. That takes at most 2 % of the time of a worker; rows that pass while it is
-        used up are not tried. The tap ends once a side has ``n`` rows, or after ``timeout``, with what was found.
+        used up are not tried. The tap ends once a side has ``n`` rows, after ``timeout``, or if its operator or edge is
+        removed, with what was found.
 
         With ``source`` it is the way of one source row: the rows that are it or derive from it, of all that are kept,
         operator by operator in the order of the dataflow.
@@ -170,11 +171,12 @@ class RunMonitor:
 
         Raises:
             DataflowError: no such operator or edge, or ``where`` cannot be pickled.
-            PlanError: ``n`` or ``timeout`` is not a positive number; ``operator`` is missing; ``source`` is given with
+            PlanError: ``n`` or ``timeout`` is not a positive number; ``operator`` is missing, or an edge at which Spark
+                computes the rows; ``source`` is given with
                 ``where``, or though the run is not audited; ``where`` is no function, or reads a column that no row
                 has, and those that are there are named.
-            RunError: the operator has not begun, its rows cannot be copied, or ``where`` has raised on the row that the
-                error has as JSON.
+            RunError: the operator has not begun, its rows cannot be copied, no worker is there to answer, as those of
+                hosts that were gone before the end, or ``where`` has raised on the row that the error has as JSON.
             TimeoutError: a worker has not answered in time; not with ``where``.
         """
         if source is not None:

@@ -191,7 +191,7 @@ class RowTap:
     @property
     def is_trying(self) -> bool:
         """Whether it has rows in hand that it can try at once, though none pass."""
-        return bool(self._hand) and not self.has_ended and self._budget.has_some
+        return bool(self._hand) and not self.has_ended
 
     def advance(self, worker: Worker, slices: Sequence[PassedSlice]) -> RowsSeen | None:
         """Try rows for a piece; returns an answer if rows were found, or it has ended.
@@ -290,11 +290,8 @@ class RowTap:
         return [one.with_hidden() for one in samples if (id(one.origin[0]), one.origin[1]) not in known]
 
     def _try_piece(self, worker: Worker, slices: Sequence[PassedSlice]) -> None:
-        """Take what has passed in hand, and try rows in hand; those for which no time is left are dropped.
-
-        What is in hand while no row passes is not: it can be tried later.
-        """
-        budget, seen = self._budget, self._seen
+        """Take what has passed in hand, and try rows in hand; those for which no time is left are dropped."""
+        budget = self._budget
         with budget.piece():
             self._take_passed(worker, slices)
             while (place := self._next(budget)) is not None:
@@ -304,7 +301,7 @@ class RowTap:
                     self._put_back(side, part.slice(BETWEEN_LOOKS))
                     part = part.slice(0, BETWEEN_LOOKS)
                 self._try(side, part)
-        if not budget.has_some and (self._seen > seen or worker.ended):
+        if not budget.has_some:
             self._drop_hand()
 
     def _next(self, budget: TapBudget) -> int | None:

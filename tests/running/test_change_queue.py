@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from queue_setting import Desk, first, function
 
+from fries_nb.changes.queue_entries import ChangeOrigin
 from fries_nb.controller.states import ChangeProgress, ChangeState
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
@@ -350,3 +352,24 @@ def test_while_an_operator_is_paused_its_fixes_go_ahead_one_by_one() -> None:
     assert orders == []
     assert desk.pause("B", False) == []
     assert desk.pause("B", True) == [f"0:{another.id}"]
+
+
+def test_what_is_requested_on_the_condition_that_nothing_has_changed_is_refused_beside_a_change() -> None:
+    """As a set state, which has the function of now: it would undo a change that waits, or has ended since."""
+    desk = Desk()
+    assert desk.queue.last_of("A") == ""
+    desk.queue.refuse_if_changed("A", "")
+    desk.ask(B=function("first"))
+    desk.ask(A=function("x"))
+    for last in ("", "u2"):
+        with pytest.raises(PlanError, match="change u2 of A is under way, or has just ended; expected its end"):
+            desk.queue.refuse_if_changed("A", last)
+    desk.end(0, "u1")
+    desk.end(0, "u2")
+    desk.queue.refuse_if_changed("A", desk.queue.last_of("A"))
+    with pytest.raises(PlanError, match="change u2 of A"):
+        desk.queue.refuse_if_changed("A", "")
+    never = ChangeOrigin(check=partial(desk.queue.refuse_if_changed, "A", ""))
+    with pytest.raises(PlanError, match="change u2 of A"):
+        desk.queue.request({"A": Update(function("y"))}, origin=never)
+    assert [change.id for change in desk.queue.changes] == ["u1", "u2"]

@@ -129,6 +129,25 @@ def test_a_tap_ends_with_the_last_worker_of_its_operator() -> None:
     assert [(answer.number, len(answer.parts), answer.error) for answer in run.told] == [(7, 1, GONE), (8, 0, GONE)]
 
 
+def test_a_tap_ends_with_its_edge_and_with_what_the_workers_tell_that_stay() -> None:
+    """Those are told to end it, since their operator goes on."""
+    run = Tapped(FIRST, SECOND)
+    edges = [Asked("M", ASKED.look, "out")]
+    run.looks = Looks(
+        lambda asked: run.workers if not asked.to or asked in edges else [], lambda *sent: run.sent.append(sent),
+        run.told.append,
+    )  # fmt: skip
+    run.looks.again()
+    run.looks.ask(edges[0])
+    run.found(FIRST, 1, is_last=True)
+    run.take_sent()
+    edges.clear()
+    run.looks.again()
+    assert (run.take_sent(), run.told) == ([(0, True), (1, True)], [])
+    run.found(SECOND, is_last=True)
+    assert [(answer.number, len(answer.parts), answer.error) for answer in run.told] == [(7, 2, GONE)]
+
+
 def test_a_tap_ends_with_the_run() -> None:
     """With what was found; one that is opened later is told at once that the run is over."""
     run = Tapped(FIRST)

@@ -182,11 +182,11 @@ def test_taps_find_rows_that_satisfy_their_condition_and_end(watched, kills):
 
 
 def test_rows_are_dropped_if_taps_have_no_time(watched, monkeypatch):
-    """They are counted, and the run goes on."""
+    """They are counted, and the run goes on; the first ones of each side are tried all the same."""
     monkeypatch.setattr(row_taps, "SAVED_NS", 0)
     met = play(0) + play(2)
     assert met["dropped"] > 50
-    assert not met["found"]
+    assert 0 < met["found"] < met["dropped"]
 
 
 def _tried_by_whoever_posts(worker, event):

@@ -133,7 +133,7 @@ def test_states_are_seen_while_hosts_come_and_die(
         run.rows(source=(0, 0), where=bool)
     with pytest.raises(RunError, match="'seen' has finished; a state is set while the dataflow runs"):
         run.set_state("K", {5: {"first": 0, "second": 0}})
-    with pytest.raises(RunError, match="a checkpoint needs a running dataflow"):
+    with pytest.raises(RunError, match=r"expected run.state\('K'\), without at= and to=, for what its hosts have left"):
         run.state("K", at="marker")
 
 

@@ -75,6 +75,9 @@ class Timeline:
         entries: the entries: of a run about the last 1,000, without those that only measure.
         began_s: the time at which the controller's clock was 0, in seconds since the Unix epoch.
         since_ns: the time from which lines count, by the controller's clock; ``None`` for the time of day.
+
+    >>> Timeline(())
+    nothing of it is among the last 1,000 entries
     """
 
     entries: tuple[Noted, ...]

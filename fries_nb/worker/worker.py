@@ -699,8 +699,9 @@ class Worker:
 
     def _keep_given(self, action: Reconfigure) -> None:
         """Keep the last results of functions that a change replaces, by reference."""
-        for behind, instance in enumerate(self.instances, 1):
+        for position, instance in enumerate(self.instances):
             if instance.worker.operator in action.targets:
+                behind = position + 1
                 is_last = behind == len(self.instances)
                 given = chain(*self.newest_output.values()) if is_last else self._executor.samples(behind)
                 self.given_before[instance.worker] = action.change, tuple(given)
@@ -727,7 +728,6 @@ class Worker:
             self._block()
         if leaves:
             self.outbox.rewire(after.edges, self.ended)
-            self._output.newest.clear()  # kept by output, and those are others now
             self.wiring = dataclasses.replace(self.wiring, edges=after.edges, needed=after.needed)
             for instance, needed in zip(self.instances, after.needed, strict=True):
                 instance.written.needed = needed

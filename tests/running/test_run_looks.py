@@ -266,11 +266,33 @@ def test_a_tap_ends_when_its_asker_is_interrupted(monkeypatch: pytest.MonkeyPatc
     assert run.looks._awaited == set()
 
 
+def test_a_region_that_never_began_is_no_reason_to_wait() -> None:
+    """If the run is over."""
+    run: Any = AnsweringRun()
+    run.driver_of = lambda operator: None
+    run.refuse_if_over = lambda why: None
+    with pytest.raises(RunError, match="K has not begun: its region of the dataflow begins when"):
+        run.looks.rows("K", 5, None, 10.0)
+
+    def refuse(why: str) -> None:
+        raise RunError(f"run 'g' has failed; {why}")
+
+    run.refuse_if_over = refuse
+    with pytest.raises(RunError, match="run 'g' has failed; K had not begun"):
+        run.looks.rows("K", 5, None, 10.0)
+
+
 def test_what_derives_from_no_source_tuple_has_no_source() -> None:
-    """As the result of a window, whose identity is negative."""
+    """As the result of a window, whose identity is negative; nor is there a tuple that no message holds."""
     region = SimpleNamespace(graph=SimpleNamespace(sources=("S", "T")))
     driver = SimpleNamespace(core=SimpleNamespace(region=region))
-    runner: Any = SimpleNamespace(launched=[SimpleNamespace(driver=driver)])
+    runner: Any = SimpleNamespace(
+        launched=[SimpleNamespace(driver=driver)], graph=SimpleNamespace(name="g"), options=SimpleNamespace(audit=True)
+    )
+    assert RegionRunner.identity(runner, ("T", 2, 3)) == identity_of(1, 2, 3)
+    for beyond in (("S", 1 << 10, 0), ("S", 0, 1 << 40)):
+        with pytest.raises(PlanError, match=r"expected fewer than 1,024 splits and 2\*\*40 rows"):
+            RegionRunner.identity(runner, beyond)
     assert RegionRunner.source_of(runner, identity_of(1, 2, 3)) == ("T", 2, 3)
     assert RegionRunner.source_of(runner, identity_of(2, 0, 0)) is None
     assert RegionRunner.source_of(runner, -1) is None

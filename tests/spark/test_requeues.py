@@ -114,7 +114,8 @@ def test_what_cannot_go_back_is_refused_by_name(spark: SparkSession) -> None:
             run.requeue("FN")
         with pytest.raises(DataflowError, match="keeps no dead letters"):
             run.requeue("M")
-        for wrong in ({"limit": 0}, {"limit": True}, {"per_second": -1}, {"where": "value > 3"}):
+        infinite = {"per_second": float("inf")}
+        for wrong in ({"limit": 0}, {"limit": True}, {"per_second": -1}, infinite, {"where": "value > 3"}):
             with pytest.raises(PlanError, match=next(iter(wrong))):
                 run.requeue("FM", **wrong)  # type: ignore[arg-type]
         with pytest.raises(PlanError, match=r"columns value, .*_tries"):

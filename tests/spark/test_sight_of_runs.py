@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,12 +153,18 @@ def check(of: Seen, refusals: Refusals) -> None:
 
 def test_a_run_with_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
     """It runs, reads nothing, is suspended, goes on, and drains; the magics ask the same; a fork begins beside it."""
-    with begun(spark, fn.memory(), tmp_path / "kept") as of, ended_runs() as runs, ipython(tmp_path) as shell:
+    with (
+        begun(spark, fn.memory(), tmp_path / "kept", hide=["key"]) as of,
+        ended_runs() as runs,
+        ipython(tmp_path) as shell,
+    ):
         run = of.run
         until(lambda: run.metrics().operators["FM"].failed == 1, run)
         seen = len(run.checkpoints)
         until(lambda: len(run.checkpoints) > seen + 1, run)  # the letter is committed
         check(of, {})
+        with pytest.raises(PlanError, match=r'KeyError: .price. on .* "key": "•••"}; the row has the columns value'):
+            run.requeue("FM", where=lambda row: row["price"] > 1)
         run.set_rate("S", 0)
         check(of, {})
         shell.user_ns |= {"run": run, "Counts": Counts}
@@ -260,7 +266,11 @@ def test_taps_and_looks_while_a_run_changes(spark: SparkSession, tmp_path: Path)
 
         until(lambda: len(run.state("FM")) == KEYS, run)
         changed = run.reconfigure({"M": lambda row: row | {"mark": False}})
-        assert changed.result(PATIENCE_S).outcome == "done"
+        run.reconfigure({"FM": Counts(1)})
+        with suppress(PlanError):  # unless that has ended; it would undo it
+            run.set_state("FM", {3: {"count": 10}})
+        assert [one.result(PATIENCE_S).outcome for one in run.changes] == ["done"] * len(run.changes)
+        until(lambda: set(run.rows("FM", 1)["version"].dropna()) == {1}, run)
         goes_on = Tap(run, "FM", 10**30, lambda row: row["value"] % 500 == 3)
         rescale = run.rescale(3)
         while not rescale.outcome:

@@ -162,9 +162,9 @@ def test_a_run_with_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
         until(lambda: run.metrics().operators["FM"].failed == 1, run)
         seen = len(run.checkpoints)
         until(lambda: len(run.checkpoints) > seen + 1, run)  # the letter is committed
-        check(of, {})
         with pytest.raises(PlanError, match=r'KeyError: .price. on .* "key": "•••"}; the row has the columns value'):
             run.requeue("FM", where=lambda row: row["price"] > 1)
+        check(of, {})
         run.set_rate("S", 0)
         check(of, {})
         shell.user_ns |= {"run": run, "Counts": Counts}

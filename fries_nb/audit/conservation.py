@@ -51,7 +51,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import NamedTuple
 
@@ -125,15 +125,15 @@ class _Way:
 
 @dataclass(frozen=True)
 class _Loop:
-    """A loop that lets one tuple out for each that enters, and its edges of both."""
+    """A loop that lets one tuple out for each that enters, and its edges of both in all dataflows."""
 
     name: str
-    entries: list[_Way]
-    exits: list[_Way]
+    entries: list[_Way] = field(default_factory=list)
+    exits: list[_Way] = field(default_factory=list)
 
-    @staticmethod
-    def of(declared: OneToOne, shape: str) -> _Loop:
-        return _Loop(declared.loop, _ways(declared.entries, shape), _ways(declared.exits, shape))
+    def add(self, declared: OneToOne, shape: str) -> None:
+        self.entries.extend(_ways(declared.entries, shape))
+        self.exits.extend(_ways(declared.exits, shape))
 
 
 class _Shapes:
@@ -193,13 +193,14 @@ class Balance:
         """The transactions of which tuples were lost or duplicated."""
         into: defaultdict[str, list[_Way]] = defaultdict(list)
         operators: dict[str, None] = {}
-        loops: list[_Loop] = []
+        declared: dict[str, _Loop] = {}
         for flow in flows:
-            loops += (_Loop.of(one, flow.shape) for one in flow.one_to_one)
+            for one in flow.one_to_one:
+                declared.setdefault(one.loop, _Loop(one.loop)).add(one, flow.shape)
             operators |= dict.fromkeys(flow.workers)
             for way in _ways(flow.links, flow.shape):
                 into[way.link.to].append(way)
-        loops = [loop for loop in loops if self._sent(loop.entries) != self._sent(loop.exits)]
+        loops = [loop for loop in declared.values() if self._sent(loop.entries) != self._sent(loop.exits)]
         taken = self._taken_by()
         wrong = [name for name in operators if name in into and taken[name] != self._given(name, into[name])]
         sources = [name for name in operators if name not in into]

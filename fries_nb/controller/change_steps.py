@@ -9,6 +9,7 @@
     all prepared, no marker in flight            journal the decision, send the FCMs of the first stage
     all prepared, a commit marker in flight      journal the decision, cancel the commit, send the FCMs
     all prepared, a loop is touched              drain it (see ``LoopDrain``), then the same; or abort, if it is late
+    ... and the shape changes                    when it is empty take a checkpoint; if kept: the same; otherwise: abort
     a stage is complete, its marker has retired  send the FCMs of the next stage
     all prepared for a restart                   take a checkpoint; if kept: journal, restart; otherwise: abort
 
@@ -191,7 +192,7 @@ class Changes(KnownChanges):
         if (asked := change.rehearse(self.reshaping.added)) is not None:
             return [Tell(*asked)]
         if self._awaited_epoch is not None:
-            return self._restart_or_not(change, self._awaited_epoch, now_ns)
+            return self._go_on_or_not(change, self._awaited_epoch, now_ns)
         if (over := self._undecided(change, now_ns)) is not None:
             return over
         if self._paused.operators:
@@ -202,6 +203,8 @@ class Changes(KnownChanges):
             return None
         if change.request.plan.covering.loops and not (self._drain is not None and self._drain.is_empty):
             return self._drain_loops(change, now_ns)
+        if change.request.shape is not None and self._drain is not None and not self._drain.is_kept:
+            return self._keep_empty(change, now_ns)
         return self._decide(change, now_ns)
 
     def _deferred_step(self, deferred: DeferredChanges, now_ns: int) -> list[Instruction] | None:
@@ -220,7 +223,7 @@ class Changes(KnownChanges):
             limit_s = change.request.timeout_s
             deadline_ns = None if limit_s is None else now_ns + limit_s * 1e9
             self._drain = LoopDrain(change.request.change, parts, self._workers, self._lane, deadline_ns=deadline_ns)
-            change.stages = (self._drain.stage(),)
+            change.stages = change.stages if change.request.shape else (self._drain.stage(),)
         steps: list[Instruction] = [*cancelled, *self._drain.advance()]
         return steps if steps or self._drain.is_empty else None
 
@@ -326,6 +329,18 @@ class Changes(KnownChanges):
             return f"{plan.scheduler} starts its marker at {starts}, whose workers have all ended; nothing changed"
         return misfit(self._workers.graph, plan.targets, change.rehearsed, self._reports)
 
+    def _keep_empty(self, change: Transaction, now_ns: int) -> list[Instruction] | None:
+        """Take a checkpoint while the loops of a change of the shape are empty.
+
+        From an earlier one, in which rows were inside, a restart would let these leave by the edges of after.
+        """
+        if not self._recovery.recovers:
+            return self._decide(change, now_ns)
+        settled = self._workers.settled
+        if not self._workers.live((*settled.sources, *settled.heads)):  # no checkpoint can begin
+            return self._abort(change, now_ns, "all sources and loops have ended; nothing changed")
+        return self._checkpoint_first(now_ns)
+
     def _checkpoint_first(self, now_ns: int) -> list[Instruction] | None:
         if not self._checkpoints.may_begin:
             return None
@@ -333,17 +348,21 @@ class Changes(KnownChanges):
         self._awaited_epoch = self._checkpoints.epoch
         return taken
 
-    def _restart_or_not(self, change: Transaction, epoch: int, now_ns: int) -> list[Instruction] | None:
-        """Decide a change by restart once its checkpoint is kept; abort it if the checkpoint was aborted."""
+    def _go_on_or_not(self, change: Transaction, epoch: int, now_ns: int) -> list[Instruction] | None:
+        """Go on with a change once its checkpoint is kept: a restart is decided; abort it if that was aborted."""
         kept = self._recovery.checkpoint
         if kept is not None and kept.epoch == epoch:
             self._awaited_epoch = None
+            if self._drain is not None:
+                self._drain.is_kept = True
+                return []
             self.restarting = change.request.change
             change.next_stage((), now_ns)
             return [self._journal(change), *self._guarded(change)]
         if self._checkpoints.working_on(epoch):
             return None
-        why = f"the checkpoint for the restart was aborted ({self._checkpoints.why_not}); nothing changed"
+        what = "for the restart" if self._drain is None else "of the empty loops"
+        why = f"the checkpoint {what} was aborted ({self._checkpoints.why_not}); nothing changed"
         return self._abort(change, now_ns, why)
 
     def _decide(self, change: Transaction, now_ns: int) -> list[Instruction]:

@@ -96,6 +96,7 @@ class Lifecycle:
         kept = self.checkpoints, self.recovery
         self.changes = Changes(workers, lane, *kept, self.paused, self.guards, self.reshaping, self.reports)
         self.loops = LoopAttempts(workers, lane, self._commit_comes_first)
+        self.reshaping.without_input = lambda: self.loops.without_input
         self.coordinators = self._in_order()
         if restored is not None:
             self.changes.defer(restored)

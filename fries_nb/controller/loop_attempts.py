@@ -115,7 +115,7 @@ class Loop:
     """
 
     name: str
-    sends: tuple[Send, ...]
+    sends: tuple[Send, ...] = ()
     phase: LoopPhase = LoopPhase.FED
     attempts: int = 0
     fed: set[WorkerId] = field(default_factory=set)
@@ -181,7 +181,7 @@ class LoopAttempts(Coordinator):
         self._workers = workers
         self._lane = lane
         self._yields = yields
-        self.loops = {name: Loop(name, (Send(name, self._inside(name)),)) for name in workers.graph.heads}
+        self.loops = {name: Loop(name) for name in workers.graph.heads}
         self._turns = deque(self.loops)
         self._begin_anew()
 
@@ -202,6 +202,12 @@ class LoopAttempts(Coordinator):
             loop.busy = set()
             if loop.phase is not LoopPhase.FED:
                 loop.move(LoopPhase.FED)
+
+    @property
+    def without_input(self) -> frozenset[str]:
+        """The loops of which a worker of the head has taken the end of every forward channel."""
+        heads = ((name, len(self._workers.of({name}))) for name in self.loops)
+        return frozenset(name for name, count in heads if len(self.loops[name].fed) < count)
 
     # ---- answers
 
@@ -249,6 +255,7 @@ class LoopAttempts(Coordinator):
             self._turns.rotate(-1)  # none waits for another one that takes many attempts
             loop = self.loops[self._turns[0]]
             if loop.phase is LoopPhase.READY:
+                loop.sends = (Send(loop.name, self._inside(loop.name)),)  # what copies rows that leave comes and goes
                 return loop.start(self._workers, self._lane)
         return []
 
@@ -262,6 +269,7 @@ class LoopDrain:
 
     Attributes:
         is_empty: whether the components with loops have been found empty.
+        is_kept: whether a checkpoint has been kept since.
     """
 
     def __init__(
@@ -277,7 +285,7 @@ class LoopDrain:
         self._parts = tuple(components)
         self._workers = workers
         self._lane = lane
-        self._has_begun, self.is_empty = is_closed, False
+        self._has_begun, self.is_empty, self.is_kept = is_closed, False, False
         looped = [part for part in self._parts if part.loops]
         self._operators = frozenset().union(*(part.operators for part in looped))
         self._loop = Loop(change, tuple(Send(head, part.operators) for part in looped for head in sorted(part.heads)))

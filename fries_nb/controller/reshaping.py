@@ -61,6 +61,7 @@ class Reshaping(Coordinator):
 
     Attributes:
         followers: called with the graph of the dataflow when a change of its shape is decided.
+        without_input: the loops that no more rows enter.
         phase: see the table.
         failure: why workers of added operators could not be made, with the traceback; ``None`` if none has failed.
         epoch: the epoch in which workers switch.
@@ -82,6 +83,7 @@ class Reshaping(Coordinator):
         self._joining = joining
         self._recovery = recovery
         self.followers = list(followers)
+        self.without_input: Callable[[], Collection[str]] = frozenset
         self._before: Graph | None = None
         self._after: Graph | None = None
         self._change = ""
@@ -135,6 +137,8 @@ class Reshaping(Coordinator):
                 continue
             if edge.to in ended:
                 return f"{edge.to} has ended, so it can get no new input from {edge.source}"
+            if edge.to in self.without_input():
+                return f"no more rows were to enter loop {edge.to}, so it can get no new input from {edge.source}"
             if edge.source in ended and edge.source in before:
                 return f"{edge.source} has ended, so {edge.to} would get nothing from it"
         if not self._joining.is_idle:

@@ -317,7 +317,7 @@ class UnionGraph(Graph):
         """The operators that are on a cycle, since they change places with others."""
         if len(self._sorted) == len(self.by_name):
             return frozenset()
-        parts = nx.strongly_connected_components(self.digraph)
+        parts = nx.strongly_connected_components(self._forward)
         return frozenset(name for part in parts if len(part) > 1 for name in part)
 
     @cached_property
@@ -325,21 +325,29 @@ class UnionGraph(Graph):
         """Operator names in topological order; those on a cycle next to each other, as in the dataflow before."""
         if len(self._sorted) == len(self.by_name):
             return self._sorted
-        parts = nx.condensation(self.digraph)
+        parts = nx.condensation(self._forward)
         place = {name: number for number, name in enumerate(self.by_name)}
         inside = {part: sorted(data["members"], key=place.__getitem__) for part, data in parts.nodes(data=True)}
         ordered = nx.lexicographical_topological_sort(parts, key=lambda part: place[inside[part][0]])
         return tuple(name for part in ordered for name in inside[part])
 
     @cached_property
+    def _forward(self) -> nx.DiGraph[str]:
+        """The graph for networkx, without feedback edges."""
+        forward: nx.DiGraph[str] = nx.DiGraph()
+        forward.add_nodes_from(self.by_name)
+        forward.add_edges_from((edge.source, edge.to) for edge in self.edges if not edge.feedback)
+        return forward
+
+    @cached_property
     def _sorted(self) -> tuple[str, ...]:
         """The operators in topological order, the first declared first; without those on a cycle or below one."""
         place = {name: number for number, name in enumerate(self.by_name)}
-        names, waiting, found = list(place), {name: len(self.in_edges(name)) for name in place}, list[str]()
+        names, waiting, found = list(place), {name: self._forward.in_degree(name) for name in place}, list[str]()
         ready = [place[name] for name, count in waiting.items() if not count]
         while ready:
             found.append(names[heappop(ready)])
-            for to in self.successors(found[-1]):
+            for to in self._forward.successors(found[-1]):
                 waiting[to] -= 1
                 if not waiting[to]:
                     heappush(ready, place[to])

@@ -60,7 +60,7 @@ def contracted(graph: Graph) -> Contraction:
     operators = tuple(
         _as_operator(one, one.name in copying) for one in graph.operators if nodes.get(one.name, one.name) == one.name
     )
-    return Contraction(Graph(graph.name, operators, tuple(_edges(graph, nodes))), members, nodes)
+    return Contraction(replace(graph, operators=operators, edges=tuple(_edges(graph, nodes))), members, nodes)
 
 
 def loops_in(graph: Graph, scope: frozenset[str]) -> tuple[str, ...]:

@@ -225,11 +225,11 @@ def _edges(graph: Graph) -> dict[Ends, Edge]:
     for edge in graph.edges:
         if _is_copy(graph, edge.to):
             continue
-        source = edge.source
+        source, branch = edge.source, edge.branch
         while _is_copy(graph, source):
             [into] = graph.in_edges(source)
-            source = into.source
-        found[source, edge.to] = edge
+            source, branch = into.source, into.branch
+        found[source, edge.to] = replace(edge, branch=branch)
     return found
 
 

@@ -18,6 +18,12 @@ What differs is the graph in which the covering is looked for, and which operato
 Each member gets a fast control message, and switches when every old channel on which another member sends to it has
 brought the marker or its end.
 
+A loop keeps its operators and edges, and counts as one operator, as in any plan. Rows stay in it behind every marker,
+so a loop that takes part has to be *empty* when its component switches. Such a component begins at the sources, and
+these read nothing until it has switched: so a checkpoint can pass while it is empty, from which on no row of before is
+inside. A loop that pruning may leave out of a later plan counts as a target: it would keep rows of before, and no later
+change would wait for them.
+
 >>> from fries_nb.dataflow.graph import Operator
 >>> def graph(*edges):
 ...     names = dict.fromkeys(name for edge in edges for name in edge)
@@ -37,21 +43,24 @@ A difference that was planned has both plans of a change of the shape, with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 
 import networkx as nx
 
-from fries_nb.dataflow.graph import Edge, Graph, ends_of, union_of
+from fries_nb.dataflow.builder import is_copy
+from fries_nb.dataflow.graph import Edge, Emits, Graph, ends_of, union_of
+from fries_nb.dataflow.loops import Contraction, contracted
 from fries_nb.dataflow.operators import is_timed
 from fries_nb.errors import FriesError, PlanError, unknown
-from fries_nb.planning.covering import Covering, PruningDecision, components, covered, prune, reached
+from fries_nb.planning.covering import Component, Covering, PruningDecision, components, covered, prune, reached
 from fries_nb.planning.difference import Difference, Ends
 from fries_nb.planning.schedulers import Plan, Send, Stage, StageAction, foretold
 from fries_nb.protocol.progress_locations import is_tracked, listeners
 from fries_nb.words import counted
 
 BETWEEN, _FUNCTION = "it lies between others", "its function changes"
+_FED = "it gets a new edge"
 
 
 @dataclass(frozen=True)
@@ -69,13 +78,16 @@ class ExplainedPlan:
     @property
     def lines(self) -> list[str]:
         """A line for each operator that takes part: what it waits for, and why."""
-        edges = [ends for part in self.plan.covering.components for ends in part.edges]
-        above = {name: [source for source, to in edges if to == name] for name in self.reasons}
-        return [f"{name} {_awaited(above[name])}: {why}" for name, why in self.reasons.items()]
+        part_of = {name: part for part in self.plan.covering.components for name in part.operators}
+        return [f"{name} {_awaited(name, part_of[name])}: {why}" for name, why in self.reasons.items()]
 
 
-def _awaited(above: list[str]) -> str:
-    """What an operator waits for below these members."""
+def _awaited(name: str, part: Component) -> str:
+    """What an operator of a component waits for."""
+    if part.loops:
+        several = len(part.loops) > 1
+        return f"when {'loops' if several else 'loop'} {', '.join(part.loops)} {'are' if several else 'is'} empty"
+    above = [source for source, to in part.edges if to == name]
     if not above:
         return "at the message"
     return f"at the {'marker' if len(above) == 1 else 'markers'} of {', '.join(above)}"
@@ -201,12 +213,10 @@ def refuse_unsupported(
         PlanError: it cannot, for the first reason that is found.
     """
     before, after = found.before, found.after
-    everything = (*before.operators, *after.operators)
-    whole = {"an aggregate or a sort": any(one.blocking for one in everything),
-             "a loop": any(one.within.level for one in everything)}  # fmt: skip
-    for what, has in whole.items():
-        if has:
-            raise PlanError(f"a dataflow with {what} keeps its shape while it runs, in this version")
+    if blocking := next((one for one in (*before.operators, *after.operators) if one.blocking), None):
+        cuts = f"{blocking.name} ({blocking.kind}) cuts the dataflow into regions, which run one after the other"
+        raise PlanError(f"{cuts}: such a dataflow keeps its shape while it runs, in this version")
+    _refuse_inside_loops(found)
     refuse_in_time(before, after, past)
     for operator in found.changed:
         kept = operator.aspects.keys() - {"workers"} - ({"function"} if operator.name in found.functions else set())
@@ -229,6 +239,34 @@ def refuse_unsupported(
     for name in drop:
         if name not in found.removed:
             raise PlanError(f"drop={list(drop)!r}: {unknown('removed operator', str(name), found.removed)}")
+
+
+def _refuse_inside_loops(found: Difference) -> None:
+    """Check that loops keep their operators and edges, and that none comes or goes."""
+    before, after = found.before, found.after
+    for name in (*found.added, *found.removed):
+        operator = (after if name in after else before).operator(name)
+        if not operator.within.level:
+            continue
+        loop, did = operator.within.loops[0], "added" if name in after else "removed"
+        if loop not in before or loop not in after:
+            raise PlanError(f"loop {loop!r} cannot be {did} while a dataflow runs, in this version")
+        raise PlanError(f"{name} cannot be {did} inside of loop {loop!r}, which keeps its shape while it runs")
+    for edge in sorted(_inside_loops(before) ^ _inside_loops(after), key=lambda edge: (edge.source, edge.to)):
+        inside = next(graph for graph in (before, after) if edge.source in graph and edge.to in graph)
+        names = [name for name in (edge.source, edge.to) if not is_copy(inside.operator(name))]
+        where = inside.operator(edge.source).within.described
+        raise PlanError(f"{' and '.join(names)}: edges inside of {where} stay as they are while a dataflow runs")
+
+
+def _inside_loops(graph: Graph) -> set[Edge]:
+    """The edges inside of loops, without those to what copies rows that leave."""
+    loop = {one.name: one.within.loops[:1] for one in graph.operators}
+
+    def leaves(name: str) -> bool:
+        return is_copy(graph.operator(name)) and all(loop[edge.to] != loop[name] for edge in graph.out_edges(name))
+
+    return {edge for edge in graph.edges if () != loop[edge.source] == loop[edge.to] and not leaves(edge.to)}
 
 
 def refuse_in_time(before: Graph, after: Graph, past: Collection[Ends] = ()) -> None:
@@ -276,40 +314,78 @@ def shape_plan(before: Graph, after: Graph, functions: Collection[str] = (), ord
     Raises:
         PlanError: nothing changes.
     """
-    union = union_of(before, after)
     rerouted = {name for name in before if name in after and _outs(before, name) != _outs(after, name)}
     removed = {name for name in before.sources if name not in after}
     dropped = {one.name for one in before.operators if one.name not in after and is_timed(one)}
     targets = frozenset(rerouted | removed | set(functions))
     if not targets and not set(after.sources) - set(before.by_name):
         raise PlanError("the two dataflows have the same shape and functions; expected a difference")
-    decisions = prune(union, targets) if targets else ()
-    meetings = dict(_meetings(before, after, union, rerouted)) if order else {}
+    contraction = contracted(union_of(before, after))
+    nodes, flat = frozenset(map(contraction.node, targets)), contraction.graph
+    stay = _staying(contraction) if targets else frozenset()
+    decisions = prune(flat, nodes | stay) if targets else ()
+    meetings = dict(_meetings(before, after, contraction, rerouted)) if order else {}
     kept = _kept(decisions)
-    members = targets | kept.keys() | meetings.keys() | dropped
-    scope = {name for name in covered(union, members) if name in before}
-    receivers = {to for _, to in ends_of(after) - ends_of(before) if to in before} - scope
+    receivers = {to for _, to in ends_of(after) - ends_of(before) if to in before}
+    fed = dict.fromkeys(receivers & contraction.members.keys(), _FED)
+    members = nodes | stay | kept.keys() | meetings.keys() | fed.keys() | dropped
+    scope = {name for name in contraction.expanded(covered(flat, members)) if name in before}
+    scope, emptied = _from_the_sources(before, contraction, scope, targets | fed.keys() | dropped)
     parts = components(before, scope, targets) + tuple(
-        part for name in sorted(receivers) for part in components(before, {name}, frozenset())
+        part for name in sorted(receivers - scope) for part in components(before, {name}, frozenset())
     )
     whys = dict.fromkeys(functions, _FUNCTION) | dict.fromkeys(rerouted, "its out-edges change")
     whys |= dict.fromkeys(removed, "it is removed, and reads no further")
     whys |= dict.fromkeys(dropped, "it is removed, with what it holds for a later time")
-    found = dict.fromkeys(sorted(scope), BETWEEN) | kept | meetings | whys
-    found |= dict.fromkeys(sorted(receivers), "it gets a new edge, which it reads from then on")
+    found = dict.fromkeys(sorted(scope), BETWEEN) | emptied | fed | kept | meetings | whys
+    found |= dict.fromkeys(sorted(receivers - scope), "it gets a new edge, which it reads from then on")
     reasons = {name: found[name] for name in before.order if name in found and name in scope | receivers}
     longest = max((part.longest_path for part in parts), default=0)
     covering = Covering(targets, parts, decisions, len(scope) <= 1, longest)
     return ExplainedPlan(Plan("fries", targets, _stages(before, after, covering), covering), reasons)
 
 
+def _staying(contraction: Contraction) -> frozenset[str]:
+    """The loops that a plan may leave out although a target lies behind them; see the module."""
+    flat = contraction.graph
+    unique = {one.name for one in flat.operators if one.unique_per_transaction}
+
+    def may_be_pruned(loop: str) -> bool:
+        one = flat.operator(loop)
+        is_one = one.emits is Emits.ONE_TO_ONE or one.edgewise_one_to_one
+        return is_one or not unique.isdisjoint(reached([loop], flat.successors))
+
+    return frozenset(filter(may_be_pruned, contraction.members))
+
+
+def _from_the_sources(
+    before: Graph, contraction: Contraction, scope: set[str], causes: Set[str]
+) -> tuple[set[str], dict[str, str]]:
+    """The members, with all that is above one that is to be empty with a loop; and the words for what was added."""
+    # A component without any cause holds a loop that may keep rows, of which none meets what changes.
+    parts = (part.operators for part in components(before, scope, frozenset()))
+    first = scope = {name for part in parts if part & causes for name in part}
+    while True:
+        looped = [part for part in components(before, scope, frozenset()) if part.loops]
+        above = reached({name for part in looped for name in part.operators}, before.predecessors)
+        if above <= scope:
+            return scope, dict.fromkeys(sorted(scope - first), "rows reach it by this one")
+        wider = covered(contraction.graph, set(map(contraction.node, scope | above)))
+        scope = {name for name in contraction.expanded(wider) if name in before}
+
+
 def _stages(before: Graph, after: Graph, covering: Covering) -> tuple[Stage, ...]:
     """A message to every member; then a marker from all sources, of which the added ones begin to read with it.
 
-    The change is done when all members have switched and all added sources read. The second marker passes everything,
-    and nothing waits for it; but until it has, rows of before are below the change, and no other change may begin.
+    Where there is a loop, each switches by itself, since its component is empty. The change is done when all members
+    have switched and all added sources read. The second marker passes everything, and nothing waits for it; but until
+    it has, rows of before are below the change, and no other change may begin.
     """
-    sends = tuple(Send(name, part.operators) for part in covering.components for name in sorted(part.operators))
+    sends = tuple(
+        Send(name, frozenset((name,)) if part.loops else part.operators)
+        for part in covering.components
+        for name in sorted(part.operators)
+    )
     switch = Stage(sends, frozenset(send.operator for send in sends), along=frozenset(ends_of(before)))
     everywhere = frozenset((*before, *after))
     added = frozenset(name for name in after.sources if name not in before)
@@ -322,18 +398,22 @@ def _outs(graph: Graph, name: str) -> set[Edge]:
     return set(graph.out_edges(name))
 
 
-def _meetings(before: Graph, after: Graph, union: Graph, rerouted: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _meetings(
+    before: Graph, after: Graph, contraction: Contraction, rerouted: Iterable[str]
+) -> Iterator[tuple[str, str]]:
     """Each operator at which rows of two out-edges of a rerouted one meet, one of them changed, and the words."""
+    union = contraction.graph
     for name in sorted(rerouted):
-        outs = dict.fromkeys(union.successors(name))
-        changed = {edge.to for edge in _outs(before, name) ^ _outs(after, name)}
-        splits = union.operator(name).branches > 1
+        node = contraction.node(name)
+        outs = dict.fromkeys(union.successors(node))
+        changed = {contraction.node(edge.to) for edge in _outs(before, name) ^ _outs(after, name)}
+        splits = node in contraction.members or union.operator(node).branches > 1
         behind = {to: reached([to], union.successors) for to in outs}
         for meeting in union.order:
             if meeting not in before or meeting not in after:
                 continue
             ways = [
-                {meeting} if source == name else {to for to in outs if source in behind[to]}
+                {meeting} if source == node else {to for to in outs if source in behind[to]}
                 for source in union.predecessors(meeting)
             ]
             pairs = (

@@ -107,7 +107,7 @@ class Attempt(msgspec.Struct, frozen=True, tag=True):
 
 
 class BlockEntries(msgspec.Struct, frozen=True, tag=True):
-    """Action: until ``OpenEntries`` no row enters these operators from others, and nothing becomes due in them."""
+    """Action: until ``OpenEntries`` no row enters these operators from others or is read, and nothing becomes due."""
 
     operators: frozenset[str]
 

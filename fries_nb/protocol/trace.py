@@ -331,6 +331,9 @@ def traced_of(flow: TraceFlow, workers: Mapping[str, int]) -> dict[str, int]:
 
 def _one_to_one(graph: Graph, head: Operator) -> OneToOne:
     inside = {one.name for one in graph.operators if one.within == head.within or one.within.is_inner_of(head.within)}
+    # A row that several operators outside get has left once: at what copies it.
+    copies = {name for name in inside if graph.operator(name).traits.copies}
+    inside -= {name for name in copies if inside.isdisjoint(graph.successors(name))}
     entries = [edge for edge in graph.in_edges(head.name) if not edge.feedback]
     exits = [edge for edge in graph.edges if edge.source in inside and edge.to not in inside]
     came, left = ([Link(edge.source, edge.to, edge.branch) for edge in edges] for edges in (entries, exits))

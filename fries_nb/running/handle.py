@@ -255,8 +255,9 @@ class Run(RunMonitor):
         empty or with the states that they are given, new sources begin when all others have switched, and a removed
         sink keeps what was committed.
 
-        In this version the shape does not change with loops, aggregates or sorts. In a dataflow with times an added
-        source leads to what is added with it; operators that work by time get no rows of others, and one that was
+        In this version the shape does not change inside of loops, nor with aggregates or sorts; a loop that takes part
+        is emptied first, while sources read nothing. In a dataflow with times or loops an added source leads to what is
+        added with it; operators that work by time get no rows of others, and one that was
         removed with something open does not come back. The latency constraints that ``flow`` declares hold behind the
         change, beside those that were added by ``constrain`` and whose paths are there. Recent tuples of the operators
         that are rerouted or changed go through the new shape first, down to its sinks and without effects; what fails

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import random
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,13 +30,19 @@ from fries_nb.errors import DataflowError
 
 Row = dict[str, Any]
 
+KINDS = ("map", "map", "keyed", "filter", "flat_map")
+LOOPS = {"loop": "round", "once": "single round"}  # kind of a loop to that of the function of its body
+LOOPING = (*KINDS, "loop", "loop", "once")
+
 
 @dataclass(frozen=True)
 class Statement:
     """One stream of a program."""
 
     name: str  # name of the operator
-    # ``source``, ``map``, ``keyed`` (a map with a state for each key), ``filter``, ``flat_map``, ``union`` or ``sink``
+    # ``source``, ``map``, ``keyed`` (a map with a state for each key), ``filter``, ``flat_map``, ``union``, ``sink``,
+    # ``loop``: of a flat map, after which a row is sent back until it has made its rounds; or ``once``: the same, and
+    # one row leaves for each that enters
     kind: str
     inputs: tuple[str, ...] = ()  # the streams of which it is made
     version: int = 0  # version of its function
@@ -49,7 +55,20 @@ class Statement:
         if self.kind == "flat_map":
             count = drawn_of(self.name, self.version, row["value"]) % 3
             return [passed | {"way": f"{passed['way']}.{number}"} for number in range(count)]
+        if self.kind in LOOPS:
+            made = replace(self, kind=LOOPS[self.kind]).results(row)
+            return [one for result in made for one in ([result] if self.lets_out(result) else self.results(result))]
+        if self.kind in LOOPS.values():
+            begun = passed | {self.name: (row.get(self.name) or 0) + 1}
+            doubles = self.kind == "round" and begun[self.name] == 1
+            count = 1 + (doubles and not drawn_of(self.name, row["value"]) % 3)
+            return [begun | {"way": f"{begun['way']}{'.' * number}"} for number in range(count)]
         return [passed] if self.kind in ("map", "keyed") else [row]
+
+    def lets_out(self, row: Row) -> bool:
+        """Whether a row has made its rounds of the loop."""
+        rounds: int = row[self.name]
+        return rounds > drawn_of(self.name, "rounds", row["value"]) % 5
 
 
 def drawn_of(*of: object) -> int:
@@ -65,10 +84,12 @@ class Mapped:
 
     def __call__(self, row: Row) -> Any:
         """The result of the operator's kind."""
+        if self.statement.kind == "route":
+            return self.statement.lets_out(row)
         results = self.statement.results(row)
         if self.statement.kind == "filter":
             return bool(results)
-        return results if self.statement.kind == "flat_map" else results[0]
+        return results if self.statement.kind in ("flat_map", *LOOPS.values()) else results[0]
 
 
 class CountingMap(Mapped):
@@ -135,9 +156,22 @@ class Program:
                 return first.flat_map(name, function, workers=workers)
             case "union":
                 return first.union(name, *(streams[other] for other in statement.inputs[1:]), workers=workers)
+            case "loop" | "once":
+                return self._looped(first, statement, function, workers)
         return first.sink(name, memory(), workers=workers)
 
+    def _looped(self, stream: Any, statement: Statement, function: Any, workers: int) -> Any:
+        name = statement.name
+        route = self.functions.setdefault((f"R{name}", 0), Mapped(replace(statement, kind="route", version=0)))
+
+        def body(rows: Any) -> Any:
+            return rows.flat_map(f"B{name}", function, workers=workers).split(f"R{name}", route, workers=workers)
+
+        return stream.iterate(name, body, workers=workers, one_to_one=statement.kind == "once")
+
     def _function(self, statement: Statement) -> Any:
+        if statement.kind in LOOPS:
+            return Mapped(replace(statement, kind=LOOPS[statement.kind]))
         return CountingMap(statement) if statement.kind == "keyed" else Mapped(statement)
 
     def outputs(self, source: str, row: Row) -> list[tuple[str, str]]:
@@ -192,7 +226,7 @@ class Program:
         return f"N{max(numbers, default=0) + 1}"
 
     def _new(self, chance: random.Random, *inputs: str) -> Statement:
-        name, kind = self._fresh(), chance.choice(("map", "map", "keyed", "filter", "flat_map"))
+        name, kind = self._fresh(), chance.choice(KINDS)
         self.functions.setdefault((name, 0), self._function(Statement(name, kind)))
         return Statement(name, kind, inputs)
 
@@ -207,7 +241,7 @@ class Program:
 
     def _remove(self, chance: random.Random) -> Iterator[list[Statement]]:
         """An operator, whose consumers get its input."""
-        middle = [one for one in self.statements if len(one.inputs) == 1 and one.kind != "sink"]
+        middle = [one for one in self.statements if _is_single(one)]
         if middle:
             gone = chance.choice(middle)
             kept = [one for one in self.statements if one is not gone]
@@ -232,7 +266,7 @@ class Program:
 
     def _version(self, chance: random.Random) -> Iterator[list[Statement]]:
         """Another function of an operator."""
-        changeable = [one for one in self.statements if one.kind in ("map", "keyed", "filter", "flat_map")]
+        changeable = [one for one in self.statements if one.kind in ("map", "keyed", "filter", "flat_map", *LOOPS)]
         if changeable:
             old = chance.choice(changeable)
             last = max([old.version, *(version for name, version in self.functions if name == old.name)])
@@ -283,23 +317,22 @@ class Program:
 
 
 def _is_single(one: Statement) -> bool:
-    """Whether it is an operator with one input."""
-    return len(one.inputs) == 1 and one.kind != "sink"
+    """Whether it is an operator with one input, and no loop."""
+    return len(one.inputs) == 1 and one.kind not in ("sink", *LOOPS)
 
 
 def _renamed(one: Statement, was: str, now: str) -> Statement:
     return replace(one, inputs=tuple(now if name == was else name for name in one.inputs))
 
 
-def drawn_program(chance: random.Random) -> Program:
-    """A program of one or two sources and some operators."""
+def drawn_program(chance: random.Random, kinds: Sequence[str] = KINDS) -> Program:
+    """A program of one or two sources and some operators of these kinds."""
     statements = [Statement(f"S{number}", "source") for number in range(chance.choice((1, 1, 2)))]
     for number in range(chance.randint(2, 5)):
         inputs = chance.sample([one.name for one in statements], min(len(statements), chance.choice((1, 1, 2))))
-        kind = "union" if len(inputs) > 1 else chance.choice(("map", "map", "keyed", "filter", "flat_map"))
+        kind = "union" if len(inputs) > 1 else chance.choice(kinds)
         statements.append(Statement(f"A{number}", kind, tuple(inputs)))
     used = {name for one in statements for name in one.inputs}
     ends = [one.name for one in statements if one.name not in used]
     statements += [Statement(f"out{number}", "sink", (name,)) for number, name in enumerate(ends)]
     return Program(statements)
-

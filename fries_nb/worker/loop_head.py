@@ -344,7 +344,7 @@ class HeadWorker(Worker):
         progress: ProgressGraph | None = None,
     ) -> None:
         self._observations = Observations()
-        self._is_empty = False
+        self._is_empty, self._is_fed = False, True
         super().__init__(wiring, instances, window, clock, snapshot, spill, issued, progress)
         self._inbox.on_taken = self._observations.take
         self._restored = snapshot.feedback if snapshot is not None else ()
@@ -415,7 +415,8 @@ class HeadWorker(Worker):
         for observation in self._observations.ended(channel):
             self._answer(observation)
         is_last = not forward_channels(self._open, self.wiring.feedback)
-        if is_last and not self._inbox.is_feedback(channel) and not self.ended:
+        if is_last and self._is_fed and not self._inbox.is_feedback(channel) and not self.ended:
+            self._is_fed = False  # a channel of a change of the shape that is withdrawn ends as well
             self._tell(InputEnded(self.wiring.id))
 
     def _apply(self, marker: Marker, start: int) -> None:

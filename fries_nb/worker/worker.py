@@ -414,7 +414,7 @@ class Worker:
     def wants_input(self) -> bool:
         """Whether a source's reader may supply more: nothing is queued, and no output channel is full."""
         waits = self._inbox.is_supplied or self._in_hand or self.outbox.full or self._times.is_far_ahead
-        return not (waits or self.failed or self._held or self.ended)
+        return not (waits or self.failed or self._held or self.ended or self._alignment.is_closed)
 
     @property
     def _awaits_time(self) -> bool:
@@ -485,7 +485,7 @@ class Worker:
             self._advance(limit)
         elif self._returning.waits:  # before a marker in the inbox: see ``returned_rows``
             self._begin_returned(limit)
-        elif self._inbox.is_supplied:
+        elif self._inbox.is_supplied and not self._alignment.is_closed:
             self._read(self._inbox.take_supplied(), limit)
         elif self._is_ripe:
             self._fire(limit)
@@ -493,8 +493,8 @@ class Worker:
             while (taken := self._inbox.take()) is not None and not self._receive(*taken, limit):
                 if self._is_stopped or self.interrupt.raised:
                     break  # a marker needs no turn of its own, but a tuple behind it is not to be taken
-        more = self._in_hand or self._inbox.is_supplied or self._is_ripe or self._inbox.is_ready or self._extracts
-        return more or self._returning.waits
+        more = self._in_hand or self._is_ripe or self._inbox.is_ready or self._extracts or self._returning.waits
+        return more or (self._inbox.is_supplied and not self._alignment.is_closed)
 
     @property
     def _extracts(self) -> bool:

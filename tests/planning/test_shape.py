@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from random import Random
+from typing import Any
 
 import pytest
 from planning_reference import is_synchronised
 
+import fries_nb as fn
 from fries_nb.dataflow import Edge, Emits, Graph, Operator, Partitioning
 from fries_nb.dataflow.graph import union_of
 from fries_nb.errors import PlanError
 from fries_nb.planning import covering
 from fries_nb.planning.covering import components, covered
+from fries_nb.planning.difference import Difference
 from fries_nb.planning.schedulers import StageAction
-from fries_nb.planning.shape import shape_plan
+from fries_nb.planning.shape import refuse_unsupported, shape_plan
 
 CHANGES = 3_000
 
@@ -135,6 +138,83 @@ def test_what_has_no_plan() -> None:
     """A change of nothing."""
     with pytest.raises(PlanError, match="the same shape and functions"):
         shape_plan(*changed("s0-A A-k0", ""))
+
+
+def circling(*edits: str, once: bool = False) -> Graph:
+    """S, A, a loop L of B and R, and C behind it; S leads to X as well. With these edits."""
+
+    def body(rows: Any) -> Any:
+        around = rows.map("B", dict)
+        around = around.map("N", dict) if "inside" in edits else around
+        again, out = around.split("R", bool)
+        return (out, again) if "other way" in edits else (again, out)
+
+    flow = fn.Dataflow("circling")
+    source = flow.source("S", fn.rate(None))
+    source.map("X", dict).sink("x", fn.memory())
+    rows = source.map("A", dict)
+    rows = rows.filter("F", bool) if "in front" in edits else rows
+    out = rows if "no loop" in edits else rows.iterate("L", body, one_to_one=once)
+    if "beside" in edits:
+        out.sink("copy", fn.memory())
+    if "x branch" in edits:
+        flow.stream("X").filter("Y", bool).sink("y", fn.memory())
+    out = out.map("N", dict) if "behind" in edits else out
+    out.map("C", dict, key="k").sink("out", fn.memory())
+    return flow.graph(1)
+
+
+@pytest.mark.parametrize(
+    ("edit", "once", "order", "members", "loops"),
+    [
+        ("behind", False, True, "S Replicate(S) A L B R C", "L"),  # R is inside, and its out-edges change
+        ("beside", False, True, "S Replicate(S) A L B R C", "L"),
+        ("in front", False, True, "S Replicate(S) A L B R", "L"),
+        ("in front", False, False, "S Replicate(S) A L B R", "L"),  # the loop gets a new edge
+        ("x branch", False, True, "X x", ""),
+        ("x branch", True, True, "S Replicate(S) X x A L B R", "L"),  # a later plan may leave the loop out
+    ],
+)
+def test_a_loop_that_takes_part_is_made_empty_from_the_sources_on(
+    edit: str, once: bool, order: bool, members: str, loops: str
+) -> None:
+    """Each member switches by itself then; where no loop takes part, rows go round meanwhile."""
+    for edits in ((), (edit,)), ((edit,), ()):
+        before, after = (circling(*one, once=once) for one in edits)
+        planned = shape_plan(before, after, order=order)
+        covering = planned.plan.covering
+        told = {name for part in covering.components for name in part.operators}
+        common = {name for name in members.split() if name in before} | ({"F"} & told) | ({"N"} & told)
+        assert told - {"Replicate(R[1])", "Replicate(X)", "copy", "Y", "y"} == common
+        assert covering.loops == tuple(loops.split())
+        scopes = {send.scope for send in planned.plan.stages[0].sends}
+        assert scopes == ({frozenset((name,)) for name in told} if loops else {frozenset(told)})
+
+
+@pytest.mark.parametrize(
+    ("edits", "words"),
+    [
+        ("inside", "N cannot be added inside of loop 'L', which keeps its shape while it runs"),
+        ("other way", "R and L: edges inside of loop 'L' stay as they are while a dataflow runs"),
+        ("no loop", "loop 'L' cannot be removed while a dataflow runs"),
+    ],
+)
+def test_loops_keep_their_operators_and_edges(edits: str, words: str) -> None:
+    """What is refused names the operator and the loop."""
+    with pytest.raises(PlanError, match=words):
+        refuse_unsupported(Difference.of(circling(), circling(edits)))
+    for edit in ("behind", "beside", "in front", "x branch"):
+        refuse_unsupported(Difference.of(circling(), circling(edit)))
+        refuse_unsupported(Difference.of(circling(edit), circling()))
+
+
+def test_a_dataflow_with_an_aggregate_keeps_its_shape() -> None:
+    """The refusal names it."""
+    flow = fn.Dataflow("cut")
+    flow.source("S", fn.rate(None)).aggregate("sum", "k", {"v": "sum(v)"}).sink("out", fn.memory())
+    graph = flow.graph(1)
+    with pytest.raises(PlanError, match=r"sum \(aggregate\) cuts the dataflow into regions"):
+        refuse_unsupported(Difference.of(graph, graph))
 
 
 def drawn_change(seed: int) -> tuple[Graph, Graph, list[str]]:

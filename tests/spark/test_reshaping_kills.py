@@ -32,6 +32,11 @@ BASE = Program([
     Statement("E", "filter", ("B",)), Statement("even", "sink", ("E",)),
 ])  # fmt: skip
 
+LOOPED = Program([
+    Statement("S", "source"), Statement("A", "keyed", ("S",)), Statement("L", "loop", ("A",)),
+    Statement("D", "map", ("L",)), Statement("out", "sink", ("D",)),
+])  # fmt: skip
+
 
 def without(program: Program, *names: str, **inputs: tuple[str, ...]) -> Program:
     """The program without these statements, and others with these inputs."""
@@ -57,6 +62,11 @@ def inserted(program: Program) -> Program:
     """A map between U and D, or whatever is in front of D."""
     [of] = program.by_name["D"].inputs
     return among(program, "D", Statement("N", "map", (of,)), D=("N",))
+
+
+def entered(program: Program) -> Program:
+    """A map in front of the loop."""
+    return among(program, "L", Statement("F", "map", program.by_name["L"].inputs), L=("F",))
 
 
 def removed(program: Program) -> Program:
@@ -123,14 +133,16 @@ STEPS = (
     ReshapingPhase.SEPARATING, ReshapingPhase.WIRING, ReshapingPhase.WIRED, ReshapingPhase.SWITCHING,
     ReshapingPhase.CLEARING,
 )  # fmt: skip
-TRIALS: list[tuple[tuple[Edit, ...], ReshapingPhase]] = [
-    ((inserted, branched), STEPS[0]), ((removed, rewired), STEPS[1]), ((cut, fed), STEPS[2]), ((unfed,), STEPS[3]),
-    ((renewed, inserted), STEPS[4]), ((placed, branched), STEPS[3]),
+TRIALS: list[tuple[Program, tuple[Edit, ...], ReshapingPhase]] = [
+    (BASE, (inserted, branched), STEPS[0]), (BASE, (removed, rewired), STEPS[1]), (BASE, (cut, fed), STEPS[2]),
+    (BASE, (unfed,), STEPS[3]), (BASE, (renewed, inserted), STEPS[4]), (BASE, (placed, branched), STEPS[3]),
+    (LOOPED, (entered, inserted), STEPS[2]), (LOOPED, (inserted, branched, renewed), STEPS[3]),
 ]  # fmt: skip
 if SOAK > 1:
-    TRIALS += [((edit,), step) for edit in EDITS if edit is not renewed for step in STEPS]
+    TRIALS += [(BASE, (edit,), step) for edit in EDITS if edit is not renewed for step in STEPS]
+    TRIALS += [(LOOPED, (edit,), step) for edit in (entered, inserted, branched) for step in STEPS]
     pairs = [pair for pair in itertools.combinations(EDITS, 2) if pair != (cut, rewired)]
-    TRIALS += [(pair, STEPS[number % len(STEPS)]) for number, pair in enumerate(pairs)]
+    TRIALS += [(BASE, pair, STEPS[number % len(STEPS)]) for number, pair in enumerate(pairs)]
 
 
 def read(name: str) -> Any:
@@ -168,32 +180,39 @@ def judge(run: Run, programs: Sequence[Program]) -> set[int]:
     return used
 
 
-@pytest.mark.parametrize(("edits", "step"), TRIALS, ids=lambda one: str(getattr(one, "value", one and len(one))))
+def title(part: Any) -> str:
+    """A part of the name of a trial."""
+    if isinstance(part, Program):
+        return "looped" if part is LOOPED else "base"
+    return part.value if isinstance(part, ReshapingPhase) else " ".join(edit.__name__ for edit in part)
+
+
+@pytest.mark.parametrize(("base", "edits", "step"), TRIALS, ids=title)
 def test_a_host_dies_at_a_step_of_a_change(
-    edits: tuple[Edit, ...], step: ReshapingPhase, spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    base: Program, edits: tuple[Edit, ...], step: ReshapingPhase, spark: SparkSession, kept: Callable[[Run], Run],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The change is made or not, wholly; a decided one is in effect behind the restart. It can be made again."""
-    after = BASE
+    after = base
     for edit in edits:
         after = edit(after)
-    flow = declared(BASE)
+    flow = declared(base)
     run = kept(flow.run(spark, hosts=2, workers=2, checkpoint=tmp_path / "c", commit_interval_s=0.3, audit=True))
     until(lambda: bool(run.checkpoints) and run.metrics().operators["out"].processed > 100, run)
     killed = kill_at(step, run, monkeypatch)
-    drop = [one.name for one in BASE.statements if one.kind == "keyed" and one.name not in after.by_name]
+    drop = [one.name for one in base.statements if one.kind == "keyed" and one.name not in after.by_name]
     outcome = run.apply(declared(after), drop=drop).settled(PATIENCE_S)
     until(lambda: bool(run.recoveries) and run.recoveries[-1].seconds is not None, run)
     assert killed
     is_decided = outcome.outcome == "done"
     if step is not ReshapingPhase.WIRED:  # from there it goes on at once, unless functions are to be prepared
         assert is_decided == (step in (ReshapingPhase.SWITCHING, ReshapingPhase.CLEARING)), outcome.error
-    assert not run.diff(declared(after if is_decided else BASE))
+    assert not run.diff(declared(after if is_decided else base))
     if not is_decided:
         assert run.apply(declared(after), drop=drop).settled(PATIENCE_S).outcome == "done"
     passed = run.metrics().operators["out"].processed
     until(lambda: run.metrics().operators["out"].processed > passed + 100, run)
     run.stop(timeout=PATIENCE_S)
-    assert 1 in judge(run, [BASE, after])
+    assert 1 in judge(run, [base, after])
     verdict = run.audit()
     assert (verdict.serializable, verdict.claim) == (True, "complete"), str(verdict)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from fries_nb import audit
+from fries_nb.dataflow.graph import ends_of
 from fries_nb.errors import PlanError
+from fries_nb.planning.difference import Difference
+from fries_nb.planning.shape import refuse_unsupported
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.simulation.drawn_shapes import Program, drawn_program
+from fries_nb.simulation.drawn_shapes import KINDS, Program, drawn_program
 from fries_nb.simulation.faults import Faults
 from fries_nb.simulation.reshaping_cluster import ReshapingCluster
 
@@ -47,11 +50,12 @@ def rows_of(programs: list[Program], count: int) -> dict[str, list[dict[str, Any
 
 
 def play(
-    seed: int, kills: int = 0, edited: Callable[[Program, random.Random], Program] = Program.edited
-) -> tuple[Played, dict[str, list[dict[str, Any]]]]:
+    seed: int, kills: int = 0, edited: Callable[[Program, random.Random], Program] = Program.edited,
+    kinds: Sequence[str] = KINDS,
+) -> tuple[Played, dict[str, list[dict[str, Any]]]]:  # fmt: skip
     """Edit a drawn program while it runs; sources mostly keep their last rows until that is over."""
     chance = random.Random(f"reshaping {seed}")
-    programs = [drawn_program(chance)]
+    programs = [drawn_program(chance, kinds)]
     for _ in range(chance.choice((1, 1, 2))):
         programs.append(edited(programs[-1], chance))
     rows = rows_of(programs, chance.choice((10, 30, 60)))
@@ -75,15 +79,32 @@ def play(
     return played, rows
 
 
+def around_loops(program: Program, chance: random.Random) -> Program:
+    """The program after edits that a run with loops applies."""
+    for _ in range(20):
+        edited = program.edited(chance)
+        found = Difference.of(program.graph(), edited.graph())
+        try:
+            refuse_unsupported(found, found.lost)
+            return edited
+        except PlanError:
+            continue
+    return program
+
+
 def edit(cluster: ReshapingCluster, programs: list[Program], chance: random.Random) -> Played:
     """Apply the later programs one after the other, as long as each is made."""
     asked: dict[str, Program] = {}
+    past = set[tuple[str, str]]()
     for program in programs[1:]:
         cluster.steps(chance.choice((0, 20, 200, 600)))
         if cluster.state != "running":
             break
         try:
-            change = cluster.reshape(program.graph())
+            found = Difference.of(cluster.graph, program.graph())
+            refuse_unsupported(found, found.lost, past=past)
+            past |= ends_of(cluster.graph)
+            change = cluster.reshape(program.graph(), order=not cluster.graph.heads or chance.random() < 0.8)
         except PlanError:  # nothing is changed
             continue
         asked[change] = program

@@ -23,7 +23,7 @@ from fries_nb.controller.controller import Controller
 from fries_nb.controller.events import HostLost, HostsUnfit, ShapeChange
 from fries_nb.controller.known_changes import with_deferred
 from fries_nb.dataflow.endpoints import CatalogTable, DeltaTable, Memory, OwnSink, ParquetFiles
-from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.dataflow.graph import ROOT, Graph, Operator
 from fries_nb.dataflow.masking import masked
 from fries_nb.dataflow.starts import NO_STARTS, SourceStart
 from fries_nb.dataflow.stream_endpoints import Kafka
@@ -161,8 +161,9 @@ class Begun(NamedTuple):
 
 
 def added_to(before: Graph, after: Graph) -> Graph:
-    """The operators that only the later one of two dataflows has, without their edges."""
-    return Graph(after.name, tuple(operator for operator in after.operators if operator.name not in before), ())
+    """The operators that only the later one of two dataflows has, without their edges, and the loops around them."""
+    added = (replace(operator, within=ROOT) for operator in after.operators if operator.name not in before)
+    return Graph(after.name, tuple(added), ())
 
 
 def _fingerprint(graph: Graph, run: str, returning: Iterable[str]) -> bytes:

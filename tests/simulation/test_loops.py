@@ -231,7 +231,7 @@ def test_a_rehearsal_inside_a_loop_that_never_ends_does():
 
 @pytest.mark.parametrize("copies", [0, 1, 2])
 def test_the_audit_checks_a_loop_that_is_declared_one_to_one(copies):
-    """Rows that enter leave once; those of which none or several leave are shown with the loop's name."""
+    """Rows that enter leave once, to two consumers; those of which none or several leave are shown with its name."""
 
     def body(rows):
         many = rows.flat_map("B", lambda row: [row | {"v": row["v"] - 1}] * (1 if row["v"] else copies))
@@ -239,7 +239,9 @@ def test_the_audit_checks_a_loop_that_is_declared_one_to_one(copies):
         return again, out
 
     flow = fn.Dataflow("checked")
-    flow.source("S", fn.rate(None)).iterate("L", body, one_to_one=True).sink("out", fn.memory())
+    out = flow.source("S", fn.rate(None)).iterate("L", body, one_to_one=True)
+    out.sink("out", fn.memory())
+    out.sink("again", fn.memory())
     run = Cluster(flow.graph(2), {"S": [{"v": number % 4} for number in range(12)]}, seed=copies, hosts=2)
     run.run()
     verdict = judge(run.records())

@@ -69,6 +69,11 @@ def entered(program: Program) -> Program:
     return among(program, "L", Statement("F", "map", program.by_name["L"].inputs), L=("F",))
 
 
+def forked(program: Program) -> Program:
+    """What leaves the loop goes to a sink of its own as well."""
+    return among(program, "", Statement("G", "map", ("L",)), Statement("fork", "sink", ("G",)))
+
+
 def removed(program: Program) -> Program:
     """B is left out."""
     inputs = {
@@ -136,11 +141,11 @@ STEPS = (
 TRIALS: list[tuple[Program, tuple[Edit, ...], ReshapingPhase]] = [
     (BASE, (inserted, branched), STEPS[0]), (BASE, (removed, rewired), STEPS[1]), (BASE, (cut, fed), STEPS[2]),
     (BASE, (unfed,), STEPS[3]), (BASE, (renewed, inserted), STEPS[4]), (BASE, (placed, branched), STEPS[3]),
-    (LOOPED, (entered, inserted), STEPS[2]), (LOOPED, (inserted, branched, renewed), STEPS[3]),
+    (LOOPED, (entered, inserted), STEPS[2]), (LOOPED, (inserted, forked, renewed), STEPS[3]),
 ]  # fmt: skip
 if SOAK > 1:
     TRIALS += [(BASE, (edit,), step) for edit in EDITS if edit is not renewed for step in STEPS]
-    TRIALS += [(LOOPED, (edit,), step) for edit in (entered, inserted, branched) for step in STEPS]
+    TRIALS += [(LOOPED, (edit,), step) for edit in (entered, inserted, forked) for step in STEPS]
     pairs = [pair for pair in itertools.combinations(EDITS, 2) if pair != (cut, rewired)]
     TRIALS += [(BASE, pair, STEPS[number % len(STEPS)]) for number, pair in enumerate(pairs)]
 

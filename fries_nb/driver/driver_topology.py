@@ -192,8 +192,8 @@ class DriverTopology:
         earlier = {worker: known for worker, known in self._trace.earlier().items() if worker in fresh}
         sources = (worker.operator for worker in fresh if worker.operator in union.sources)
         told = (listeners(union), audience(union), dict(Counter(sources))) if is_tracked(union) else ((), {}, {})
-        held = dict(added.parked), dict(added.given)
-        return Begin(added.change, added.additions.packed, issued, *held, earlier, *told)
+        packed, parked, given = added.additions.packed, dict(added.parked), dict(added.given)
+        return Begin(added.change, packed, issued, parked, given, earlier, *told)
 
     def _changed(self, topology: Topology) -> None:
         self._trace.leave(self._settled.placement.keys() - topology.placement.keys())

@@ -144,7 +144,7 @@ class RegionRunner(QueueShell):
     @property
     def resumable(self) -> bool:
         """Whether checkpoints are kept in a directory given by the user."""
-        return self._places.of(0) != ""
+        return self._places.path != ""
 
     @property
     def recovers(self) -> bool:

@@ -26,7 +26,7 @@ def test_a_run_is_over_when_its_error_is_known_and_its_directory_released(end: s
     """Its controller is done before that: the last rows are being committed, which may fail."""
     states: list[str] = []
     cut, unused = regions(FRAUD), SimpleNamespace()
-    places: Any = SimpleNamespace(release=lambda: states.append(runner.state))
+    places: Any = SimpleNamespace(release=lambda: states.append(runner.state), path="")
     runner = RegionRunner(FRAUD, cut, places, unused, unused, lambda: states.append(runner.state))
     launched: Any = SimpleNamespace(driver=SimpleNamespace(controller=SimpleNamespace(state=RunState(end))))
     runner.launched.append(launched)
@@ -45,7 +45,7 @@ def test_a_run_whose_next_region_fails_at_once_ends_once(monkeypatch: pytest.Mon
     """The thread that goes on may end the run before the one that started it looks again."""
     cut = (*regions(FRAUD), *regions(FRAUD))
     ends: list[str] = []
-    places = SimpleNamespace(release=lambda: ends.append("released"))
+    places = SimpleNamespace(release=lambda: ends.append("released"), path="")
     telemetry = SimpleNamespace(rest=lambda graph: None, outstanding=lambda number, counts: None)
     runner = RegionRunner(FRAUD, cut, places, SimpleNamespace(), telemetry, lambda: ends.append("closed"))
 

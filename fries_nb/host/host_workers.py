@@ -56,7 +56,14 @@ from fries_nb.storage.snapshot_files import SnapshotStore, read_snapshots, spill
 from fries_nb.transport.envelopes import AddWorkers, Begin
 from fries_nb.worker.events import Instruction
 from fries_nb.worker.loop_head import HeadWorker
-from fries_nb.worker.snapshot import Redistribution, check_given, given_snapshot, restore, restore_ended
+from fries_nb.worker.snapshot import (
+    Redistribution,
+    check_given,
+    given_snapshot,
+    given_states,
+    restore,
+    restore_ended,
+)
 from fries_nb.worker.versions import Spill
 from fries_nb.worker.worker import Worker
 
@@ -158,15 +165,16 @@ class Assembly:
             OperatorError: see ``worker``.
         """
         running = {operator.name: Configuration(version=version) for operator in wiring.chain}
+        states = {name: given_states(name, added.given[name]) for name in running if name in added.given}
         given = {
-            worker: given_snapshot(worker, added.given[operator.name], owners_by(None, operator.workers))
+            worker: given_snapshot(worker, states[operator.name], owners_by(None, operator.workers))
             for worker, operator in zip(wiring.workers, wiring.chain, strict=True)
-            if operator.name in added.given
+            if operator.name in states
         }
         worker = replace(self, earlier=added.earlier).newcomer(wiring, running, (), added.issued, {**parked, **given})
         for instance in worker.instances:
             if instance.worker in given:
-                check_given(instance)
+                check_given(instance, states[instance.worker.operator])
             if instance.holds_time:
                 name = instance.worker.operator
                 words = "windows, calls or tokens were open when it was removed, whose times have passed below it"
@@ -205,7 +213,7 @@ class Assembly:
         snapshot, checkpoint = self.snapshots.get(instance.worker), self.restoration.checkpoint
         if (given := self.restoration.given_to(instance.worker.operator)) is not None:
             owners = owners_by(self.restoration.tables.get(instance.worker.operator), instance.operator.workers)
-            own = given_snapshot(instance.worker, given, owners)
+            own = given_snapshot(instance.worker, given_states(instance.worker.operator, given), owners)
             if snapshot is not None:  # of an earlier operator of its name, whose records it continues, and no more
                 then = {"applied": snapshot.applied, "rerouted": snapshot.rerouted, "traced": snapshot.traced}
                 own = msgspec.structs.replace(own, **then)

@@ -170,38 +170,47 @@ def refuse_another(snapshot: Snapshot, instance: Instance) -> None:
         raise ProtocolError(f"{instance.worker} was to be restored from a snapshot of {theirs}")
 
 
-def given_snapshot(worker: WorkerId, given: bytes, owners: Bins) -> Snapshot:
-    """What a worker begins with of the states that a change has given to its operator: those of its own keys.
+def given_states(operator: str, given: bytes) -> dict[Any, Any]:
+    """The states that a change has given to an operator, by key.
 
     Raises:
         OperatorError: they cannot be unpickled here.
     """
     try:
         states: dict[Any, Any] = pickle.loads(given) if given else {}
-        bins = bins_of_keys([*states]).tolist() if states else []
-        mine = {key: states[key] for key, bin in zip(states, bins, strict=True) if owners[bin] == worker.index}
-        # By name, so that they are of the classes that came with the function.
-        return Snapshot(*worker, processed=0, bins={EVERY_BIN: dumps(mine)[0]} if mine else {})
     except FAILURES as error:
-        words = f"the state given to {worker.operator} cannot be unpickled here: {_reason(error)}"
-        raise OperatorError(words, worker.operator, user_traceback(error)) from error
+        words = f"the state given to {operator} cannot be unpickled here: {_reason(error)}"
+        raise OperatorError(words, operator, user_traceback(error)) from error
+    return states
 
 
-def check_given(instance: Instance) -> None:
-    """Check that the states given to an operator are such as it makes itself.
+def given_snapshot(worker: WorkerId, states: Mapping[Any, Any], owners: Bins) -> Snapshot:
+    """What a worker begins with of the states that were given to its operator: those of its own keys."""
+    bins = bins_of_keys([*states]).tolist() if states else []
+    mine = {key: states[key] for key, bin in zip(states, bins, strict=True) if owners[bin] == worker.index}
+    # By name, so that they are of the classes that came with the function.
+    return Snapshot(*worker, processed=0, bins={EVERY_BIN: dumps(mine)[0]} if mine else {})
+
+
+def check_given(instance: Instance, states: Mapping[Any, Any]) -> None:
+    """Check that the states given to an operator are such as it makes itself, at all of its workers alike.
+
+    If some could not be made and others could, the audit would see that change where it was, and was not.
 
     Raises:
         OperatorError: one is of another type.
     """
-    name, given = instance.worker.operator, instance.state.live
+    name = instance.worker.operator
     try:
-        own = type(instance.state.initial()) if given else object
+        own = type(instance.state.initial()) if states else object
     except FAILURES as error:
         words = f"initial_state() of {name} failed: {_reason(error)}"
         raise OperatorError(words, name, user_traceback(error)) from error
-    if other := next((key for key, state in given.items() if not isinstance(state, own)), None):
-        kind, expected = type(given[other]).__name__, f"expected a {own.__name__}, as {name} makes for a new key"
-        raise OperatorError(f"the state given to {name} for key {other!r} is a {kind}; {expected}", name)
+    named = (own.__module__, own.__qualname__)  # that of the function and that of a state are two with one name
+    for key, state in states.items():
+        if named not in {(one.__module__, one.__qualname__) for one in type(state).__mro__}:
+            kind, expected = type(state).__name__, f"expected a {own.__name__}, as {name} makes for a new key"
+            raise OperatorError(f"the state given to {name} for key {key!r} is a {kind}; {expected}", name)
 
 
 def restore_ended(instance: Instance, checkpoint: Checkpoint) -> None:

@@ -96,19 +96,19 @@ def test_given_states_outlive_hosts_and_driver(
     again = kept(declared("New").resume(place, spark, **resumed))  # the checkpoint is one of before
     until(lambda: again.metrics().operators["out"].processed > 100, again)
     handed = again.state("New", n=None, timeout=PATIENCE_S)
-    refused = again.apply(declared("New", "Else"), state={"Else": handed}).settled(PATIENCE_S)
-    assert "the state given to Else for key" in refused.error
-    assert "is a dict; expected a Total, as Else makes for a new key" in refused.error
+    refused = again.apply(declared("New", "More"), state={"More": handed}).settled(PATIENCE_S)
+    assert "the state given to More for key" in refused.error
+    assert "is a dict; expected a Total, as More makes for a new key" in refused.error
     strange = {f"k{key}": Total(7) for key in range(30)}  # some of them are on the host that rehearses
-    refused = again.apply(declared("New", "Else"), state={"Else": strange}).settled(PATIENCE_S)
-    assert "Else was given states of keys such as 'k" in refused.error
+    refused = again.apply(declared("New", "More"), state={"More": strange}).settled(PATIENCE_S)
+    assert "More was given states of keys such as 'k" in refused.error
     monkeypatch.setattr("fries_nb.spark.launch.MOST_GIVEN", 1 << 20)
     for state, words in (
-        (Total(since=threading.Lock()), "the given state of Else cannot be pickled"),
+        (Total(since=threading.Lock()), "the given state of More cannot be pickled"),
         (Total(since=bytes(1 << 20)), r"state= is 1,[\d,]+ bytes long, pickled; expected at most 1,048,576: they are"),
     ):
         with pytest.raises(DataflowError, match=words):
-            again.apply(declared("New", "Else"), state={"Else": {1: state}})
+            again.apply(declared("New", "More"), state={"More": {1: state}})
     given = [base(2), base(3)]
     for states in given:
         assert again.apply(declared("New", "More"), state={"More": states}).result(PATIENCE_S).outcome == "done"

@@ -86,7 +86,7 @@ def test_given_states_outlive_hosts_and_driver(
     assert run.apply(declared("New"), state={"New": first}, drop=["Old"]).result(PATIENCE_S).outcome == "done"
     os.kill(run.host_processes[1], signal.SIGKILL)
     until(lambda: bool(run.recoveries) and run.recoveries[-1].seconds is not None, run)
-    states = run.state("New", keys=first, timeout=PATIENCE_S)
+    states = run.state("New", keys=[*first], timeout=PATIENCE_S)
     assert all(count >= first[key].count for key, count in zip(states["key"], states["count"], strict=True)), states
     assert len(states) == len(first)
     with pytest.warns(UncommittedWarning):

@@ -142,8 +142,8 @@ def committing(desk):
 
 
 def test_a_worker_below_the_head_of_a_change_is_fixed_in_the_old_version():
-    """The fix is ordered ahead of the change, in the journal and at each worker, and asks nothing of the head."""
-    desk = Desk()
+    """The fix is ahead of the change in the journal, at each worker and in a restart, and asks nothing of the head."""
+    desk = Desk(checkpoints=True)
     committing(desk)
     assert desk.answer(MC_STANDS) == [OperatorPaused("MC", (MC_STANDS,))]
     said = desk.request(MC_ALONE, "u2")
@@ -154,6 +154,8 @@ def test_a_worker_below_the_head_of_a_change_is_fixed_in_the_old_version():
     desk.done(2, "MC", switched=True)
     assert (desk.outcomes["u2"].outcome, desk.outcomes["u2"].before) == ("done", "u1")
     assert desk.controller.changes["u1"] is ChangeState.COMMITTING
+    [recover] = only(desk.hear(HostLost(0, "gone")), Recover)
+    assert [each.change for each in recover.restoration.decided] == ["u2", "u1"]
 
 
 def test_a_fix_in_the_old_version_keeps_the_state_as_the_change_under_way_expects_it():

@@ -26,6 +26,7 @@ from interleaving_checks import (
 from soak import SOAK, first_tried
 
 from fries_nb.audit import judge
+from fries_nb.controller.failure_rules import FailureRules
 from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.known_changes import KnownChanges
 from fries_nb.dataflow.endpoints import memory, rate
@@ -293,8 +294,10 @@ BROKEN = {
     "a rollback changes nothing": (Instance, "_switch_back", lambda instance, rollback, previous: None),
     "restored with the bad function": (snapshot._DecidedChanges, "apply", _without_rollbacks),
     "never lets go": (KnownChanges, "let_go", lambda changes, change, reason: []),
+    "no failure concerns it": (FailureRules, "_undone", lambda *of: []),
+    "waits for nothing": (FailureRules, "_failed_under_guard", lambda rules, paused, now_ns: []),
 }
-SHOWN = dict(zip(BROKEN, (8, 73, 46, 46, 20, 4, 28), strict=True))
+SHOWN = dict(zip(BROKEN, (8, 73, 46, 46, 20, 4, 28, 40, 4), strict=True))
 
 
 @pytest.mark.parametrize("broken", BROKEN)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -17,7 +16,7 @@ from fries_nb.controller.events import (
     Resolved,
     Tell,
 )
-from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.planning.covering import Component, Covering
 from fries_nb.planning.schedulers import Plan, Send, Stage
 from fries_nb.protocol.messages import Answer, Done, Ended, Fcm, Marker, Prepared, Saved, WorkerId
@@ -62,22 +61,6 @@ FM_AND_MC = plan("FM MC", ({"FM": "FM MC"}, "FM MC"))
 FM_ALONE = plan("FM", ({"FM": "FM"}, "FM"))
 MC_ALONE = plan("MC", ({"MC": "MC"}, "MC"))
 FM_BY_EPOCH = plan("FM", ({"payments": "payments FC FM MC scored"}, "FM"), scheduler="epoch")
-
-
-def random_flow(rng: random.Random) -> Graph:
-    """A graph of up to nine operators with up to two workers each, which pause; those without consumers are sinks."""
-    sources, others = rng.randint(1, 2), rng.randint(2, 7)
-    names = [f"n{number}" for number in range(sources + others)]
-    pairs = {(rng.choice(names[:at]), names[at]) for at in range(sources, len(names)) for _ in range(rng.randint(1, 2))}
-    pairs |= {(name, names[-1]) for name in names[:sources]}
-    fed, feeding = {to for _, to in pairs}, {source for source, _ in pairs}
-    kinds = {n: Kind.SOURCE if n not in fed else Kind.MAP if n in feeding else Kind.SINK for n in names}
-    workers = rng.randint(1, 2)
-    return Graph(
-        "random",
-        tuple(Operator(n, rng.choice(list(Emits)), workers=workers, kind=kinds[n], on_error="pause") for n in names),
-        tuple(Edge(*pair, rng.choice([Partitioning.HASH, Partitioning.FORWARD])) for pair in sorted(pairs)),
-    )
 
 
 class Desk:

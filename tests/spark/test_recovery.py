@@ -7,42 +7,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from recovery_setting import PATIENCE_S, Count, Mark, check_counted, counting, trial
+from recovery_setting import PATIENCE_S, check_counted, counting, trial
 
 from fries_nb.controller.events import StopRequested
 from fries_nb.driver import driver
 from fries_nb.errors import CheckpointError
 from fries_nb.spark import stage
-
-
-def test_a_killed_host_loses_no_row_and_repeats_none(spark: SparkSession, tmp_path: Path) -> None:
-    """In the middle of a keyed, stateful flow; the trace is that of a run without a failure."""
-    with trial(counting(12_000), spark, str(tmp_path / "c")) as run:
-        run.watch.until_said("checkpoint")
-        run.wait_for("out", 1_000)
-        run.kill(0)
-        run.watch.until_said("recovered")
-        assert run.end(drain=False) == ("finished", "")
-        check_counted(run.rows(), 12_000)
-        assert run.audit().serializable
-        recover = run.watch.heard_of("recovering")
-        assert [one.incarnation for one in recover] == [2]
-        assert recover[0].restoration.checkpoint is not None
-
-
-def test_a_kill_while_a_change_is_prepared_leaves_it_undone(spark: SparkSession, tmp_path: Path) -> None:
-    """Before the decision: nothing changed anywhere, and the outcome says so; the run goes on."""
-    note = tmp_path / "killed"
-    with trial(counting(12_000), spark, str(tmp_path / "c")) as run:
-        run.wait_for("out", 500)
-        outcome = run.outcome(run.change({"A": Mark(2, str(note)), "C": Count(2)}))
-        assert (outcome.outcome, note.exists()) == ("aborted", True)
-        assert "nothing changed" in outcome.error
-        assert run.end(drain=False) == ("finished", "")
-        rows = run.rows()
-        check_counted(rows, 12_000)
-        assert {row["marked_by"] for row in rows} == {1}
-        assert run.audit().serializable
 
 
 def test_hosts_are_asked_for_when_there_are_executors_for_them(

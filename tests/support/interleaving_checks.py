@@ -155,7 +155,7 @@ def lacking(runs, wanted, play, least=1, most=0, shown=()):
     are played, and then up to ``most``.
     """
     met, rare = Counter(), dict.fromkeys(wanted, 0)
-    for count, seed in enumerate((*range(runs * SOAK), *shown, *range(runs * SOAK, most))):
+    for count, seed in enumerate(dict.fromkeys((*range(runs * SOAK), *shown, *range(runs * SOAK, most)))):
         if count >= runs * SOAK and not rare:
             break
         met.update(play(seed))

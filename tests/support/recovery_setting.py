@@ -5,7 +5,6 @@ Nothing here sleeps for a fixed time: every wait ends when the driver has said w
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
@@ -55,17 +54,10 @@ class Count:
 
 
 class Mark:
-    """Says by which version; ``note`` names a file, and the first of all workers to make it kills its process."""
+    """Says by which version."""
 
-    def __init__(self, version: int = 1, note: str = "") -> None:
+    def __init__(self, version: int = 1) -> None:
         self.version = version
-        self.note = note
-
-    def open(self) -> None:
-        """Fail as a machine does, once: two hosts open their workers at the same time, and one makes the file."""
-        if self.note:
-            with contextlib.suppress(FileExistsError), open(self.note, "x"):
-                os.kill(os.getpid(), signal.SIGKILL)
 
     def process(self, row: dict[str, Any]) -> dict[str, Any]:
         """The row, marked."""

@@ -1,4 +1,4 @@
-"""Drivers that die between the record of a checkpoint and its commit: all sinks have each row once in the end."""
+"""A driver that dies between the record of a checkpoint and its commits: all sinks have each row once in the end."""
 
 from __future__ import annotations
 
@@ -24,19 +24,14 @@ def rows_of(spark: SparkSession, place: Path) -> dict[str, list[dict[str, Any]]]
 
 
 def test_a_driver_that_dies_behind_the_record_loses_and_repeats_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """One in front of the commit; the next while it recovers, when one sink has committed and one has in part."""
+    """When others have committed, and the Delta table is about to: the run that is resumed commits to it as well."""
     (tmp_path / "table").mkdir()
-    see_die(sinks_flow.__file__, str(tmp_path), "recorded")
-    before = rows_of(spark, tmp_path)
-    counts = {len(rows) for rows in before.values()}
-    assert len(counts) == 1
-    see_die(sinks_flow.__file__, str(tmp_path), "logging")
-    after = {name: len(rows) for name, rows in rows_of(spark, tmp_path).items()}
-    assert counts == {after["delta"]} == {after["table"]}
-    assert after["own"] > after["delta"] > 0
+    see_die(sinks_flow.__file__, str(tmp_path))
+    died = {name: len(rows) for name, rows in rows_of(spark, tmp_path).items()}
+    assert 0 < died["delta"] < max(died.values())
     with ended_runs() as runs:
         runs.append(run_in(spark, tmp_path))
-        until(lambda: len(own_sink(tmp_path).rows()) > after["own"], runs[0])
+        until(lambda: len(own_sink(tmp_path).rows()) > max(died.values()), runs[0])
         runs[0].stop()
         count = len(own_sink(tmp_path).rows())
         for rows in rows_of(spark, tmp_path).values():

@@ -16,8 +16,6 @@ from pyspark.sql import SparkSession
 from run_setting import until
 
 import fries_nb as fn
-from fries_nb.controller.joining import Joining
-from fries_nb.controller.states import RescalePhase
 from fries_nb.errors import PlanError
 from fries_nb.run import Run
 from fries_nb.running.rescales import Rescale
@@ -50,11 +48,8 @@ class Tag:
         self.obstacle = obstacle
 
     def open(self) -> None:
-        """Fail if it is there; one with the name of a kill is removed, with the process."""
+        """Fail if it is there."""
         if self.obstacle and os.path.exists(self.obstacle):
-            if self.obstacle.endswith("kill"):
-                os.remove(self.obstacle)
-                os.kill(os.getpid(), signal.SIGKILL)
             raise OSError("no model here")
 
     def process(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -237,44 +232,6 @@ def test_a_window_grows_and_its_host_dies(started: Callable[..., Run], tmp_path:
     found = Counter((row["key"], row["end"], row["sum"]) for row in rows if row["end"] <= last)
     assert found == Counter((*place, total) for place, total in sums.items())
     assert run.audit().serializable
-
-
-def test_hosts_die_while_an_operator_grows_and_shrinks(
-    started: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """When a new worker is opened, when bins move to new workers, and when they move from those that leave."""
-    obstacle = tmp_path / "kill"
-    run = started(
-        declared(fn.memory(), obstacle=str(obstacle)), hosts=2, audit=True, checkpoint=tmp_path / "c",
-        commit_interval_s=0.3,
-    )  # fmt: skip
-    until(lambda: bool(run.checkpoints), run)
-    move, steps = Joining._move, list[RescalePhase]()
-
-    def moved(self: Joining, to: RescalePhase) -> None:
-        move(self, to)
-        if steps and to is steps[0]:
-            steps.clear()
-            os.kill(run.host_processes[1], signal.SIGKILL)
-
-    monkeypatch.setattr(Joining, "_move", moved)
-    for number, count, step, outcome, left in (
-        (1, 4, None, "aborted", 2),
-        (2, 4, RescalePhase.BALANCING, "done", 4),
-        (3, 1, RescalePhase.CLEARING, "aborted", 4),
-    ):
-        if step is None:
-            obstacle.touch()
-        steps[:] = [step] if step is not None else []
-        assert run.rescale(workers={"count": count}).result(timeout=PATIENCE_S).outcome == outcome
-        until(lambda number=number: len(run.recoveries) >= number and run.recoveries[-1].seconds is not None, run)
-        assert sizes(run, "count", "tag", "out") == (left,) * 3
-        wait_for_more(run)
-    assert len(run.recoveries) == 3
-    run.set_rate("numbers", 9_000)
-    wait_for_more(run, 3_000)
-    run.stop()
-    refuse_errors(run, [row.asDict() for row in run.output().collect()])
 
 
 def test_numbers_functions_and_the_shape_differ_at_once_and_then_a_host_leaves(

@@ -1,20 +1,18 @@
-"""A dataflow with a sink of one's own, a Delta Lake table and a table of Spark's catalogue, and drivers of it that die.
+"""A dataflow with a sink of one's own, a Delta Lake table and a table of Spark's catalogue.
 
-Run as a program: a directory, and the step at which the driver dies.
+Run as a program, with a directory: a driver of it that dies in front of the third transaction of the Delta table.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from dying_driver import die_at
 from pyspark.sql import SparkSession
 from recovery_setting import KEYS, Count, Mark
 
 import fries_nb as fn
-from fries_nb.driver.committer import Committer
 from fries_nb.run import Run
 from fries_nb.spark.session import start_or_find
 from fries_nb.storage import delta
@@ -22,8 +20,6 @@ from fries_nb.workloads.connector_examples import SqliteSink
 
 TABLE = "fries_deaths"
 TYPES = {"value": "BIGINT", "key": "BIGINT", "marked_by": "BIGINT", "seen": "BIGINT", "counted_by": "BIGINT"}
-STEPS: dict[str, tuple[Any, str, int]] = {"recorded": (Committer, "commit", 3), "logging": (delta, "add", 1)}
-"""In front of the third commit, whose checkpoint is recorded; and of the first transaction of a Delta table."""
 
 
 def own_sink(place: Path) -> SqliteSink:
@@ -32,7 +28,7 @@ def own_sink(place: Path) -> SqliteSink:
 
 
 def to_three_sinks(place: Path) -> fn.Dataflow:
-    """Endless rows of twenty keys, numbered within each key; recovery commits to the sinks in this order."""
+    """Endless rows of twenty keys, numbered within each key."""
     flow = fn.Dataflow("three sinks")
     rows = flow.source("numbers", fn.rate(2_000, row=lambda value: {"key": value % KEYS}))
     counted = rows.map("A", Mark()).map("C", Count(), key="key")
@@ -54,6 +50,5 @@ def run_in(spark: SparkSession, place: Path) -> Run:
 
 
 if __name__ == "__main__":
-    place, step = sys.argv[1:]
-    die_at(*STEPS[step])
-    run_in(start_or_find(hosts=1).spark, Path(place)).wait()
+    die_at(delta, "add", 3)
+    run_in(start_or_find(hosts=1).spark, Path(sys.argv[1])).wait()

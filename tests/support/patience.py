@@ -7,15 +7,18 @@ import time
 from collections.abc import Callable, Iterator
 
 PATIENCE_S = 600.0
-LOOK_S = 0.02
+LOOK_S, LONGEST_PAUSE_S = 0.02, 0.5
 
 
 def looks() -> Iterator[None]:
-    """One for each look at what is waited for, until patience ends; a look that takes long is repeated less often."""
+    """One for each look at what is waited for, until patience ends; a look that takes long is repeated less often.
+
+    Within reason: the first query of a Spark takes seconds, and twice as long would be spent in waiting for nothing.
+    """
     pause, over_s = threading.Event(), time.monotonic() + PATIENCE_S
     while (began_s := time.monotonic()) < over_s:
         yield
-        pause.wait(max(LOOK_S, 2 * (time.monotonic() - began_s)))
+        pause.wait(min(max(LOOK_S, 2 * (time.monotonic() - began_s)), LONGEST_PAUSE_S))
 
 
 def until(condition: Callable[[], bool], what: str = "the condition") -> None:

@@ -11,10 +11,7 @@ from fries_nb.constraints import sequences
 from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.constraints.sequences import RunningMeans
 from fries_nb.dataflow import edge
-from fries_nb.protocol.messages import (
-    QueueMeasured,
-    WorkerId,
-)
+from fries_nb.protocol.messages import QueueMeasured, WorkerId
 
 VIOLATED, MET, UNJUDGED = ConstraintStatus.VIOLATED, ConstraintStatus.MET, ConstraintStatus.NOT_YET_JUDGED
 

@@ -11,11 +11,7 @@ from fries_nb.constraints.constraint_monitor import ConstraintMonitor
 from fries_nb.constraints.reactions import ChainOperators, ConstraintStatus, ResizeBuffer, longest_series
 from fries_nb.dataflow import constraint_of, edge
 from fries_nb.planning.constraint_setup import constraint_setup
-from fries_nb.protocol.messages import (
-    ChainMeasured,
-    QueueMeasured,
-    WorkerId,
-)
+from fries_nb.protocol.messages import ChainMeasured, QueueMeasured, WorkerId
 
 VIOLATED, MET, UNJUDGED = ConstraintStatus.VIOLATED, ConstraintStatus.MET, ConstraintStatus.NOT_YET_JUDGED
 

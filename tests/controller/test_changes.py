@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 from controller_setting import FM_ALONE, FM_AND_MC, FM_BY_EPOCH, MC_ALONE, Desk, flow, markers, only, plan, told
 
-from fries_nb.controller.events import (
-    ChangeRequested,
-    Journal,
-    Journaled,
-    Resolved,
-    StopRequested,
-    Tell,
-)
+from fries_nb.controller.events import ChangeRequested, Journal, Journaled, Resolved, StopRequested, Tell
 from fries_nb.controller.states import ChangeProgress, ChangeState
 from fries_nb.errors import ProtocolError
 from fries_nb.protocol.messages import (

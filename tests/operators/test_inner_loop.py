@@ -11,9 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from loop_styles import STYLES, mapped, on_key
 from operator_setting import batch
-from row_functions import Keyed, adds, scores
+from row_functions import STYLES, Keyed, adds, mapped, on_key, scores
 
 from fries_nb.errors import OperatorError
 from fries_nb.operators import executors, inner_loop, kinds, rows

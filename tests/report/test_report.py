@@ -24,15 +24,7 @@ from fries_nb.errors import RunError
 from fries_nb.planning.schedulers import SCHEDULERS, schedule
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.trace import ROW_BITS
-from fries_nb.report import (
-    Comparison,
-    ComparisonRow,
-    SchedulerTrial,
-    comparison_page,
-    run_page,
-    writable,
-    write_page,
-)
+from fries_nb.report import Comparison, ComparisonRow, SchedulerTrial, comparison_page, run_page, writable, write_page
 from fries_nb.running.results import Place, Story
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder
 from fries_nb.telemetry.history import PlotMark, Point

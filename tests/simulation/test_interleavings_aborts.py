@@ -13,16 +13,7 @@ from fries_nb.operators.instance import Instance
 from fries_nb.protocol.messages import Prepare, Prepared
 from fries_nb.simulation import Cluster
 from fries_nb.simulation.drawn_flows import source_rows
-from fries_nb.simulation.stamp_functions import (
-    Convert,
-    Counter,
-    Mark,
-    Poison,
-    Slices,
-    Unloadable,
-    Unopenable,
-    stamps,
-)
+from fries_nb.simulation.stamp_functions import Convert, Counter, Mark, Poison, Slices, Unloadable, Unopenable, stamps
 from fries_nb.worker.worker import Worker
 
 SEEDS = 8 * SOAK

@@ -10,15 +10,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from interleaving_checks import (
-    LAWS,
-    caught,
-    is_lossless,
-    journals_decisions,
-    lacking,
-    sets_poison_aside,
-    try_seed,
-)
+from interleaving_checks import LAWS, caught, is_lossless, journals_decisions, lacking, sets_poison_aside, try_seed
 from soak import first_tried
 
 from fries_nb.controller import events

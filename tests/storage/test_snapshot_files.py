@@ -22,13 +22,7 @@ from fries_nb.storage import blob_files
 from fries_nb.storage.blob_files import Blob, read_blob, read_index, verify_blobs, with_blobs
 from fries_nb.storage.checkpoint_store import Location
 from fries_nb.storage.durable import NO_KEY, sealed
-from fries_nb.storage.snapshot_files import (
-    STATES,
-    SnapshotFile,
-    SnapshotStore,
-    read_file_of_snapshots,
-    write_snapshots,
-)
+from fries_nb.storage.snapshot_files import STATES, SnapshotFile, SnapshotStore, read_file_of_snapshots, write_snapshots
 
 CHAIN = (
     Snapshot(

@@ -15,11 +15,7 @@ from patience import PATIENCE_S
 
 from fries_nb.protocol.messages import ChannelId, WorkerId
 from fries_nb.transport.control import ControlServer, Heard
-from fries_nb.transport.envelopes import (
-    ControllerMessage,
-    Hello,
-    Said,
-)
+from fries_nb.transport.envelopes import ControllerMessage, Hello, Said
 from fries_nb.transport.links import HostLinks
 from fries_nb.transport.sockets import RunKeys, make_keys
 from fries_nb.transport.wire import Arrival

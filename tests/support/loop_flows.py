@@ -14,16 +14,7 @@ from typing import Any
 import fries_nb as fn
 from fries_nb.dataflow.graph import Graph, Partitioning
 from fries_nb.dataflow.streams import Stream
-from fries_nb.simulation.drawn_flows import (
-    Advance,
-    Amplify,
-    CountRows,
-    Enter,
-    LoopFlow,
-    Route,
-    name_of,
-    reference,
-)
+from fries_nb.simulation.drawn_flows import Advance, Amplify, CountRows, Enter, LoopFlow, Route, name_of, reference
 
 Row = dict[str, Any]
 KEYS = 7

@@ -12,14 +12,7 @@ from patience import PATIENCE_S
 from fries_nb.errors import LinkError
 from fries_nb.protocol.messages import ChannelId, Data, Drain, Ended, Marker, Reconfigure
 from fries_nb.transport.control import ControlServer, Gone, Heard
-from fries_nb.transport.envelopes import (
-    Goodbye,
-    Leave,
-    Probe,
-    Said,
-    ToWorker,
-    Welcome,
-)
+from fries_nb.transport.envelopes import Goodbye, Leave, Probe, Said, ToWorker, Welcome
 from fries_nb.transport.links import BURST_MESSAGES, HostLinks
 from fries_nb.transport.sockets import make_keys
 from fries_nb.transport.wire import Arrival, Credit

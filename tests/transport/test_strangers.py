@@ -18,9 +18,7 @@ from zmq.utils.monitor import recv_monitor_message
 from fries_nb.errors import LinkError
 from fries_nb.transport import sockets
 from fries_nb.transport.control import ControlServer, Heard
-from fries_nb.transport.envelopes import (
-    Goodbye,
-)
+from fries_nb.transport.envelopes import Goodbye
 from fries_nb.transport.links import HostLinks
 from fries_nb.transport.sockets import STRANGERS, HostKeys, RunKeys, make_keys, make_room
 from fries_nb.transport.wire import Arrival, Credit

@@ -11,14 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fries_nb.workloads.fraud import (
-    Combine,
-    CustomerModel,
-    MerchantModel,
-    keep_five,
-    pad_to_ten,
-    replay_fraud,
-)
+from fries_nb.workloads.fraud import Combine, CustomerModel, MerchantModel, keep_five, pad_to_ten, replay_fraud
 from fries_nb.workloads.scorer import deviation_score
 from fries_nb.workloads.w1 import FraudDetector
 

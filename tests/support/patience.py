@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 PATIENCE_S = 600.0
-LOOK_S, LONGEST_PAUSE_S = 0.02, 0.5
+LOOK_S, LONGEST_PAUSE_S = 0.02, 2.0
 
 
 def looks() -> Iterator[None]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
-from run_setting import ended_runs, until
+from run_setting import ended_runs, until, wait_for_more
 
 import fries_nb as fn
 from fries_nb.protocol.messages import WorkerId
@@ -69,8 +69,7 @@ def asked(run: Run, index: int, *operators: str) -> tuple[tuple[str, ...], str]:
 
 def flows(run: Run) -> None:
     """Rows come out."""
-    before = run.metrics().operators["out"].processed
-    until(lambda: run.metrics().operators["out"].processed > before + 300, run)
+    wait_for_more(run, 300)
 
 
 def changed(run: Run, version: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from recovery_setting import Trial, trial
-from run_setting import until
+from run_setting import wait_for_more
 
 import fries_nb as fn
 from fries_nb.controller import events
@@ -55,12 +55,6 @@ def wait_for(run: Trial, worker: str, tuples: int) -> None:
     run.watch.until(lambda: run.watch.processed.get(worker, 0) >= tuples, f"{tuples} tuples at {worker}")
 
 
-def wait_for_more(run: fn.Run, operator: str, tuples: int) -> None:
-    """Until an operator has processed so many more tuples."""
-    before = run.metrics().operators[operator].processed
-    until(lambda: run.metrics().operators[operator].processed >= before + tuples, run)
-
-
 class Spending:
     """Counts the payments of a customer, and says by which process."""
 
@@ -81,14 +75,14 @@ def test_customers_move_to_new_hosts_and_back(spark: SparkSession, tmp_path: Pat
     payments.map("count", Spending(), key="customer").map("tag", Tag()).sink("counted", fn.memory())
     run = flow.run(spark, hosts=1, workers=1, audit=True, checkpoint=str(tmp_path / "c"))
     try:
-        wait_for_more(run, "counted", 1_500)
+        wait_for_more(run, 1_500, "counted")
         assert run.rescale(3).result(timeout=PATIENCE_S).outcome == "done"
         assert {owner: len(bins) for owner, bins in run.topology().bins("count").items()} == {0: 342, 1: 341, 2: 341}
         assert run.reconfigure({"count": Spending()}).result(timeout=PATIENCE_S).outcome == "done"
-        wait_for_more(run, "counted", 1_500)
+        wait_for_more(run, 1_500, "counted")
         assert run.rescale(1, 1024).result(timeout=PATIENCE_S).outcome == "done"
         assert run.topology().hosts == (0,)
-        wait_for_more(run, "counted", 1_500)
+        wait_for_more(run, 1_500, "counted")
         run.stop()
     finally:
         run.cancel()
@@ -141,14 +135,14 @@ def test_payments_are_rescaled_by_the_run(spark: SparkSession) -> None:
         ended = run.rescale(hosts=3).result(timeout=PATIENCE_S)
         assert (ended.outcome, ended.hosts, ended.error) == ("done", 3, "")
         joined = run.host_processes[2]
-        wait_for_more(run, "scored", 1_000)
+        wait_for_more(run, 1_000, "scored")
         with pytest.raises(SessionError, match=r"7 more hosts need 9 free slots and Spark \(local\[\d+\]\) has \d+ of"):
             run.rescale(10)
         with pytest.raises(PlanError, match="hosts=0; expected a whole number from 1 up"):
             run.rescale(0)
         fewer, more = run.rescale(1), run.rescale(3)  # requests are carried out in order
         assert (fewer.result(timeout=PATIENCE_S).outcome, more.result(timeout=PATIENCE_S).outcome) == ("done", "done")
-        wait_for_more(run, "scored", 600)
+        wait_for_more(run, 600, "scored")
         run.stop()
     finally:
         run.cancel()

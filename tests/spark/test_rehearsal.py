@@ -7,7 +7,7 @@ from typing import Any
 
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
-from run_setting import until
+from run_setting import wait_for_more
 
 import fries_nb as fn
 
@@ -26,8 +26,7 @@ def test_a_change_that_loses_every_row_or_is_far_slower_has_to_be_forced(spark: 
     run = flow.run(spark, hosts=2, workers=2)
 
     def arrive() -> None:
-        before = run.metrics().operators["out"].processed
-        until(lambda: run.metrics().operators["out"].processed > before + 500, run)
+        wait_for_more(run, 500)
 
     try:
         arrive()

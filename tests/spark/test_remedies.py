@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from run_setting import until
+from run_setting import until, wait_for_more
 
 import fries_nb as fn
 from fries_nb.constraints import reactions
@@ -72,8 +72,7 @@ def test_a_slow_model_is_replaced_by_itself_and_returns_when_the_load_is_low(
     monkeypatch.setattr(reactions, "SHORTEST_DWELL_S", 960.0)  # so that a pause of the machine changes nothing
     assert run.changes[1].result(0).outcome == "done"
     assert run.constraints()[0].remedy == ""
-    before = run.metrics().operators["FM"].processed
-    until(lambda: run.metrics().operators["FM"].processed > before + 20, run)
+    wait_for_more(run, 20, "FM")
     run.stop()
     rows = run.output().collect()
     assert sorted(row.n for row in rows) == list(range(len(rows)))

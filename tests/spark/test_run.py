@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from patience import PATIENCE_S
-from run_setting import until
+from run_setting import until, wait_for_more
 
 import fries_nb as fn
 from fries_nb.controller.states import ChangeProgress, ChangeState
@@ -265,8 +265,7 @@ def test_changes_that_cannot_be_prepared_are_aborted_and_nothing_changed(started
         result = run.reconfigure(change).result(PATIENCE_S)
         assert result.outcome == "aborted"
         assert re.search(message, result.error), result.error
-        before = processed(run, "K")
-        until(lambda: processed(run, "K") > before + 100, run)  # noqa: B023
+        wait_for_more(run, 100, "K")
     assert run.reconfigure({"A": second}).result(PATIENCE_S).outcome == "done"
     run.cancel()
     assert run.audit().updates == 1
@@ -299,8 +298,7 @@ def test_a_change_tells_how_many_workers_have_prepared_it(started: Callable[...,
     change = run.reconfigure({"A": LoadsInTurn(tmp_path)})
     one_of_two = ChangeProgress(ChangeState.PREPARING, workers=2, prepared=1)
     until(lambda: change.progress() == one_of_two, run)
-    before = processed(run, "A")
-    until(lambda: processed(run, "A") > before + 100, run)
+    wait_for_more(run, 100, "A")
     assert change.progress() == one_of_two
     (tmp_path / "go").touch()
     assert change.result(PATIENCE_S).outcome == "done"
@@ -340,5 +338,4 @@ def test_what_a_user_may_mistype_is_refused_at_once(started: Callable[..., Run])
             refused()
         assert message in str(caught.value)
         assert "\n" not in str(caught.value)
-    before = processed(run, "FM")
-    until(lambda: processed(run, "FM") > before, run)
+    wait_for_more(run, 1, "FM")

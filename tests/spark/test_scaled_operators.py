@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
-from run_setting import until
+from run_setting import until, wait_for_more
 
 import fries_nb as fn
 from fries_nb.errors import PlanError
@@ -103,12 +103,6 @@ def declared(
         rows = rows.map("more", lambda row: {**row, "more": 1}, workers=3)
     rows.sink("out", sink)
     return flow
-
-
-def wait_for_more(run: Run, tuples: int = 300, operator: str = "out") -> None:
-    """Until so many more tuples have come to an operator, or as many since its hosts have started again."""
-    before = run.metrics().operators[operator].processed
-    until(lambda: not 0 <= run.metrics().operators[operator].processed - before < tuples, run)
 
 
 def sizes(run: Run, *operators: str) -> tuple[int, ...]:

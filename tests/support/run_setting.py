@@ -53,3 +53,9 @@ def kill_at(step: ReshapingPhase, run: Run, patch: pytest.MonkeyPatch) -> list[i
 
     patch.setattr(Reshaping, "_move", moved)
     return killed
+
+
+def wait_for_more(run: Run, tuples: int = 300, operator: str = "out") -> None:
+    """Until so many more tuples have come to an operator, or its hosts have started again."""
+    before = run.metrics().operators[operator].processed
+    until(lambda: not 0 <= run.metrics().operators[operator].processed - before < tuples, run)

@@ -38,7 +38,7 @@ class Scores:
 def declared(count: int | None = None) -> fn.Dataflow:
     """Rows are scored by key, behind a map."""
     flow = fn.Dataflow("scored")
-    rows = flow.source("S", fn.rate(2_000, count=count, row=lambda value: {"key": value % 7}), workers=2)
+    rows = flow.source("S", fn.rate(500, count=count, row=lambda value: {"key": value % 7}), workers=2)
     scored = rows.map("M", lambda row: row).map("FM", Scores(), key="key", workers=2, on_error=fn.memory())
     scored.map("N", lambda row: row).sink("out", fn.memory())
     return flow

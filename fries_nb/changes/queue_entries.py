@@ -119,7 +119,7 @@ class ChangeListener(Protocol):
 
 @dataclass(frozen=True)
 class ChangeOrigin:
-    """The origin of a request: the policy of a latency constraint, or the user, perhaps on a condition.
+    """The origin of a request: the policy of a latency constraint, or the user, with a condition or without.
 
     Attributes:
         constraint: the sequence of the constraint; empty if the user requests the change.

@@ -201,10 +201,8 @@ class Changes(KnownChanges):
             return self._checkpoint_first(now_ns)
         if self._lane.busy and not self._lane.commits and self._drain is None:
             return None
-        if change.request.plan.covering.loops and not (self._drain is not None and self._drain.is_empty):
+        if change.request.plan.covering.loops and not self._is_drained(change):
             return self._drain_loops(change, now_ns)
-        if change.request.shape is not None and self._drain is not None and not self._drain.is_kept:
-            return self._keep_empty(change, now_ns)
         return self._decide(change, now_ns)
 
     def _deferred_step(self, deferred: DeferredChanges, now_ns: int) -> list[Instruction] | None:
@@ -214,9 +212,17 @@ class Changes(KnownChanges):
         steps = deferred.advance()
         return self._end_deferred(deferred, now_ns) if steps == [] else [*steps] if steps else None
 
+    def _is_drained(self, change: Transaction) -> bool:
+        """Whether the loops of a change are empty, and in the last checkpoint as well if the shape changes."""
+        if self._drain is None or not self._drain.is_empty:
+            return False
+        return self._drain.is_kept or change.request.shape is None or not self._recovery.recovers
+
     def _drain_loops(self, change: Transaction, now_ns: int) -> list[Instruction] | None:
         """Take a step of the drain of the loops that the change touches; the change is decided when they are empty."""
         cancelled: list[Instruction] = []
+        if self._drain is not None and self._drain.is_empty:
+            return self._keep_empty(change, now_ns)
         if self._drain is None:
             cancelled = self._checkpoints.cancel(now_ns) if self._lane.commits else []
             parts = change.request.plan.covering.components
@@ -334,8 +340,6 @@ class Changes(KnownChanges):
 
         From an earlier one, in which rows were inside, a restart would let these leave by the edges of after.
         """
-        if not self._recovery.recovers:
-            return self._decide(change, now_ns)
         settled = self._workers.settled
         if not self._workers.live((*settled.sources, *settled.heads)):  # no checkpoint can begin
             return self._abort(change, now_ns, "all sources and loops have ended; nothing changed")

@@ -90,10 +90,9 @@ class Lifecycle:
         rewiring = self.rewiring = Rewiring(workers)
         topology, moves = Topology.dealt(graph, hosts, chaining), (self.bin_moves, self.split_moves)
         self.joining = Joining(topology, workers, self.membership, rewiring, *moves, self._rewire)
-        beside = rewiring, self.joining, self.recovery, [self.guards.know]
-        self.reshaping = Reshaping(workers, self.membership, lane, *beside)
+        kept, know = (self.checkpoints, self.recovery), [self.guards.know]
+        self.reshaping = Reshaping(workers, self.membership, lane, rewiring, self.joining, self.recovery, know)
         self.joining.is_held = lambda: not self.reshaping.is_idle
-        kept = self.checkpoints, self.recovery
         self.changes = Changes(workers, lane, *kept, self.paused, self.guards, self.reshaping, self.reports)
         self.loops = LoopAttempts(workers, lane, self._commit_comes_first)
         self.reshaping.without_input = lambda: self.loops.without_input

@@ -227,7 +227,7 @@ def test_a_topic_takes_a_time_as_its_own_start() -> None:
         ({"S": {"0": 1}}, "^start= has {'0': 1} for source 'S'"),
         ({"S": {}}, "^start= has {} for source 'S'"),
         ({"s": 7}, "^start= is wrong: no source 's'; expected one of S; did you mean 'S'"),
-        ("2026-11-01", "^start='2026-11-01'; expected source to place, as in start={'S': 0}"),
+        ("2026-11-01", "^start= is '2026-11-01'; expected source to place, as in start={'S': 0}"),
     ],
 )
 def test_a_mistake_is_one_sentence(start: Any, said: str) -> None:

@@ -29,6 +29,7 @@ def better(row): return row | {"better": True}
 class Count:
     def process(self, row, state): state["n"] = state.get("n", 0) + 1
     def close(self, key, time, state): return state
+counts = {7: {"n": 1}}
 better_models = {"FM": {"ten payments": MerchantModel(window=10)}}
 small_models = fn.lighter({"FM": MerchantModel(window=1)})
 flow = fn.Dataflow("fraud")

@@ -1,10 +1,10 @@
 """The cost of looking: W1 while its rows and states are asked for twice a second, against W1 that nothing looks at.
 
-Flat out, for throughput: ``W1`` is run to its end in turn with and without a look. Then one run at a moderate rate is
-looked at in turn, and its latency and the delay of a change are measured. And once the states of many keys are asked
-for at once, while the same run goes on: how long that takes, and the longest time between two of its rows.
+Flat out, for throughput: ``W1`` is run to its end in turn with and without a look, and with a tap. Then one run at a
+moderate rate is looked at in turn, and its latency and the delay of a change are measured. And once the states of many
+keys are asked for at once, while the same run goes on: how long that takes.
 
-A look is ``run.rows("FD")`` and ``run.state("FD")``, beside a tap, ``run.rows("FD", where=...)``, that finds no row.
+A look is ``run.rows("FD")`` and ``run.state("FD")``; a tap, ``run.rows("FD", where=...)``, that finds no row.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from statistics import median
 from typing import Any
 
@@ -31,6 +31,8 @@ RATE = 4_000
 LOOK_S = 0.5
 SPAN_S = 4.0
 """Seconds for which a run is measured on each side: longer than the window of latencies."""
+SPANS = 3
+"""Number of such spans for each run to its end, since they are short."""
 KEYS = 100_000
 PATIENCE_S = 120.0
 
@@ -40,52 +42,64 @@ def watched(scale: float, runs: int) -> BenchReport:
     rows = int(ROWS * scale)
     with spark_session() as spark:
         seen = job(lambda source: flow_seconds(scored, spark, source, begun=looked_at), rows)
+        heard = job(lambda source: flow_seconds(scored, spark, source, begun=tapped), rows)
         bare = job(lambda source: flow_seconds(scored, spark, source), rows)
-        flat_out = pairs(Side("looked at", seen.flowing_rate), Side("not", bare.flowing_rate), runs, unit="rows/s")
+        flat_out, with_tap = (
+            pairs(Side(name, watched.flowing_rate), Side("not", bare.flowing_rate), runs, unit="rows/s")
+            for name, watched in (("looked at", seen), ("tapped", heard))
+        )
         run = _moderate().run(spark=spark, hosts=HOSTS, workers=HOSTS)
         try:
             until(run, lambda: run.metrics().operators["FD"].processed > RATE, "rows flow", PATIENCE_S)
             sides = _sides(run, _latency_ms)
-            latency = pairs(*sides, n=runs, unit="ms, the median")
-            delay = pairs(*_sides(run, _delay_ms), n=runs, unit="ms, of a change")
+            latency = pairs(*sides, n=runs * SPANS, unit="ms, the median")
+            delay = pairs(*_sides(run, _delay_ms), n=runs * SPANS, unit="ms, of a change")
         finally:
             run.cancel()
         took_s, keys = _many_keys(spark, int(KEYS * scale))
     targets = (
         Target("throughput while it is looked at, of that without", flat_out.ratio_median, 0.97, unit="times"),
+        Target("throughput with a tap, of that without", with_tap.ratio_median, 0.97, unit="times"),
         Target("latency without a look, of that with one", 1 / latency.ratio_median, 0.97, unit="times"),
         Target("delay without a look, of that with one", 1 / delay.ratio_median, 0.97, unit="times"),
         Target(f"the states of {keys:,} keys of 1 KB", took_s, 2.0 * scale, at_least=False, unit="s"),
     )
     facts = {"rows": rows, "hosts": HOSTS, "looks a second": 1 / LOOK_S}
-    return BenchReport("watched", scale, (flat_out, latency, delay), targets, facts, CREDIT_BYTES)
+    return BenchReport("watched", scale, (flat_out, with_tap, latency, delay), targets, facts, CREDIT_BYTES)
+
+
+def looked_at(run: Run) -> AbstractContextManager[None]:
+    """Looks at rows and states twice a second, for as long as the block."""
+
+    def look() -> None:
+        run.rows("FD", 20)
+        run.state("FD", n=100)
+
+    return _beside(look, LOOK_S)
+
+
+def tapped(run: Run) -> AbstractContextManager[None]:
+    """Waits for rows that never come, for as long as the block."""
+    return _beside(lambda: run.rows("FD", where=_never, n=1, timeout=1.0), 0.0)
 
 
 @contextmanager
-def looked_at(run: Run) -> Iterator[None]:
-    """Looks at rows and states twice a second, and at rows that never satisfy a condition, for as long as the block."""
+def _beside(call: Callable[[], object], pause_s: float) -> Iterator[None]:
+    """Makes a call again and again while the block goes on, until the run is over."""
     over = threading.Event()
 
-    def look() -> None:
+    def go_on() -> None:
         with suppress(RunError):  # the run is over
-            while not over.wait(LOOK_S):
-                run.rows("FD", 20)
-                run.state("FD", n=100)
+            while not over.wait(pause_s):
+                call()
 
-    def tap() -> None:
-        with suppress(RunError):
-            while not over.is_set():
-                run.rows("FD", where=_never, n=1, timeout=1.0)
-
-    threads = [threading.Thread(target=target, daemon=True) for target in (look, tap)]
-    for thread in threads:
-        thread.start()
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         over.set()
-        for thread in threads:
-            thread.join()
+        thread.join()
 
 
 def _never(row: Any) -> bool:

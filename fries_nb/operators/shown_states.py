@@ -54,7 +54,9 @@ def unpickled_each(operator: str, pickled: Iterable[bytes], units: TimeUnits | N
     book.units = units
     try:
         with book.bound():
-            return [_Unpickler(io.BytesIO(one)).load() for one in pickled]
+            held = list(pickled)
+            reader = _Unpickler(io.BytesIO(b"".join(held)))  # one for all: there may be very many
+            return [reader.load() for _ in held]
     except Exception as error:
         words = str(error) if isinstance(error, FriesError) else exception_text(error)
         raise OperatorError(f"the state of {operator} cannot be shown: {in_one_line(words)[0]}", operator) from error

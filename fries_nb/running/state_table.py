@@ -21,19 +21,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fries_nb.operators.window_steps import OpenWindow
 from fries_nb.telemetry.metrics import MISSING, series
 
 MOST_COLUMNS = 100
 """Beyond that, the keys of dicts are taken for data and not for names of columns."""
+_STRINGS = {str}
 
 
-@dataclass(frozen=True, slots=True)
-class StateRow:
-    """The state of one key.
+class StateRow(NamedTuple):
+    """The state of one key; a tuple, as there may be very many.
 
     Attributes:
         key: the key: a value, a tuple with a value for each column of the key, or ``None`` for no key.
@@ -129,7 +128,7 @@ def _value_columns(rows: Sequence[StateRow]) -> dict[str, list[Any]]:
 def _parts(value: Any) -> tuple[str, Mapping[str, Any]]:
     """How a value is divided into columns, and the parts by name; values divided in other ways are not alike."""
     if isinstance(value, dict):
-        return ("names", value) if all(type(name) is str for name in value) else ("", {})
+        return ("names", value) if {*map(type, value)} <= _STRINGS else ("", {})
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         return "names", {name: getattr(value, name, MISSING) for name in names}

@@ -33,7 +33,10 @@ SPAN_S = 4.0
 """Seconds for which a run is measured on each side: longer than the window of latencies."""
 SPANS = 3
 """Number of such spans for each run to its end, since they are short."""
+CHANGES = 25
 KEYS = 100_000
+FILLING = 40_000
+"""Rows per second until all keys are there: no queue is left when they are asked for."""
 PATIENCE_S = 120.0
 
 
@@ -131,8 +134,8 @@ def _latency_ms(run: Run) -> float:
 
 
 def _delay_ms(run: Run) -> float:
-    """The median of some changes."""
-    return median(run.reconfigure({"FD": LastTen()}).result(PATIENCE_S).delay_ms for _ in range(5))
+    """The median of many changes, as one takes from half to twice the time of another."""
+    return median(run.reconfigure({"FD": LastTen()}).result(PATIENCE_S).delay_ms for _ in range(CHANGES))
 
 
 class Kilobyte:
@@ -147,11 +150,11 @@ class Kilobyte:
 def _many_keys(spark: Any, keys: int) -> tuple[float, int]:
     """Seconds in which the states of many keys are there, while rows go on."""
     flow = fn.Dataflow("keys")
-    rows = flow.source("Src", fn.rate(None, row=lambda n: {"key": n % keys}))
+    rows = flow.source("Src", fn.rate(FILLING, row=lambda n: {"key": n % keys}))
     rows.map("K", Kilobyte(), key="key").sink("Sink", fn.memory())
     run = flow.run(spark=spark, hosts=HOSTS, workers=HOSTS)
     try:
-        until(run, lambda: run.metrics().operators["K"].processed > 2 * keys, "all keys are there", PATIENCE_S)
+        until(run, lambda: run.metrics().operators["K"].processed > 1.2 * keys, "all keys are there", PATIENCE_S)
         for source in run.graph.sources:
             run.set_rate(source, RATE)
         began = time.perf_counter()

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from fries_nb.operators.window_steps import OpenWindow
@@ -61,6 +62,7 @@ def state_table(rows: Iterable[StateRow], key_columns: Sequence[str]) -> Any:
     Returns:
         The DataFrame. It has all columns but those of values if there are no rows.
     """
+    import numpy as np
     from pandas import DataFrame  # takes longer to import than all of fries_nb's own modules
 
     held = list(rows)
@@ -70,9 +72,9 @@ def state_table(rows: Iterable[StateRow], key_columns: Sequence[str]) -> Any:
     if any(row.window for row in held):
         windows = [row.window or (None, None) for row in held]
         columns |= {"_start": [start for start, _ in windows], "_end": [end for _, end in windows]}
-    for name in ("bytes", "bin", "worker"):
-        columns[f"_{name}"] = [getattr(row, name) for row in held]
-    return DataFrame({name: series(values) for name, values in columns.items()})
+    known = {f"_{name}": map(attrgetter(name), held) for name in ("bytes", "bin", "worker")}
+    made = {name: series(values) for name, values in columns.items()}
+    return DataFrame(made | {name: np.fromiter(values, np.int64, len(held)) for name, values in known.items()})
 
 
 def column_types(rows: Iterable[StateRow]) -> dict[str, str]:

@@ -171,7 +171,8 @@ class Change:
         the same length: before the change began, and now. Columns are of the newest rows, at most 100 of each worker:
         those that operators gave before they switched and have given now, and those that sinks had taken when the
         change began, and now, where only rows count that were due after the switch. Waits until four seconds have
-        passed since.
+        passed since. Of a change of the shape, the operators are those that it changes or reroutes; what it adds has
+        figures after it only, and a sink or source that it removes before it.
 
         Args:
             window: seconds of each window, at most 60; shorter if less was seen before or since.
@@ -183,8 +184,8 @@ class Change:
             and ``p90`` of numbers, ``top values`` of others. ``.words`` says of which windows and how many rows.
 
         Raises:
-            PlanError: it is under way, was not made, changes the shape, or nothing was seen when it began: that is kept
-                of the last 16 changes that were begun while rows flowed.
+            PlanError: it is under way, was not made, or nothing was seen when it began: that is kept of the last 16
+                changes that were begun while rows flowed.
             RunError: the rows cannot be copied.
             TimeoutError: a worker has not answered in time.
         """

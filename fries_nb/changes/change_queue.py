@@ -524,11 +524,9 @@ class ChangeQueue:
         if (outcome := change.result(0)).outcome != "done":
             raise PlanError(f"change {change.id} is {outcome.outcome}, so it has no effect: {outcome.error}")
         with self.lock:
-            request, shapes = self._carried_out_as(change.id), self._known.of(change.id).shape is not None
+            request = self._carried_out_as(change.id)
             behind = self.changes[self.changes.index(change) + 1 :] if change in self.changes else ()
             since = [one.id for one in behind if one.decided and one.plan.targets & change.plan.targets]
-        if shapes:
-            raise PlanError(f"change {change.id} changes the shape of the dataflow; an effect is of changed functions")
         return self._shell.effect(change, request, window, timeout, since)
 
     def try_out(self, updates: Mapping[str, Update], most: int, timeout: float) -> Examples:

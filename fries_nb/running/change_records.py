@@ -76,6 +76,8 @@ class _Before:
 
     at_s: float
     samples: tuple[CountSample, ...]
+    graph: Graph
+    is_of_shape: bool = False
     rows: dict[str, Sequence[RowsSeen]] = field(default_factory=dict)
     drivers: dict[str, Driver] = field(default_factory=dict)  # of the operators that it replaces
 
@@ -90,17 +92,19 @@ class ChangeRecords:
 
     def begins(self, asked: ChangeRequested, driver: Driver) -> None:
         """A change begins in a region, whose driver has its request: ask the sinks for the rows of now."""
-        if asked.is_trial or asked.shape is not None:
+        if asked.is_trial:
             return
         graph = driver.core.region.graph
         names = watched(graph, asked.plan.targets)
-        samples = self._run.telemetry.counts(names)
-        before = self._before.setdefault(asked.change, _Before(time.time(), samples))
+        is_of_shape, samples = asked.shape is not None, self._run.telemetry.counts(names)
+        before = self._before.setdefault(asked.change, _Before(time.time(), samples, graph, is_of_shape))
         while len(self._before) > KEPT:
             del self._before[next(iter(self._before))]
-        before.drivers |= dict.fromkeys(asked.plan.targets, driver)
-        for name in set(names) - asked.plan.targets:
-            look = LookAtRows(0, ROWS, side="in")
+        # Workers that send on other edges, or end, keep no results for later: they are asked at once, as sinks are.
+        replaced = frozenset[str]() if is_of_shape else asked.plan.targets
+        before.drivers |= dict.fromkeys(replaced, driver)
+        for name in set(names) - replaced:
+            look = LookAtRows(0, ROWS, side=_side(graph, name))
             self._questions.ask_later(driver, name, look, partial(_keep, before, name))
 
     def ends(self, outcome: Outcome) -> None:
@@ -131,25 +135,32 @@ class ChangeRecords:
         ended_s = change.ended_s(change.result(0), time.time())
         while time.time() - ended_s < LEAST_S + REPORTED_S + 2 * COUNTED_S and not self._run.ended.wait(_LOOK_S):
             pass  # until there are samples of a window
-        graph, telemetry = self._run.graph, self._run.telemetry
-        if gone := sorted(name for name in change.plan.targets if name not in graph):
+        graph, targets = self._run.graph, change.plan.targets
+        if before.is_of_shape:
+            targets |= {name for name in graph if name not in before.graph}
+        elif gone := sorted(name for name in targets if name not in graph):
             raise PlanError(f"change {change.id} has no effect any more: {gone[0]} was removed since")
-        names = watched(graph, change.plan.targets)
-        later = [one for one in telemetry.counts(names) if one.at_s >= ended_s + REPORTED_S]
+        was, names = watched(before.graph, change.plan.targets), watched(graph, targets)
+        later = [one for one in self._run.telemetry.counts(names) if one.at_s >= ended_s + REPORTED_S]
         spans = same_spans([one for one in before.samples if one.at_s <= before.at_s], later, window)
         looks = {name: LookAtRows(0, ROWS, side=_side(graph, name)) for name in names}
         seen = {name: self._questions.newest_rows(name, look, timeout) for name, look in looks.items()}
-        rows = _rows_of_each(graph, names, before.rows, 0.0), _rows_of_each(graph, names, seen, ended_s)
+        rows = _rows_of_each(before.graph, was, before.rows, 0.0), _rows_of_each(graph, names, seen, ended_s)
         sides = [Seen(span.counts, span.seconds, each) for span, each in zip(spans, rows, strict=True)]
+        names = list(dict.fromkeys((*names, *was)))
         words = told_of(names, sides, since)
         return ChangeEffect(change.id, tuple(measures_of(names, *sides)), words, self._run.hide)
 
 
 def watched(graph: Graph, targets: Iterable[str]) -> list[str]:
-    """The operators that a change replaces, as far as they are there, and the sinks below, in the order of the flow."""
+    """The operators that a change concerns, as far as they are there, and the sinks below, in the order of the flow.
+
+    Without what copies rows for several consumers, and leaves them as they are.
+    """
     there = {name for name in targets if name in graph}
     below = {name for one in there for name in nx.descendants(graph.digraph, one)}
-    return [name for name in graph.order if name in there or (name in below and graph.operator(name).traits.is_sink)]
+    told = {name for name in there if not graph.operator(name).traits.copies}
+    return [name for name in graph.order if name in told or (name in below and graph.operator(name).traits.is_sink)]
 
 
 def same_spans(

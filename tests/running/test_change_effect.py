@@ -101,7 +101,7 @@ def test_rows_of_operators_and_those_of_sinks_that_were_due_since(
 
 def test_what_cannot_be_copied_before_a_change_is_left_out() -> None:
     """The others are kept."""
-    before = change_records._Before(0.0, ())
+    before = change_records._Before(0.0, (), FLOW)
     parts = RowsSeen(1, WorkerId("A", 0)), RowsSeen(1, WorkerId("A", 1), error="no")
     change_records._keep(before, "A", Looked(1, parts))
     assert before.rows["A"] == [parts[0]]

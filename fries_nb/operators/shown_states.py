@@ -5,6 +5,8 @@ in a sentence. Tokens in states are handles without a use, which show their time
 
 >>> unpickled("FM", plainly_pickled({"c7": [1, 2]}))
 {'c7': [1, 2]}
+>>> unpickled_each("FM", [plainly_pickled([one, one]) for one in (["c7"], ["c8"])])
+[[['c7'], ['c7']], [['c8'], ['c8']]]
 >>> unpickled("FM", b"cshop\nTotal\n.")
 Traceback (most recent call last):
 ...
@@ -54,9 +56,8 @@ def unpickled_each(operator: str, pickled: Iterable[bytes], units: TimeUnits | N
     book.units = units
     try:
         with book.bound():
-            held = list(pickled)
-            reader = _Unpickler(io.BytesIO(b"".join(held)))  # one for all: there may be very many
-            return [reader.load() for _ in held]
+            # One for each: an unpickler remembers what it has met, and would take it for what a later pickle repeats.
+            return [_Unpickler(io.BytesIO(one)).load() for one in pickled]
     except Exception as error:
         words = str(error) if isinstance(error, FriesError) else exception_text(error)
         raise OperatorError(f"the state of {operator} cannot be shown: {in_one_line(words)[0]}", operator) from error

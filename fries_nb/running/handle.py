@@ -257,13 +257,13 @@ class Run(RunMonitor):
 
         In this version the shape does not change inside of loops, nor with aggregates or sorts; a loop that takes part
         is emptied first, while sources read nothing. In a dataflow with times or loops an added source leads to what is
-        added with it; operators that work by time get no rows of others, and one that was
-        removed with something open does not come back. The latency constraints that ``flow`` declares hold behind the
-        change, beside those that were added by ``constrain`` and whose paths are there. Recent tuples of the operators
-        that are rerouted or changed go through the new shape first, down to its sinks and without effects; what fails
-        there, and not so in the earlier dataflow, is not applied. A change of functions only is ``reconfigure``.
-        Numbers of workers have no effect on results: where declared ones differ, the operators are rescaled, behind the
-        change if there is one (``run.rescaling`` is that rescale).
+        added with it; operators that work by time get no rows of others, and one that was removed with something open
+        does not come back. The latency constraints that ``flow`` declares hold behind the change, beside those that
+        were added by ``constrain`` and whose paths are there. Recent tuples of the operators that are rerouted or
+        changed go through the new shape first, down to its sinks and without effects; what fails there, and not so in
+        the earlier dataflow, is not applied. A change of functions only is ``reconfigure``. Numbers of workers have no
+        effect on results: where declared ones differ, the operators are rescaled, behind the change if there is one
+        (``run.rescaling`` is that rescale).
 
         Args:
             flow: see ``diff``.

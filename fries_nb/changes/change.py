@@ -209,7 +209,7 @@ class Change:
         """What has happened to the change so far: its request, what workers were told and answered, its decision.
 
         Returns:
-            The entries that are left of it, of the last 1,000 of the run; shown as text with the time since the
+            The entries that are left of it, of the last 1,000 of changes; shown as text with the time since the
             request, ``.entries`` are values.
         """
         return self._run.story(self.id)

@@ -226,6 +226,7 @@ class SourcePlan:
     splits: tuple[Split, ...]  # all splits, in the order in which they are assigned to workers
     rate: float | None  # rows per second of all workers together; ``None`` for no limit
     time: EventTime | None = None  # where the rows have their times, if they have some
+    number: int = 0  # of all sources that the region ever had: a part of the identity of its rows
 
     def beginning_at(self, start: SourceStart, name: str) -> SourcePlan:
         """The same plan for a run that begins to read the source there; raises a SourceError if it cannot."""

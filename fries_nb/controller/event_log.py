@@ -26,6 +26,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
+from heapq import merge
+from operator import attrgetter
 from typing import NamedTuple
 
 from fries_nb.controller import events
@@ -50,7 +52,7 @@ from fries_nb.protocol.messages import (
 from fries_nb.words import duration
 
 MOST = 1_000
-"""Number of entries that are kept."""
+"""Number of entries that are kept: so many of changes, and so many of all else."""
 
 
 class Noted(NamedTuple):
@@ -72,12 +74,12 @@ class Timeline:
     """What has happened, in order; shown as text, a line for each entry.
 
     Attributes:
-        entries: the entries: of a run about the last 1,000, without those that only measure.
+        entries: the entries: of a run the last 1,000 of changes and of all else, without those that only measure.
         began_s: the time at which the controller's clock was 0, in seconds since the Unix epoch.
         since_ns: the time from which lines count, by the controller's clock; ``None`` for the time of day.
 
     >>> Timeline(())
-    nothing of it is among the last 1,000 entries
+    nothing of it is among the last 1,000 entries, of changes or of all else
     """
 
     entries: tuple[Noted, ...]
@@ -91,7 +93,7 @@ class Timeline:
 
     def __str__(self) -> str:
         if not self.entries:
-            return f"nothing of it is among the last {MOST:,} entries"
+            return f"nothing of it is among the last {MOST:,} entries, of changes or of all else"
         return "\n".join(f"{self._at(entry.at_ns):>10}  {entry.words}" for entry in self.entries)
 
     __repr__ = __str__
@@ -106,12 +108,13 @@ class EventLog:
     """The last events and instructions, in order."""
 
     def __init__(self) -> None:
-        self._ring: deque[Noted] = deque(maxlen=MOST)
+        # Apart, since each commit has an entry of each worker, so that within a minute no change would be left.
+        self._of_changes, self._others = (deque[Noted](maxlen=MOST) for _ in range(2))
         self._changes: dict[int, str] = {}  # marker to the change that it carries
 
     def noted(self) -> tuple[Noted, ...]:
         """What is kept; may be called from any thread (a deque is copied in one step of the interpreter)."""
-        return tuple(self._ring.copy())
+        return tuple(merge(self._of_changes.copy(), self._others.copy(), key=attrgetter("at_ns")))
 
     def note(self, at_ns: int, what: events.Event | events.Instruction) -> None:
         """Note an event that the controller was given, or an instruction that it has given."""
@@ -129,7 +132,7 @@ class EventLog:
                 change, words = _of_guard(what)
             case _:
                 change, words = "", _of_run(what)
-        self._ring.append(Noted(at_ns, change, words))
+        (self._of_changes if change else self._others).append(Noted(at_ns, change, words))
 
     def _control(self, control: Control) -> tuple[str, str]:
         """What a worker is told, as the end of a sentence that begins with its name."""

@@ -185,9 +185,10 @@ class Driver(threading.Thread):
         self.core.tidy()
 
     def _await_goodbyes(self) -> None:
-        """Receive the final messages of the hosts, which include their traces."""
+        """Receive the final messages of the hosts, which include their traces and what they leave behind."""
         deadline = time.monotonic() + FAREWELL_S
         while self.core.awaits_goodbyes and time.monotonic() < deadline:
             self.core.probe()
             for heard in self._server.poll(POLL_MS):
                 self.core.hear_last(heard)
+                deadline = time.monotonic() + FAREWELL_S  # a busy host takes long for all that it has

@@ -519,12 +519,11 @@ def _reader(region: RegionSpec, worker: Worker, redistribution: Redistribution) 
     plan, ended = region.sources[id_.operator], redistribution.ended(id_.operator)
     known, then = instance.positions, redistribution.readers_then(id_.operator)
     instance.positions = restored_positions(plan.splits, id_.index, workers, known, ended, then)
-    number = region.graph.sources.index(id_.operator)
-    return open_reader(plan, id_, workers, number, region.options.audit, instance.positions, instance.bounds)
+    return open_reader(plan, id_, workers, plan.number, region.options.audit, instance.positions, instance.bounds)
 
 
 def _idle_reader(region: RegionSpec, worker: Worker) -> WorkerReader:
     """The reader of a source's worker that joins a running dataflow, and has no splits yet."""
     id_ = worker.wiring.id
-    number = region.graph.sources.index(id_.operator)
-    return open_reader(region.sources[id_.operator], id_, 0, number, region.options.audit)
+    plan = region.sources[id_.operator]
+    return open_reader(plan, id_, 0, plan.number, region.options.audit)

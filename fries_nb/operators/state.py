@@ -381,7 +381,8 @@ class KeyedState:
             states.pop(key, None)
 
     def _all(self) -> list[dict[Any, Any]]:
-        return [self._live, *(layer.states for layer in self._layers)]
+        """The oldest states first, as far as that is known."""
+        return [*(layer.states for layer in self._layers), self._live]
 
     def transform(self, transform: Transform | None) -> None:
         """Begin a new configuration; ``None`` keeps the states unchanged."""
@@ -452,13 +453,12 @@ class KeyedState:
         return [key for key in dict.fromkeys(keys) if any(key in states for states in self._all())]
 
     def keys(self) -> list[Any]:
-        """All keys, also of states that have not been transformed yet."""
-        return [key for states in self._all() for key in states]
+        """All keys, those that came last last, also of states that have not been transformed yet."""
+        return list(chain.from_iterable(self._all()))
 
     def newest(self, count: int) -> list[Any]:
         """At most so many keys, those that came last first, also of states that have not been transformed yet."""
-        every = chain.from_iterable(map(reversed, [self._live, *(layer.states for layer in reversed(self._layers))]))
-        return list(islice(every, count))
+        return list(islice(chain.from_iterable(map(reversed, reversed(self._all()))), count))
 
     def spread(self, count: int) -> list[Any]:
         """At most so many keys from everywhere, evenly."""

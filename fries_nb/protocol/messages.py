@@ -628,6 +628,7 @@ class StateSeen(msgspec.Struct, frozen=True, tag=True):
         ends: where each of them ends.
         is_last: whether it is the last part of the worker's answer.
         error: why the rest is missing, in a sentence; empty if all is there.
+        longest_ns: the longest time for which the worker's tuples have waited, so far, while some of it was copied.
     """
 
     number: int
@@ -637,6 +638,7 @@ class StateSeen(msgspec.Struct, frozen=True, tag=True):
     ends: tuple[int, ...] = ()
     is_last: bool = False
     error: str = ""
+    longest_ns: int = 0
 
     @property
     def pieces(self) -> list[bytes]:

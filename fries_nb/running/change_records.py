@@ -59,6 +59,9 @@ class RecordedRun(Protocol):
     def hide(self) -> frozenset[str]:
         """The columns that are masked in what is shown."""
 
+    def driver_of(self, operator: str) -> Driver | None:
+        """The driver of the operator's region; ``None`` if that has not begun."""
+
 
 class RowQuestions(Protocol):
     """What asks the workers of an operator for rows."""
@@ -94,7 +97,7 @@ class ChangeRecords:
         """A change begins in a region, whose driver has its request: ask the sinks for the rows of now."""
         if asked.is_trial:
             return
-        graph = driver.core.region.graph
+        graph = self._run.graph  # still that from before a change of the shape
         names = watched(graph, asked.plan.targets)
         is_of_shape, samples = asked.shape is not None, self._run.telemetry.counts(names)
         before = self._before.setdefault(asked.change, _Before(time.time(), samples, graph, is_of_shape))
@@ -103,7 +106,7 @@ class ChangeRecords:
         # Workers that send on other edges, or end, keep no results for later: they are asked at once, as sinks are.
         replaced = frozenset[str]() if is_of_shape else asked.plan.targets
         before.drivers |= dict.fromkeys(replaced, driver)
-        for name in set(names) - replaced:
+        for name in driver.core.region.graph.by_name.keys() & set(names) - replaced:
             look = LookAtRows(0, ROWS, side=_side(graph, name))
             self._questions.ask_later(driver, name, look, partial(_keep, before, name))
 
@@ -144,7 +147,9 @@ class ChangeRecords:
         later = [one for one in self._run.telemetry.counts(names) if one.at_s >= ended_s + REPORTED_S]
         spans = same_spans([one for one in before.samples if one.at_s <= before.at_s], later, window)
         looks = {name: LookAtRows(0, ROWS, side=_side(graph, name)) for name in names}
-        seen = {name: self._questions.newest_rows(name, look, timeout) for name, look in looks.items()}
+        # Those of a region that has not begun give no rows yet.
+        seen = {name: self._questions.newest_rows(name, look, timeout) for name, look in looks.items()
+                if self._run.driver_of(name)}  # fmt: skip
         rows = _rows_of_each(before.graph, was, before.rows, 0.0), _rows_of_each(graph, names, seen, ended_s)
         sides = [Seen(span.counts, span.seconds, each) for span, each in zip(spans, rows, strict=True)]
         names = list(dict.fromkeys((*names, *was)))

@@ -49,6 +49,7 @@ from fries_nb.running.row_table import (
 )
 from fries_nb.running.state_table import StateRow, is_windows, rows_of_key, state_table
 from fries_nb.spark.shipping import pickled
+from fries_nb.telemetry.metrics import series
 from fries_nb.transport.envelopes import CHUNK
 from fries_nb.worker.row_taps import LOOKED_THROUGH
 
@@ -89,22 +90,28 @@ class LookedRun(Protocol):
     def refuse_if_over(self, why: str) -> None:
         """Check that the run accepts requests; raises a RunError that ends with this reason."""
 
+    def refuse_if_ended(self, operator: str, why: str) -> None:
+        """Check that the operator's region has not ended before others; raises a PlanError that ends with this."""
+
     def driver_of(self, operator: str) -> Driver | None:
         """The driver of the operator's region; ``None`` if that has not begun."""
 
-    def identity(self, source: Any) -> int:
+    def identity(self, source: Any) -> tuple[int, frozenset[str]]:
         """The identity of a source tuple, given as split and row, or as source, split and row.
+
+        And the operators of the region in which it is read, beyond which no row has it.
 
         Raises:
             PlanError: the run is not audited, so rows have no identities; or it is given otherwise.
             DataflowError: no such source.
+            RunError: the source has not begun.
         """
 
     def functions_now(self) -> dict[str, Any]:
         """Operator to a copy of what it runs now."""
 
-    def source_of(self, identity: int) -> tuple[str, int, int] | None:
-        """The source, split and row that the identity of a source tuple stands for; ``None`` for no such source."""
+    def source_of(self, identity: int, operator: str) -> tuple[str, int, int] | None:
+        """The source, split and row that the identity of a tuple at an operator stands for; ``None`` for no source."""
 
     def checkpointed(self, timeout: float) -> CheckpointView:
         """A checkpoint of the region that runs, taken now."""
@@ -167,7 +174,8 @@ class StateOfRun(str):
         Returns:
             The number of rows with ``to``. Otherwise a pandas DataFrame with columns of the key; of the state, where
             all are dicts, dataclasses or lists of one length, else ``value``; ``_bytes``, pickled; ``_bin``; and
-            ``_worker``. Each open window has a row.
+            ``_worker``. Each open window has a row. Without ``at`` its ``attrs`` have ``longest_pause_ms``, the longest
+            time for which rows have waited between two of them while states were copied.
 
         Raises:
             DataflowError: no such operator, or one that keeps no state; or ``keys`` are no keys of it.
@@ -214,8 +222,12 @@ class RunLooks:
             self._later[look.number] = then
         driver.post(Asked(operator, look))
 
-    def states(self, operator: str, keys: Iterable[Any] | None, count: int | None, timeout: float) -> list[StateRow]:
+    def states(
+        self, operator: str, keys: Iterable[Any] | None, count: int | None, timeout: float
+    ) -> tuple[list[StateRow], float]:  # fmt: skip
         """Copies of the states of these keys, or of the newest ones; those that are not there are left out.
+
+        And the longest time for which tuples have waited for that between two of them, in milliseconds.
 
         Raises:
             DataflowError: no such operator, or one that keeps no state; the keys are no list of keys.
@@ -235,16 +247,20 @@ class RunLooks:
         parts = _told_of(asked.name, self._ask_states(asked.name, look, timeout))
         found = {one.key if asked.key else one.worker: one for one in _states(asked.name, parts)}
         if keys is not None:
-            return [found[key] for key in dict.fromkeys(wanted) if key in found]
-        return list(itertools.islice(_in_turn(found.values()), most))
+            chosen_ones = [found[key] for key in dict.fromkeys(wanted) if key in found]
+        else:
+            chosen_ones = list(itertools.islice(_in_turn(found.values()), most))
+        return chosen_ones, max(part.longest_ns for part in parts) / 1e6
 
     def table(self, operator: str, keys: Iterable[Any] | None, count: int | None, timeout: float) -> Any:
         """The same as a DataFrame, in which each open window of a key has a row; see ``state_table``."""
-        found = self.states(operator, keys, count, timeout)
+        found, pause_ms = self.states(operator, keys, count, timeout)
         shown, key = self._run.shown_time, self._run.graph.operator(operator).key
         rows = (row for one in found for row in rows_of_key(one.key, one.value, one.bin, one.worker, _size_of, shown)
                 ) if any(is_windows(one.value) for one in found) else found  # fmt: skip
-        return self._shown(state_table(rows, key))
+        table = self._shown(state_table(rows, key))
+        table.attrs["longest_pause_ms"] = pause_ms
+        return table
 
     def _shown(self, table: Any, further: Iterable[str] = ()) -> Any:
         """The table, with masks for what the run hides where it is shown, and for further columns."""
@@ -268,7 +284,7 @@ class RunLooks:
         for key, state in states.items():
             if state is None or (why := why_unchangeable(state)):
                 raise PlanError(f"{key!r}: {'None is no state' if state is None else why}")
-        before = {one.key: one.value for one in self.states(operator, list(states), None, timeout)}
+        before = {one.key: one.value for one in self.states(operator, list(states), None, timeout)[0]}
         after = {canonical_key(key): state for key, state in states.items()}
         if missing := [key for key in after if key not in before]:
             raise PlanError(f"{missing[0]!r} has no state at {operator}; expected keys of which it has seen a row")
@@ -281,7 +297,10 @@ class RunLooks:
         """The states as a checkpoint has them that is taken now, as a DataFrame or written to a file."""
         self._checked(operator)
         most, over_s = sys.maxsize if count is None else _positive("n", count), checked_seconds("timeout", timeout)
-        self._run.refuse_if_over(f"expected run.state({operator!r}), without at= and to=, for what its hosts have left")
+        expected = f"expected run.state({operator!r}), without at= and to=, for what its hosts have left"
+        self._run.refuse_if_over(expected)
+        self._begun(operator)
+        self._run.refuse_if_ended(operator, expected)
         view = self._run.checkpointed(over_s)
         return self._shown(view.state(operator, keys, most)) if to is None else view.write_state(operator, to)
 
@@ -312,18 +331,20 @@ class RunLooks:
 
     def way(self, of: str | EdgeElement | None, source: Any, count: int, timeout: float) -> Any:
         """What became of a source tuple, in the order of the dataflow, as a DataFrame; see ``RunMonitor.rows``."""
-        identity = self._run.identity(source)
+        identity, region = self._run.identity(source)
         most, over_s = _positive("n", count), time.monotonic() + checked_seconds("timeout", timeout)
-        places = [self._place(of)] if of is not None else [(name, "", None) for name in self._run.graph.order]
+        places = [self._place(of)] if of is not None else [
+            (name, "", None) for name in self._run.graph.order if name in region]  # fmt: skip
+        if outside := [name for name, _, _ in places if name not in region]:
+            words = f"{outside[0]} is in another region of the dataflow than source={source!r}"
+            raise PlanError(f"{words}: Spark computes what comes there")
         found, columns = list[SeenRow](), dict[str, None]()
         for operator, to, branch in places:
-            if of is None and self._run.driver_of(operator) is None:
-                continue  # its region has not begun
             look = LookAtRows(next(self._numbers), LOOKED_THROUGH, branch=branch, identity=identity)
             left_s = max(over_s - time.monotonic(), _LOOK_S)
             rows = self._seen_rows(self._ask(operator, look, left_s, to), branch)
             columns |= dict.fromkeys(columns_of(rows))
-            wanted = self._run.source_of(identity)
+            wanted = self._run.source_of(identity, operator)
             found += newest([row for row in rows if row.source == wanted], most)
         return row_table(found, columns, ("operator", *ABOUT), self._run.hide)
 
@@ -376,11 +397,16 @@ class RunLooks:
         """The same as a DataFrame."""
         from pandas import DataFrame  # takes longer to import than all of fries_nb's own modules
 
-        rows = [(one.operator, one.keys, one.size, *(one.largest or ((None, 0),))[0]) for one in self.sizes(timeout)]
-        keys = (self._run.graph.operator(one[0]).key for one in rows)
+        sizes = self.sizes(timeout)
+        largest = [(one.largest or ((None, 0),))[0] for one in sizes]
+        keys = (self._run.graph.operator(one.operator).key for one in sizes)
         hidden = ["largest_key"] if any(not self._run.hide.isdisjoint(key) for key in keys) else []
-        table = DataFrame(rows, columns=["operator", "keys", "bytes", "largest_key", "largest_bytes"])
-        return self._shown(table, hidden)
+        columns = {
+            "operator": [one.operator for one in sizes], "keys": [one.keys for one in sizes],
+            "bytes": [one.size for one in sizes], "largest_key": series([key for key, _ in largest]),
+            "largest_bytes": [size for _, size in largest],
+        }  # fmt: skip
+        return self._shown(DataFrame(columns), hidden)
 
     def _stateful(self) -> list[str]:
         """The operators that keep a state."""
@@ -422,7 +448,7 @@ class RunLooks:
         driver = self._run.driver_of(operator)
         if driver is None:
             self._run.refuse_if_over(f"{operator} had not begun")
-            raise RunError(f"{operator} has not begun: its region of the dataflow begins when those above have ended")
+            raise RunError(not_begun(operator))
         return driver
 
     def _answer_of_tap(self, driver: Driver, asked: Asked, timeout: float) -> Looked:
@@ -476,6 +502,11 @@ class RunLooks:
             words = f"{operator}[{min(missing)}]" + (" and others" if len(missing) > 1 else "")
             warnings.warn(f"{words} left nothing behind: its host was gone, so its part is missing", stacklevel=5)
         return found
+
+
+def not_begun(operator: str) -> str:
+    """Why an operator of a later region has nothing to show."""
+    return f"{operator} has not begun: its region of the dataflow begins when those above have ended"
 
 
 def _states(operator: str, parts: Iterable[StateSeen]) -> Iterator[StateRow]:

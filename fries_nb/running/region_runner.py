@@ -46,7 +46,7 @@ from fries_nb.protocol.messages import Chained, Compared, Failed, Report
 from fries_nb.protocol.trace import ROW_BITS, SPLIT_BITS, Record, identity_of, place_of
 from fries_nb.running.change_records import ChangeRecords
 from fries_nb.running.checkpoint_view import CheckpointView, checkpoint_at
-from fries_nb.running.key_states import RunLooks
+from fries_nb.running.key_states import RunLooks, not_begun
 from fries_nb.running.remedies import Remedies
 from fries_nb.running.rescales import Rescales
 from fries_nb.running.results import Part, RunTrace
@@ -192,6 +192,13 @@ class RegionRunner(QueueShell):
             goes_on = self.resumable and self._state in ("failed", "stopped")
             again = f"; flow.resume({self._places.path!r}) lets it go on" if goes_on else ""
             raise RunError(f"run {self.graph.name!r} has {_VERBS[self._state]}{reason}; {why}{again}")
+
+    def refuse_if_ended(self, operator: str, why: str) -> None:
+        """Check that the operator's region has not ended before others."""
+        region = self._region_of(operator)
+        if region < len(self.launched) and self.launched[region].driver.is_closed:
+            words = f"{operator} ran in region {region + 1} of {len(self._regions)}, which has finished"
+            raise PlanError(f"{words}; {why}")
 
     def operator(self, name: str) -> Operator:
         """The operator of that name; raises a DataflowError that says so if a change has removed it."""
@@ -380,31 +387,36 @@ class RegionRunner(QueueShell):
 
     def driver_of(self, operator: str) -> Driver | None:
         """The driver of an operator's region; ``None`` if the region has not begun."""
-        region = next((number for number, one in enumerate(self._regions) if operator in one.own), 0)
+        region = self._region_of(operator)
         with self._lock:
             return self.launched[region].driver if region < len(self.launched) else None
 
-    def source_of(self, identity: int) -> tuple[str, int, int] | None:
-        """The source, split and row that the identity of a source tuple stands for; ``None`` for no such source.
+    def _region_of(self, operator: str) -> int:
+        return next((number for number, one in enumerate(self._regions) if operator in one.own), 0)
+
+    def source_of(self, identity: int, operator: str) -> tuple[str, int, int] | None:
+        """The source, split and row that the identity of a tuple at an operator stands for; ``None`` for no source.
 
         What time brings out, such as the result of a window, derives from no single source tuple.
         """
         source, split, row = place_of(identity)
-        names = self.launched[-1].driver.core.region.graph.sources
-        return (names[source], split, row) if 0 <= source < len(names) else None
+        read = self.launched[self._region_of(operator)].sources
+        return (read[source][0], split, row) if 0 <= source < len(read) else None
 
     @property
     def hide(self) -> frozenset[str]:
         """The columns whose values are not to be shown."""
         return self.options.hide
 
-    def identity(self, source: Any) -> int:
-        """The identity of a source tuple, of which ``source_of`` is the inverse; see ``LookedRun``."""
+    def identity(self, source: Any) -> tuple[int, frozenset[str]]:
+        """The identity of a source tuple, and the operators of its region; see ``LookedRun``."""
         name = self.graph.name
         if not self.options.audit:
             lacking = f"source={source!r}: the rows of {name!r} have no identities, since the run is not audited"
             raise PlanError(f"{lacking}; expected flow.run(..., audit=True)")
-        names = self.launched[-1].driver.core.region.graph.sources
+        launched = tuple(self.launched)
+        read = {name: (one, number) for one in launched for number, (name, _) in enumerate(one.sources)}
+        names = [*read]
         given = [*source] if isinstance(source, tuple | list) else []
         if len(given) == 2 and len(names) == 1:
             given = [names[0], *given]
@@ -412,10 +424,13 @@ class RegionRunner(QueueShell):
             example = f"({names[0]!r}, 0, 2506)" + ("" if len(names) > 1 else " or (0, 2506)")
             raise PlanError(f"source={source!r}; expected source, split and row, as in source={example}")
         if given[0] not in names:
+            if given[0] in self.graph.sources:
+                raise RunError(not_begun(given[0]))
             raise DataflowError(unknown("source", given[0], names))
         if given[1] >> SPLIT_BITS or given[2] >> ROW_BITS:
             raise PlanError(f"source={source!r}; expected fewer than {1 << SPLIT_BITS:,} splits and 2**{ROW_BITS} rows")
-        return identity_of(names.index(given[0]), *given[1:])
+        region, number = read[given[0]]
+        return identity_of(number, *given[1:]), frozenset(region.driver.core.region.graph)
 
     def checkpointed(self, timeout: float) -> CheckpointView:
         """A checkpoint of the region that runs, taken now."""

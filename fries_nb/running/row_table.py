@@ -31,6 +31,9 @@ from fries_nb.protocol.messages import RowsSeen
 from fries_nb.telemetry.metrics import MISSING, series
 from fries_nb.worker.row_taps import Condition
 
+SourceOf = Callable[[int, str], tuple[str, int, int] | None]
+"""From the identity of a tuple and the operator that has it to its source, split and row."""
+
 
 @dataclass(frozen=True)
 class SeenRow:
@@ -56,15 +59,14 @@ class SeenRow:
 
 
 def seen_rows(
-    seen: Iterable[RowsSeen], shown: Callable[[int], Any], source_of: Callable[[int], tuple[str, int, int] | None],
-    branch: int | None = None,
-) -> Iterator[SeenRow]:  # fmt: skip
+    seen: Iterable[RowsSeen], shown: Callable[[int], Any], source_of: SourceOf, branch: int | None = None
+) -> Iterator[SeenRow]:
     """The rows in the answers of workers, of each worker and side the newest first.
 
     Args:
         seen: the answers.
         shown: from a time as operators have it to what users see.
-        source_of: the source, split and row that the identity of a source tuple stands for.
+        source_of: the source, split and row that the identity of a tuple at an operator stands for.
         branch: the output on which rows went out that are meant; ``None`` for all rows, those that came in as well.
     """
     for one in seen:
@@ -84,15 +86,14 @@ def _parts(seen: RowsSeen, branch: int | None) -> Iterator[tuple[str, Any]]:
 
 
 def _seen(
-    row: Mapping[str, Any], side: str, seen: RowsSeen, shown: Callable[[int], Any],
-    source_of: Callable[[int], tuple[str, int, int] | None],
-) -> SeenRow:  # fmt: skip
+    row: Mapping[str, Any], side: str, seen: RowsSeen, shown: Callable[[int], Any], source_of: SourceOf
+) -> SeenRow:
     time, identity = row.get(TIME), row.get(TRANSACTION)
     if time is not None:
         time = shown(time) if isinstance(time, int) else time
     elif (due_ns := row.get(DUE)) is not None:
         time = datetime.fromtimestamp(due_ns / 1e9, UTC)
-    source = None if identity is None else source_of(identity)
+    source = None if identity is None else source_of(identity, seen.worker.operator)
     values = {name: value for name, value in row.items() if name not in HIDDEN}
     return SeenRow(values, side, seen.version, seen.worker.index, time, source, seen.worker.operator)
 

@@ -459,7 +459,7 @@ class RunMonitor:
         Measurements are left out. ``change.story()`` is about one change.
 
         Returns:
-            The last 1,000 entries of each region, shown as text; ``.entries`` are values.
+            The last 1,000 entries of changes and of all else, of each region, shown as text; ``.entries`` are values.
         """
         return self._runner.story()
 

@@ -143,6 +143,9 @@ class RequeuedRun(Protocol):
     def refuse_if_over(self, why: str) -> None:
         """Check that the run accepts requests."""
 
+    def refuse_if_ended(self, operator: str, why: str) -> None:
+        """Check that the operator's region has not ended before others; raises a PlanError that ends with this."""
+
 
 class RunRequeues:
     """The requeues of a run.
@@ -176,6 +179,7 @@ class RunRequeues:
         if where is not None and not callable(where):
             raise PlanError(f"where={where!r}; expected a function of a row, as in lambda row: row['amount'] > 100")
         self._run.refuse_if_over("rows go back to a dataflow that runs")
+        self._run.refuse_if_ended(operator, "expected an operator of a region that runs")
         with self._one_at_a_time:
             rows = self._chosen(known, where, limit)
             self._given.update(row.letter for row in rows)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -118,13 +119,33 @@ def _key_columns(rows: Sequence[StateRow], names: Sequence[str]) -> dict[str, li
 
 def _value_columns(rows: Sequence[StateRow]) -> dict[str, list[Any]]:
     """The columns of the values, in the order in which they occur first."""
-    parts = [_parts(row.value) for row in rows]
-    alike = {kind for kind, _ in parts}
-    if len(alike) == 1 and next(iter(alike)):
-        names = {name: None for _, held in parts for name in held}
-        if 0 < len(names) <= MOST_COLUMNS:
-            return {name: [held.get(name, MISSING) for _, held in parts] for name in names}
-    return {"value": [row.value for row in rows]} if rows else {}
+    values = [row.value for row in rows]
+    names, held = _names_of_dicts(values), values
+    if names is None:
+        parts = [*map(_parts, values)]
+        alike = len({kind for kind, _ in parts}) == 1 and bool(parts[0][0])
+        held = [part for _, part in parts]
+        names = dict.fromkeys(chain.from_iterable(held)) if alike else {}
+    if 0 < len(names) <= MOST_COLUMNS:
+        return {name: [part.get(name, MISSING) for part in held] for name in names}
+    return {"value": values} if values else {}
+
+
+def _names_of_dicts(values: Sequence[Any]) -> Mapping[str, None] | None:
+    """The columns of values that are all dicts; none if these have other keys, or too many; ``None`` for other values.
+
+    There may be very many, and nearly all with the same keys.
+    """
+    if {*map(type, values)} != {dict}:
+        return None
+    names, last = dict[str, None](), ()
+    for value in values:
+        if (shape := tuple(value)) != last:
+            last = shape
+            names |= dict.fromkeys(shape)
+            if len(names) > MOST_COLUMNS or not {*map(type, shape)} <= _STRINGS:
+                return {}
+    return names
 
 
 def _parts(value: Any) -> tuple[str, Mapping[str, Any]]:

@@ -7,6 +7,7 @@ A Delta table is read by the files that its log lists, so Spark needs no additio
 
 from __future__ import annotations
 
+import posixpath
 import uuid
 from dataclasses import dataclass
 from functools import reduce
@@ -194,6 +195,7 @@ def _as_spark_reads(spark: SparkSession, path: str, schema: pa.Schema) -> Struct
         return StructType([])
     part = join(path, "_fries", f"columns-{uuid.uuid4().hex[:8]}.parquet")
     filesystem, file = locate(part)
+    filesystem.create_dir(posixpath.dirname(file), recursive=True)  # dead letters of a region that has not begun
     part_writer(file, schema, filesystem).close()
     try:
         return spark.read.parquet(read_by_spark(part)).schema

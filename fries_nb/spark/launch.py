@@ -66,6 +66,7 @@ class Launched:
         root: the directory in which the rows of sinks without a target of their own are kept.
         place: the checkpoint store, within ``scratch`` if the run has no checkpoint directory.
         run: the run's id.
+        sources: every source that the region ever had, in the order of their numbers.
     """
 
     session: Session
@@ -75,6 +76,7 @@ class Launched:
     root: str
     place: CheckpointStore
     run: str
+    sources: list[tuple[str, SourcePlan]]
 
     @property
     def resumed(self) -> bool:
@@ -89,13 +91,12 @@ class Launched:
 
     def source_row(self, identity: int) -> SourceRow | None:
         """The row of a source tuple of this region, to be shown; ``None`` if there is no such."""
-        region = self.driver.core.region
         source, split, row = place_of(identity)
-        names = region.graph.sources
-        if not 0 <= source < len(names):
+        if not 0 <= source < len(self.sources):
             return None
-        found = region.sources[names[source]].row(names[source], split, row)
-        return None if found is None else replace(found, values=masked(found.values, region.options.hide))
+        name, plan = self.sources[source]
+        found, hide = plan.row(name, split, row), self.driver.core.region.options.hide
+        return None if found is None else replace(found, values=masked(found.values, hide))
 
     def payload(self, operator: Operator, update: Update) -> bytes:
         """Pickle an update for the operator's workers; a join's new table is staged.
@@ -139,7 +140,9 @@ class Launched:
         graph, spark = added_to(before, after), self.session.spark
         shipped = {name: functions[name] for name in graph if name in functions}
         shipped |= _tables(graph, self.session, self.place)
-        sources = _sources(graph, self.session, self.place)
+        # Never a number again: rows of a source that was removed, and comes back, would be told from no others.
+        sources = _sources(graph, self.session, self.place, first=len(self.sources))
+        self.sources.extend(sources.items())
         # A sink that was removed and comes back goes on where it was; another one is not to write there.
         taken = {resolved(path) for name, path in self.sinks.items() if name not in graph}
         sinks = _sinks(graph, spark, self.root, self.run, taken)
@@ -231,7 +234,7 @@ def launch(
         driver = _start(graph, region, session, server, tell, place, checkpoint != "")
         undo.pop_all()
         paths = {name: sink.path for name, sink in sinks.items() if isinstance(sink, ParquetSink)}
-        return Launched(session, driver, paths, scratch, root, place, place.flow.run)
+        return Launched(session, driver, paths, scratch, root, place, place.flow.run, [*sources.items()])
 
 
 def _taken(
@@ -292,9 +295,10 @@ def _start(
 
 
 def _sources(
-    graph: Graph, session: Session, place: CheckpointStore, starts: Mapping[str, SourceStart] = NO_STARTS
-) -> dict[str, SourcePlan]:
-    """Source to the plan of its readers; its splits are computed once and kept for resumed runs."""
+    graph: Graph, session: Session, place: CheckpointStore, starts: Mapping[str, SourceStart] = NO_STARTS,
+    first: int = 0,
+) -> dict[str, SourcePlan]:  # fmt: skip
+    """Source to the plan of its readers, numbered in order; its splits are computed once and kept for resumed runs."""
     plans: dict[str, SourcePlan] = {}
     for name, operator in graph.by_name.items():
         if not operator.traits.is_source:
@@ -302,7 +306,8 @@ def _sources(
         kept = place.source(name, tuple[Split, ...])
         description, workers = operator.function, operator.workers
         time, start = operator.time, starts.get(name)
-        plans[name] = plan_source(description, session.spark, place.staging, name, workers, kept, time, start)
+        plan = plan_source(description, session.spark, place.staging, name, workers, kept, time, start)
+        plans[name] = replace(plan, number=first + len(plans))
         if kept is None:
             place.keep_source(name, plans[name].splits)
     return plans

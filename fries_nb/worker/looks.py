@@ -31,6 +31,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.dataflow.keys import canonical_key
@@ -65,20 +66,22 @@ class StateLook:
         self._order = order
         self._clock = clock
         self._left: list[Any] | None = None
-        self._asked = self._copied = self._sent_bytes = 0
+        self._asked = self._copied = self._sent_bytes = self._longest_ns = 0
         self._pickles = Pickles()
 
     def advance(self) -> StateSeen | None:
         """Go on for a piece; returns the next part of the answer once it is full, or the last one."""
+        began_ns = self._clock()
         try:
             with self.instance.bound():
-                return self._piece()
+                part = self._piece(began_ns + PIECE_NS)
         except FAILURES as error:
             name = self.instance.worker.operator
-            return self._part(True, f"the state of {name} cannot be copied: {exception_text(error)}")
+            part = self._part(True, f"the state of {name} cannot be copied: {exception_text(error)}")
+        self._longest_ns = max(self._longest_ns, self._clock() - began_ns)
+        return part and replace(part, longest_ns=self._longest_ns)
 
-    def _piece(self) -> StateSeen | None:
-        over_ns = self._clock() + PIECE_NS
+    def _piece(self, over_ns: int) -> StateSeen | None:
         if self._left is None:
             self._left = self._chosen()
             self._asked = len(self._left)
@@ -100,6 +103,8 @@ class StateLook:
         order, state = self._order, self.instance.state
         if order.keys:
             return [canonical_key(key) for key in reversed(pickle.loads(order.keys))]
+        if order.most >= len(state):
+            return state.keys()  # a second pass over very many keys would be a pause of its own
         keys = state.spread(order.most) if order.spread else state.newest(order.most)
         keys.reverse()
         return keys

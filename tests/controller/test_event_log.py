@@ -58,6 +58,9 @@ def test_the_log_is_a_ring_of_words():
     assert len(noted) == MOST
     assert noted[-1] == (3 * MOST - 1, f"u{3 * MOST - 1}", f"FM[0] has switched at marker {3 * MOST - 1}")
     assert len(log._changes) <= MOST + 1
+    for number in range(3 * MOST):
+        log.note(4 * MOST, HostLost(number, "its process died"))
+    assert log.noted()[:MOST] == noted, "what is about no change leaves the changes' entries"
     log.note(0, Tell(FM, Prepare("u", b"x" * 1_000_000)))
     assert sum(len(one.words) for one in log.noted()) < 200_000
 

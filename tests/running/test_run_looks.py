@@ -71,7 +71,7 @@ class AnsweringRun:
         """As it is."""
         return ticks
 
-    def source_of(self, identity: int) -> Any:
+    def source_of(self, identity: int, operator: str) -> Any:
         """None."""
 
     def post(self, asked: Asked | Withdrawn) -> None:
@@ -115,10 +115,10 @@ def test_what_a_worker_refuses_is_told_with_advice() -> None:
 def test_a_run_that_is_over_tells_what_is_missing() -> None:
     """A host that was gone has left nothing; what was too large is refused."""
     run = AnsweringRun(left=(held(0, a={"n": 1}), held(1, b={"n": 2})))
-    assert sorted(one.key for one in run.looks.states("K", None, None, 10.0)) == ["a", "b"]
+    assert sorted(one.key for one in run.looks.states("K", None, None, 10.0)[0]) == ["a", "b"]
     run = AnsweringRun(left=(held(0, a={"n": 1}),))
     with pytest.warns(UserWarning, match=r"K\[1\] left nothing behind: its host was gone"):
-        assert [one.key for one in run.looks.states("K", None, None, 10.0)] == ["a"]
+        assert [one.key for one in run.looks.states("K", None, None, 10.0)[0]] == ["a"]
     run = AnsweringRun(left=())
     for call in (lambda: run.looks.rows("K", 5, None, 10.0), lambda: run.looks.rows("K", 5, bool, 10.0),
                  lambda: run.looks.sizes(10.0), lambda: run.looks.states("K", None, None, 10.0)):  # fmt: skip
@@ -284,18 +284,21 @@ def test_a_region_that_never_began_is_no_reason_to_wait() -> None:
 
 def test_what_derives_from_no_source_tuple_has_no_source() -> None:
     """As the result of a window, whose identity is negative; nor is there a tuple that no message holds."""
-    region = SimpleNamespace(graph=SimpleNamespace(sources=("S", "T")))
-    driver = SimpleNamespace(core=SimpleNamespace(region=region))
+    driver = SimpleNamespace(core=SimpleNamespace(region=SimpleNamespace(graph={"T": None, "K": None})))
+    launched = SimpleNamespace(driver=driver, sources=[("S", None), ("T", None)])
     runner: Any = SimpleNamespace(
-        launched=[SimpleNamespace(driver=driver)], graph=SimpleNamespace(name="g"), options=SimpleNamespace(audit=True)
-    )
-    assert RegionRunner.identity(runner, ("T", 2, 3)) == identity_of(1, 2, 3)
+        launched=[launched], graph=SimpleNamespace(name="g", sources=("T", "U")), options=SimpleNamespace(audit=True),
+        _region_of=lambda operator: 0,
+    )  # fmt: skip
+    assert RegionRunner.identity(runner, ("T", 2, 3)) == (identity_of(1, 2, 3), {"T", "K"})
+    with pytest.raises(RunError, match="U has not begun"):
+        RegionRunner.identity(runner, ("U", 2, 3))
     for beyond in (("S", 1 << 10, 0), ("S", 0, 1 << 40)):
         with pytest.raises(PlanError, match=r"expected fewer than 1,024 splits and 2\*\*40 rows"):
             RegionRunner.identity(runner, beyond)
-    assert RegionRunner.source_of(runner, identity_of(1, 2, 3)) == ("T", 2, 3)
-    assert RegionRunner.source_of(runner, identity_of(2, 0, 0)) is None
-    assert RegionRunner.source_of(runner, -1) is None
+    assert RegionRunner.source_of(runner, identity_of(1, 2, 3), "K") == ("T", 2, 3)
+    assert RegionRunner.source_of(runner, identity_of(2, 0, 0), "K") is None
+    assert RegionRunner.source_of(runner, -1, "K") is None
 
 
 class Timed:

@@ -62,7 +62,9 @@ def asked(run: Run, index: int, *operators: str) -> tuple[tuple[str, ...], str]:
         run._runner.post(ChainRequested(worker, operators))
         until(lambda before=before: telemetry.chains.get(worker) is not before, run)
         answer = telemetry.chains[worker]
-        if not any(words in answer.error for words in ("was left as it was", "a thread of its own")):
+        # On a busy machine a host also changes a chain by itself, as one function seems slow, and tells that.
+        is_own = not answer.error and answer.operators != operators
+        if not is_own and not any(words in answer.error for words in ("was left as it was", "a thread of its own")):
             return answer.operators, answer.error
         flows(run)
 

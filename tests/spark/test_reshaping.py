@@ -6,6 +6,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,11 @@ class Numbered:
 def keyed(row: dict[str, Any]) -> dict[str, Any]:
     """A row of one of seven keys, with the way that it has come."""
     return row | {"key": row["value"] % 7, "way": "K"}
+
+
+def named(source: str, row: dict[str, Any]) -> dict[str, Any]:
+    """A row with the source that it is from."""
+    return keyed(row) | {"source": source}
 
 
 def marked(row: dict[str, Any]) -> dict[str, Any]:
@@ -134,6 +140,41 @@ def test_edits_one_after_the_other(spark: SparkSession, kept: Callable[[Run], Ru
     assert run.output("even").count() == spark.read.parquet(files).count() > 0
     assert {row["name"] for row in run.output("named").collect()} == {f"n{key}" for key in range(7)}
     assert 0 < sum(row["number"] is None for row in run.output("out").collect()) <= 100, "the added source was read"
+
+
+def test_rows_of_each_source_are_known_by_it_whatever_sources_come_and_go(
+    spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path
+) -> None:
+    """One comes in front of another, which goes; a third comes, and a host is lost: no two rows have one identity."""
+
+    def made(*sources: str) -> fn.Dataflow:
+        flow = fn.Dataflow("sources")
+        # Rows of all of them have the same numbers, and reach the shared operator by ways of their own.
+        first, *others = (
+            flow.source(name, fn.rate(300), workers=1).map(f"{name}K", partial(named, name)) for name in sources
+        )
+        (first.union("U", *others) if others else first).map("C", Numbered(), key="key").sink("out", fn.memory())
+        return flow
+
+    def seen(run: Run, *sources: str) -> None:
+        until(lambda: all(run.metrics().operators[name].processed > 100 for name in sources), run)
+        until(lambda: set(run.rows("out", n=1_000).get("source", ())) >= set(sources), run)
+        table = run.rows("out", n=1_000)
+        assert [row["_source"][0] for _, row in table.iterrows()] == table["source"].tolist()
+
+    kept_at = {"checkpoint": tmp_path, "commit_interval_s": 0.3}
+    run = kept(made("S").run(spark, hosts=2, workers=2, audit=True, **kept_at))
+    for sources in (("S",), ("T", "S"), ("S",), ("R", "S"), ("R",), ("Q", "R")):
+        if run.diff(made(*sources)):
+            applied(run, made(*sources))
+        seen(run, *sources)
+    os.kill(run.host_processes[1], signal.SIGKILL)
+    until(lambda: bool(run.recoveries) and run.recoveries[-1].seconds is not None, run)
+    seen(run, "Q", "R")
+    [[source, split, number]] = run.rows("out", n=1)["_source"]
+    assert set(run.rows(source=(source, split, number))["_operator"]) <= {source, f"{source}K", "U", "C", "out"}
+    run.stop(timeout=PATIENCE_S)
+    refuse_mixed(run)
 
 
 def test_a_host_dies_and_the_run_goes_on_in_the_new_shape_also_resumed(

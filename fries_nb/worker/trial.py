@@ -6,7 +6,8 @@ sinks, where only their schema is recorded. Rows are processed by the same steps
 same way.
 
 Operators do not run if they are costly (see ``is_costly``), are not replaced, and have unchanged input types,
-since their behaviour would not change.
+since their behaviour would not change. A trial of another shape that starts at such operators takes the newest rows
+that they have made: it opens no model and waits for no service of theirs, and the change is not delayed by that.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
-from itertools import cycle
+from itertools import cycle, islice, zip_longest
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from fries_nb.errors import OperatorError
 from fries_nb.operators.batches import call_of_batch
 from fries_nb.operators.column_types import as_value, culprit
 from fries_nb.operators.conversion import NOT_ARROW
-from fries_nb.operators.dry_run import SAMPLE_KEYS, Recent, has_open, open_function, types_of
+from fries_nb.operators.dry_run import SAMPLE_KEYS, SAMPLES, Recent, has_open, one_row, open_function, types_of
 from fries_nb.operators.instance import Draw, Instance, Ready
 from fries_nb.operators.kinds import compile_chain, joined_columns, joined_types
 from fries_nb.operators.rows import Columns, Reads, Row
@@ -126,6 +127,11 @@ class TrialLayout:
     def is_timed(self, operator: str) -> bool:
         """Whether an operator gives rows when time has passed."""
         return operator in self._places and self._instance(operator).agenda is not None
+
+    def spares(self, operator: str) -> bool:
+        """Whether the chain from this operator on stays as it is, in another shape, and is costly to run."""
+        worker, _ = self._places[operator]
+        return self._is_of_shape and is_costly(worker) and self.chain(operator).isdisjoint(self.targets)
 
     def chain(self, operator: str) -> set[str]:
         """The operator and those after it in its chain."""
@@ -295,6 +301,7 @@ class Trial:
         self._layout = layout
         self._new = new
         self._chains: dict[str, _Chain] = {}
+        self._spared: dict[str, tuple[_Chain, list[Out]]] = {}
         self._meter = Meter(clock, keeps_rows)
 
     def run(self, start: str, recent: Recent) -> Passage:
@@ -363,16 +370,17 @@ class Trial:
     def _pass(self, sender: str, operator: str, came: Recent, passage: Passage) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Run a chain from this operator on; yields its results and their receivers."""
         edge = (sender, operator) if sender not in ("", FIRED) else None
-        chain = self._chains.get(operator)
+        chain, left = self._spared_at(operator) if not sender and not came.facing else (None, [])
+        is_spared = chain is not None
         try:
-            chain = chain or self._made(operator)
+            chain = chain or self._chains.get(operator) or self._made(operator)
         except BaseException as error:
             if self._layout.chain(operator).isdisjoint(self._layout.targets):
                 passage.left += came.batch.num_rows
                 return  # not replaced; the answer names it among the operators that were not reached
             raise NotCopied(operator, error, edge, passage) from error
         try:
-            produced = chain.process(came, sender)
+            produced = (left.pop() if left else []) if is_spared else chain.process(came, sender)
             passage.tried |= chain.names
             for branch, batch in produced:
                 chain.outbox.add(branch, batch)  # fails where no key can be made of it
@@ -386,6 +394,19 @@ class Trial:
                 self._meter.gave(chain.tail, batch)
             for receiver in receivers:
                 yield receiver, batch.slice(0, MOST_ROWS)
+
+    def _spared_at(self, operator: str) -> tuple[_Chain | None, list[Out]]:
+        """A chain that does not run, though a trial starts there, and what it has made, the newest last."""
+        place = self._layout.place(operator)
+        if operator not in self._spared and place is not None and self._layout.spares(operator):
+            worker, position = place
+            # Its worker goes on meanwhile, so both are copied, each in one step of the interpreter.
+            outputs = {branch: list(kept) for branch, kept in dict(worker.newest_output).items()}
+            made = [[(branch, row) for row in _newest(kept)] for branch, kept in outputs.items()]
+            if rounds := [[*filter(None, one)] for one in zip_longest(*made)]:  # otherwise it runs
+                chain = _Chain(worker, worker.instances[position:], self._layout.edges(worker, self._new), self._meter)
+                self._spared[operator] = chain, rounds[::-1]
+        return self._spared.get(operator, (None, []))
 
     def _made(self, operator: str) -> _Chain:
         place = self._layout.place(operator)
@@ -414,6 +435,12 @@ class Trial:
             transforms = (ready.transform,) if ready is not None and self._new and ready.transform is not None else ()
             copy.state.initial = partial(_next_state, cycle(states), transforms)
         return copy
+
+
+def _newest(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Some of the last rows of batches, of which the newest comes first."""
+    rows = ((batch, place) for batch in batches for place in reversed(range(batch.num_rows)))
+    return (one_row(batch, place) for batch, place in islice(rows, SAMPLES))
 
 
 def _next_state(copies: Iterator[StateCopy], transforms: tuple[Transform, ...]) -> Any:

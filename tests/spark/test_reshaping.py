@@ -316,6 +316,47 @@ def test_what_fails_on_recent_rows_is_not_applied(spark: SparkSession, kept: Cal
     refuse_errors(run)
 
 
+class Opened:
+    """Notes each time that it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def open(self) -> None:
+        """A line more."""
+        with self.path.open("a") as file:
+            file.write("opened\n")
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row with a mark."""
+        return row | {"model": 1}
+
+
+def test_a_model_in_front_is_not_opened_for_a_rehearsal_of_another_shape(
+    spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path
+) -> None:
+    """What it has made of recent rows is tried in the new branch, which is refused if it fails on that."""
+
+    def made(branch: Callable[..., Any] | None = None) -> fn.Dataflow:
+        flow = fn.Dataflow("model")
+        scored = flow.source("S", fn.rate(500), workers=1).map("Model", Opened(tmp_path / "opened"))
+        scored.sink("out", fn.memory())
+        if branch is not None:
+            scored.map("B", branch).sink("more", fn.memory())
+        return flow
+
+    def fails(row: dict[str, Any]) -> dict[str, Any]:
+        raise ValueError(f"no {row['model']}")
+
+    run = kept(made().run(spark, hosts=1, workers=1, commit_interval_s=0.3))
+    until(lambda: run.metrics().operators["out"].processed > 100, run)
+    refused = run.apply(made(fails)).settled(PATIENCE_S)
+    assert (refused.outcome, "ValueError: no 1" in refused.error) == ("aborted", True), refused.error
+    done = run.apply(made(lambda row: {"model": row["model"] + 1})).settled(PATIENCE_S)
+    assert (done.outcome, "through B, Model, " in done.rehearsal) == ("done", True), done.rehearsal
+    assert (tmp_path / "opened").read_text() == "opened\n"
+
+
 class OpensWhen:
     """Can be opened when a file is there."""
 

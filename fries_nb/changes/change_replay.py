@@ -34,8 +34,7 @@ from fries_nb.controller.events import Outcome, WorkerOutcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.loops import loops_in
 from fries_nb.displays import Displayed
-from fries_nb.planning.marker_steps import Ends, MarkerStep, MarkerStepKind, marker_steps
-from fries_nb.planning.schedulers import Plan, Stage, StageAction
+from fries_nb.planning.schedulers import Ends, MarkerStep, MarkerStepKind, Plan, Stage, StageAction, marker_steps
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.trace import Ran, RanMany, Record, Updated
 from fries_nb.words import counted, milliseconds

@@ -30,8 +30,7 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.driver.committer import Committer
 from fries_nb.driver.driver_topology import DriverTopology, GrowingJob
-from fries_nb.driver.open_questions import Looked, Looks, Withdrawn
-from fries_nb.driver.open_taps import Asked
+from fries_nb.driver.open_questions import Asked, Looked, Looks, Withdrawn
 from fries_nb.driver.tracing import Trace
 from fries_nb.errors import in_one_line
 from fries_nb.host.region_spec import RegionSpec

@@ -147,7 +147,7 @@ class PruningDecision:
     ``witness`` holds operator names: for ``edgewise`` the head of the one edge that leads to targets; for
     ``uniqueness`` the operator that passes one tuple, or one behind each broadcast edge; for ``several_tuples`` the
     head of an edge that may carry several tuples toward a target; for ``several_edges`` the heads of two edges that
-    lead to targets; for ``off`` nothing. See ``tuple_ways.witnesses`` for the ways of such tuples.
+    lead to targets; for ``off`` nothing. See ``counter_example.witnesses`` for the ways of such tuples.
     """
 
     operator: str

@@ -38,11 +38,10 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.loops import loops_in
 from fries_nb.errors import DataflowError
 from fries_nb.planning import Component, CriticalPath
-from fries_nb.planning.counter_example import CounterExample, counter_example
+from fries_nb.planning.counter_example import CounterExample, counter_example, witnesses
 from fries_nb.planning.difference import Difference
 from fries_nb.planning.schedulers import Plan, foretold, waits_for_loops
 from fries_nb.planning.shape import PlannedDifference
-from fries_nb.planning.tuple_ways import witnesses
 from fries_nb.report.audit_section import end_svgs, example_parts, summary
 from fries_nb.report.dag import Ends, dag_svg, explained, state_words
 from fries_nb.report.markup import stacked

@@ -28,8 +28,7 @@ from fries_nb.dataflow.keys import canonical_key, why_unchangeable
 from fries_nb.dataflow.operators import is_timed, takes_state
 from fries_nb.dataflow.updates import Edits, Update, returning
 from fries_nb.driver.driver import Driver
-from fries_nb.driver.open_questions import OVER, Looked, Seen, Withdrawn
-from fries_nb.driver.open_taps import GONE, Asked
+from fries_nb.driver.open_questions import GONE, OVER, Asked, Looked, Seen, Withdrawn
 from fries_nb.errors import DataflowError, KeyTypeError, OperatorError, PlanError, RunError, unknown
 from fries_nb.operators.shown_states import plainly_pickled, unpickled_each
 from fries_nb.operators.state import has_state

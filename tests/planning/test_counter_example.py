@@ -17,9 +17,8 @@ from fries_nb.audit import judge
 from fries_nb.dataflow import DataflowBuilder, Emits, Graph, memory, rate
 from fries_nb.dataflow.windowing import tumbling
 from fries_nb.planning import counter_example as counter_examples
-from fries_nb.planning import cover, tuple_ways
-from fries_nb.planning.counter_example import CounterExample, StepKind, counter_example
-from fries_nb.planning.tuple_ways import witnesses
+from fries_nb.planning import cover
+from fries_nb.planning.counter_example import CounterExample, StepKind, counter_example, witnesses
 
 GRAPHS = 4_000
 
@@ -102,14 +101,14 @@ def _one_message(before, after, copy, other):
     return [step for step in steps if step.kind is not StepKind.SWITCHED or step.operator == before[-1]]
 
 
-_NETWORK, _STEPS = tuple_ways._network, counter_examples._steps
+_NETWORK, _STEPS = counter_examples._network, counter_examples._steps
 
 
 @pytest.mark.parametrize(
     ("room", "name", "mutant"),
     [
-        (tuple_ways, "carries_several", _all_edges_alike),
-        (tuple_ways, "_network", _nothing_unique),
+        (counter_examples, "carries_several", _all_edges_alike),
+        (counter_examples, "_network", _nothing_unique),
         (counter_examples, "_steps", _one_message),
     ],
 )

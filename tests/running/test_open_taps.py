@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fries_nb.driver.open_questions import OVER, Looked, Looks, Withdrawn
-from fries_nb.driver.open_taps import GONE, Asked
+from fries_nb.driver.open_questions import GONE, OVER, Asked, Looked, Looks, Withdrawn
 from fries_nb.protocol.messages import Control, EndTap, LookAtRows, RowsSeen, TapCounts, WorkerId
 
 ASKED = Asked("M", LookAtRows(7, most=3, where=b"...", lasts_ns=9))

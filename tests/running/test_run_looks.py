@@ -13,8 +13,7 @@ import pytest
 
 from fries_nb.dataflow.constraints import EdgeElement
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
-from fries_nb.driver.open_questions import Looked, Withdrawn
-from fries_nb.driver.open_taps import Asked
+from fries_nb.driver.open_questions import Asked, Looked, Withdrawn
 from fries_nb.errors import DataflowError, PlanError, RunError
 from fries_nb.operators.state import Pickles
 from fries_nb.protocol.messages import LookAtRows, RowsSeen, StateSeen, TapCounts, WorkerId

@@ -8,8 +8,7 @@ import pytest
 from soak import SOAK
 
 import fries_nb as fn
-from fries_nb.driver.open_questions import OVER, Looked, Looks
-from fries_nb.driver.open_taps import Asked
+from fries_nb.driver.open_questions import OVER, Asked, Looked, Looks
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.operators.state import loads
 from fries_nb.protocol.messages import LookAtRows, LookAtState, RowsSeen, StateSeen, WorkerId

@@ -9,8 +9,7 @@ import pytest
 from soak import SOAK
 
 import fries_nb as fn
-from fries_nb.driver.open_questions import OVER, Looked, Withdrawn
-from fries_nb.driver.open_taps import Asked
+from fries_nb.driver.open_questions import OVER, Asked, Looked, Withdrawn
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.protocol.messages import LookAtRows
 from fries_nb.protocol.trace import place_of

@@ -19,10 +19,10 @@ aborted without a preparation.
 
 A change ends with its last stage. Its marker may stay in flight for longer, while the next change prepares.
 
-While an operator is *paused* on a tuple (see ``pauses``), only a *fix* proceeds: a change of that operator alone. It
-precedes the queue, and also a change whose marker is blocked behind the operator. Its marker is sent to the operator's
-workers only, regardless of its scheduler's plan. If the blocked change includes the operator, the fix is ordered before
-it.
+While an operator is *paused* on a tuple (see ``failed_rows``), only a *fix* proceeds: a change of that operator alone.
+It precedes the queue, and also a change whose marker is blocked behind the operator. Its marker is sent to the
+operator's workers only, regardless of its scheduler's plan. If the blocked change includes the operator, the fix is
+ordered before it.
 
 If hosts are lost, an undecided change is aborted; a decided one is applied when the workers are restored, or later
 (see ``DeferredChanges``), before any other.

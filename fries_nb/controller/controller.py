@@ -17,12 +17,12 @@ DismissHosts(reason='the run has finished')
 RunEnded(state='finished', error='', details='')
 
 Its parts: ``lifecycle`` start, loss of hosts and end; ``states`` the state tables. Each ``coordinator`` decides about
-one thing: ``markers`` markers in flight; ``pauses`` paused operators; ``intake`` ends and rates of sources;
-``membership`` hosts, workers and the topology; ``joining`` the number of hosts; ``change_steps``, ``known_changes`` and
-``transactions`` changes, and ``guards`` their rollbacks; ``commits`` output of sinks, checkpoints and incarnations;
-``moves`` splits of sources and bins of keyed operators; ``loop_attempts`` ends of loops; ``failure_rules`` failures,
-and ``schema_checks`` types of columns. An event, an answer or an acknowledged marker goes along their list to those
-that take it; then all of them take the steps that are possible, in the order of the list.
+one thing: ``markers`` markers in flight; ``failed_rows`` paused operators and letters that go back; ``intake`` ends and
+rates of sources; ``membership`` hosts, workers and the topology; ``joining`` the number of hosts; ``change_steps``,
+``known_changes`` and ``transactions`` changes, and ``guards`` their rollbacks; ``commits`` output of sinks, checkpoints
+and incarnations; ``moves`` splits of sources and bins of keyed operators; ``loop_attempts`` ends of loops;
+``failure_rules`` failures, and ``schema_checks`` types of columns. An event, an answer or an acknowledged marker goes
+along their list to those that take it; then all of them take the steps that are possible, in the order of the list.
 
 The order of events and instructions: a controller gets one event at a time, and is never re-entered.
 

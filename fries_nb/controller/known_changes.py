@@ -55,11 +55,11 @@ from fries_nb.controller.events import (
     Resolved,
     Tell,
 )
+from fries_nb.controller.failed_rows import PausedOperators
 from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.loop_attempts import Loop, LoopDrain
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
-from fries_nb.controller.pauses import PausedOperators
 from fries_nb.controller.reshaping import Reshaping
 from fries_nb.controller.states import ChangeState
 from fries_nb.controller.transactions import Transaction, names, refuse_incomplete

@@ -31,6 +31,7 @@ from fries_nb.controller.events import (
     RefuseHost,
     RunEnded,
 )
+from fries_nb.controller.failed_rows import PausedOperators, Requeues
 from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.intake import Sources
 from fries_nb.controller.joining import Joining
@@ -39,8 +40,6 @@ from fries_nb.controller.loop_attempts import LoopAttempts
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Membership, Rewiring, Workers
 from fries_nb.controller.moves import NO_SPLITS, BinMoves, SplitMoves
-from fries_nb.controller.pauses import PausedOperators
-from fries_nb.controller.requeues import Requeues
 from fries_nb.controller.reshaping import Reshaping
 from fries_nb.controller.states import RUN_MOVES, CommitPhase, RunState
 from fries_nb.dataflow.graph import Graph

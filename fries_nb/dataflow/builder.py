@@ -33,7 +33,7 @@ from fries_nb.dataflow.arguments import Columns, Identity, check_workers, column
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, check_agreement, constraint_of
 from fries_nb.dataflow.endpoints import DataSet, OnError, Sink, Source, checked_policy, checked_source
 from fries_nb.dataflow.graph import ROOT, Edge, Emits, Graph, Kind, Operator, Partitioning, StreamScope
-from fries_nb.dataflow.iteration import check_consumed_inside
+from fries_nb.dataflow.loops import check_consumed_inside
 from fries_nb.dataflow.operators import check_function, emits_of, is_timed
 from fries_nb.dataflow.streams import LATE, Stream, check_times, checked_late, replicating, timed_key
 from fries_nb.dataflow.traits import TRAITS

@@ -139,7 +139,7 @@ class Operator:
     function: Any = field(default=None, compare=False, repr=False)
     key: tuple[str, ...] = ()  # names of the columns of its key, empty for none
     # number of outputs that it routes between; more than 1 only for a split, and for a loop's head that tells rows that
-    # come back from those that enter (see ``dataflow.iteration``)
+    # come back from those that enter (see ``dataflow.loops``)
     branches: int = 1
     # the error policy: ``fail``, ``pause``, or the description of a sink for dead letters
     on_error: Any = field(default="fail", compare=False)

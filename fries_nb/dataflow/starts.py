@@ -1,7 +1,7 @@
 """Where the sources of a run begin to read: the validated values of ``start=``.
 
 A place is a time, a number, or a position of each split, as ``fn.checkpoint(path).positions()`` shows them. What a time
-or number means depends on the source: see ``connectors.start_positions``.
+or number means depends on the source: see ``connectors.worker_reader``.
 
 >>> checked_starts({"S": "2026-11-01T00:00"}, ["S"])["S"].time
 datetime.datetime(2026, 11, 1, 0, 0)

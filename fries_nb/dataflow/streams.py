@@ -23,7 +23,7 @@ from fries_nb.dataflow.arguments import (
 )
 from fries_nb.dataflow.endpoints import OnError, Sink, checked_sink
 from fries_nb.dataflow.graph import ROOT, Emits, Kind, Operator, StreamScope
-from fries_nb.dataflow.iteration import LoopDeclarations
+from fries_nb.dataflow.loops import LoopDeclarations
 from fries_nb.dataflow.operators import is_timed
 from fries_nb.dataflow.regions import aggregation, ordering
 from fries_nb.dataflow.tables import JoinTable, join_columns

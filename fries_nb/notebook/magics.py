@@ -62,7 +62,7 @@ from fries_nb.notebook.summaries import Summary, changeable, quoted
 from fries_nb.notebook.waits import GLANCE_S, Ending, Notes, ProgressOutput, change_summary, has_user, wait_for_start
 from fries_nb.planning.schedulers import SCHEDULERS
 from fries_nb.planning.shape import PlannedDifference
-from fries_nb.report.page import part
+from fries_nb.report.markup import part
 from fries_nb.report.plan_section import difference_parts, difference_svg
 from fries_nb.run import Dataflow, Run
 from fries_nb.running.rescales import Rescale

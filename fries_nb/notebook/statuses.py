@@ -25,7 +25,7 @@ from fries_nb.report.host_rows import (
     loop_row,
     phrase_of,
 )
-from fries_nb.report.page import part
+from fries_nb.report.markup import part
 from fries_nb.run import Run
 from fries_nb.running.results import RunVerdict
 from fries_nb.telemetry.frontiers import LoopState, OperatorFrontier, TimeHolder, time_text

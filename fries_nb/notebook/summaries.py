@@ -23,7 +23,7 @@ from fries_nb.protocol.topology import workers_of
 from fries_nb.report.audit_section import example_lines
 from fries_nb.report.change_rows import parts_ms
 from fries_nb.report.dag import dag_svg
-from fries_nb.report.page import part
+from fries_nb.report.markup import part
 from fries_nb.report.plan_section import plan_drawing, plan_parts
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.run_requeues import Requeue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fries_nb.report.comparison import SETTLED_MS, Comparison, ComparisonRow, SchedulerTrial, comparison_page
-from fries_nb.report.page import writable, write_page
+from fries_nb.report.markup import writable, write_page
 from fries_nb.report.runs import display, run_page
 
 __all__ = [

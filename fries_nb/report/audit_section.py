@@ -65,8 +65,7 @@ from fries_nb.protocol.trace import place_of
 from fries_nb.report import markup
 from fries_nb.report.dag import STATES, Ends, draw
 from fries_nb.report.layout import Spot, layout, shortened
-from fries_nb.report.markup import FONT, TextColumn, escaped, in_one_style, number, picture, themed
-from fries_nb.report.page import part
+from fries_nb.report.markup import FONT, TextColumn, escaped, in_one_style, number, part, picture, themed
 from fries_nb.running.results import MOST_EXAMPLES
 from fries_nb.words import counted
 

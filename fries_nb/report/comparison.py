@@ -35,8 +35,7 @@ from fries_nb.report import markup
 from fries_nb.report.audit_section import verdict_parts
 from fries_nb.report.change_rows import replay_frames, time_parts
 from fries_nb.report.latency import Scale, grid, latency_svg, thinned, time_axis
-from fries_nb.report.markup import TextColumn, escaped, number, themed
-from fries_nb.report.page import part, rendered, setting_words, write_page
+from fries_nb.report.markup import TextColumn, escaped, number, part, rendered, setting_words, themed, write_page
 from fries_nb.report.plan_section import dag_parts
 from fries_nb.running.results import Place
 from fries_nb.telemetry.history import PlotMark, Point

@@ -44,8 +44,7 @@ from fries_nb.planning.schedulers import Plan, foretold, waits_for_loops
 from fries_nb.planning.shape import PlannedDifference
 from fries_nb.report.audit_section import end_svgs, example_parts, summary
 from fries_nb.report.dag import Ends, dag_svg, explained, state_words
-from fries_nb.report.markup import stacked
-from fries_nb.report.page import part
+from fries_nb.report.markup import part, stacked
 from fries_nb.words import counted, duration
 
 _SHOWN = 12

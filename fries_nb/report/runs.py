@@ -21,13 +21,11 @@ from fries_nb.errors import TraceError
 from fries_nb.planning.counter_example import counter_example
 from fries_nb.planning.difference import Difference
 from fries_nb.report.audit_section import cycle, example_lines, sentence, verdict_parts, verdict_svgs
-from fries_nb.report.change_rows import function_parts, replay_frames, time_parts
+from fries_nb.report.change_rows import effect_parts, example_parts, function_parts, replay_frames, time_parts
 from fries_nb.report.constraint_bars import CAUSES, buffers_svg, bytes_text, constraint_svg, latency_text
-from fries_nb.report.example_rows import effect_parts, example_parts
 from fries_nb.report.host_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, before_now, frontier_row, hosts_svg, loop_row
 from fries_nb.report.latency import bands_of, latency_svg
-from fries_nb.report.markup import TextColumn, stacked
-from fries_nb.report.page import rendered, setting_words
+from fries_nb.report.markup import TextColumn, rendered, setting_words, stacked
 from fries_nb.report.plan_section import dag_parts, difference_parts, difference_svg, in_words, plan_drawing, plan_parts
 from fries_nb.running.results import DataflowPlan, RunVerdict, Story, naive_targets
 from fries_nb.telemetry.metrics import MetricsSnapshot

@@ -4,8 +4,8 @@ A letter is open if neither another row of its sink says that it was requeued (s
 decision that is not in the output yet. The latter this process knows of its own requests; of those of an earlier one,
 the decisions that the run was resumed with tell. So no letter is given back twice, whatever fails in between.
 
-Rows go back in shares, each of which is decided by itself (see ``controller.requeues``): so many that other actions do
-not wait long, and as many in a second as were asked for. What a process that dies has not requested yet stays open.
+Rows go back in shares, each of which is decided by itself (see ``controller.failed_rows``): so many that other actions
+do not wait long, and as many in a second as were asked for. What a process that dies has not requested yet stays open.
 """
 
 from __future__ import annotations

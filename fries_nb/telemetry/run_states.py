@@ -44,7 +44,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.locks import locked
 from fries_nb.protocol.checkpoints import Reading
 from fries_nb.protocol.messages import Report, WorkerId
-from fries_nb.telemetry.growth import Growth
+from fries_nb.telemetry.metrics import Growth
 from fries_nb.words import counted, duration
 
 KEPT = 2_000

@@ -28,7 +28,6 @@ from fries_nb.protocol.messages import Chained, Paused, Report, WorkerId
 from fries_nb.protocol.running_chains import ChainChange, RunningChains
 from fries_nb.storage.part_files import first_come
 from fries_nb.telemetry.frontiers import Frontiers, LoopState, loop_states
-from fries_nb.telemetry.growth import StateGrowth
 from fries_nb.telemetry.history import (
     CountHistory,
     CountSample,
@@ -39,7 +38,7 @@ from fries_nb.telemetry.history import (
     QueueHistory,
     QueuePoint,
 )
-from fries_nb.telemetry.metrics import HostLoad, Metrics, MetricsSnapshot, OperatorMetrics, loads_by_host
+from fries_nb.telemetry.metrics import HostLoad, Metrics, MetricsSnapshot, OperatorMetrics, StateGrowth, loads_by_host
 from fries_nb.telemetry.run_states import ConstraintStates
 from fries_nb.transport.envelopes import Line, ProcessUsage
 

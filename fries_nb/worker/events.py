@@ -10,7 +10,7 @@ Expected      a change is recorded as being prepared; the shell began its dry ru
 DryRunResult  the prepared function is kept until the marker arrives; the shell has sent the answer to the controller
 SinkWidened   the columns of the sink are recorded for reports and dry runs; SinkFailed: the worker fails
 WorkerTick    the worker reports its measurements
-Observe       the worker measures tasks, channels and buffers for latency constraints (see ``element_meter``)
+Observe       the worker measures tasks, channels and buffers for latency constraints (see ``ElementMeter``)
 Measure       it tells these measurements; Resize: an output buffer has another size
 FrontierAdvanced   what can no longer arrive at an operator is known: rows that waited for it become due
 BinsArrived   state that has moved here is installed (see ``bin_transfer``)

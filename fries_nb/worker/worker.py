@@ -62,7 +62,6 @@ from fries_nb.protocol.messages import (
 from fries_nb.protocol.topology import Wiring
 from fries_nb.worker.alignment import Alignment, effects_of, failed_answer
 from fries_nb.worker.bin_transfer import BinTransfer, TopologyAdoption
-from fries_nb.worker.element_meter import ElementMeter
 from fries_nb.worker.events import (
     Arrived,
     BinsArrived,
@@ -94,9 +93,8 @@ from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
 from fries_nb.worker.input_times import Bounds, input_times
 from fries_nb.worker.meters import TurnTime
 from fries_nb.worker.outbox import Outbox, output_of
-from fries_nb.worker.pause import PauseState
-from fries_nb.worker.reports import WorkerOutput, WorkerReports
-from fries_nb.worker.returned_rows import Returning
+from fries_nb.worker.reports import ElementMeter, WorkerOutput, WorkerReports
+from fries_nb.worker.retries import PauseState, Returning
 from fries_nb.worker.rota import Slowness
 from fries_nb.worker.snapshot import kept, parking, refuse_another
 from fries_nb.worker.versions import Preparation, Spill, Versions, is_of_shape, is_tagged, keep_ready
@@ -483,7 +481,7 @@ class Worker:
             return self._extracts
         if self._in_hand:
             self._advance(limit)
-        elif self._returning.waits:  # before a marker in the inbox: see ``returned_rows``
+        elif self._returning.waits:  # before a marker in the inbox: see ``retries``
             self._begin_returned(limit)
         elif self._inbox.is_supplied and not self._alignment.is_closed:
             self._read(self._inbox.take_supplied(), limit)

@@ -15,8 +15,7 @@ from patience import PATIENCE_S, until
 from fries_nb.errors import RunError
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import TypedFunctions
-from fries_nb.notebook.look_panels import BEAT_MS, NOT_YET, LookThread, RowsPanel, StatePanel
-from fries_nb.notebook.looked_tables import MOST_COLUMNS, text_table
+from fries_nb.notebook.look_panels import BEAT_MS, MOST_COLUMNS, NOT_YET, LookThread, RowsPanel, StatePanel, text_table
 from fries_nb.notebook.panels import RunMoment, TableView
 from fries_nb.protocol.messages import Report, WorkerId
 from fries_nb.running.shown_table import shown_table

@@ -23,7 +23,7 @@ from fries_nb.planning.schedulers import schedule
 from fries_nb.protocol.trace import Ran, Updated
 from fries_nb.report import display
 from fries_nb.report.audit_section import CycleNode, cycle_svg
-from fries_nb.report.page import rendered
+from fries_nb.report.markup import rendered
 from fries_nb.report.plan_section import in_words
 from fries_nb.running.results import RunVerdict
 

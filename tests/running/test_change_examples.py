@@ -24,7 +24,7 @@ from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError, RunError
 from fries_nb.protocol.messages import Compared, Rehearse, WorkerId
-from fries_nb.report.example_rows import effect_parts, example_parts
+from fries_nb.report.change_rows import effect_parts, example_parts
 from fries_nb.worker.side_by_side import ComparedTuple, Made, told
 
 NAN = float("nan")

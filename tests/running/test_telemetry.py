@@ -11,8 +11,7 @@ from fries_nb.dataflow.regions import Region
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import Report, WorkerId
 from fries_nb.protocol.topology import Topology
-from fries_nb.telemetry.growth import StateGrowth
-from fries_nb.telemetry.metrics import HostLoad, Metrics
+from fries_nb.telemetry.metrics import HostLoad, Metrics, StateGrowth
 from fries_nb.telemetry.run_states import Explanation
 from fries_nb.telemetry.telemetry import Telemetry
 from fries_nb.transport.envelopes import ProcessUsage

@@ -23,7 +23,7 @@ from fries_nb.simulation.faults import Faults
 from fries_nb.simulation.threaded_hosts import JoiningThreads
 from fries_nb.worker import alignment, chaining, worker
 from fries_nb.worker.events import TellController
-from fries_nb.worker.returned_rows import Returning
+from fries_nb.worker.retries import Returning
 from fries_nb.worker.worker import Worker
 
 ROWS = 150

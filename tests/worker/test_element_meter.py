@@ -12,8 +12,8 @@ from worker_bench import Bench, data
 import fries_nb as fn
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.protocol.messages import BufferMeasured, ChannelMeasured, Measured, QueueMeasured, Tag, TaskMeasured
-from fries_nb.worker.element_meter import ElementMeter
 from fries_nb.worker.events import Measure, Observe, TellMeasured
+from fries_nb.worker.reports import ElementMeter
 
 OBSERVED = Observe(senders=frozenset("A"), receivers=frozenset("Z"), tasks=frozenset("M"))
 MS = 1_000_000

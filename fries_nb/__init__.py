@@ -7,7 +7,7 @@ only from those to its right (``tests/test_layers.py`` checks it):
         ->  run | simulation | testing  ->  running  ->  changes  ->  telemetry  ->  spark  ->  driver  ->  host
         ->  connectors | transport  ->  storage  ->  controller | worker  ->  operators  ->  constraints
         ->  planning  ->  protocol  ->  dataflow | progress  ->  transitions
-        ->  displays, errors, locks, long_calls, words
+        ->  displays, errors, locks, words
 
 A run answers with values; ``report`` draws them, which this module registers in ``displays``. ``audit`` judges from a
 trace alone and shares no code with what it judges; ``workloads`` uses this module only.

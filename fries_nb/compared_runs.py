@@ -19,8 +19,8 @@ from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.endpoints import Memory
 from fries_nb.dataflow.graph import Graph, check_runnable
 from fries_nb.dataflow.updates import as_updates, check_updates
+from fries_nb.displays import progress_of
 from fries_nb.errors import DataflowError, RunError, unknown
-from fries_nb.long_calls import progress_of
 from fries_nb.planning.schedulers import SCHEDULERS, schedule
 from fries_nb.report.comparison import SETTLED_MS, Comparison, ComparisonRow, SchedulerTrial
 from fries_nb.run import BUFFER_BUDGET_BYTES, Dataflow, Run

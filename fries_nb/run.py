@@ -24,7 +24,7 @@ from fries_nb.running.results import DataflowPlan
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.durable import absolute, secret
 from fries_nb.storage.flow_shape import check_drop
-from fries_nb.storage.forked_checkpoint import ForkOrigin
+from fries_nb.storage.stored_checkpoint import ForkOrigin
 from fries_nb.transport.sockets import SILENCE_S
 
 __all__ = ["Dataflow", "Run"]

@@ -35,7 +35,7 @@ LAYERS = (
     ("protocol",),
     ("dataflow", "progress"),
     ("transitions",),
-    ("displays", "errors", "long_calls", "locks", "words"),
+    ("displays", "errors", "locks", "words"),
 )
 # The one module of the protocol that the audit knows: the judge shares no code with the accused.
 TRACE = "fries_nb.protocol.trace"

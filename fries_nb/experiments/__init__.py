@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from fries_nb.displays import progress_of
 from fries_nb.errors import FriesError, close_match
-from fries_nb.experiments.delays import figure15, figure16, figure17, table4, table5, table6, table7
+from fries_nb.experiments.fries import figure13, figure14, figure15, figure16, figure17, table4, table5, table6, table7
 from fries_nb.experiments.measuring import ExperimentScale, Result, scale_of
 from fries_nb.experiments.nephele import nephele2, nephele7
 from fries_nb.experiments.rescaling import rescaling
-from fries_nb.experiments.w1_figures import figure13, figure14
-from fries_nb.long_calls import progress_of
 
 __all__ = ["EXPERIMENTS", "Experiment", "Result", "ExperimentScale", "experiment"]
 

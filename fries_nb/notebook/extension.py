@@ -29,8 +29,8 @@ from traitlets import TraitError
 
 from fries_nb.dataflow.constraints import OnViolation
 from fries_nb.dataflow.updates import Lighter
+from fries_nb.displays import show_with
 from fries_nb.errors import RunError
-from fries_nb.long_calls import show_with
 from fries_nb.notebook.cells import CellOutput
 from fries_nb.notebook.form import Offer, functions_for
 from fries_nb.notebook.known import Registry

@@ -40,8 +40,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from fries_nb.changes.change import Change
 from fries_nb.controller.events import Outcome
+from fries_nb.displays import Say
 from fries_nb.errors import DoubtfulChangeError, FriesError, ReconfigurationError, RunError
-from fries_nb.long_calls import Say
 from fries_nb.notebook import summaries
 from fries_nb.notebook.cells import CellOutput, told_when_interrupted
 from fries_nb.notebook.change_panel import why_waits
@@ -226,7 +226,7 @@ class _PrintedLine:
 
 @contextmanager
 def shown_call(shell: InteractiveShell, what: str) -> Iterator[Say]:
-    """The line of a long call of the library: its name and its last step. See ``fries_nb.long_calls``."""
+    """The line of a long call of the library: its name and its last step. See ``fries_nb.displays``."""
     if os.environ.get(PROGRESS) != "0" and not (_has_kernel(shell) or sys.stdout.isatty()):
         yield lambda step: sys.stdout.write(f"{step}\n")
         return

@@ -21,8 +21,7 @@ from fries_nb.operators.shown_states import plainly_pickled
 from fries_nb.protocol.partitioning import bins_of_keys
 from fries_nb.running.state_table import StateRow, column_types, rows_of_key, state_table
 from fries_nb.storage.durable import secret
-from fries_nb.storage.forked_checkpoint import ForkOrigin
-from fries_nb.storage.stored_checkpoint import StoredCheckpoint, StoredWorker, find_checkpoints
+from fries_nb.storage.stored_checkpoint import ForkOrigin, StoredCheckpoint, StoredWorker, find_checkpoints
 from fries_nb.telemetry.metrics import series
 
 _SAMPLE = 1_000

@@ -1,7 +1,7 @@
 """A fork: a second run from a checkpoint of another run, with sinks of its own.
 
 The two runs share nothing that either writes: the fork begins with a copy of the checkpoint (see
-``storage.forked_checkpoint``), and every place at which rows leave the dataflow is another one. So each of them has to
+``storage.stored_checkpoint``), and every place at which rows leave the dataflow is another one. So each of them has to
 be named, also those of dead letters and late rows, and none may be a target of the origin.
 
 >>> from fries_nb.dataflow.endpoints import memory, parquet
@@ -38,7 +38,7 @@ from fries_nb.spark.session import start_or_find
 from fries_nb.spark.staging import make_scratch, remove_scratch
 from fries_nb.storage.checkpoint_store import Location
 from fries_nb.storage.durable import absolute, join, resolved
-from fries_nb.storage.forked_checkpoint import ForkOrigin, fork_checkpoint
+from fries_nb.storage.stored_checkpoint import ForkOrigin, fork_checkpoint
 
 
 def outlets(graph: Graph) -> dict[str, Sink]:

@@ -23,9 +23,9 @@ from fries_nb.dataflow.endpoints import check_readable
 from fries_nb.dataflow.graph import Graph, check_runnable, resized
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import Lighter, Update, as_updates, check_lighter
+from fries_nb.displays import progress_of
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
 from fries_nb.host.region_spec import Options
-from fries_nb.long_calls import progress_of
 from fries_nb.planning.difference import Difference
 from fries_nb.planning.shape import ExplainedPlan, PlannedDifference, refuse_unsupported, shape_plan, with_plan
 from fries_nb.protocol.messages import EXAMPLES

@@ -5,14 +5,14 @@
 - ``faults``: which failure is injected, and when; the settings that all incarnations share
 - ``store``: the storage that survives failures, with the parts of sinks
 - ``readers``: the input that the sources have not read yet
-- ``hosts``: the workers of one incarnation, each event of which is drawn; ``threaded_hosts``: the same by host cores,
-  with their topology and links
-- ``seeded_progress``: the hosts' links for counts; ``seeded_chains``: chains and trials of hosts without a core
+- ``hosts``: the workers of one incarnation, each event of which is drawn, with chains and trials; ``threaded_hosts``:
+  the same by host cores, with their topology and links
+- ``seeded_progress``: the hosts' links for counts
 - ``cluster``: the environment of a driver's core, and its hosts; kills and restarts them
 - ``rescaling_cluster``: clusters whose chains, workers, hosts, bins and splits change while they run
+- ``reshaping_cluster``: drawn programs that are edited while they run
 - ``stamp_functions``: functions that append their name and version to every row, and the paper's figures of them
-- ``drawn_flows``: random dataflows of these functions, with a plain description of each
-- ``reference_run``: the expected output of such a dataflow, computed in plain Python
+- ``drawn_flows``: random dataflows of these functions, a plain description of each, and its output in plain Python
 - ``scenarios``: random runs: dataflow, cluster, changes and failures
 """
 

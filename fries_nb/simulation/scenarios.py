@@ -38,14 +38,15 @@ from fries_nb.simulation.drawn_flows import (
     DrawnFlow,
     Inputs,
     Node,
+    Reference,
     chained_flow,
     copies,
     counting_flow,
     draw_flow,
+    evaluate,
     repartitioned,
 )
 from fries_nb.simulation.faults import Faults
-from fries_nb.simulation.reference_run import Reference, evaluate
 from fries_nb.simulation.stamp_functions import Convert, Counter, Poison, Spoil, Unloadable, Unopenable
 
 SCHEDULES = (("fries", True), ("fries", True), ("fries", False), ("epoch", True), ("naive", True))

@@ -41,7 +41,6 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError
 from fries_nb.protocol.checkpoints import PARKED, Checkpoint, CommittedChange, Restoration, in_effect
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.storage.blob_files import verify_blobs
 from fries_nb.storage.claims import ATTEMPTS, CLAIMS, Claims
 from fries_nb.storage.durable import (
     NO_KEY,
@@ -66,7 +65,7 @@ from fries_nb.storage.flow_shape import (
     refused,
     shape_of,
 )
-from fries_nb.storage.snapshot_files import STATES, SnapshotStore, blobs_of, read_snapshots, seal_name
+from fries_nb.storage.snapshot_files import STATES, SnapshotStore, blobs_of, read_snapshots, seal_name, verify_blobs
 
 COMPLETE = "complete"
 DECISIONS = "decisions"

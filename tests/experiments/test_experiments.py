@@ -18,9 +18,8 @@ import fries_nb as fn
 from fries_nb.__main__ import main
 from fries_nb.errors import FriesError
 from fries_nb.experiments import EXPERIMENTS, experiment
-from fries_nb.experiments.delays import TABLE4_MS
+from fries_nb.experiments.fries import LATE_S, PERIOD_S, TABLE4_MS
 from fries_nb.experiments.measuring import ExperimentScale, scale_of
-from fries_nb.experiments.w1_figures import LATE_S, PERIOD_S
 from fries_nb.planning import cover
 from fries_nb.workloads.tpcds import Tables
 from fries_nb.workloads.w2 import w2_flow
@@ -49,12 +48,12 @@ SMALLER = """
 import importlib
 from fries_nb.experiments import measuring
 
-delays, surges = (importlib.import_module(f"fries_nb.experiments.{name}") for name in ("delays", "w1_figures"))
-delays.REPEATS, measuring.SETTLED_S = 1, 0.6
-surges.SURGE_COST_MS, surges.CHANGES = 5.0, {120.0: 2.0, 220.0: 1.0}
-surges.RATES = {0.0: 400, 100.0: 800, 200.0: 9_000}
+fries = importlib.import_module("fries_nb.experiments.fries")
+fries.REPEATS, measuring.SETTLED_S = 1, 0.6
+fries.SURGE_COST_MS, fries.CHANGES = 5.0, {120.0: 2.0, 220.0: 1.0}
+fries.SURGES = {0.0: 400, 100.0: 800, 200.0: 9_000}
 shown = [("W2", "J1"), ("W2", "J1, J4"), ("W3", "J5, J6"), ("W3", "J7, J8, J9")]
-delays.TABLE4_MS = {change: delays.TABLE4_MS[change] for change in shown}
+fries.TABLE4_MS = {change: fries.TABLE4_MS[change] for change in shown}
 """
 """A cell in front of the notebook: each change is made once, payments cost less, and table 4 has fewer rows."""
 Found = dict[str, dict[str, Any]]

@@ -19,8 +19,8 @@ from patience import PATIENCE_S
 
 from fries_nb.changes.change import Change
 from fries_nb.controller.events import Outcome
+from fries_nb.displays import progress_of
 from fries_nb.errors import ReconfigurationError
-from fries_nb.long_calls import progress_of
 from fries_nb.notebook import waits
 from fries_nb.notebook.known import Start
 from fries_nb.notebook.waits import PROGRESS, Ending, ProgressOutput, change_progress
@@ -181,7 +181,7 @@ def test_a_program_that_executes_a_notebook_gets_text_and_no_widget(
 
 
 WAITING = """
-from fries_nb.long_calls import progress_of
+from fries_nb.displays import progress_of
 from fries_nb.notebook import waits
 import threading
 get_ipython().run_line_magic("load_ext", "fries_nb")

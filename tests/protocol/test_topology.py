@@ -12,7 +12,7 @@ from fries_nb.errors import DataflowError
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import RoutingTable
 from fries_nb.protocol.topology import BODY_WINDOW, Topology, wire, wirings_of
-from fries_nb.simulation.drawn_shapes import drawn_program
+from fries_nb.simulation.reshaping_cluster import drawn_program
 from fries_nb.simulation.scenarios import draw_scenario
 
 

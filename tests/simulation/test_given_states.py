@@ -17,9 +17,8 @@ from fries_nb.errors import FriesError
 from fries_nb.operators.state import KeyedState
 from fries_nb.protocol.checkpoints import Restoration
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.simulation.drawn_shapes import drawn_program
 from fries_nb.simulation.faults import Faults
-from fries_nb.simulation.reshaping_cluster import ReshapingCluster
+from fries_nb.simulation.reshaping_cluster import ReshapingCluster, drawn_program
 
 BASE = 1_000
 """What the first change gives as the count of a key; the next one twice that, and so on."""

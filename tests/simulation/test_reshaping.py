@@ -16,9 +16,8 @@ from fries_nb.errors import FriesError, TraceError
 from fries_nb.planning import shape
 from fries_nb.protocol.frames import End
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.simulation.drawn_shapes import Program, Statement, drawn_program
 from fries_nb.simulation.faults import Faults
-from fries_nb.simulation.reshaping_cluster import ReshapingCluster
+from fries_nb.simulation.reshaping_cluster import Program, ReshapingCluster, Statement, drawn_program
 from fries_nb.simulation.threaded_hosts import ThreadedHosts
 from fries_nb.worker import alignment, outbox, worker
 

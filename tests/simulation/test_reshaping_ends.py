@@ -21,8 +21,7 @@ from soak import SOAK, first_tried
 from fries_nb.controller import commits, reshaping
 from fries_nb.errors import FriesError
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.simulation.drawn_shapes import Program, Statement, drawn_program
-from fries_nb.simulation.reshaping_cluster import ReshapingCluster
+from fries_nb.simulation.reshaping_cluster import Program, ReshapingCluster, Statement, drawn_program
 from fries_nb.worker import outbox
 
 S, M, OUT = "source", "map", "sink"

@@ -17,8 +17,7 @@ from fries_nb.controller.states import LoopPhase
 from fries_nb.errors import FriesError
 from fries_nb.planning import shape
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.simulation.drawn_shapes import LOOPING, Program, Statement
-from fries_nb.simulation.reshaping_cluster import ReshapingCluster
+from fries_nb.simulation.reshaping_cluster import LOOPING, Program, ReshapingCluster, Statement
 from fries_nb.worker.worker import Worker
 
 Plays = tuple[Played, dict[str, list[dict[str, Any]]]]

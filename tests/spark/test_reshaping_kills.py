@@ -21,7 +21,7 @@ from soak import SOAK
 import fries_nb as fn
 from fries_nb.controller.states import ReshapingPhase
 from fries_nb.run import Run
-from fries_nb.simulation.drawn_shapes import Program, Statement
+from fries_nb.simulation.reshaping_cluster import Program, Statement
 
 RATE = 600
 

@@ -21,12 +21,12 @@ from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import CheckpointError
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange, Restoration
-from fries_nb.storage import forked_checkpoint
+from fries_nb.storage import stored_checkpoint
 from fries_nb.storage.checkpoint_store import CheckpointStore, Contents, Location
 from fries_nb.storage.claims import Claims
 from fries_nb.storage.durable import NO_KEY
 from fries_nb.storage.flow_shape import flow_of
-from fries_nb.storage.forked_checkpoint import ForkOrigin, fork_checkpoint
+from fries_nb.storage.stored_checkpoint import ForkOrigin, fork_checkpoint
 
 FM = {f"c{number}": {"count": number} for number in range(40)}
 
@@ -63,7 +63,7 @@ def fork_beside(path: Path) -> tuple[CheckpointStore, CheckpointStore]:
 
 def test_a_fork_that_claims_the_place_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mutant, which takes the origin's directory over to keep the checkpoint from being deleted."""
-    copied = forked_checkpoint._copied
+    copied = stored_checkpoint._copied
 
     def claiming(origin: ForkOrigin, to: Location, run: str) -> Any:
         at = Location.of(origin.path, origin.key)
@@ -74,7 +74,7 @@ def test_a_fork_that_claims_the_place_is_found(tmp_path: Path, monkeypatch: pyte
         finally:
             claims.release()
 
-    monkeypatch.setattr(forked_checkpoint, "_copied", claiming)
+    monkeypatch.setattr(stored_checkpoint, "_copied", claiming)
     with pytest.raises(AssertionError, match="claims"):
         fork_beside(tmp_path)
 

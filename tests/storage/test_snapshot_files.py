@@ -18,11 +18,21 @@ from hypothesis import strategies as st
 from fries_nb.errors import CheckpointError
 from fries_nb.progress.tokens import SavedTokens
 from fries_nb.protocol.checkpoints import LoggedFrame, Position, Snapshot
-from fries_nb.storage import blob_files
-from fries_nb.storage.blob_files import Blob, read_blob, read_index, verify_blobs, with_blobs
+from fries_nb.storage import snapshot_files
 from fries_nb.storage.checkpoint_store import Location
 from fries_nb.storage.durable import NO_KEY, sealed
-from fries_nb.storage.snapshot_files import STATES, SnapshotFile, SnapshotStore, read_file_of_snapshots, write_snapshots
+from fries_nb.storage.snapshot_files import (
+    STATES,
+    Blob,
+    SnapshotFile,
+    SnapshotStore,
+    read_blob,
+    read_file_of_snapshots,
+    read_index,
+    verify_blobs,
+    with_blobs,
+    write_snapshots,
+)
 
 CHAIN = (
     Snapshot(
@@ -146,7 +156,7 @@ def test_a_length_that_no_index_has_is_damage(length: int) -> None:
 
 def test_an_index_that_could_not_be_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be found when the run has died."""
-    monkeypatch.setattr(blob_files, "_LONGEST_INDEX", 4)
+    monkeypatch.setattr(snapshot_files, "_LONGEST_INDEX", 4)
     with pytest.raises(ValueError, match=r"its index has 5 bytes; at most 4 can be read"):
         with_blobs(b"index", [], "name")
 

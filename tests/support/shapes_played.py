@@ -15,9 +15,8 @@ from fries_nb.errors import PlanError
 from fries_nb.planning.difference import Difference
 from fries_nb.planning.shape import refuse_unsupported
 from fries_nb.protocol.messages import WorkerId
-from fries_nb.simulation.drawn_shapes import KINDS, Program, drawn_program
 from fries_nb.simulation.faults import Faults
-from fries_nb.simulation.reshaping_cluster import ReshapingCluster
+from fries_nb.simulation.reshaping_cluster import KINDS, Program, ReshapingCluster, drawn_program
 
 
 @dataclass

@@ -10,14 +10,13 @@ from collections.abc import Callable
 
 from fries_nb.experiments.bench.costs import idle, latency, planning, quiet, rest, row, times
 from fries_nb.experiments.bench.delay import crowd, delay, versions
-from fries_nb.experiments.bench.display_cost import display
+from fries_nb.experiments.bench.display_cost import display, watched
 from fries_nb.experiments.bench.maps import chain, exchange
 from fries_nb.experiments.bench.pairs import BenchReport, keep
 from fries_nb.experiments.bench.rescale_costs import idle_bins, joining, recovery, rescale_peers, second_host
 from fries_nb.experiments.bench.reshape_costs import reshape
 from fries_nb.experiments.bench.timed_rates import components, iteration, loop_change, window_latency, windows
 from fries_nb.experiments.bench.w1_throughput import checkpoint, constraints, files, kafka, w1
-from fries_nb.experiments.bench.watched import watched
 
 __all__ = ["BENCHMARKS", "BenchReport", "keep"]
 

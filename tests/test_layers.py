@@ -252,20 +252,14 @@ def test_there_is_one_core_of_a_driver_and_one_of_a_host():
 SHORTEST = 60
 SHORT = {
     "fries_nb.__main__": "what `python -m` runs",
-    "fries_nb.audit.trace_files": "the only module of the audit that reads files: the others judge records",
     "fries_nb.commands": "a file for each command",
-    "fries_nb.dataflow.hidden_columns": "names that all rooms share, whatever they do with batches",
     "fries_nb.words": "one form of durations for all rooms, from constraints to notebooks",
     "fries_nb.experiments.rivals.keyed_job": "a program of its own, which older versions run by its file",
     "fries_nb.locks": "a decorator that several classes of the room share",
-    "fries_nb.spark.barrier_task": "the process of a host, which knows nothing of its protocol",
     "fries_nb.spark.daemon": "a program of its own, which Spark starts by its name",
     "fries_nb.spark.interrupt": "the handler of a signal, which belongs to the process and not to a run",
     "fries_nb.protocol.progress_locations": "dataflow and progress meet here: neither knows the other",
     "fries_nb.transitions": "the check of a move, which machines of several rooms share",
-    "fries_nb.workloads.w1": "a file for each workflow of the paper",
-    "fries_nb.workloads.w2": "a file for each workflow of the paper",
-    "fries_nb.workloads.w3": "a file for each workflow of the paper",
 }
 """Modules of less than ``SHORTEST`` lines, or rooms with such modules, and why they are not part of another."""
 

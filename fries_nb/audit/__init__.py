@@ -5,9 +5,8 @@ It reads a trace only, and shares no code with the runtime that it judges.
 
 from __future__ import annotations
 
-from fries_nb.audit.completeness import Stale, StatedCounts
+from fries_nb.audit.completeness import Stale, StatedCounts, read_trace
 from fries_nb.audit.conservation import Astray
 from fries_nb.audit.judge import Met, Mixed, Verdict, judge
-from fries_nb.audit.trace_files import read_trace
 
 __all__ = ["Astray", "StatedCounts", "Met", "Mixed", "Stale", "Verdict", "judge", "read_trace"]

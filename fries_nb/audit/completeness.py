@@ -1,4 +1,6 @@
-"""Checks that a trace contains all records that its workers wrote, by the counts that each worker states.
+"""What a trace holds: the records of its file, and whether they are all that its workers wrote.
+
+Checks that a trace contains all records that its workers wrote, by the counts that each worker states.
 
 A trace that begins with a ``TraceFlow`` claims to be complete: every worker must be present and its stated counts must
 match. A trace without one claims nothing. While a run goes on, its records are complete up to some moment.
@@ -37,6 +39,8 @@ side may pair with earlier ones, so between the lesser and the greater number of
 >>> matching.add(Matched(("t2", "t3"), ("7", "8"), "D", worker=1, emitted=True))
 >>> [one.account for one in matching.astray([TraceFlow({"D": 2}, (), finished=True)])]
 ['tuples with key 7 make 1 at D, which emitted 2']
+
+Trace files: one JSON object per line; ``fries_nb.protocol.trace`` defines the format.
 """
 
 from __future__ import annotations
@@ -45,10 +49,47 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from os import PathLike
 
 from fries_nb.audit.conservation import Astray
 from fries_nb.errors import TraceError
-from fries_nb.protocol.trace import Began, Counts, Matched, Ran, RanMany, Record, TraceFlow, Updated, Wrote
+from fries_nb.protocol.trace import Began, Counts, Matched, Ran, RanMany, Record, TraceFlow, Updated, Wrote, from_line
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """The records of a trace file in the order of its lines; each iteration reads the file. Blank lines are skipped.
+
+    Iteration raises ``TraceError``, with the file and the line number, if the file cannot be read or a line is no
+    record.
+    """
+
+    path: str | PathLike[str]
+
+    def __iter__(self) -> Iterator[Record]:
+        try:
+            with open(self.path, "rb") as lines:
+                for number, line in enumerate(lines, start=1):
+                    if not line.isspace():
+                        yield _record(self.path, number, line)
+        except OSError as error:
+            raise TraceError(f"cannot read trace {str(self.path)!r}: {error.strerror or error}") from None
+
+
+def read_trace(path: str | PathLike[str]) -> TraceFile:
+    """The records of a trace file; see ``TraceFile``."""
+    return TraceFile(path)
+
+
+def _record(path: str | PathLike[str], number: int, line: bytes) -> Record:
+    try:
+        return from_line(line)
+    except TraceError as error:
+        raise TraceError(f"{path}, line {number}: {error}") from None
+    except (RecursionError, UnicodeDecodeError) as error:
+        # The JSON decoder also raises RecursionError for deeply nested brackets, and UnicodeDecodeError.
+        raise TraceError(f"{path}, line {number}: not a trace record: {error}") from None
+
 
 Worker = tuple[str, int]
 

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fries_nb.connectors.inferred_types import NO_VALUE
-from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.errors import SourceError
 
 _FOOTER = b"org.apache.spark.sql.parquet.row.metadata"

@@ -44,7 +44,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Split, Undecoded
-from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.errors import ColumnError, FriesError, SourceError, exception_text, unknown
 from fries_nb.operators.conversion import NOT_ARROW, to_arrow
 from fries_nb.storage.part_files import unified

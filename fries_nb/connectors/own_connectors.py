@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from fries_nb.connectors.sink import RowWriter, RuntimeSink, Sink, SinkWriter, WrittenColumns, of_user
 from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Source, Split, SplitReader, TimeColumn
-from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.errors import FriesError, SinkError, SourceError, exception_text
 from fries_nb.protocol.messages import WorkerId
 

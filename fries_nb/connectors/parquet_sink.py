@@ -50,8 +50,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from fries_nb.connectors.sink import RuntimeSink, SinkWriter, WrittenColumns, of_user
-from fries_nb.dataflow.columns import HeldBy, NotHeldError, converted_batch, held_columns
-from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.dataflow.columns import HIDDEN, HeldBy, NotHeldError, converted_batch, held_columns
 from fries_nb.errors import SinkError
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage import delta, manifest
@@ -123,7 +122,7 @@ class PartWriter:
         self._run = run  # name of the run; part of the file names
         self._epoch = epoch  # epoch of the topology in which the worker was added; part of the file names
         self._fit = fit  # converts each batch to the types of the target's columns, or raises a ``SinkError``
-        # ``keep_hidden``: whether the columns named in ``hidden_columns.HIDDEN`` are written as well
+        # ``keep_hidden``: whether the columns named in ``columns.HIDDEN`` are written as well
         self._hidden = () if keep_hidden else HIDDEN
         self._filesystem, self._directory = locate(pending(path))
         self._seen: pa.Schema | None = None  # schema of the last batch

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from fries_nb.connectors.source import DueTimes, Position, RuntimeReader, RuntimeSource, Split
-from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.errors import SourceError
 from fries_nb.operators.conversion import NOT_ARROW, to_arrow
 

@@ -31,7 +31,7 @@ from pyarrow import fs
 
 from fries_nb.connectors.file_columns import misread_in
 from fries_nb.connectors.source import TimeColumn
-from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.dataflow.windowing import NS_PER_S
 from fries_nb.errors import SourceError
 from fries_nb.progress.times import EARLIEST, LATEST

@@ -46,7 +46,7 @@ from fries_nb.connectors.source import (
     TimeColumn,
     as_ticks,
 )
-from fries_nb.dataflow.hidden_columns import TIME
+from fries_nb.dataflow.columns import TIME
 from fries_nb.dataflow.windowing import EventTime, ticks
 from fries_nb.errors import SourceError
 from fries_nb.progress.times import EARLIEST

@@ -64,7 +64,7 @@ from typing import Protocol
 import pyarrow as pa
 from msgspec.structs import replace
 
-from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.errors import FriesError, SinkError
 from fries_nb.protocol.messages import Done, Ended, WorkerId
 from fries_nb.storage.part_files import unified
@@ -80,7 +80,7 @@ class RowWriter(Protocol):
         """Write rows, which are invisible until they are committed.
 
         Args:
-            batch: rows, with the columns that the runtime adds (``hidden_columns.HIDDEN``).
+            batch: rows, with the columns that the runtime adds (``columns.HIDDEN``).
 
         Raises:
             SinkError: the sink does not accept the rows, or they cannot be written.

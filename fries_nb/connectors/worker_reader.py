@@ -97,7 +97,7 @@ from fries_nb.connectors.source import (
     split_count,
     splits_of,
 )
-from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
+from fries_nb.dataflow.columns import DUE, TRANSACTION
 from fries_nb.dataflow.starts import AtRow, SourceStart
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError, exception_text

@@ -33,10 +33,19 @@ import msgspec
 import networkx as nx
 import pyarrow as pa
 
-from fries_nb.dataflow.columns import HeldBy, NotHeldError, alike, clash, held_columns, is_fixed, refuse_twins, united
+from fries_nb.dataflow.columns import (
+    HIDDEN,
+    HeldBy,
+    NotHeldError,
+    alike,
+    clash,
+    held_columns,
+    is_fixed,
+    refuse_twins,
+    united,
+)
 from fries_nb.dataflow.endpoints import CatalogTable, DeltaTable, OwnSink
 from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.dataflow.stream_endpoints import Kafka
 from fries_nb.protocol.messages import Rehearsed, Report, WorkerId
 from fries_nb.protocol.topology import chains

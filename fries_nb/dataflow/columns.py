@@ -34,6 +34,11 @@ DataType(double)
 >>> taken(pa.field("a", pa.float64()), pa.array([2**60]), "the table")
 Traceback (most recent call last):
 ValueError: is double in the table and a value does not fit: Integer value 1152921504606846976 not in range: ...
+
+The hidden columns of every batch, beside the user's.
+
+>>> HIDDEN
+('_fries_due', '_fries_transaction', '_fries_time')
 """
 
 from __future__ import annotations
@@ -48,6 +53,17 @@ from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+DUE = "_fries_due"
+"""Hidden int64 column: the time at which the source tuple was due, in nanoseconds since the Unix epoch."""
+TRANSACTION = "_fries_transaction"
+"""Hidden int64 column, present under audit: the identity of the source tuple."""
+TIME = "_fries_time"
+"""Hidden column, present below a source with ``time=``: the row's own time. int64 for a column of integers; for one of
+timestamps ``timestamp[ns]``, in the time zone of the column."""
+HIDDEN = (DUE, TRANSACTION, TIME)
+"""All hidden columns."""
+
 
 MOST_DIGITS = 38
 """Maximum precision of Spark's decimals."""

@@ -82,15 +82,27 @@ from fries_nb.experiments.measuring import (
 from fries_nb.planning import cover
 from fries_nb.protocol.topology import channel_count
 from fries_nb.run import Run
-from fries_nb.workloads import w2, w3
 from fries_nb.workloads.payments import grouped_path, payments_path
 from fries_nb.workloads.scorer import CUSTOMER, Inference, Network, Scorer, Waits
 from fries_nb.workloads.tpcds import Tables, tpcds
-from fries_nb.workloads.w1 import FraudDetector, w1_flow
-from fries_nb.workloads.w2 import NAME, w2_flow
-from fries_nb.workloads.w4 import EachPayment, Flagged, ManyPayments, by_customer, w4_flow
-from fries_nb.workloads.w5 import Combined, Worthwhile, by_terminal, w5_flow
-from fries_nb.workloads.w5 import by_customer as each_customer
+from fries_nb.workloads.workflows import (
+    CHANNELS,
+    W2,
+    W3,
+    Combined,
+    EachPayment,
+    Flagged,
+    FraudDetector,
+    ManyPayments,
+    Worthwhile,
+    by_customer,
+    by_terminal,
+    w1_flow,
+    w2_flow,
+    w3_flow,
+    w4_flow,
+    w5_flow,
+)
 
 RATES = (500, 1_000, 1_500, 2_000, 2_500)
 FIGURE15_S = 120.0
@@ -203,11 +215,11 @@ def figure17(scale: ExperimentScale) -> Result:
 
 def _with(spark: Any, tables: Tables, workers: int, seconds: float, budget: int, repeats: int) -> Delays:
     """One run with this number of workers for each operator; changes begin after the given time, with full queues."""
-    with repeated(tables.read(NAME, "Src"), TABLE4_FILES) as path:
+    with repeated(tables.read(W2.name, "Src"), TABLE4_FILES) as path:
         flow = w2_flow(tables, fn.memory(), workers, fn.replay(path))
         with running(flow, spark, workers=workers, budget=budget) as run:
             pause(seconds)
-            change = {join: tables.read(NAME, join) for join in CHANGE}
+            change = {join: tables.read(W2.name, join) for join in CHANGE}
             return delays(run, change, repeats, lambda: until_full(run, "J1"))
 
 
@@ -263,18 +275,18 @@ Found = dict[tuple[str, str], tuple[Delays, int]]
 
 
 def _w2(spark: Any, tables: Tables, workers: int, budget: int) -> Found:
-    with repeated(tables.read(w2.NAME, "Src"), TABLE4_FILES) as path:
-        flow = w2.w2_flow(tables, fn.memory(), workers, fn.replay(path))
-        return _delays(spark, flow, tables, w2.NAME, ["J1"], workers, budget)
+    with repeated(tables.read(W2.name, "Src"), TABLE4_FILES) as path:
+        flow = w2_flow(tables, fn.memory(), workers, fn.replay(path))
+        return _delays(spark, flow, tables, W2.name, ["J1"], workers, budget)
 
 
 def _w3(spark: Any, tables: Tables, workers: int, budget: int) -> Found:
     with ExitStack() as open_:
         paths = {
-            name: open_.enter_context(repeated(tables.read(w3.NAME, name), TABLE4_FILES)) for name in w3.CHANNELS
+            name: open_.enter_context(repeated(tables.read(W3.name, name), TABLE4_FILES)) for name in CHANNELS
         }  # fmt: skip
-        flow = w3.w3_flow(tables, fn.memory(), workers, {name: fn.replay(path) for name, path in paths.items()})
-        return _delays(spark, flow, tables, w3.NAME, list(w3.CHANNELS.values()), workers, budget)
+        flow = w3_flow(tables, fn.memory(), workers, {name: fn.replay(path) for name, path in paths.items()})
+        return _delays(spark, flow, tables, W3.name, list(CHANNELS.values()), workers, budget)
 
 
 def _delays(
@@ -344,10 +356,10 @@ def table6(scale: ExperimentScale) -> Result:
     pace = workers * 1000 / COST_MS
     scorer = Waits(COST_MS)
     changes: Mapping[str, Mapping[str, Any]] = {
-        "FD4": {"FD4": by_terminal(scorer)},
+        "FD4": {"FD4": by_terminal(scorer, "p_m")},
         "F3": {"F3": Worthwhile()},
         "F4": {"F4": Worthwhile()},
-        "FD3, FD4": {"FD3": each_customer(scorer), "FD4": by_terminal(scorer)},
+        "FD3, FD4": {"FD3": by_customer(scorer, "p_c"), "FD4": by_terminal(scorer, "p_m")},
         "E1": {"E1": Combined()},
     }
     flow = w5_flow(fn.replay(payments_path(), rate=pace), fn.memory(), scorer, workers)

@@ -24,7 +24,7 @@ import networkx as nx
 
 from fries_nb.audit import Verdict, judge
 from fries_nb.dataflow.builder import DataflowBuilder
-from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.errors import LabError
 from fries_nb.labs.answers import Passed, answered, listed, names_in, number_in, wrong
 from fries_nb.protocol.trace import Ran, RanMany, Record, Updated

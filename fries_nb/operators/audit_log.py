@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fries_nb.dataflow.hidden_columns import TRANSACTION
+from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.dataflow.traits import Returns
 from fries_nb.operators.rows import Row
 from fries_nb.protocol.messages import WorkerId

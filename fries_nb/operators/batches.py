@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import log_batch
 from fries_nb.operators.conversion import NOT_ARROW

@@ -50,8 +50,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from fries_nb.dataflow.columns import is_fixed, taken, united
-from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.dataflow.columns import HIDDEN, is_fixed, taken, united
 from fries_nb.errors import DeclarationError
 from fries_nb.operators.conversion import NOT_ARROW, PLAIN, are_plain, canonical, to_arrow
 from fries_nb.operators.rows import UNREAD, Columns, NestedRow, Row, WholeRow, derived

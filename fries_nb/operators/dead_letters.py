@@ -36,7 +36,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.dataflow.hidden_columns import DUE, HIDDEN, TRANSACTION
+from fries_nb.dataflow.columns import DUE, HIDDEN, TRANSACTION
 from fries_nb.errors import DataflowError, OperatorError, exception_text
 from fries_nb.operators.conversion import NOT_ARROW, to_python
 from fries_nb.operators.instance import Instance, row_as_json

@@ -43,8 +43,8 @@ from typing import Any
 import cloudpickle
 import pyarrow as pa
 
+from fries_nb.dataflow.columns import HIDDEN, TIME
 from fries_nb.dataflow.graph import Emits, Operator
-from fries_nb.dataflow.hidden_columns import HIDDEN, TIME
 from fries_nb.dataflow.operators import Shape, emits_of, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.traits import Holds

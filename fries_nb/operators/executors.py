@@ -15,7 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from fries_nb.dataflow.hidden_columns import TRANSACTION
+from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.dataflow.traits import Emits, Execution
 from fries_nb.errors import DeclarationError, OperatorError

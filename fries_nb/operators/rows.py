@@ -67,7 +67,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.dataflow.hidden_columns import HIDDEN, TIME, TRANSACTION
+from fries_nb.dataflow.columns import HIDDEN, TIME, TRANSACTION
 from fries_nb.operators.conversion import ColumnForm, copied, form_of, is_mutable, to_python, unchanged
 
 _LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})

@@ -45,8 +45,7 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 import pyarrow as pa
 
-from fries_nb.dataflow.columns import alike
-from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.dataflow.columns import HIDDEN, alike
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state, takes_time
 from fries_nb.dataflow.tables import JoinTable

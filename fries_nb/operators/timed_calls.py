@@ -10,7 +10,7 @@ operator, key and time only, so it is the same when a run is repeated after a fa
 
 Times as users see them, and as numbers: a ``datetime`` for timestamps, otherwise an integer.
 
-In batches a time is an int64 or a ``timestamp[ns]`` (see ``dataflow.hidden_columns``), in frames and agendas always an
+In batches a time is an int64 or a ``timestamp[ns]`` (see ``dataflow.columns``), in frames and agendas always an
 integer. A ``datetime`` is exact to the microsecond; nanoseconds are cut off when a time is shown, and only then.
 
 >>> values = TimeValues(pa.timestamp("ns", "UTC"))
@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fries_nb.dataflow.hidden_columns import DUE, TIME, TRANSACTION
+from fries_nb.dataflow.columns import DUE, TIME, TRANSACTION
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import is_generator
 from fries_nb.errors import DeclarationError, OperatorError, ProtocolError, TokenError

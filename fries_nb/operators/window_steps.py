@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from sys import getrefcount
 from typing import Any
 
-from fries_nb.dataflow.hidden_columns import TIME
+from fries_nb.dataflow.columns import TIME
 from fries_nb.dataflow.keys import canonical_key, initial_state
 from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, ends_of, ticks
 from fries_nb.errors import DeclarationError, OperatorError

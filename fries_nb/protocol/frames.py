@@ -196,7 +196,7 @@ class Tag(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A batch of tuples, with hidden columns (see ``hidden_columns``) in addition to the user's.
+    """A batch of tuples, with hidden columns (see ``columns.HIDDEN``) in addition to the user's.
 
     Attributes:
         batch: the tuples.

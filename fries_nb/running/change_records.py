@@ -22,8 +22,8 @@ import pyarrow as pa
 from fries_nb.changes.change import Change
 from fries_nb.changes.change_effect import LEAST_S, ChangeEffect, CountedSpan, Seen, measures_of, span_of
 from fries_nb.controller.events import ChangeRequested, Outcome
+from fries_nb.dataflow.columns import DUE, HIDDEN
 from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.hidden_columns import DUE, HIDDEN
 from fries_nb.driver.driver import Driver
 from fries_nb.driver.open_questions import Looked
 from fries_nb.errors import PlanError

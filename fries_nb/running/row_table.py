@@ -23,7 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.dataflow.hidden_columns import DUE, HIDDEN, TIME, TRANSACTION
+from fries_nb.dataflow.columns import DUE, HIDDEN, TIME, TRANSACTION
 from fries_nb.dataflow.masking import masked_text
 from fries_nb.errors import PlanError, RunError
 from fries_nb.operators.instance import row_as_json

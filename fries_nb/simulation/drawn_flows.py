@@ -44,9 +44,9 @@ from typing import Any
 import networkx as nx
 
 from fries_nb.dataflow.builder import DataflowBuilder
+from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.graph import ROOT, Edge, Emits, Graph, Kind, Operator, Partitioning, StreamScope
-from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.dataflow.streams import Stream
 from fries_nb.simulation import stamp_functions as fns
 from fries_nb.simulation.stamp_functions import branch_of, copies_of, elements_of, passes

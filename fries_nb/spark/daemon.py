@@ -10,7 +10,7 @@ import warnings
 
 from pyspark.daemon import manager
 
-from fries_nb.spark.barrier_task import warm_up
+from fries_nb.spark.stage import warm_up
 
 if __name__ == "__main__":
     # Suppresses a warning of PySpark's own applyInPandasWithState; concatenations in user functions still warn.

@@ -43,8 +43,8 @@ import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
+from fries_nb.dataflow.columns import TIME
 from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.traits import TRAITS, Holds
 from fries_nb.errors import CheckpointError, OperatorError, PlaceHeldError

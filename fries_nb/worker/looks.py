@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from fries_nb.dataflow.hidden_columns import TRANSACTION
+from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.errors import exception_text
 from fries_nb.operators.dry_run import Recent, newest_rows, passed

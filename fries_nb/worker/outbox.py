@@ -70,8 +70,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.dataflow.graph import Partitioning
-from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import DeclarationError, KeyTypeError, ProtocolError, close_match
 from fries_nb.progress.exchange import WorkerCounts
 from fries_nb.progress.progress_graph import ChangeBatch, GraphLocation, ProgressGraph

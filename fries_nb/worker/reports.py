@@ -46,7 +46,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from fries_nb.dataflow.hidden_columns import DUE
+from fries_nb.dataflow.columns import DUE
 from fries_nb.operators.dry_run import types_of
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance

@@ -29,7 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.errors import exception_text
 from fries_nb.operators.instance import FAILURES
 from fries_nb.operators.state import gathered

@@ -23,7 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.dataflow.traits import Execution
 from fries_nb.dataflow.windowing import following

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from fries_nb.dataflow.hidden_columns import DUE
+from fries_nb.dataflow.columns import DUE
 from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.operators.batches import MOST_PER_SLICE, AdaptiveBatchSize
 from fries_nb.operators.dry_run import SAMPLES, DryRunResult, Recent

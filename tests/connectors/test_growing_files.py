@@ -15,7 +15,7 @@ from source_contract import kept, reader_on, shipped
 from fries_nb.connectors.files import FilesSource
 from fries_nb.connectors.source import Position, in_turn
 from fries_nb.connectors.worker_reader import SourcePlan, WorkerReader, planned
-from fries_nb.dataflow.hidden_columns import TRANSACTION
+from fries_nb.dataflow.columns import TRANSACTION
 
 SEEDS = 25 * SOAK
 STEPS = 120

@@ -17,7 +17,7 @@ from fries_nb.connectors import kafka_source
 from fries_nb.connectors.kafka_source import KafkaCluster, KafkaReader, KafkaSource, KafkaTopic, PartitionSpan, _parts
 from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Split, Undecoded
 from fries_nb.connectors.worker_reader import open_reader, planned
-from fries_nb.dataflow.hidden_columns import TIME
+from fries_nb.dataflow.columns import TIME
 from fries_nb.dataflow.starts import AtRow, SourceStart
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError

@@ -27,7 +27,7 @@ from fries_nb.connectors.replay import ReplaySource
 from fries_nb.connectors.row_groups import Span, block_rows, deal
 from fries_nb.connectors.source import Position, Split, split_count
 from fries_nb.connectors.worker_reader import SourcePlan, WorkerReader, planned
-from fries_nb.dataflow.hidden_columns import TIME, TRANSACTION
+from fries_nb.dataflow.columns import TIME, TRANSACTION
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError
 from fries_nb.protocol.trace import ROW_BITS

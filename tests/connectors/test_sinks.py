@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import fries_nb as fn
 from fries_nb.connectors.parquet_sink import GROUP_ROWS, PartWriter
-from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
+from fries_nb.dataflow.columns import DUE, TRANSACTION
 from fries_nb.errors import SinkError
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.spark.catalog import output

@@ -21,8 +21,8 @@ from fries_nb.connectors.row_times import RateSchedule
 from fries_nb.connectors.source import Position
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader
 from fries_nb.dataflow import JoinTable
+from fries_nb.dataflow.columns import DUE, TRANSACTION
 from fries_nb.dataflow.endpoints import replay
-from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.errors import SourceError
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.trace import ROW_BITS

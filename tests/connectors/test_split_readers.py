@@ -8,7 +8,7 @@ from typing import Any
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.source import Position, RuntimeReader, RuntimeSource, Split
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader, planned
-from fries_nb.dataflow.hidden_columns import TRANSACTION
+from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.simulation.readers import ListSource
 

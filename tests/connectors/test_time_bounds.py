@@ -17,7 +17,7 @@ from fries_nb.connectors import row_times
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.source import Position, RuntimeSource, Split
 from fries_nb.connectors.worker_reader import WorkerReader, planned
-from fries_nb.dataflow.hidden_columns import TIME
+from fries_nb.dataflow.columns import TIME
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.errors import SourceError
 from fries_nb.progress.times import EARLIEST

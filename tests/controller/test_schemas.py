@@ -9,9 +9,9 @@ import pytest
 from controller_setting import FM_ALONE, FM_AND_MC, FRAUD, MC_ALONE, Desk, flow, plan, told
 
 from fries_nb.controller.schema_checks import readers
+from fries_nb.dataflow.columns import DUE
 from fries_nb.dataflow.endpoints import delta
 from fries_nb.dataflow.graph import Graph, Kind
-from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.protocol.messages import Abort, Fcm, Prepared, Rehearsed, Report, WorkerId
 
 BEFORE = {"amount": "double", "p_m5": "double", "flag": "int64"}

@@ -22,8 +22,7 @@ from fries_nb.experiments.fries import LATE_S, PERIOD_S, TABLE4_MS
 from fries_nb.experiments.measuring import ExperimentScale, scale_of
 from fries_nb.planning import cover
 from fries_nb.workloads.tpcds import Tables
-from fries_nb.workloads.w2 import w2_flow
-from fries_nb.workloads.w3 import w3_flow
+from fries_nb.workloads.workflows import w2_flow, w3_flow
 
 NAMES = [f"figure{n}" for n in range(13, 18)] + [f"table{n}" for n in range(4, 8)]
 OTHERS = ["nephele2", "nephele7", "rescaling"]

@@ -15,8 +15,8 @@ import pytest
 from patience import PATIENCE_S
 
 from fries_nb.connectors.sink import OpenSinks
+from fries_nb.dataflow.columns import DUE
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
-from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.dataflow.updates import Update
 from fries_nb.host import host as hosting
 from fries_nb.host.hosted_worker import HostedWorker

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worker_bench import Bench
 
+from fries_nb.dataflow.columns import DUE, TRANSACTION
 from fries_nb.dataflow.graph import Emits, Kind, Operator, Partitioning
-from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import OperatorError
 from fries_nb.operators.batches import MOST_PER_SLICE, SLICE_NS, AdaptiveBatchSize

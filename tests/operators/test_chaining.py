@@ -15,8 +15,8 @@ from operator_setting import Count, batch, execution, instance, outcome
 from worker_bench import operations
 
 import fries_nb.dataflow.operators as operators
+from fries_nb.dataflow.columns import DUE, TRANSACTION
 from fries_nb.dataflow.graph import Emits, Kind
-from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.executors import InterruptFlag
 from fries_nb.operators.instance import Instance

@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from fries_nb.dataflow.columns import DUE, TRANSACTION
 from fries_nb.dataflow.graph import Kind, Operator
-from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
 from fries_nb.protocol.messages import WorkerId

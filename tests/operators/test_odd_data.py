@@ -23,9 +23,9 @@ from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.row_groups import plan_replay
 from fries_nb.connectors.source import SPLITS_PER_SOURCE
 from fries_nb.connectors.worker_reader import open_reader, planned
+from fries_nb.dataflow.columns import DUE, TRANSACTION
 from fries_nb.dataflow.endpoints import memory
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
-from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.dataflow.operators import batched
 from fries_nb.errors import OperatorError, SinkError, SourceError
 from fries_nb.operators.conversion import to_arrow

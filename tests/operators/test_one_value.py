@@ -19,7 +19,7 @@ import pytest
 from operator_setting import execution, instance
 from value_families import BERLIN, HELD, LATE, NOON, WEST, described
 
-from fries_nb.dataflow.hidden_columns import DUE
+from fries_nb.dataflow.columns import DUE
 from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.traits import Kind

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fries_nb.operators.rows import is_by_name
-from fries_nb.workloads.w1 import FraudDetector
+from fries_nb.workloads.workflows import FraudDetector
 
 Row = dict[str, Any]
 AMOUNT = "amount"

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
+from fries_nb.dataflow.columns import DUE, TRANSACTION
 from fries_nb.operators.conversion import FEW, NOT_ARROW, to_arrow, to_python
 from fries_nb.operators.rows import Columns, Reads, Row, derived
 from fries_nb.operators.steps import assemble

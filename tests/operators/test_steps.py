@@ -15,7 +15,7 @@ import pytest
 from operator_setting import Count, batch, execution, guarded, instance, letters, outcome
 
 from fries_nb.dataflow import Edge, Graph, JoinTable, Kind, Operator, batched, memory
-from fries_nb.dataflow.hidden_columns import DUE
+from fries_nb.dataflow.columns import DUE
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.dead_letters import LETTER, returned_rows
 from fries_nb.operators.instance import Instance

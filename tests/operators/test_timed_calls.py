@@ -12,7 +12,7 @@ import pytest
 from window_setting import TimedRun, shown
 
 from fries_nb.dataflow import Kind, Operator, memory
-from fries_nb.dataflow.hidden_columns import TIME, TRANSACTION
+from fries_nb.dataflow.columns import TIME, TRANSACTION
 from fries_nb.errors import OperatorError
 from fries_nb.operators.instance import Instance
 from fries_nb.protocol.messages import WorkerId

@@ -11,7 +11,7 @@ import pytest
 from window_setting import Sum, TimedRun, reduce, shown, window
 
 from fries_nb.dataflow import Kind, Operator, Update, memory
-from fries_nb.dataflow.hidden_columns import TIME
+from fries_nb.dataflow.columns import TIME
 from fries_nb.dataflow.windowing import WindowFunction, Windowing, sliding, tumbling
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators import error_policy

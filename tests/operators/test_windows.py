@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from window_setting import Sum, TimedRun, reduce, shown, window
 
-from fries_nb.dataflow.hidden_columns import DUE, TIME
+from fries_nb.dataflow.columns import DUE, TIME
 from fries_nb.dataflow.windowing import sliding, tumbling
 from fries_nb.errors import OperatorError
 

@@ -18,8 +18,7 @@ from pause_setting import fix, numbers
 from worker_bench import Bench, data
 
 from fries_nb.dataflow import Kind, Operator, batched
-from fries_nb.dataflow.columns import fixed
-from fries_nb.dataflow.hidden_columns import DUE
+from fries_nb.dataflow.columns import DUE, fixed
 from fries_nb.errors import DeclarationError
 from fries_nb.operators.column_types import ColumnTypes
 from fries_nb.operators.rows import Columns, Reads, derived

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from fries_nb.changes.change_effect import ChangeEffect, EffectFigure, Seen, measures_of, span_of
+from fries_nb.dataflow.columns import DUE
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
-from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.driver.open_questions import Looked
 from fries_nb.protocol.messages import RowsSeen, WorkerId
 from fries_nb.running import change_records

@@ -29,9 +29,9 @@ from fries_nb.audit import judge
 from fries_nb.controller.failure_rules import FailureRules
 from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.known_changes import KnownChanges
+from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
-from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.dataflow.updates import Update
 from fries_nb.operators import kinds
 from fries_nb.operators.instance import Instance

@@ -17,7 +17,7 @@ import pytest
 from pyspark import InheritableThread, SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from fries_nb.dataflow.hidden_columns import DUE
+from fries_nb.dataflow.columns import DUE
 from fries_nb.errors import SessionError
 from fries_nb.spark import session
 from fries_nb.spark.session import MachineMemory, driver_address, driver_interface, memory, slots_of, start_or_find

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 import fries_nb as fn
 from fries_nb.connectors import parquet_sink
 from fries_nb.connectors.parquet_sink import DeltaSink, PartitionedWriter, divided
-from fries_nb.dataflow.hidden_columns import DUE
+from fries_nb.dataflow.columns import DUE
 from fries_nb.errors import SinkError
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.storage import flow_shape, manifest

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from soak import SOAK
 
 from fries_nb.audit import judge
-from fries_nb.dataflow.hidden_columns import TRANSACTION
+from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.errors import FriesError
 from fries_nb.protocol.checkpoints import in_effect
 from fries_nb.protocol.trace import ROW_BITS, Ran, RanMany, Updated, flow_of

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from fries_nb.dataflow import DataflowBuilder, Graph, Stream, memory, rate
-from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.dataflow.traits import Kind
 from fries_nb.dataflow.windowing import tumbling
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from fries_nb.dataflow.columns import TIME
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
-from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.dataflow.keys import canonical_key
 from fries_nb.operators.instance import Instance
 from fries_nb.protocol.checkpoints import Checkpoint, Position

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from interleaving_checks import LAWS, keeps_order, try_seed
 
-from fries_nb.dataflow.hidden_columns import TRANSACTION
+from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.protocol.trace import ROW_BITS
 from fries_nb.simulation.rescaling_cluster import RescalingCluster
 from fries_nb.simulation.scenarios import draw_rescaled

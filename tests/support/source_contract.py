@@ -14,7 +14,7 @@ import msgspec
 
 from fries_nb.connectors.source import SPLITS_PER_SOURCE, Position, Source, Split, SplitReader, splits_of
 from fries_nb.connectors.worker_reader import Positions, SourcePlan, WorkerReader, open_reader, planned
-from fries_nb.dataflow.hidden_columns import DUE, TIME, TRANSACTION
+from fries_nb.dataflow.columns import DUE, TIME, TRANSACTION
 from fries_nb.dataflow.windowing import EventTime
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.trace import ROW_BITS

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from fries_nb.dataflow import Emits, Kind, Operator
-from fries_nb.dataflow.hidden_columns import DUE, HIDDEN, TIME, TRANSACTION
+from fries_nb.dataflow.columns import DUE, HIDDEN, TIME, TRANSACTION
 from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, Windowing
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance

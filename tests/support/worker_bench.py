@@ -13,8 +13,8 @@ import msgspec
 import pyarrow as pa
 
 from fries_nb.connectors.sink import OpenSinks
+from fries_nb.dataflow.columns import DUE, TRANSACTION
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
-from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.dataflow.updates import Update
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.operators.instance import Instance

@@ -11,8 +11,8 @@ from worker_bench import Bench, Sum, change
 
 import fries_nb as fn
 from fries_nb.audit import judge
+from fries_nb.dataflow.columns import DUE
 from fries_nb.dataflow.graph import Operator
-from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.dataflow.updates import Update
 from fries_nb.protocol.messages import Data, WorkerId
 from fries_nb.simulation import Cluster, stamp_functions

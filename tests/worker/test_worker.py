@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from worker_bench import Bench, Sum, change, checkpoint, data, operations, version
 
+from fries_nb.dataflow.columns import DUE
 from fries_nb.dataflow.graph import Kind, Operator
-from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import ProtocolError
 from fries_nb.operators.dry_run import DryRun, prepare

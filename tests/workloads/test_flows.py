@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fries_nb as fn
 from fries_nb.workloads.fraud import Combine, MerchantModel, fraud_change, fraud_flow, keep_five, pad_to_ten
-from fries_nb.workloads.w1 import w1_flow
+from fries_nb.workloads.workflows import w1_flow
 
 
 def edges(graph):

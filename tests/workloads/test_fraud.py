@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fries_nb.workloads.fraud import Combine, CustomerModel, MerchantModel, keep_five, pad_to_ten, replay_fraud
 from fries_nb.workloads.scorer import deviation_score
-from fries_nb.workloads.w1 import FraudDetector
+from fries_nb.workloads.workflows import FraudDetector
 
 AMOUNTS = st.lists(st.floats(0, 10_000), min_size=1, max_size=30)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from payment_checks import Check, checks_flow, entered
 
 import fries_nb as fn
-from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.dataflow.columns import HIDDEN
 from fries_nb.simulation.cluster import Cluster
 from fries_nb.workloads.graphs import (
     DAMPING,

@@ -11,11 +11,7 @@ from fries_nb.planning import cover
 from fries_nb.protocol.topology import channel_count
 from fries_nb.workloads.scorer import Waits
 from fries_nb.workloads.tpcds import Tables
-from fries_nb.workloads.w1 import w1_flow
-from fries_nb.workloads.w2 import w2_flow
-from fries_nb.workloads.w3 import w3_flow
-from fries_nb.workloads.w4 import ADDED, w4_flow
-from fries_nb.workloads.w5 import w5_flow
+from fries_nb.workloads.workflows import ADDED, w1_flow, w2_flow, w3_flow, w4_flow, w5_flow
 
 NOWHERE = Tables(Path("nowhere"))
 FLOWS = {

@@ -37,7 +37,7 @@ from fries_nb.experiments.measuring import until
 from fries_nb.run import Run
 from fries_nb.telemetry.metrics import OperatorMetrics
 from fries_nb.workloads.scorer import CUSTOMER
-from fries_nb.workloads.w1 import FraudDetector, w1_flow
+from fries_nb.workloads.workflows import FraudDetector, w1_flow
 
 COST_MS = 2.0
 RATE = HOSTS * 1000 / COST_MS

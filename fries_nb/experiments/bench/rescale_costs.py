@@ -44,7 +44,7 @@ from fries_nb.experiments.rescaling import measured
 from fries_nb.run import Run
 from fries_nb.workloads.accounts import accounts_flow, wrong_rows
 from fries_nb.workloads.scorer import AMOUNT, CUSTOMER
-from fries_nb.workloads.w1 import w1_flow
+from fries_nb.workloads.workflows import w1_flow
 
 BEFORE = "37ecb23"
 """The last version in which bins do not move."""

@@ -32,7 +32,7 @@ from fries_nb.experiments.bench.pairs import BenchReport, Side, Target, pairs
 from fries_nb.experiments.measuring import until
 from fries_nb.run import Run
 from fries_nb.workloads.scorer import AMOUNT, CUSTOMER
-from fries_nb.workloads.w1 import w1_flow
+from fries_nb.workloads.workflows import w1_flow
 
 CUSTOMERS, INTERVAL_S = 1_000, 1.0
 MOST_MS = 50.0

@@ -21,13 +21,10 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.driver.committer import Committer
 from fries_nb.driver.driver_core import (
     Closed,
-    ConstraintsChanged,
     DriverCore,
     HostJob,
-    HostsRestarted,
     Request,
     Told,
-    Used,
 )
 from fries_nb.driver.tracing import Trace
 from fries_nb.errors import CheckpointError, SessionError, exception_text
@@ -35,8 +32,6 @@ from fries_nb.host.region_spec import RegionSpec
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.transport.control import ControlServer
 from fries_nb.transport.envelopes import ControllerMessage, Line, Packed, Printed
-
-__all__ = ["Closed", "ConstraintsChanged", "Driver", "HostsRestarted", "SparkJob", "Told", "Used"]
 
 POLL_MS = 50
 """Maximum duration of one poll of the control server in milliseconds."""

@@ -37,11 +37,12 @@ from fries_nb.notebook.known import Registry
 from fries_nb.notebook.magics import FriesDashboard, FriesDifferences, FriesMagics, FriesRescaling
 from fries_nb.notebook.options import options, shortened
 from fries_nb.notebook.questions import FriesComparing, FriesConstraints, FriesProgress, FriesQuestions
-from fries_nb.notebook.static_pictures import ONE_OF_TWO, dag_png, run_svg
+from fries_nb.notebook.static_pictures import ONE_OF_TWO, run_svg
 from fries_nb.notebook.statuses import status_line
 from fries_nb.notebook.summaries import changeable, quoted
 from fries_nb.notebook.waits import Notes, shown_call
 from fries_nb.planning.schedulers import SCHEDULERS
+from fries_nb.report.dag import dag_png
 from fries_nb.run import Run
 
 if TYPE_CHECKING:

@@ -5,19 +5,13 @@ from __future__ import annotations
 from fries_nb.dataflow.graph import Edge, Graph
 from fries_nb.dataflow.traits import Emits, Execution, Returns
 from fries_nb.report.constraint_bars import buffers_svg, constraint_svg
-from fries_nb.report.dag import Ends, dag_png, dag_svg
+from fries_nb.report.dag import Ends, dag_svg
 from fries_nb.report.host_rows import before_now, hosts_svg, progress_svgs
 from fries_nb.report.latency import bands_of, latency_svg
-from fries_nb.report.layout import Layout, layout
 from fries_nb.report.markup import stacked
-from fries_nb.report.plan_section import Shown, plan_svg
+from fries_nb.report.plan_section import Shown
 from fries_nb.run import Run
 from fries_nb.telemetry.metrics import MetricsSnapshot
-
-__all__ = [
-    "LIVE", "ONE_OF_TWO", "EdgeLabels", "Layout", "Shown", "dag_png", "dag_svg", "latency_svg", "layout", "plan_svg",
-    "run_svg", "stacked",
-]  # fmt: skip
 
 LIVE = "fries-live"
 """CSS class of the live view."""

@@ -24,10 +24,11 @@ import ipywidgets
 import traitlets
 
 from fries_nb.dataflow.graph import Graph
-from fries_nb.notebook.static_pictures import EdgeLabels, Shown, dag_png, dag_svg
+from fries_nb.notebook.static_pictures import EdgeLabels
 from fries_nb.planning.schedulers import Plan
-from fries_nb.report.dag import Ends, draw, operator_title
+from fries_nb.report.dag import Ends, dag_png, dag_svg, draw, operator_title
 from fries_nb.report.layout import layout, loop_title, shortened
+from fries_nb.report.plan_section import Shown
 from fries_nb.telemetry.metrics import MetricsSnapshot
 
 _HERE = Path(__file__).parent

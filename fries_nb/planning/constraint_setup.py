@@ -159,11 +159,7 @@ def anchor_of(topology: Topology, constraint: LatencyConstraint) -> str:
     It is one on as many hosts as possible, so that each judges little; among those, one with as few channels as
     possible on an edge of the path, so that its workers lie on few sequences; then the first.
     """
-    return _anchor(topology, constraint, _edges_of(topology, constraint))
-
-
-def _anchor(topology: Topology, constraint: LatencyConstraint, edges: tuple[Edge, ...]) -> str:
-    channels = [_channels(topology, edge) for edge in edges]
+    channels = [_channels(topology, edge) for edge in _edges_of(topology, constraint)]
 
     def rank(place: int) -> tuple[int, int]:
         adjacent = channels[max(0, place - 1) : place + 1]
@@ -174,7 +170,7 @@ def _anchor(topology: Topology, constraint: LatencyConstraint, edges: tuple[Edge
 
 def _partitioned(topology: Topology, constraint: LatencyConstraint, edges: tuple[Edge, ...]) -> list[Allocation]:
     """The anchor's workers partitioned by host, each part expanded along the path (algorithm 2)."""
-    anchor = _anchor(topology, constraint, edges)
+    anchor = anchor_of(topology, constraint)
     one_to_one = tuple(map(topology.is_one_to_one, edges))
     whole = [tuple(range(topology.routed(name))) for name in constraint.path]
     parts: dict[int, list[int]] = {}

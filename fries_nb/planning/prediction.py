@@ -230,9 +230,9 @@ class OperatorDemand:
     selectivity: float
     busy_ns: float = 0.0
 
-    def workers_needed(self, rate: float, busy_share: float = BUSY_SHARE) -> float:
+    def workers_needed(self, rate: float) -> float:
         """The number of workers that such slow tuples keep busy for that share of the time; 0 if they are quick."""
-        return self.busy_ns * self.selectivity * rate / 1e9 / busy_share
+        return self.busy_ns * self.selectivity * rate / 1e9 / BUSY_SHARE
 
 
 def demands_of(
@@ -277,6 +277,6 @@ def cores_needed(demands: Iterable[OperatorDemand], rate: float) -> float:
     return sum(demand.useful_ns * demand.selectivity for demand in demands) * rate / 1e9
 
 
-def hosts_needed(cores: float, busy_share: float = BUSY_SHARE) -> int:
+def hosts_needed(cores: float) -> int:
     """The number of hosts for so many busy cores."""
-    return max(1, math.ceil(cores / busy_share - 1e-9))
+    return max(1, math.ceil(cores / BUSY_SHARE - 1e-9))

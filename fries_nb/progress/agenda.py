@@ -61,8 +61,6 @@ from fries_nb.progress.times import (
 )
 from fries_nb.progress.tokens import TokenKeepers
 
-__all__ = ["Agenda", "Antichain", "ChangeBatch", "Entry", "Fired", "Firing"]
-
 Entry = tuple[Time, Any]
 """A time and a key."""
 _NEVER = EARLIEST - 1

@@ -1,5 +1,6 @@
 """Tokens: the right to produce output at a time or later, held by an operator for as long as it likes.
 
+>>> from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
 >>> from fries_nb.progress.exchange import WorkerCounts
 >>> flow = ProgressGraph({"W": (), "Out": ()}, (FlowEdge("W", "Out"),))
 >>> counts = WorkerCounts(flow)
@@ -91,15 +92,10 @@ from fries_nb.progress.progress_graph import (
     ChangeBatch,
     CountChange,
     CountChanges,
-    FlowEdge,
     GraphLocation,
-    ProgressGraph,
     moving,
 )
 from fries_nb.progress.times import Time, moment, postponed, rounds
-
-__all__ = ["FlowEdge", "Lost", "ProgressGraph", "SavedTokens", "Token", "TokenBook", "token_counts"]
-
 
 TRIAL_NUMBERS = 2**62
 """The first number of a trial's own tokens, apart from those of copies that it will adopt."""

@@ -7,6 +7,7 @@ can result in, so a change of counts costs one update for each listener below it
 Figure 2 of the text on timestamp tokens: operator A receives a message of time 4, sends with its token, keeps it for
 the time 6, and so decides alone when B's frontier advances.
 
+>>> from fries_nb.progress.progress_graph import FlowEdge
 >>> flow = ProgressGraph({"Src": (), "A": (), "B": ()}, (FlowEdge("Src", "A"), FlowEdge("A", "B")))
 >>> source, token = GraphLocation("Src"), GraphLocation("A")
 >>> to_a, to_b = (edge.location for edge in flow.edges)
@@ -46,14 +47,11 @@ from fries_nb.progress.progress_graph import (
     ChangeBatch,
     CountChange,
     CountChanges,
-    FlowEdge,
     GraphLocation,
     ProgressGraph,
     moving,
 )
 from fries_nb.progress.times import Antichain, CountedAntichain, PathSummary, Time, apart_from_moment, identity
-
-__all__ = ["FlowEdge", "FrontierHolder", "Tracker"]
 
 
 class FrontierHolder(NamedTuple):

@@ -41,7 +41,7 @@ from fries_nb.running.results import Place
 from fries_nb.telemetry.history import PlotMark, Point
 from fries_nb.words import duration, milliseconds
 
-_LEFT, _RIGHT, _TOP, _UPPER, _BELOW = 64.0, 18.0, 52.0, 230.0, 42.0
+_WIDTH, _LEFT, _RIGHT, _TOP, _UPPER, _BELOW = 760.0, 64.0, 18.0, 52.0, 230.0, 42.0
 _MOST_POINTS = 300
 _KEY_WIDTH, _KEYS = 226.0, 3
 _PENS = (
@@ -91,10 +91,10 @@ class OverlaidCurve:
         return cls(name, tuple((point.at_s - requested, point.p99_ms) for point in shown), done)
 
 
-def overlay_svg(curves: Sequence[OverlaidCurve], width: float = 760.0) -> str:
+def overlay_svg(curves: Sequence[OverlaidCurve]) -> str:
     """Draw at most six curves; the latency axis is logarithmic if the values span a wide range."""
     times = [at_s for curve in curves for at_s, _ in curve.points] + [0.0]
-    across = Scale.of_time(min(times), max(times), _LEFT, width - _RIGHT)
+    across = Scale.of_time(min(times), max(times), _LEFT, _WIDTH - _RIGHT)
     bottom = _TOP + _UPPER
     up = Scale.of([value for curve in curves for _, value in curve.points if not math.isnan(value)], bottom, _TOP)
     drawn = "".join(_curve(index, curve, across, up) for index, curve in enumerate(curves))
@@ -103,7 +103,7 @@ def overlay_svg(curves: Sequence[OverlaidCurve], width: float = 760.0) -> str:
     request = f'<line class="request" x1="{zero}" x2="{zero}" y1="{number(_TOP)}" y2="{number(bottom)}"/>'
     axes = grid(up, across, "p99 latency, ms", _TOP + _UPPER / 2) + time_axis(across, bottom, " from the request")
     spoken = f"p99 latency around the change; {'; '.join(map(_in_words, curves))}"
-    return markup.picture("overlay", (width, bottom + _BELOW), spoken, _CSS, key, axes, request, drawn)
+    return markup.picture("overlay", (_WIDTH, bottom + _BELOW), spoken, _CSS, key, axes, request, drawn)
 
 
 def _in_words(curve: OverlaidCurve) -> str:

@@ -78,10 +78,10 @@ class Shown:
         return Shown(states, titles, frozenset(_marked(graph, _scopes(plan))))
 
 
-def plan_svg(graph: Graph, plan: Plan, labels: Mapping[Ends, str] = {}, width: float = 900.0) -> str:
-    """The dataflow with the roles of a plan, and labels of one or two short lines on edges."""
+def plan_svg(graph: Graph, plan: Plan) -> str:
+    """The dataflow with the roles of a plan."""
     shown = Shown.of(graph, plan)
-    return dag_svg(graph, shown.states, labels, shown.titles, shown.marked, width)
+    return dag_svg(graph, shown.states, {}, shown.titles, shown.marked)
 
 
 def roles(plan: Plan) -> dict[str, str]:

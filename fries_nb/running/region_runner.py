@@ -34,7 +34,8 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph, Operator, ends_of, resized
 from fries_nb.dataflow.regions import Kept, Region, regions
 from fries_nb.dataflow.updates import Lighter, Update, check_updates
-from fries_nb.driver.driver import Closed, ConstraintsChanged, Driver, HostsRestarted, Told, Used
+from fries_nb.driver.driver import Driver
+from fries_nb.driver.driver_core import Closed, ConstraintsChanged, HostsRestarted, Told, Used
 from fries_nb.driver.open_questions import Looked
 from fries_nb.errors import CheckpointError, DataflowError, FriesError, PlanError, RunError, in_one_line, unknown
 from fries_nb.host.region_spec import Options

@@ -30,7 +30,8 @@ from fries_nb.dataflow.stream_endpoints import Kafka
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
 from fries_nb.driver.committer import complete
-from fries_nb.driver.driver import Driver, Told
+from fries_nb.driver.driver import Driver
+from fries_nb.driver.driver_core import Told
 from fries_nb.errors import CheckpointError, DataflowError, SinkError, exception_text
 from fries_nb.host.region_spec import Additions, Options, RegionSpec, without_functions
 from fries_nb.operators.state import Name, gone, imported
@@ -181,12 +182,11 @@ def launch(
     tell: Callable[[Told], None],
     checkpoint: str = "",
     resumed: bool = False,
-    run: str = "",
     key: bytes = NO_KEY,
     drop: Collection[str] = (),
     begun: Begun | None = None,
 ) -> Launched:
-    """SourceStart the region and return at once; the hosts join within a second or two.
+    """Start the region and return at once; the hosts join within a second or two.
 
     Args:
         graph: the graph of the region.
@@ -195,7 +195,6 @@ def launch(
         tell: receives what the driver tells its run.
         checkpoint: the checkpoint directory; with it the run recovers from lost hosts. Empty for none.
         resumed: whether to resume from the last checkpoint in the directory.
-        run: the run's id; by default a new one. A resumed run keeps its id.
         key: the key that signs checkpoints, and verifies existing ones.
         drop: the operators that are not there any more, and whose state in the checkpoint may be lost.
         begun: what was made for it before; it stays if this raises.
@@ -209,7 +208,7 @@ def launch(
         LinkError: the port is taken, the address is not this machine's, or too few files may be opened.
     """
     functions = pickled_functions(graph)
-    run = run or uuid.uuid4().hex[:8]
+    run = uuid.uuid4().hex[:8]  # of a new run; one that is resumed, and a fork, have theirs
     with contextlib.ExitStack() as undo:
         session = start_or_find(options.hosts, spark)
         undo.callback(session.release)

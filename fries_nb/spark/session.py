@@ -285,18 +285,17 @@ class Session:
         """
         self._require(hosts, 0, f"{hosts} hosts", patience_s)
 
-    def require_more(self, more: int, running: int, patience_s: float = _PATIENCE_S) -> None:
+    def require_more(self, more: int, running: int) -> None:
         """Check that a running region can get so many further hosts now.
 
         Args:
             more: the number of further hosts.
             running: the number of its hosts.
-            patience_s: see ``require``.
 
         Raises:
             SessionError: see ``require``.
         """
-        self._require(more, running, f"{more} more hosts", patience_s)
+        self._require(more, running, f"{more} more hosts", _PATIENCE_S)
 
     def _require(self, hosts: int, running: int, what: str, patience_s: float) -> None:
         needed = hosts + RESERVE
@@ -325,14 +324,13 @@ class Session:
 
 
 def start_or_find(
-    hosts: int, borrowed: SparkSession | None = None, spare: int = SPARE, options: Mapping[str, str] | None = None
+    hosts: int, borrowed: SparkSession | None = None, options: Mapping[str, str] | None = None
 ) -> Session:
     """Lease the given session, or the active one, or else an embedded ``local[N]`` session that is started.
 
     Args:
         hosts: number of Spark tasks of a region.
         borrowed: the user's session.
-        spare: number of hosts by which a run may grow later; used for a session that is started here.
         options: Spark settings of a session that is started here; they override the defaults.
 
     Returns:
@@ -346,7 +344,7 @@ def start_or_find(
     if hosts > MOST_WORKERS:
         raise SessionError(f"hosts={hosts!r}; expected {MOST_WORKERS:,} at most: an operator has no more workers")
     with _lock:
-        lease = _found(borrowed) or _lease(_start(hosts, spare, dict(options or {})), owned=True)
+        lease = _found(borrowed) or _lease(_start(hosts, dict(options or {})), owned=True)
         try:
             lease.require(hosts)
         except SessionError:
@@ -462,7 +460,7 @@ def check_kind(spark: Any) -> None:
         )
 
 
-def _start(hosts: int, spare: int, options: dict[str, str]) -> SparkSession:
+def _start(hosts: int, options: dict[str, str]) -> SparkSession:
     """Start an embedded Spark for this Python, sized by the available memory (about 1 GB in all if there are two)."""
     found = memory()
     if found is not None and (lacking := shortage(found, hosts)):
@@ -472,7 +470,7 @@ def _start(hosts: int, spare: int, options: dict[str, str]) -> SparkSession:
     if SparkContext._gateway is None:  # otherwise the running Java is reused
         environment["JAVA_HOME"] = str(java_home(os.environ))
     settings = _settings(found) | options
-    builder = SparkSession.builder.master(f"local[{hosts + spare + RESERVE}]").appName("fries_nb")
+    builder = SparkSession.builder.master(f"local[{hosts + SPARE + RESERVE}]").appName("fries_nb")
     for name, value in settings.items():
         builder = builder.config(name, value)
     with _environment(environment):

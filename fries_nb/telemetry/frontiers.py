@@ -49,13 +49,11 @@ from fries_nb.controller.loop_attempts import Loop
 from fries_nb.controller.states import LoopPhase
 from fries_nb.dataflow.graph import Graph
 from fries_nb.operators.timed_calls import TimeValues, values_named
-from fries_nb.progress.progress_graph import CountChange, ProgressGraph, moving
+from fries_nb.progress.progress_graph import CountChange, moving
 from fries_nb.progress.times import EARLIEST, moment, rounds
 from fries_nb.progress.tracker import Tracker
 from fries_nb.protocol.messages import FeedbackCounts, Report
 from fries_nb.protocol.progress_locations import progress_graph
-
-__all__ = ["Frontiers", "OperatorFrontier", "ProgressGraph", "TimeHolder", "time_text"]
 
 INTEGERS = values_named("int64")
 

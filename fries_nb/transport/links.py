@@ -197,7 +197,6 @@ class HostLinks:
         host: int,
         controller: str,
         interface: str = "127.0.0.1",
-        advertised: str = "",
         silence_s: float = SILENCE_S,
         peers: int = PEERS,
         limit: int = LIMIT,
@@ -208,13 +207,12 @@ class HostLinks:
         self._bell = Wakeup()
         self._closed = False
         # ``limit``: maximum size of a frame in bytes, at both ends
-        # ``advertised``: name or address at which other hosts reach this machine, if it differs from ``interface``
-        # ``interface``: address of this machine to listen at for other hosts; ``0.0.0.0`` for all
+        # ``interface``: address of this machine at which it listens for other hosts, and at which they reach it
         # ``controller``: address of the ``ControlServer``
         try:
             self._control = ControlClient(self._sockets, self._bell, keys, host, controller)
             socket, port = self._sockets.listen(zmq.PULL, Lane.DATA, interface, peers=peers)
-            address = f"tcp://{advertised or interface}:{port}"
+            address = f"tcp://{interface}:{port}"
             self._data = DataLink(self._sockets, self._bell, keys, host, socket, address, limit)
         except LinkError:
             self._bell.close()

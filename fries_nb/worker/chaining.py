@@ -152,15 +152,11 @@ def refusal(first: Worker, second: Worker, topology: Topology) -> str:
     for worker in (first, second):
         if worker.slowness.is_slow:
             return f"{worker.wiring.id} takes long for a tuple, and so has a thread of its own"
-    return _unfit(first, topology) or _unfit(second, topology)
+    return split_refusal(first, topology) or split_refusal(second, topology)
 
 
 def split_refusal(worker: Worker, topology: Topology) -> str:
-    """Why a chain cannot be split, in one sentence; empty if it can."""
-    return _unfit(worker, topology)
-
-
-def _unfit(worker: Worker, topology: Topology) -> str:
+    """Why a chain cannot be split, nor fused with another, in one sentence; empty if it can."""
     id_ = worker.wiring.id
     if worker.failed or worker.ended:
         return f"{id_} has {'failed' if worker.failed else 'ended'}"

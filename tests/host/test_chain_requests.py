@@ -17,7 +17,8 @@ from fries_nb.operators.instance import Instance, Ready
 from fries_nb.protocol.messages import Chained, ChannelId, Data, Fcm, Marker, Reconfigure, SetChain, WorkerId
 from fries_nb.protocol.topology import Topology, wire
 from fries_nb.worker.chaining import PATIENCE_NS, ChainRequest
-from fries_nb.worker.events import Arrived, Directed, Grant, Granted, SendFrame
+from fries_nb.worker.events import Arrived, Directed, Grant, Granted
+from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.worker import Worker
 
 A, B, Z = (WorkerId(name, 0) for name in "ABZ")

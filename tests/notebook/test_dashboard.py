@@ -18,10 +18,10 @@ from fries_nb.notebook import dashboard, extension
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import HINT, TypedFunctions
 from fries_nb.notebook.plots import LatencyPlot
-from fries_nb.notebook.static_pictures import Shown
 from fries_nb.notebook.widgets import DagView
 from fries_nb.planning import CriticalPath, Prediction
 from fries_nb.protocol.messages import Paused, WorkerId
+from fries_nb.report.plan_section import Shown
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.telemetry.metrics import MetricsSnapshot
 

@@ -13,9 +13,12 @@ from planning_graphs import FIGURE_7, FIGURE_8, FIGURE_9_I, FIGURE_10, W3, W5, d
 import fries_nb.report.layout as layouts
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator
 from fries_nb.errors import DataflowError
-from fries_nb.notebook.static_pictures import EdgeLabels, Shown, dag_png, dag_svg, latency_svg, layout, plan_svg
+from fries_nb.notebook.static_pictures import EdgeLabels
 from fries_nb.planning.schedulers import schedule
-from fries_nb.report.latency import Scale, laid_out, thinned
+from fries_nb.report.dag import dag_png, dag_svg
+from fries_nb.report.latency import Scale, laid_out, latency_svg, thinned
+from fries_nb.report.layout import layout
+from fries_nb.report.plan_section import Shown, plan_svg
 from fries_nb.telemetry.history import PlotMark, Point
 from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
 

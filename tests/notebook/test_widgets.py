@@ -16,12 +16,12 @@ import fries_nb.report.layout as layouts
 from fries_nb.notebook.form import EntryField
 from fries_nb.notebook.panels import RunMoment, TableView
 from fries_nb.notebook.plots import LABEL_WIDTHS, LatencyPanel, LatencyPlot, ticks_ms, window
-from fries_nb.notebook.static_pictures import Shown
 from fries_nb.notebook.widgets import DagView
 from fries_nb.planning.schedulers import schedule
 from fries_nb.protocol.messages import Report, WorkerId
 from fries_nb.report.latency import Scale, laid_out, latency_svg
 from fries_nb.report.markup import text_width
+from fries_nb.report.plan_section import Shown
 from fries_nb.telemetry.history import History, MarkKind, PlotMark, Point
 from fries_nb.telemetry.metrics import MetricsSnapshot, OperatorMetrics
 

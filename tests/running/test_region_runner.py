@@ -12,7 +12,7 @@ from controller_setting import FRAUD
 from fries_nb.controller.events import RunEnded
 from fries_nb.controller.states import RunState
 from fries_nb.dataflow.regions import regions
-from fries_nb.driver.driver import Closed
+from fries_nb.driver.driver_core import Closed
 from fries_nb.errors import RunError
 from fries_nb.running import region_runner
 from fries_nb.running.region_runner import RegionRunner

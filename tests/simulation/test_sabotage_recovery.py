@@ -13,9 +13,10 @@ import pytest
 from interleaving_checks import caught, try_focused, try_seed
 from soak import first_tried
 
-from fries_nb.controller.commits import Checkpoints, CommitNumbers, CommitPhase, Recovery
+from fries_nb.controller.commits import Checkpoints, CommitNumbers, Recovery
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.events import Answered, CheckpointEnded
+from fries_nb.controller.states import CommitPhase
 from fries_nb.errors import OperatorError
 from fries_nb.host import host_workers as assembled
 from fries_nb.operators import error_policy as guarding

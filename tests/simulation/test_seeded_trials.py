@@ -12,7 +12,7 @@ import fries_nb as fn
 from fries_nb.changes.change_examples import told_examples
 from fries_nb.controller.transactions import change_requested
 from fries_nb.dataflow.updates import Update
-from fries_nb.driver.driver import Told
+from fries_nb.driver.driver_core import Told
 from fries_nb.planning.schedulers import schedule
 from fries_nb.protocol.messages import Compared
 from fries_nb.simulation import Cluster

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import fries_nb as fn
-from fries_nb.controller.loop_attempts import LoopPhase
+from fries_nb.controller.states import LoopPhase
 from fries_nb.protocol.progress_locations import audience
 from fries_nb.simulation.cluster import Cluster
 

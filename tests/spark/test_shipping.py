@@ -14,8 +14,7 @@ import cloudpickle
 import pytest
 
 from fries_nb.errors import DataflowError
-from fries_nb.spark.launch import pickled
-from fries_nb.spark.shipping import dumped
+from fries_nb.spark.shipping import dumped, pickled
 
 MODEL = """
 import functools

@@ -20,7 +20,7 @@ from recovery_setting import Trial, Watch
 
 import fries_nb as fn
 from fries_nb.controller import events
-from fries_nb.driver.driver import HostsRestarted, Told
+from fries_nb.driver.driver_core import HostsRestarted, Told
 from fries_nb.protocol.messages import Report
 
 RATE = 300.0

@@ -22,7 +22,7 @@ from fries_nb.audit import Verdict, judge
 from fries_nb.controller import events
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import as_updates
-from fries_nb.driver.driver import Closed, HostsRestarted, Told, Used
+from fries_nb.driver.driver_core import Closed, HostsRestarted, Told, Used
 from fries_nb.host.region_spec import Options
 from fries_nb.planning.schedulers import schedule
 from fries_nb.protocol.messages import Report

@@ -30,7 +30,8 @@ from fries_nb.protocol.messages import (
 )  # fmt: skip
 from fries_nb.protocol.topology import Topology, wire
 from fries_nb.worker.chaining import PATIENCE_NS, ChainRequest, Fused, SplitOff
-from fries_nb.worker.events import Arrived, Directed, Grant, Granted, SendFrame, Stalled
+from fries_nb.worker.events import Arrived, Directed, Grant, Granted, Stalled
+from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
 from fries_nb.worker.worker import Worker
 

@@ -26,7 +26,6 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -54,8 +53,6 @@ BOOTSTRAP_MS = 500.0
 COST_MS, WAITING_RATE, WAITING_BYTES, MEASURED_S = 5.0, 1_000.0, 1 << 14, 5.0
 _PATIENCE_S = 120.0
 _await = partial(until, patience_s=_PATIENCE_S, look_s=0.002)
-
-Jobs = AbstractContextManager[Callable[[str, Path], float]]
 
 
 def idle_bins(scale: float, runs: int) -> BenchReport:

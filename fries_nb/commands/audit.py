@@ -5,12 +5,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fries_nb.audit import Astray, Mixed, Stale, StatedCounts, Verdict, judge, read_trace
-
-if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 SHOWN = 10
 
@@ -23,7 +20,7 @@ is refused, and a switch without effect or a tuple that was lost or doubled is f
 Exit code 0: serializable; 1: not; 2: not a trace, an empty or an incomplete one."""
 
 
-def add_parser(subparsers: Subparsers) -> None:
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register the command."""
     parser = subparsers.add_parser(
         "audit",

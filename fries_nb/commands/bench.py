@@ -5,15 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from typing import TYPE_CHECKING
 
 from fries_nb.experiments.bench import BENCHMARKS, keep
 
-if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-
-def add_parser(subparsers: Subparsers) -> None:
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register the command."""
     parser = subparsers.add_parser(
         "bench",

@@ -14,7 +14,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fries_nb as fn
 from fries_nb.compared_runs import compare
@@ -22,9 +22,6 @@ from fries_nb.report import Comparison, writable
 from fries_nb.run import with_buffers
 from fries_nb.workloads.fraud import Combine, CustomerModel, MerchantModel, keep_five, pad_to_ten
 from fries_nb.workloads.payments import payments_path
-
-if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 SCHEDULERS = ("fries", "epoch", "naive")
 CALM, SURGE, BUSY = 400, 2_400, 1_200
@@ -51,7 +48,7 @@ SETTING = (
 )
 
 
-def add_parser(subparsers: Subparsers) -> None:
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register the command."""
     parser = subparsers.add_parser(
         "demo",

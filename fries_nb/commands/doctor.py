@@ -23,7 +23,6 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.version import Version
@@ -31,9 +30,6 @@ from packaging.version import Version
 from fries_nb import __version__
 from fries_nb.errors import SessionError
 from fries_nb.spark.session import archive_path, java_home, memory, shortage
-
-if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _GIB = 1 << 30
 _SCRATCH = _GIB
@@ -56,7 +52,7 @@ class Finding:
     limits: str = ""  # what is impossible without it; empty if no run is possible
 
 
-def add_parser(subparsers: Subparsers) -> None:
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register the command."""
     parser = subparsers.add_parser(
         "doctor",

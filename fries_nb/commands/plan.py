@@ -8,14 +8,11 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fries_nb.dataflow import Graph, graph_from_json
 from fries_nb.errors import DataflowError
 from fries_nb.planning import Component, Covering, channel_count, cover
-
-if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 SHOWN = 12
 FORMAT = """\
@@ -30,7 +27,7 @@ head has "feedback": true. A head's emits is that of the whole loop.
 Exit code 0: planned; 2: no such plan."""
 
 
-def add_parser(subparsers: Subparsers) -> None:
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register the command."""
     parser = subparsers.add_parser(
         "plan",

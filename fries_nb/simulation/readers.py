@@ -41,26 +41,12 @@ PAUSES_NS = (0, 0, 50_000, 2_000_000)
 """Possible time until a reader's next tuples are due, in nanoseconds."""
 
 
-def transaction(source: int, split: int, row: int) -> int:
-    """The identity of a source tuple: the numbers of the source, the split, and the row in the split.
-
-    >>> from fries_nb.protocol.trace import place_of
-    >>> place_of(transaction(0, 1, 5))
-    (0, 1, 5)
-
-    Args:
-        source: number of the source in the graph.
-        split: number of the split.
-        row: number of the row in the split.
-    """
-    return identity_of(source, split, row)
-
-
 def transaction_of_row(source: int, workers: int, number: int) -> int:
     """The identity of a row of a list.
 
-    >>> transaction_of_row(0, workers=2, number=33) == transaction(0, 1, 1)
-    True
+    >>> from fries_nb.protocol.trace import place_of
+    >>> place_of(transaction_of_row(0, workers=2, number=33))
+    (0, 1, 1)
 
     Args:
         source: number of the source in the graph.
@@ -68,7 +54,7 @@ def transaction_of_row(source: int, workers: int, number: int) -> int:
         number: number of the row in the list.
     """
     row, split = divmod(number, split_count(workers))
-    return transaction(source, split, row)
+    return identity_of(source, split, row)
 
 
 class ListSource(RuntimeSource):

@@ -35,7 +35,7 @@ from fries_nb.operators.state import KeyedState
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.protocol.partitioning import bins_of_values
 from fries_nb.protocol.topology import Topology, wire
-from fries_nb.simulation.readers import transaction
+from fries_nb.protocol.trace import identity_of
 from fries_nb.worker.events import Grant
 from fries_nb.worker.snapshot import restore, saved
 from fries_nb.worker.worker import Worker
@@ -201,7 +201,7 @@ def test_sources_past_number_32_can_be_audited() -> None:
         assert batch is not None
         seen.update(batch.column(TRANSACTION).to_pylist())
     assert len(seen) == 10
-    assert 0 < transaction(8191, 63, 1) < 2**63
+    assert 0 < identity_of(8191, 63, 1) < 2**63
 
 
 def test_a_file_may_have_no_rows(tmp_path: Path) -> None:

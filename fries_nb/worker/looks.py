@@ -103,7 +103,7 @@ class StateLook:
         order, state = self._order, self.instance.state
         if order.keys:
             return [canonical_key(key) for key in reversed(pickle.loads(order.keys))]
-        if order.most >= len(state):
+        if order.most >= len(state) and not order.spread:
             return state.keys()  # a second pass over very many keys would be a pause of its own
         keys = state.spread(order.most) if order.spread else state.newest(order.most)
         keys.reverse()

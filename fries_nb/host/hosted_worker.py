@@ -348,10 +348,14 @@ class HostedWorker:
 
     def _look(self) -> None:
         """Copy a piece of a state that was asked for; the next piece has to wait for a slice of tuples."""
-        if self._looks and (part := self._looks[0].advance()) is not None:
+        if not self._looks:
+            return
+        look, began_ns = self._looks[0], self._environment.now_ns()
+        if (part := look.advance()) is not None:
             if part.is_last:
                 self._looks.popleft()
             self._carry_out(TellController(part))
+        look.paused(self._environment.now_ns() - began_ns)
 
     def _begin_tap(self, member: WorkerId, order: LookAtRows) -> None:
         """Begin a tap, unless it has it already: workers are asked anew when others come or go."""

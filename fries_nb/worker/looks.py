@@ -31,7 +31,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec.structs import replace
 
 from fries_nb.dataflow.columns import TRANSACTION
 from fries_nb.dataflow.keys import canonical_key
@@ -71,17 +70,19 @@ class StateLook:
 
     def advance(self) -> StateSeen | None:
         """Go on for a piece; returns the next part of the answer once it is full, or the last one."""
-        began_ns = self._clock()
         try:
             with self.instance.bound():
-                part = self._piece(began_ns + PIECE_NS)
+                return self._piece()
         except FAILURES as error:
             name = self.instance.worker.operator
-            part = self._part(True, f"the state of {name} cannot be copied: {exception_text(error)}")
-        self._longest_ns = max(self._longest_ns, self._clock() - began_ns)
-        return part and replace(part, longest_ns=self._longest_ns)
+            return self._part(True, f"the state of {name} cannot be copied: {exception_text(error)}")
 
-    def _piece(self, over_ns: int) -> StateSeen | None:
+    def paused(self, ns: int) -> None:
+        """So long tuples have waited for a piece, and until it was sent."""
+        self._longest_ns = max(self._longest_ns, ns)
+
+    def _piece(self) -> StateSeen | None:
+        over_ns = self._clock() + PIECE_NS
         if self._left is None:
             self._left = self._chosen()
             self._asked = len(self._left)
@@ -123,8 +124,9 @@ class StateLook:
         self._sent_bytes += len(taken)
         total = len(self.instance.state)
         return StateSeen(
-            self._order.number, self.instance.worker, total, taken.content, tuple(taken.ends), is_last, error
-        )
+            self._order.number, self.instance.worker, total, taken.content, tuple(taken.ends), is_last, error,
+            self._longest_ns,
+        )  # fmt: skip
 
 
 NONE = pa.RecordBatch.from_pylist([])

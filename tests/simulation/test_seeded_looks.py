@@ -151,7 +151,7 @@ def check_rows(parts):
     known = {row["id"] for row in source_rows("S", ROWS, customers=20)}
     for part in parts:
         for side in ("in", "out"):
-            rows = [row for row in seen_rows([part], int, place_of) if row.side == side]
+            rows = [row for row in seen_rows([part], int, lambda row, _: place_of(row)) if row.side == side]
             assert len(rows) <= 5
             assert {row.values["id"] for row in rows} <= known
             assert not rows or side == "out" or part.worker.operator != "S"

@@ -123,7 +123,7 @@ def check(cluster):
     for answer in cluster.answers:
         assert answer.error in ("", OVER)
         met["over" if answer.error else "ended"] += 1
-        rows = list(seen_rows(answer.parts, int, place_of))
+        rows = list(seen_rows(answer.parts, int, lambda row, _: place_of(row)))
         met["found"] += len(rows)
         found = Counter((row.side, row.values["id"]) for row in rows)
         assert all(id_ in known and even({"id": id_}) for _, id_ in found)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from interleaving_checks import caught
-from soak import SOAK, first_tried
+from soak import SOAK, caught, first_tried
 
 import fries_nb as fn
 from fries_nb.controller.change_steps import Changes
@@ -16,7 +15,7 @@ from fries_nb.simulation.drawn_flows import source_rows
 from fries_nb.simulation.stamp_functions import Convert, Counter, Mark, Poison, Slices, Unloadable, Unopenable, stamps
 from fries_nb.worker.worker import Worker
 
-SEEDS = 8 * SOAK
+SEEDS = 3 * SOAK
 
 
 def _refuse_state(state):

@@ -66,7 +66,7 @@ def test_naive_never_mixes_where_the_plan_calls_it_safe(figure, targets):
     flow = DataflowBuilder("figure")
     figure(flow)
     assert cover(flow.graph(), targets).naive_safe
-    for seed in range(7 * SOAK):
+    for seed in range(3 * SOAK):
         assert _verdict(figure, targets, "naive", seed)[1].serializable, f"seed {seed}"
 
 
@@ -75,7 +75,7 @@ def test_naive_never_mixes_where_the_plan_calls_it_safe(figure, targets):
 def test_where_naive_mixes_the_others_do_not(figure, targets, scheduler):
     """On the same figures, changes and seeds."""
     done = 0
-    for seed in range(4 * SOAK):
+    for seed in range(2 * SOAK):
         outcome, verdict = _verdict(figure, targets, scheduler, seed, pruning=seed % 2 == 0)
         assert verdict.serializable, f"seed {seed}"
         done += outcome == "done"

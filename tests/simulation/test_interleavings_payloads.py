@@ -36,7 +36,7 @@ def test_every_promise_holds_where_prepares_are_overtaken(chunk, tried, monkeypa
     """By fast control messages, other prepares and the abort of their own change."""
     monkeypatch.setattr(SeededNetwork, "_next", late)
     monkeypatch.setattr(SeededNetwork, "chance", random.Random(chunk), raising=False)
-    before, size = overtaken, 5 * SOAK
+    before, size = overtaken, 2 * SOAK
     for seed in range(chunk * size, (chunk + 1) * size):
         tried(seed)
     assert overtaken > before

@@ -16,7 +16,7 @@ from fries_nb.simulation import Cluster, stamp_functions
 from fries_nb.simulation.drawn_flows import source_rows
 from fries_nb.simulation.stamp_functions import Mark, stamps
 
-SEEDS = 24 * SOAK
+SEEDS = 8 * SOAK
 
 
 def _two_sources():

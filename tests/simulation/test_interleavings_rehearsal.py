@@ -15,7 +15,7 @@ from fries_nb.protocol.messages import Report
 from fries_nb.simulation import Cluster
 from fries_nb.workloads.fraud import Combine, MerchantModel, fraud_change, fraud_flow
 
-SEEDS = range(6 * SOAK)
+SEEDS = range(3 * SOAK)
 
 
 def running(flow: fn.Dataflow, rows: dict[str, list[dict[str, Any]]], seed: int, workers: int = 2) -> Cluster:

@@ -16,7 +16,7 @@ from fries_nb.audit import judge
 from fries_nb.simulation import Cluster
 from fries_nb.workloads.fraud import CustomerModel, MerchantModel, fraud_change, fraud_flow, keep_five, replay_fraud
 
-SEEDS = 24 * SOAK
+SEEDS = 9 * SOAK
 
 
 def payments(seed, count=120):

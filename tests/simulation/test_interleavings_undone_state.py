@@ -10,7 +10,7 @@ from soak import SOAK
 import fries_nb as fn
 from fries_nb.simulation import Cluster
 
-SEEDS = range(12 * SOAK)
+SEEDS = range(5 * SOAK)
 
 
 class Counts:

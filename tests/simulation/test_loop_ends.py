@@ -17,7 +17,7 @@ MOST = 3
 def test_few_attempts_follow_the_last_row() -> None:
     """Loops that are nested, in sequence or side by side; some end by an attempt that began before."""
     found = Counter[int]()
-    for seed in range(16 * SOAK):
+    for seed in range(6 * SOAK):
         chance = random.Random(seed)
         flow = draw_loop_flow(chance, small=seed % 2 == 0)
         rows = draw_rows(chance, flow, chance.randint(1, 14), 150)

@@ -31,16 +31,16 @@ from fries_nb.simulation.drawn_flows import draw_loop_flow, draw_rows, name_of
 
 def test_loops_end_by_themselves_with_every_row():
     """Large dataflows; small ones, which show more, are killed and changed below."""
-    for seed in range(10 * SOAK):
+    for seed in range(4 * SOAK):
         try_loops(seed)
 
 
-@pytest.mark.parametrize("first", range(0, 40 * SOAK, 10))
-def test_kills_at_any_step_lose_nothing_and_double_nothing(first):
-    """Ten seeds each, with rows on feedback channels at checkpoints; some are resumed with other numbers of workers."""
-    for seed in range(first, first + 10):
+def test_kills_at_any_step_lose_nothing_and_double_nothing():
+    """With rows on feedback channels at checkpoints; some are resumed with other numbers of workers."""
+    for seed in range(12 * SOAK):
         try_small_killed(seed)
-    try_killed(first)
+    for seed in range(SOAK):
+        try_killed(seed)
 
 
 def test_feedback_that_is_partitioned_by_key_reaches_parallel_heads():
@@ -58,7 +58,7 @@ def test_feedback_that_is_partitioned_by_key_reaches_parallel_heads():
 def test_checkpoints_go_on_between_attempts_when_the_sources_have_ended():
     """For a loop that runs on there are no others; one that is requested does not wait for the end of the loop."""
     kept = 0
-    for seed in range(12):
+    for seed in range(4 * SOAK):
         chance = random.Random(seed)
         flow = draw_loop_flow(chance, small=True)
         run = Cluster(flow.graph(), draw_rows(chance, flow, 14), hosts=2, seed=seed, window=300, checkpoints=True)
@@ -68,41 +68,40 @@ def test_checkpoints_go_on_between_attempts_when_the_sources_have_ended():
         kept += run.asked[request] == "" and not all(run.worker(head).ended for head in flow.heads)
         run.run()
         assert run.state == "finished"
-    assert kept >= 4
+    assert kept
 
 
 def test_changes_that_touch_loops_separate_old_rows_from_new_ones():
     """No transaction meets old and new functions, whatever rounds its rows make; some are carried out, and inside."""
     outcomes = Counter()
-    for seed in range(40 * SOAK):
+    for seed in range(12 * SOAK):
         run = try_changed(seed).cluster
         inside = set(run.graph.heads)
         drained = [one for one in run.outcomes.values() if inside.intersection(*one.components[:1])]
         outcomes.update(one.outcome for one in drained)
-    assert outcomes["done"] >= 20
+    assert outcomes["done"] >= 5
 
 
 def test_operators_around_loops_are_changed_by_any_scheduler_while_rows_go_round():
     """In front of loops, between them and behind them, with guards and kills; by multi-version, too."""
-    runs = [try_around(seed, kills=seed % 2 > 0).cluster for seed in range(20 * SOAK)]
+    runs = [try_around(seed, kills=seed % 2 > 0).cluster for seed in range(10 * SOAK)]
     done = {one.scheduler for run in runs for one in run.outcomes.values() if one.outcome == "done"}
     assert done == {"multiversion", "minibatch", "restart", "epoch", "fries"}
 
 
-@pytest.mark.parametrize("first", range(0, 40 * SOAK, 10))
-def test_changes_hold_over_kills_at_any_step(first):
-    """Ten seeds each; those that a checkpoint precedes, with rows on feedback channels, are deferred and drained."""
-    try_changed_killed(first, small=False)
-    runs = [try_changed_killed(seed).cluster for seed in range(first, first + 10)]
+def test_changes_hold_over_kills_at_any_step():
+    """Those that a checkpoint precedes, with rows on feedback channels, are deferred and drained."""
+    for seed in range(SOAK):
+        try_changed_killed(seed, small=False)
+    runs = [try_changed_killed(seed).cluster for seed in range(12 * SOAK)]
     assert sum(bool(run.deferred) for run in runs) >= 1
     done = [one for run in runs for one in run.outcomes.values() if one.outcome == "done"]
     assert any(one.change in run.deferred for run in runs for one in done)
 
 
-@pytest.mark.parametrize("first", range(0, 20 * SOAK, 10))
-def test_an_operator_is_mended_while_changes_are_deferred(first):
-    """Ten seeds each; it is paused on a row in front of the loop, and its fix goes at once."""
-    runs = [try_mended(seed).cluster for seed in range(first, first + 10)]
+def test_an_operator_is_mended_while_changes_are_deferred():
+    """It is paused on a row in front of the loop, and its fix goes at once."""
+    runs = [try_mended(seed).cluster for seed in range(8 * SOAK)]
     assert any(run.deferred and any(one.aside for one in run.journal) for run in runs)
 
 
@@ -117,7 +116,7 @@ def begun(seed, **settings):
     return run, change
 
 
-@pytest.mark.parametrize("seed", range(6 * SOAK))
+@pytest.mark.parametrize("seed", range(2 * SOAK))
 @pytest.mark.parametrize("settings", [{}, {"checkpoints": True, "commit_interval_ns": 5_000_000}])
 def test_a_change_that_waits_for_a_loop_can_be_cancelled(seed, settings):
     """Nothing has changed then, and rows may enter again; once it is decided it goes on, and to cancel does nothing."""
@@ -163,7 +162,7 @@ def test_a_change_waits_for_a_loop_as_long_as_it_may():
 def test_a_change_that_was_decided_waits_after_a_kill_and_is_told():
     """Which change the loop is drained for, until it has switched; meanwhile no checkpoint begins."""
     told = 0
-    for seed in range(12):
+    for seed in range(4 * SOAK):
         chance = random.Random(seed)
         flow = draw_loop_flow(chance, small=True)
         rows = draw_rows(chance, flow, 14)
@@ -186,7 +185,7 @@ def test_a_change_that_was_decided_waits_after_a_kill_and_is_told():
             told += 1
         run.run()
         assert run.state == "finished"
-    assert told >= 3
+    assert told
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ it would see directly behind the first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -100,6 +101,7 @@ BETWEEN: dict[str, Callable[[Stream], Stream]] = {
 TIMED = {"window", "sliding window", "reduce", "timed function"}
 
 
+@cache
 def seen(family: str, between: str, chaining: bool, seed: int = 0) -> dict[int, set[str]]:
     """The number of a row to what the last operator saw of its value."""
     values = HELD[family]

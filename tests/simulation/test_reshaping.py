@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from shapes_played import Played, edit, is_over, judge, play, rows_of
-from soak import SOAK, first_tried
+from soak import SHOWN_BY, SOAK, caught, first_tried
 
 from fries_nb.controller import commits, reshaping
-from fries_nb.errors import FriesError, TraceError
+from fries_nb.errors import TraceError
 from fries_nb.planning import shape
 from fries_nb.protocol.frames import End
 from fries_nb.protocol.messages import WorkerId
@@ -25,36 +25,36 @@ from fries_nb.worker import alignment, outbox, worker
 def test_each_row_is_processed_by_one_shape() -> None:
     """Two of three runs have rows of both; many changes are made, and each that is refused leaves all as it was."""
     both = done = 0
-    for seed in range(60 * SOAK):
+    for seed in range(16 * SOAK):
         played, rows = play(seed)
         both += len(judge(played, rows)) > 1
         done += sum(one.outcome == "done" for one in played.cluster.outcomes.values())
-    assert both > 20 * SOAK
-    assert done > 30 * SOAK
+    assert both > 5 * SOAK
+    assert done > 8 * SOAK
 
 
 def test_hosts_and_drivers_may_die_at_any_step() -> None:
     """A change that was decided is in effect after the restart; one that was not has left nothing."""
     recovered = decided = 0
-    for seed in range(30 * SOAK):
+    for seed in range(10 * SOAK):
         played, rows = play(seed, kills=2)
         judge(played, rows)
         recovered += bool(played.cluster.recoveries)
         decided += len(played.programs) > 1
-    assert recovered > 10 * SOAK
-    assert decided > 5 * SOAK
+    assert recovered > 3 * SOAK
+    assert decided > SOAK
 
 
 @pytest.mark.parametrize("kills", [0, 2])
 def test_operators_change_places(kills: int) -> None:
     """Both dataflows in one have a cycle; no row goes around it."""
     both = decided = 0
-    for seed in range(40 * SOAK):
+    for seed in range(12 * SOAK):
         played, rows = play(seed, kills, Program.swapped)
         both += len(+judge(played, rows)) > 1
         decided += len(played.programs) > 1
-    assert both > (0 if kills else 8 * SOAK)
-    assert decided > (2 if kills else 15) * SOAK
+    assert both > (0 if kills else 2 * SOAK)
+    assert decided > (0 if kills else 4) * SOAK
 
 
 # ---- mutants
@@ -114,20 +114,11 @@ def keep_one_to_many_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(shape, "prune", lambda union, targets: ())
 
 
-def dies(seed: int, kills: int) -> bool:
-    """Whether a run with this seed shows that something is wrong."""
-    try:
-        judge(*play(seed, kills))
-    except (AssertionError, FriesError, KeyError, IndexError, ValueError):
-        return True
-    return False
-
-
 @pytest.mark.parametrize(
     ("break_it", "kills", "known"),
     [
         (read_at_once, 0, 2), (wait_for_nobody, 0, 8), (send_no_end, 0, 0), (go_back_after_a_loss, 2, 9),
-        (feed_what_has_ended, 0, 27), (keep_one_to_many_out, 0, 0),
+        (feed_what_has_ended, 0, 53), (keep_one_to_many_out, 0, 0),
     ],
 )  # fmt: skip
 def test_a_broken_rule_shows(
@@ -135,7 +126,7 @@ def test_a_broken_rule_shows(
 ) -> None:
     """Each rule is needed: without it some seed fails, the one that is known to first."""
     break_it(monkeypatch)
-    assert any(dies(seed, kills) for seed in first_tried(known, 300))
+    assert caught(first_tried(known, 300), lambda seed: judge(*play(seed, kills)), SHOWN_BY) is not None
 
 
 def play_new_source(seed: int) -> tuple[Played, dict[str, list[dict[str, Any]]]]:
@@ -214,8 +205,8 @@ def guarded(seed: int, kills: int) -> bool:
 
 def test_a_shape_that_fails_is_rolled_back_by_its_guard() -> None:
     """The row on which it fails, and all later ones, are processed by the dataflow before; nothing is lost."""
-    assert sum(guarded(seed, 0) for seed in range(15 * SOAK)) > 5 * SOAK
-    assert sum(guarded(seed, 2) for seed in range(10 * SOAK)) > 2 * SOAK
+    assert sum(guarded(seed, 0) for seed in range(5 * SOAK)) > SOAK
+    assert sum(guarded(seed, 2) for seed in range(5 * SOAK)) > 0
 
 
 class SlowlyStored(ThreadedHosts):
@@ -291,8 +282,8 @@ def returned(seed: int, kills: int) -> bool:
 
 def test_what_was_removed_returns_with_its_state() -> None:
     """By a rollback: numbers go on, and sources read on, also where hosts died before, between or after."""
-    assert sum(returned(seed, 0) for seed in range(15 * SOAK)) > 10 * SOAK
-    assert sum(returned(seed, 3) for seed in range(20 * SOAK)) > 5 * SOAK
+    assert sum(returned(seed, 0) for seed in range(5 * SOAK)) > 2 * SOAK
+    assert sum(returned(seed, 3) for seed in range(7 * SOAK)) > SOAK
 
 
 def bring_nothing_back(patch: pytest.MonkeyPatch) -> None:
@@ -339,8 +330,8 @@ def replace_busy(lane: Any) -> Any:
 @pytest.mark.parametrize(
     ("break_it", "kills", "known"),
     [
-        (begin_the_next_one_early, 0, 13), (commit_while_workers_park, 3, 103), (bring_nothing_back, 0, 0),
-        (keep_what_a_loss_has_undone, 3, 28), (begin_returned_sources_anew, 3, 8),
+        (begin_the_next_one_early, 0, 13), (commit_while_workers_park, 3, 5), (bring_nothing_back, 0, 0),
+        (keep_what_a_loss_has_undone, 3, 179), (begin_returned_sources_anew, 3, 7),
     ],
 )  # fmt: skip
 def test_a_broken_return_shows(
@@ -348,15 +339,7 @@ def test_a_broken_return_shows(
 ) -> None:
     """A state that is lost, or of another history, shows in the numbers of some seed."""
     break_it(monkeypatch)
-
-    def dies_back(seed: int) -> bool:
-        try:
-            returned(seed, kills)
-        except (AssertionError, FriesError, KeyError, IndexError, ValueError):
-            return True
-        return False
-
-    assert any(dies_back(seed) for seed in first_tried(known, 300))
+    assert caught(first_tried(known, 300), lambda seed: returned(seed, kills), SHOWN_BY) is not None
 
 
 def read_added_sources_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -366,18 +349,11 @@ def read_added_sources_at_once(patch: pytest.MonkeyPatch) -> None:
 
 def test_an_added_source_begins_when_all_have_switched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows would meet operators behind its entry that run the earlier functions still."""
-    for seed in range(12 * SOAK):
+    for seed in range(4 * SOAK):
         judge(*play_new_source(seed))
     read_added_sources_at_once(monkeypatch)
-
-    def fails(seed: int) -> bool:
-        try:
-            judge(*play_new_source(seed))
-        except (AssertionError, TraceError):
-            return True
-        return False
-
-    assert any(map(fails, first_tried(11, 100)))
+    by = AssertionError, TraceError
+    assert caught(first_tried(11, 100), lambda seed: judge(*play_new_source(seed)), by) is not None
 
 
 def play_new_edge(seed: int) -> tuple[Played, dict[str, list[dict[str, Any]]]]:
@@ -404,18 +380,10 @@ def play_new_edge(seed: int) -> tuple[Played, dict[str, list[dict[str, Any]]]]:
 
 def test_what_lies_on_a_new_way_only_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a row that the new edge has carried meets the old function below, if its message is late."""
-    assert sum(len(+judge(*play_new_edge(seed))) > 1 for seed in range(10 * SOAK)) > 5 * SOAK, "both are used"
-    judge(*play_new_edge(211))
+    assert sum(len(+judge(*play_new_edge(seed))) > 1 for seed in range(4 * SOAK)) > SOAK, "both are used"
+    judge(*play_new_edge(233))
     plan_on_the_old_graph(monkeypatch)
-
-    def fails(seed: int) -> bool:
-        try:
-            judge(*play_new_edge(seed))
-        except (AssertionError, FriesError, KeyError, IndexError, ValueError):
-            return True
-        return False
-
-    assert any(map(fails, first_tried(211, 400)))
+    assert caught(first_tried(233, 400), lambda seed: judge(*play_new_edge(seed)), SHOWN_BY) is not None
 
 
 # ---- the cases of which the rules were made: a program, then changes; edges to add, ~ to remove, ! functions replaced
@@ -469,7 +437,7 @@ def _statements(edges: list[tuple[str, str]], versions: dict[str, int]) -> Itera
         yield Statement(name, KINDS.get(name[0], "map"), inputs, versions.get(name, 0))
 
 
-def play_case(case: str, seed: int, kills: int = 0) -> tuple[Played, dict[str, list[dict[str, Any]]]]:
+def play_case(case: str, seed: int) -> tuple[Played, dict[str, list[dict[str, Any]]]]:
     """Play a case, with commits; sources keep their last rows until the changes are over."""
     chance = random.Random(f"{case} {seed}")
     first, *later = CASES[case].split(";")
@@ -478,8 +446,6 @@ def play_case(case: str, seed: int, kills: int = 0) -> tuple[Played, dict[str, l
         programs.append(changed(text, programs[-1]))
     rows = rows_of(programs, chance.choice((20, 40, 90)))
     settings: dict[str, Any] = {"window": chance.choice((200, 400, 1000)), "chaining": chance.random() < 0.5}
-    if kills:
-        settings |= {"checkpoints": True, "faults": Faults(0.0005, host_kills=kills, driver_kills=0)}
     cluster = ReshapingCluster(
         programs[0].graph(), rows, seed=seed, hosts=2,
         commit_interval_ns=chance.choice((200_000, 1_000_000)), **settings,
@@ -554,28 +520,25 @@ def forget_the_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(shape, "_meetings", lambda *of: ())
 
 
-def case_dies(case: str, seed: int, kills: int) -> bool:
-    """Whether a case with this seed shows that something is wrong."""
-    try:
-        played, rows = play_case(case, seed, kills)
-        judge(played, rows)
-        if case == "kept":
-            judge_order(played)
-    except (AssertionError, FriesError, KeyError, IndexError, ValueError):
-        return True
-    return False
+def judge_case(case: str, seed: int) -> None:
+    """Check the rows of a case, and their order where it is promised."""
+    played, rows = play_case(case, seed)
+    judge(played, rows)
+    if case == "kept":
+        judge_order(played)
 
 
 BROKEN: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int]] = [
-    (plan_on_the_old_graph, "cross", 15), (plan_on_the_new_graph, "uncross", 5), (shut_at_targets_only, "between", 2),
-    (lose_what_waits, "uncross", 5), (keep_removed_sources, "oldsrc", 0), (forget_the_order, "kept", 0),
+    (plan_on_the_old_graph, "cross", 11), (plan_on_the_new_graph, "uncross", 5), (shut_at_targets_only, "between", 2),
+    (lose_what_waits, "uncross", 6), (keep_removed_sources, "oldsrc", 0), (forget_the_order, "kept", 0),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_cases_of_the_rules(case: str) -> None:
     """Each row is processed by one program, and the rows of a key keep their order where it is promised."""
-    assert not any(case_dies(case, seed, kills=0) for seed in range(6 * SOAK))
+    for seed in range(2 * SOAK):
+        judge_case(case, seed)
 
 
 @pytest.mark.parametrize(("break_it", "case", "known"), BROKEN)
@@ -584,4 +547,4 @@ def test_a_rule_of_a_case_is_needed(
 ) -> None:
     """Without it some seed fails, the one that is known to first."""
     break_it(monkeypatch)
-    assert any(case_dies(case, seed, 0) for seed in first_tried(known, 300))
+    assert caught(first_tried(known, 300), lambda seed: judge_case(case, seed), SHOWN_BY) is not None

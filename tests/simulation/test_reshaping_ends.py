@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 from shapes_played import Played, is_over, judge, play, rows_of
-from soak import SOAK, first_tried
+from soak import SHOWN_BY, SOAK, caught, first_tried
 
 from fries_nb.controller import commits, reshaping
-from fries_nb.errors import FriesError
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.simulation.reshaping_cluster import Program, ReshapingCluster, Statement, drawn_program
 from fries_nb.worker import outbox
@@ -136,7 +135,7 @@ def play_cut_sink(seed: int) -> Plays:
 def test_a_run_goes_on_to_its_end(play: Callable[[int], Plays]) -> None:
     """Each row went through one of the programs."""
     made = 0
-    for seed in range(12 * SOAK):
+    for seed in range(4 * SOAK):
         played, rows = play(seed)
         judge(played, rows)
         made += len(played.programs) > 1
@@ -197,7 +196,7 @@ def leave_a_commit_in_flight(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("break_it", "play", "known"),
     [
-        (end_nothing_new, play_ending, 0), (withdraw_nothing, play_refused, 0),
+        (end_nothing_new, play_ending, 2), (withdraw_nothing, play_refused, 0),
         (lose_parts_of_removed_sinks, play_cut_sink, 0), (lose_parts_of_returning_sinks, play_cut_sink, 0),
         (leave_a_commit_in_flight, partial(play, kills=2), 13),
     ],
@@ -208,12 +207,4 @@ def test_a_broken_rule_shows(
 ) -> None:  # fmt: skip
     """Each rule is needed: without it some seed fails, the one that is known to first."""
     break_it(monkeypatch)
-
-    def dies(seed: int) -> bool:
-        try:
-            judge(*play(seed))
-        except (AssertionError, FriesError, KeyError):
-            return True
-        return False
-
-    assert any(map(dies, first_tried(known, 200)))
+    assert caught(first_tried(known, 200), lambda seed: judge(*play(seed)), SHOWN_BY) is not None

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 from shapes_played import Played, around_loops, is_over, judge, play, rows_of
-from soak import SOAK, first_tried
+from soak import SHOWN_BY, SOAK, caught, first_tried
 
 from fries_nb.controller.change_steps import Changes
 from fries_nb.controller.loop_attempts import Loop
 from fries_nb.controller.states import LoopPhase
-from fries_nb.errors import FriesError
 from fries_nb.planning import shape
 from fries_nb.protocol.messages import WorkerId
 from fries_nb.simulation.reshaping_cluster import LOOPING, Program, ReshapingCluster, Statement
@@ -114,11 +113,11 @@ def drained(played: Played) -> int:
 def test_each_row_is_processed_by_one_shape_in_all_its_rounds(kills: int) -> None:
     """Drawn programs with loops, and drawn edits around them."""
     made = 0
-    for seed in range(12 * SOAK):
+    for seed in range(4 * SOAK):
         played, rows = play(seed, kills, around_loops, LOOPING)
         judge(played, rows)
         made += len(played.programs) > 1 if kills else drained(played)
-    assert made > (0 if kills else 2) * SOAK
+    assert made > 0
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -136,7 +135,7 @@ def test_edits_around_a_loop(case: str) -> None:
 
 def test_what_a_loop_keeps_meets_no_later_change_by_half() -> None:
     """A loop of which one row comes for each, so that a plan may leave it out, is emptied by a change of the shape."""
-    for seed in (19, *range(2 * SOAK)):
+    for seed in (19, *range(SOAK)):
         played, rows = play_later(seed)
         judge(played, rows)
         assert drained(played)
@@ -198,12 +197,4 @@ def test_a_broken_rule_shows(
 ) -> None:  # fmt: skip
     """Each rule is needed: without it some seed fails, the one that is known to first."""
     break_it(monkeypatch)
-
-    def dies(seed: int) -> bool:
-        try:
-            judge(*play(seed=seed))
-        except (AssertionError, FriesError, KeyError, IndexError, ValueError):
-            return True
-        return False
-
-    assert any(map(dies, first_tried(known, 100)))
+    assert caught(first_tried(known, 100), lambda seed: judge(*play(seed=seed)), SHOWN_BY) is not None

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections import deque
 
 import pytest
-from interleaving_checks import caught
-from soak import first_tried
+from soak import caught, first_tried
 
 import fries_nb as fn
 from fries_nb.controller.markers import MarkerCoordinator

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from interleaving_checks import caught, try_focused, try_pausing, try_seed, try_troubled
+from interleaving_checks import try_focused, try_pausing, try_seed, try_troubled
 from msgspec import structs
-from soak import first_tried
+from soak import caught, first_tried
 
 from fries_nb.controller import commits, known_changes
 from fries_nb.controller.change_steps import Changes

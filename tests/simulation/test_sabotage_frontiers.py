@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interleaving_checks import caught
+from soak import caught
 from timed_draws import play_timed
 
 from fries_nb.errors import FriesError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from interleaving_checks import caught
 from loops_played import try_around, try_changed, try_changed_killed, try_loops, try_mended, try_small, try_small_killed
+from soak import caught
 
 from fries_nb.controller import known_changes, lifecycle
 from fries_nb.controller.change_steps import Changes

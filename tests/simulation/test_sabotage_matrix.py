@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from interleaving_checks import caught
 from matrix_played import try_cell
-from soak import first_tried
+from soak import caught, first_tried
 
 from fries_nb.operators.state import KeyedState
 from fries_nb.worker import snapshot

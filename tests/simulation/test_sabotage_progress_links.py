@@ -9,8 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from interleaving_checks import caught
-from soak import SOAK, first_tried
+from soak import SOAK, caught, first_tried
 from timed_rescales import play_rescaled
 
 from fries_nb.host.host_progress import ProgressLink

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from interleaving_checks import caught, try_focused, try_seed
-from soak import first_tried
+from interleaving_checks import try_focused, try_seed
+from soak import caught, first_tried
 
 from fries_nb.controller.commits import Checkpoints, CommitNumbers, Recovery
 from fries_nb.controller.controller import Controller

@@ -162,10 +162,10 @@ def check_rows(parts):
 def test_a_look_shows_each_key_once_as_some_row_has_left_it(kills):
     """Whatever moves meanwhile, and however chains are fused and split."""
     met = Counter[str]()
-    for seed in range(6 * SOAK):
+    for seed in range(2 * SOAK):
         met += play(seed, kills)
-    assert met["seen"] > 20
-    assert met["done"] > 2
+    assert met["seen"] > 8 * SOAK
+    assert met["done"]
     assert not kills or met["recovered"]
 
 
@@ -221,7 +221,7 @@ def test_a_worker_answers_however_its_chain_changes(monkeypatch, broken):
     if broken is not None:
         monkeypatch.setattr(HostedWorker, *broken)
     lost = 0
-    for seed in range(12):
+    for seed in range(4):
         play(seed, of=Rechained)
         lost += len(asked - answered)
         asked.clear()

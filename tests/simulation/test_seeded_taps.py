@@ -172,11 +172,11 @@ def watched(monkeypatch):
 def test_taps_find_rows_that_satisfy_their_condition_and_end(watched, kills):
     """Whatever moves meanwhile, however chains are fused and split, and whether hosts are killed."""
     met = Counter()
-    for seed in range(6 * SOAK):
+    for seed in range(2 * SOAK):
         met += play(seed, kills)
-    assert met["found"] > 50
-    assert met["ended"] > 10
-    assert met["done"] > 2
+    assert met["found"] > 15 * SOAK
+    assert met["ended"] > 3 * SOAK
+    assert met["done"]
     assert not kills or met["recovered"]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from soak import SOAK
 
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.protocol.partitioning import bins_of_values, routing_table
@@ -20,7 +21,7 @@ ROW_BYTES = 24
 MOST_WAITING = 4 * WINDOW // ROW_BYTES + 60
 """Rows in front of two receivers and for them at their sender, a window each, and those in its buffers."""
 KEYED = 180
-SEEDS = range(6)
+SEEDS = range(2 * SOAK)
 
 
 def same(row: dict[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from collections import Counter, deque
 from itertools import pairwise
 
 import pytest
-from interleaving_checks import caught, lacking
+from interleaving_checks import lacking
 from rescaling_checks import try_rescaled
-from soak import first_tried
+from soak import caught, first_tried
 
 from fries_nb.controller.intake import Sources
 from fries_nb.controller.markers import MarkerCoordinator
@@ -67,7 +67,7 @@ def _met(seed):
 def test_every_promise_holds_while_splits_move():
     """All laws of runs that are rescaled, and the order of each split's rows by key."""
     wanted = ("begun", "ended", "grown", "shrunk", "recovered", "changed")
-    assert lacking(26, wanted, _met, least=5, most=60, shown=(26, 31, 35)) == {}
+    assert lacking(8, wanted, _met, least=5, most=60, shown=(26, 31, 35)) == {}
 
 
 def reading(workers=2, **settings) -> RescalingCluster:

@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from interleaving_checks import caught, try_seed
-from soak import SOAK
+from interleaving_checks import try_seed
+from soak import SOAK, caught
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.host.frame_router import FrameRouter
@@ -106,7 +106,7 @@ def try_threads(seed):
 # ---- the tests
 
 
-RUNS, CHUNKS = 12, 4
+RUNS, CHUNKS = 4, 4
 FIRST = range(20)
 
 

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from soak import SOAK, caught
 
 import fries_nb as fn
 from fries_nb.operators.instance import Instance
@@ -86,22 +87,13 @@ def play(seed: int) -> Cluster:
     return cluster
 
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
-def test_results_of_each_round_wait_for_all_of_its_rows(first: int) -> None:
+def test_results_of_each_round_wait_for_all_of_its_rows() -> None:
     """Whatever the order, with kills and with a change of the reduce inside the loop."""
-    played = [play(seed) for seed in range(first, first + 10)]
+    played = [play(seed) for seed in range(12 * SOAK)]
     assert any(cluster.recoveries for cluster in played)
 
 
 def test_a_loop_that_ends_before_its_results_are_due_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """If what is held for a later time did not count in an attempt, the loop would be ended with results in it."""
     monkeypatch.setattr(Instance, "holds_time", False)
-    assert any(map(_fails, (18, 22)))
-
-
-def _fails(seed: int) -> bool:
-    try:
-        play(seed)
-    except (AssertionError, fn.FriesError):
-        return True
-    return False
+    assert caught((18, 22), play) is not None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from interleaving_checks import caught, lacking
-from soak import first_tried
+from interleaving_checks import lacking
+from soak import caught, first_tried
 from timed_rescales import WatchedHosts, play_rescaled
 
 from fries_nb.progress.agenda import Agenda
@@ -26,7 +26,7 @@ def try_rescaled(seed: int):
 def test_results_are_those_of_a_run_that_is_not_rescaled():
     """With changes, checkpoints and kills; no frontier passes a row, a token or an entry, wherever it is."""
     wanted = ["entries", "tokens", "views", "last frames"]
-    assert lacking(8, wanted, try_rescaled, most=20) == {}
+    assert lacking(3, wanted, try_rescaled, most=20) == {}
 
 
 def _silent_agenda(agenda, bin, entries, release=Agenda.release):

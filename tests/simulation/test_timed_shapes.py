@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from interleaving_checks import caught, lacking
-from soak import first_tried
+from interleaving_checks import lacking
+from soak import caught, first_tried
 from timed_shapes import play_shapes
 
 from fries_nb.errors import SourceError
@@ -29,7 +29,7 @@ MOST_SEEDS = 60
 def test_results_are_those_of_a_run_of_one_shape() -> None:
     """With kills, hosts that join and leave, and edits that are refused; no frontier passes a row or goes back."""
     wanted = ("done", "refused", "recovered", "rescaled done", *(f"removed {name}" for name in "WRTH"))
-    assert lacking(16, (*wanted, "added S2", "added S3", "back done", "back aborted"), play_shapes, most=60) == {}
+    assert lacking(6, (*wanted, "added S2", "added S3", "back done", "back aborted"), play_shapes, most=60) == {}
 
 
 def _without_listeners(view, graph, listeners, *starters, extend=HostProgress.extend):

@@ -7,7 +7,6 @@ are read off the rows, the trace is judged by the audit.
 from __future__ import annotations
 
 import json
-import warnings
 from collections import Counter, defaultdict
 
 from soak import SOAK
@@ -134,18 +133,6 @@ def try_focused(seed):
 def try_pausing(seed):
     """Likewise, with operators that pause on a tuple while several are changed together."""
     return try_seed(seed, draw_pausing)
-
-
-def caught(seeds, attempt=try_seed, by=(AssertionError, FriesError)):
-    """The first of these seeds for which the checks fail, ``None`` if they hold for all; warns if it comes late."""
-    for tried, seed in enumerate(seeds, start=1):
-        try:
-            attempt(seed)
-        except by:
-            if tried > 3:
-                warnings.warn(f"seed {seed} shows it after {tried - 1} others: try it first", stacklevel=2)
-            return seed
-    return None
 
 
 def lacking(runs, wanted, play, least=1, most=0, shown=()):

@@ -17,7 +17,7 @@ from fries_nb.connectors.source import Position, in_turn
 from fries_nb.connectors.worker_reader import SourcePlan, WorkerReader, planned
 from fries_nb.dataflow.columns import TRANSACTION
 
-SEEDS = 25 * SOAK
+SEEDS = 10 * SOAK
 STEPS = 120
 MOST_WORKERS = 3
 BEGUN_NS = 1_700_000_000_000_000_000

@@ -25,7 +25,7 @@ from fries_nb.connectors.inferred_types import Facts, facts_of_cells, type_of
 from fries_nb.connectors.source import Position, Skipped, Split
 from fries_nb.errors import SourceError
 
-SEEDS = 120 * SOAK
+SEEDS = 40 * SOAK
 
 AWARE = ("2024-07-01T12:00:00+02:00", "2024-07-01T12:00:00Z", "2024-07-01 12:00:00.25-0530")
 KINDS = {

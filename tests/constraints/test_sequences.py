@@ -20,7 +20,7 @@ from fries_nb.constraints.sequences import (
     worst_sequence,
 )
 
-SEEDS = range(300 * SOAK)
+SEEDS = range(100 * SOAK)
 NAN = float("nan")
 
 

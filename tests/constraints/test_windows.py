@@ -74,7 +74,7 @@ def played(seed: int) -> bool:
     return True
 
 
-SEEDS = range(60 * SOAK)
+SEEDS = range(20 * SOAK)
 
 
 def test_means_are_those_of_the_list():

@@ -155,7 +155,7 @@ def test_dead_letters_are_requeued(shell: InteractiveShell, stand_ins: list[Stan
         ("%fries_requeue FM", "2 of 2 rows of dead letters have gone back to FM"),
         ("%fries_requeue FM --where \"row['TX_AMOUNT'] > 200\"", "1 of 1 rows of dead letters have gone back to FM"),
         ("%fries_requeue FM --limit 1", "1 of 1 rows of dead letters have gone back to FM"),
-        ("%fries_requeue FM --per-second 5 --wait 0", "gone back to FM; the others follow"),
+        ("%fries_requeue FM --per-second 1 --wait 0", "gone back to FM; the others follow"),
         ("%fries_requeue MC", "no open dead letter of MC was chosen; nothing goes back"),
     ):
         shown = told(shell, line)

@@ -87,7 +87,7 @@ def runtime_sequences(topology: Topology, path: tuple[str, ...]) -> Iterator[Seq
 # ---- the tests
 
 
-SEEDS = range(150 * SOAK)
+SEEDS = range(50 * SOAK)
 Setup = Callable[[Topology, list[LatencyConstraint]], dict[int, tuple[Allocation, ...]]]
 
 
@@ -278,7 +278,7 @@ def everything(topology: Topology, host: int) -> Iterable[Measured]:
 def test_each_allocation_gets_the_measurements_of_its_elements_and_no_others():
     """Over random topologies: from every host those of the workers and channels on its sequences, each once."""
     sent = 0
-    for seed in SEEDS[: 60 * SOAK]:
+    for seed in SEEDS[: 20 * SOAK]:
         topology, constraints = drawn(seed)
         setup = constraint_setup(topology, constraints)
         wanted: Counter[object] = Counter()

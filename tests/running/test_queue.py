@@ -25,7 +25,7 @@ from fries_nb.errors import PlanError, RunError
 from fries_nb.running.run_checkpoints import changed
 from fries_nb.simulation import Cluster
 
-SEEDS = 50 * SOAK
+SEEDS = 16 * SOAK
 CHANGED = ("A", "B", "C")
 OPEN = ("requested", "preparing", "committing")
 

@@ -10,6 +10,7 @@ import random
 from collections import Counter
 
 import pytest
+from interleaving_checks import lacking
 from loop_flows import expected, loop_dataflow, nested, numbered, with_hashed_feedback
 from loops_played import (
     try_around,
@@ -45,13 +46,13 @@ def test_kills_at_any_step_lose_nothing_and_double_nothing():
 
 def test_feedback_that_is_partitioned_by_key_reaches_parallel_heads():
     """No row of a nested loop is lost when the workers of a head feed one another."""
-    graph = with_hashed_feedback(loop_dataflow(nested, 60).graph(2))
-    rows = {"S": [{"value": value} | numbered(value) for value in range(60)]}
+    graph = with_hashed_feedback(loop_dataflow(nested, 20).graph(2))
+    rows = {"S": [{"value": value} | numbered(value) for value in range(20)]}
     for seed in range(SOAK):
         run = Cluster(graph, rows, seed=seed, hosts=2, window=300)
         run.run()
         assert run.state == "finished", run.error
-        assert Counter(map(name_of, run.rows("Z"))) == expected(graph, 60)["Z"]
+        assert Counter(map(name_of, run.rows("Z"))) == expected(graph, 20)["Z"]
         assert judge(run.records()).serializable
 
 
@@ -84,9 +85,12 @@ def test_changes_that_touch_loops_separate_old_rows_from_new_ones():
 
 def test_operators_around_loops_are_changed_by_any_scheduler_while_rows_go_round():
     """In front of loops, between them and behind them, with guards and kills; by multi-version, too."""
-    runs = [try_around(seed, kills=seed % 2 > 0).cluster for seed in range(10 * SOAK)]
-    done = {one.scheduler for run in runs for one in run.outcomes.values() if one.outcome == "done"}
-    assert done == {"multiversion", "minibatch", "restart", "epoch", "fries"}
+
+    def done(seed):
+        outcomes = try_around(seed, kills=seed % 2 > 0).cluster.outcomes.values()
+        return Counter(one.scheduler for one in outcomes if one.outcome == "done")
+
+    assert lacking(8, ("multiversion", "minibatch", "restart", "epoch", "fries"), done, most=40) == {}
 
 
 def test_changes_hold_over_kills_at_any_step():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from soak import SOAK
+from soak import SOAK, caught, first_tried
 
 import fries_nb as fn
 from fries_nb.driver.open_questions import OVER, Asked, Looked, Looks
@@ -233,18 +233,15 @@ BROKEN = {
     "state on its way is missing": (Looks, "moves", lambda looks, *_: None),
     "answers of lost hosts are awaited": (Looks, "lost", lambda looks: None),
 }
+SHOWN = dict(zip(BROKEN, (8, 1), strict=True))
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_look_is_caught(monkeypatch, name):
     """Without this rule a question has no answer, or one that lacks keys."""
     monkeypatch.setattr(*BROKEN[name])
-    for seed in range(60):
-        try:
-            play(seed, kills=2 * (name == "answers of lost hosts are awaited"), of=Moving)
-        except Exception:  # noqa: BLE001 - whatever it breaks
-            return
-    raise AssertionError("no seed shows it")
+    kills = 2 * (name == "answers of lost hosts are awaited")
+    assert caught(first_tried(SHOWN[name], 60), lambda seed: play(seed, kills, Moving), Exception) is not None
 
 
 # ---- the driver's part

@@ -183,8 +183,9 @@ BROKEN = {
 }
 SHOWN = dict.fromkeys(BROKEN, 1) | {
     "channels of lost workers stay open": 8, "new hosts are not started": 3, "new hosts know of no change": 11,
-    "removed workers are forgotten at once": 8, "state does not leave its host": 3,
-    "events are not handed on behind a fusion": 11, "the configuration is that of the first chains": 35,
+    "removed workers are forgotten at once": 8, "a host opens no routes": 3,
+    "events are not handed on behind a fusion": 0, "control messages go where workers were": 4,
+    "the configuration is that of the first chains": 35,
 }  # fmt: skip
 
 
@@ -232,4 +233,4 @@ TIMED = {
 def test_a_broken_exchange_is_caught(monkeypatch, name):
     """Without this rule some frontier is stuck, or a count is one too many."""
     monkeypatch.setattr(HostTopology, *TIMED[name])
-    assert caught(range(MOST_SEEDS), try_timed, by=Exception) is not None
+    assert caught(first_tried(1, MOST_SEEDS), try_timed, by=Exception) is not None

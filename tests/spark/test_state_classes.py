@@ -20,24 +20,20 @@ import os, sys, time
 import fries_nb as fn
 from beside import Mode
 
-STEP = int(sys.argv[3])
+STEP = int(sys.argv[2])
 
 class Unseen:  # no function refers to it: the state's own method does, once
     n = STEP
 
-if STEP < 1000:
-    class Total:
-        def __init__(self):
-            self.total, self.mode, self.held = 0, Mode.CALM, [globals()["Unseen"]()] if "Unseen" in globals() else []
-        def add(self):
-            self.total += STEP
-else:
-    class Sum:
-        pass
+class Total:
+    def __init__(self):
+        self.total, self.mode, self.held = 0, Mode.CALM, [globals()["Unseen"]()] if "Unseen" in globals() else []
+    def add(self):
+        self.total += STEP
 
 class Summed:
     def initial_state(self):
-        return (Total if STEP < 1000 else Sum)()
+        return Total()
     def process(self, row, state):
         before = state.total
         state.add()
@@ -48,33 +44,34 @@ flow = fn.Dataflow("totals")
 rows = flow.source("rows", fn.rate(200, count=400, row=lambda n: {"n": n, "k": n % 3}))
 rows.map("sum", Summed(), key="k").sink("out", fn.memory())
 if sys.argv[1] == "begin":
-    run = flow.run(hosts=2, workers=2, checkpoint=sys.argv[2])
+    run = flow.run(hosts=2, workers=2, checkpoint=sys.argv[3])
     run.wait_flowing(60)
     while run.metrics().operators["out"].processed < 20:
         time.sleep(0.02)
     run.suspend()
 else:
+    run = flow.resume(sys.argv[3], hosts=1, workers=1)
+    run.wait(120)
+    rows = run.output().collect()
+    print(run.state, len(rows), max((row["n"], row["added"]) for row in rows)[1], all(row["same"] for row in rows))
+    del Total
     try:
-        run = flow.resume(sys.argv[2], hosts=1, workers=1)
+        flow.resume(sys.argv[4], hosts=1, workers=1)
     except fn.FriesError as refused:
         print(refused)
-    else:
-        run.wait(120)
-        rows = run.output().collect()
-        print(run.state, len(rows), max((row["n"], row["added"]) for row in rows)[1], all(row["same"] for row in rows))
 sys.stdout.flush()
 os._exit(0)
 """
 
 
-def told(folder: Path, *arguments: str) -> str:
-    """The last line that the script prints in a process of its own."""
+def told(folder: Path, *arguments: str) -> list[str]:
+    """The last two lines that the script prints in a process of its own."""
     ran = subprocess.run(
         [sys.executable, str(folder / "flow.py"), *arguments],
         cwd=folder.parent, env=os.environ | {"FRIES_PROGRESS": "0"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
-    return ran.stdout.strip().splitlines()[-1] if ran.stdout.strip() else ""
+    return ran.stdout.strip().splitlines()[-2:]
 
 
 def test_a_resumed_run_uses_the_classes_of_the_restarted_program(tmp_path: Path) -> None:
@@ -83,9 +80,9 @@ def test_a_resumed_run_uses_the_classes_of_the_restarted_program(tmp_path: Path)
     folder.mkdir()
     (folder / "beside.py").write_text(BESIDE)
     (folder / "flow.py").write_text(SCRIPT)
-    told(folder, "begin", str(place), "1")
+    told(folder, "begin", "1", str(place))
     shutil.copytree(place, tmp_path / "copy")
-    assert told(folder, "resume", str(place), "100") == "finished 400 100 True"
-    refused = told(folder, "resume", str(tmp_path / "copy"), "1000")
+    resumed, refused = told(folder, "resume", "100", str(place), str(tmp_path / "copy"))
+    assert resumed == "finished 400 100 True"
     assert refused.startswith("the state of sum in the checkpoint at ")
     assert "holds Total of __main__, which is not defined there any more" in refused

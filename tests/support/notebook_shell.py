@@ -261,12 +261,12 @@ class StandIn:
         return DataFrame(rows[:n])
 
     def requeue(self, operator: str, where: Any, limit: int | None, per_second: float | None) -> Requeue:
-        """As a run's: two open letters of FM, of which one may satisfy the condition."""
+        """As a run's: two open letters of FM, of which one may satisfy the condition; some wait for the next second."""
         letters = [{"TX_AMOUNT": amount, "_error": "no score"} for amount in (100, 300) if operator == "FM"]
         rows = [row for row in letters if where is None or where(row)][:limit]
         requeue = Requeue(operator, len(rows))
         requeue.note(len(rows))
-        if per_second is None:
+        if per_second is None or per_second >= len(rows):
             requeue.end()
         return requeue
 

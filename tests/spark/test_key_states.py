@@ -206,7 +206,7 @@ def test_hidden_values_are_masked_in_all_that_is_shown(spark: SparkSession, kept
     [paused] = run.paused["F"]
     shown = [*map(repr, (seen, states, sizes, paused, run.audit())), str(raised.value)]
     shown += [table._repr_html_() for table in (seen, states, sizes)] + [refused.error, refused.details]
-    assert "777" not in "".join(shown)
+    assert "77700000" not in "".join(shown)  # a time may have the first three digits, too
     assert "•••" in paused.row
     assert "no such card: •••" in paused.error
     run.cancel()

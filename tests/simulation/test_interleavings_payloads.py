@@ -31,12 +31,11 @@ def late(network, lane, queue):
 
 
 @pytest.mark.parametrize("tried", [try_troubled, try_pausing])
-@pytest.mark.parametrize("chunk", range(5))
-def test_every_promise_holds_where_prepares_are_overtaken(chunk, tried, monkeypatch):
+def test_every_promise_holds_where_prepares_are_overtaken(tried, monkeypatch):
     """By fast control messages, other prepares and the abort of their own change."""
     monkeypatch.setattr(SeededNetwork, "_next", late)
-    monkeypatch.setattr(SeededNetwork, "chance", random.Random(chunk), raising=False)
-    before, size = overtaken, 2 * SOAK
-    for seed in range(chunk * size, (chunk + 1) * size):
+    monkeypatch.setattr(SeededNetwork, "chance", random.Random(0), raising=False)
+    before = overtaken
+    for seed in range(10 * SOAK):
         tried(seed)
     assert overtaken > before

@@ -113,7 +113,7 @@ def drained(played: Played) -> int:
 def test_each_row_is_processed_by_one_shape_in_all_its_rounds(kills: int) -> None:
     """Drawn programs with loops, and drawn edits around them."""
     made = 0
-    for seed in range(4 * SOAK):
+    for seed in range(6 * SOAK):
         played, rows = play(seed, kills, around_loops, LOOPING)
         judge(played, rows)
         made += len(played.programs) > 1 if kills else drained(played)

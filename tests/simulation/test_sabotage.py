@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 
 import pytest
+from interleaving_checks import try_seed
 from soak import caught, first_tried
 
 import fries_nb as fn
@@ -180,20 +181,20 @@ SHOWN = {
 def test_a_broken_build_is_caught(monkeypatch, broken, name):
     """Without this rule, some interleaving breaks a promise."""
     monkeypatch.setattr(*broken)
-    assert caught(first_tried(SHOWN.get(name, 5), BOUND)) is not None
+    assert caught(first_tried(SHOWN.get(name, 5), BOUND), try_seed) is not None
 
 
 def test_messages_to_others_than_heads_are_caught(monkeypatch):
     """FCMs to all targets, although markers are on their way to those below."""
     monkeypatch.setitem(SCHEDULERS, "fries", _send_to_every_target)
-    assert caught(first_tried(5, BOUND)) is not None
+    assert caught(first_tried(5, BOUND), try_seed) is not None
 
 
 def test_an_end_that_counts_for_no_marker_is_caught(monkeypatch):
     """A marker comes behind the end as well, so that an end is missed only where the ended are not told either."""
     monkeypatch.setattr(Alignment, "ended", _end_counts_for_nothing)
     monkeypatch.setattr(MarkerCoordinator, "start", _tell_only_the_living)
-    assert caught(first_tried(135, BOUND)) is not None
+    assert caught(first_tried(135, BOUND), try_seed) is not None
 
 
 def _change_behind_an_end(seed):

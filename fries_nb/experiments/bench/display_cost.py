@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     import psutil
     from jupyter_client.blocking.client import BlockingKernelClient
 
+ASKS = 5
 PATIENCE_S = 120.0
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -399,13 +400,14 @@ def watched(scale: float, runs: int) -> BenchReport:
             delay = pairs(*_sides(run, _delay_ms), n=runs * SPANS, unit="ms, of a change")
         finally:
             run.cancel()
-        took_s, keys = _many_keys(spark, int(KEYS * scale))
+        took_s, pause_ms, keys = _many_keys(spark, int(KEYS * scale))
     targets = (
         Target("throughput while it is looked at, of that without", flat_out.ratio_median, 0.97, unit="times"),
         Target("throughput with a tap, of that without", with_tap.ratio_median, 0.97, unit="times"),
         Target("latency without a look, of that with one", 1 / latency.ratio_median, 0.97, unit="times"),
         Target("delay without a look, of that with one", 1 / delay.ratio_median, 0.97, unit="times"),
         Target(f"the states of {keys:,} keys of 1 KB", took_s, 2.0 * scale, at_least=False, unit="s"),
+        Target("the longest wait between two rows for that", pause_ms, 1.0, at_least=False, unit="ms"),
     )
     facts = {"rows": rows, "hosts": HOSTS, "looks a second": 1 / ASKED_EVERY_S}
     return BenchReport("watched", scale, (flat_out, with_tap, latency, delay), targets, facts, CREDIT_BYTES)
@@ -488,8 +490,11 @@ class Kilobyte:
         return row
 
 
-def _many_keys(spark: Any, keys: int) -> tuple[float, int]:
-    """Seconds in which the states of many keys are there, while rows go on."""
+def _many_keys(spark: Any, keys: int) -> tuple[float, float, int]:
+    """Seconds in which the states of many keys are there while rows go on, and milliseconds that these wait at most.
+
+    Both are medians: a busy machine keeps any thread waiting for longer, now and then.
+    """
     flow = fn.Dataflow("keys")
     rows = flow.source("Src", fn.rate(FILLING, row=lambda n: {"key": n % keys}))
     rows.map("K", Kilobyte(), key="key").sink("Sink", fn.memory())
@@ -498,8 +503,13 @@ def _many_keys(spark: Any, keys: int) -> tuple[float, int]:
         until(run, lambda: run.metrics().operators["K"].processed > 1.2 * keys, "all keys are there", PATIENCE_S)
         for source in run.graph.sources:
             run.set_rate(source, WATCHED_RATE)
-        began = time.perf_counter()
-        found = len(run.state("K", n=None, timeout=PATIENCE_S))
-        return time.perf_counter() - began, found
+        took, pauses, found = list[float](), list[float](), 0
+        for _ in range(ASKS):
+            began = time.perf_counter()
+            table = run.state("K", n=None, timeout=PATIENCE_S)
+            took.append(time.perf_counter() - began)
+            pauses.append(table.attrs["longest_pause_ms"])
+            found = len(table)
+        return median(took), median(pauses), found
     finally:
         run.cancel()

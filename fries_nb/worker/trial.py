@@ -6,8 +6,8 @@ sinks, where only their schema is recorded. Rows are processed by the same steps
 same way.
 
 Operators do not run if they are costly (see ``is_costly``), are not replaced, and have unchanged input types,
-since their behaviour would not change. A trial of another shape that starts at such operators takes the newest rows
-that they have made: it opens no model and waits for no service of theirs, and the change is not delayed by that.
+since their behaviour would not change. A trial of another shape that starts at operators which are not replaced takes
+the newest rows that they have made: it opens no model and waits for no service of theirs.
 """
 
 from __future__ import annotations
@@ -129,9 +129,8 @@ class TrialLayout:
         return operator in self._places and self._instance(operator).agenda is not None
 
     def spares(self, operator: str) -> bool:
-        """Whether the chain from this operator on stays as it is, in another shape, and is costly to run."""
-        worker, _ = self._places[operator]
-        return self._is_of_shape and is_costly(worker) and self.chain(operator).isdisjoint(self.targets)
+        """Whether the chain from this operator on stays as it is in another shape."""
+        return self._is_of_shape and self.chain(operator).isdisjoint(self.targets)
 
     def chain(self, operator: str) -> set[str]:
         """The operator and those after it in its chain."""

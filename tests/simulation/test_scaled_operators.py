@@ -61,7 +61,7 @@ def try_scaled(seed, of=Scaled):
 def test_every_promise_holds_while_operators_get_more_and_fewer_workers(of):
     """Rows are processed once, in the order of their keys; a request that is done has led to its numbers."""
     wanted = ("done", "aborted", "recovered")
-    assert lacking(4, wanted, partial(try_scaled, of=of), least=2, most=60) == {}
+    assert lacking(4, wanted, partial(try_scaled, of=of), least=2, most=60, shown=(6, 22)) == {}
 
 
 def test_results_in_time_are_those_of_a_run_that_is_not_rescaled():

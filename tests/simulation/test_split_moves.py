@@ -67,7 +67,7 @@ def _met(seed):
 def test_every_promise_holds_while_splits_move():
     """All laws of runs that are rescaled, and the order of each split's rows by key."""
     wanted = ("begun", "ended", "grown", "shrunk", "recovered", "changed")
-    assert lacking(8, wanted, _met, least=5, most=60, shown=(26, 31, 35)) == {}
+    assert lacking(8, wanted, _met, least=5, most=60, shown=(26, 35, 31, 8, 22, 24)) == {}
 
 
 def reading(workers=2, **settings) -> RescalingCluster:

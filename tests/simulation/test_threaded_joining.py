@@ -47,7 +47,7 @@ def try_joined(seed):
 def test_every_promise_holds_while_hosts_join_and_leave():
     """With changes, checkpoints, and kills of any host."""
     wanted = ("done", "aborted", "chained", "recovered")
-    assert lacking(4, wanted, try_joined, least=2, most=40) == {}
+    assert lacking(4, wanted, try_joined, least=2, most=40, shown=(6,)) == {}
 
 
 def _opens_no_links(topology, order, extend=HostTopology.extend):

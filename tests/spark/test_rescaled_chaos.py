@@ -1,8 +1,4 @@
-"""Changes on real Spark while hosts join, leave and are killed: nothing is lost, doubled, or half changed.
-
-Only in the long run: ``tests/simulation/test_threaded_joining.py`` tries the same hosts by seeds, ``test_joining.py``
-and ``test_chaos.py`` show either half here.
-"""
+"""Changes on real Spark while hosts join, leave and are killed: nothing is lost, doubled, or half changed."""
 
 from __future__ import annotations
 
@@ -18,8 +14,7 @@ from soak import SOAK
 import fries_nb as fn
 from fries_nb.controller import events
 
-CHANGES = 16
-KILLS = 3
+CHANGES, KILLS = (16, 3) if SOAK > 1 else (6, 2)
 MOST_HOSTS = 3
 SHARES = dict.fromkeys(("FC", "FM", "D", "MC", "out"), 1)
 
@@ -58,20 +53,18 @@ class Rescaler:
         return [end.outcome for end in self._run.watch.heard_of("rescaled")]
 
 
-if SOAK > 1:
-
-    @pytest.mark.parametrize("seed", range(1, 2 * SOAK))
-    def test_hosts_join_and_leave_and_are_killed_while_operators_change(
-        spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-    ) -> None:
-        """Each request ends; rows, states and audit are as without."""
-        changes, watch = drawn_changes(seed, CHANGES), Killer(random.Random(seed), KILLS)
-        graph = chaos_flow("line", fn.parquet(tmp_path / "out")).graph(1)
-        with trial(graph, spark, str(tmp_path / "c"), hosts=1, watch=watch) as run:
-            run.watch.until_said("checkpoint", 1)
-            watch.aim(run, monkeypatch.setattr)
-            rescaler = Rescaler(run, seed)
-            outcomes = carry_out(run, changes, rescaler.told)
-            rescaler.finish()
-            end_well(run, changes, outcomes)
-        assert set(rescaler.ended) <= {"done", "aborted"}
+@pytest.mark.parametrize("seed", range(1, 2 * SOAK))
+def test_hosts_join_and_leave_and_are_killed_while_operators_change(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Each request ends; rows, states and audit are as without."""
+    changes, watch = drawn_changes(seed, CHANGES), Killer(random.Random(seed), KILLS)
+    graph = chaos_flow("line", fn.parquet(tmp_path / "out")).graph(1)
+    with trial(graph, spark, str(tmp_path / "c"), hosts=1, watch=watch) as run:
+        run.watch.until_said("checkpoint", 1)
+        watch.aim(run, monkeypatch.setattr)
+        rescaler = Rescaler(run, seed)
+        outcomes = carry_out(run, changes, rescaler.told)
+        rescaler.finish()
+        end_well(run, changes, outcomes)
+    assert set(rescaler.ended) <= {"done", "aborted"}

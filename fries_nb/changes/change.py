@@ -141,9 +141,11 @@ class Change:
     def examples(self, n: int = EXAMPLES, *, timeout: float = 10.0) -> Examples:
         """What the change makes of recent rows, beside what is made of them without it: from its rehearsal.
 
-        There are examples as soon as it is rehearsed, before it is decided, and also if it is refused then. For a
-        change that is only planned there is ``Run.examples``. A keyed function is given the state of one key on both
-        sides, as it is after these rows; so values that depend on states are not those of the rows' own keys.
+        They are there a moment after the rehearsal, which does not wait for them, and also if the change is refused
+        then. For a change that is only planned there is ``Run.examples``. A keyed function is given the state of one
+        key on both sides, as it is after these rows; so values that depend on states are not those of the rows' own
+        keys. Of a change of the shape the rows are those that the operators in front have made, and what added
+        operators give is ``added``.
 
         Args:
             n: the number of rows at most that came to an operator; of a change that is made, 10 are kept.
@@ -157,7 +159,7 @@ class Change:
             differs is marked.
 
         Raises:
-            PlanError: it has none, since it was not rehearsed, changes the shape, or is an old one; or ``n`` is not a
+            PlanError: it has none, since it was not rehearsed or is an old one; or ``n`` is not a
                 number from 1 to 50.
             RunError: the rehearsal took long, or a value cannot be shown here.
             TimeoutError: it has not been rehearsed in time, as one that waits for another change.

@@ -42,7 +42,7 @@ from fries_nb.errors import PlanError
 from fries_nb.planning import Covering, CriticalPath, Prediction, Queue
 from fries_nb.planning.prediction import longest, ways
 from fries_nb.planning.schedulers import Plan, Stage, StageAction, schedule
-from fries_nb.protocol.messages import WorkerId
+from fries_nb.protocol.messages import EXAMPLES, WorkerId
 from fries_nb.protocol.trace import Record
 from fries_nb.telemetry.metrics import OperatorMetrics
 
@@ -556,7 +556,8 @@ def shape_requested(request: Request, graph: Graph) -> ChangeRequested:
     guard = _shape_guard(request, graph) if request.guard is not None else None
     undoes = request.undoes.id if request.undoes is not None else ""
     return ChangeRequested(
-        request.id, plan, request.payloads, fair, guard=guard, undoes=undoes, force=request.force, shape=request.shape
+        request.id, plan, request.payloads, fair, guard=guard, undoes=undoes, force=request.force, shape=request.shape,
+        examples=EXAMPLES,
     )
 
 

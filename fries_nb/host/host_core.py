@@ -22,7 +22,17 @@ from fries_nb.host.host_chains import HostChains
 from fries_nb.host.host_loop import HostLoop
 from fries_nb.host.hosted_worker import HostedWorker
 from fries_nb.operators.dry_run import DryRun
-from fries_nb.protocol.messages import AdoptTopology, Chained, Control, Fcm, Prepare, Rehearse, SetChain, WorkerId
+from fries_nb.protocol.messages import (
+    AdoptTopology,
+    Chained,
+    Compared,
+    Control,
+    Fcm,
+    Prepare,
+    Rehearse,
+    SetChain,
+    WorkerId,
+)
 from fries_nb.protocol.progress_locations import progress_of
 from fries_nb.protocol.topology import Topology, wire
 from fries_nb.worker.events import Connected, Directed, Expected, Grant, Instruction, Rewired, Ship, TellController
@@ -32,6 +42,8 @@ from fries_nb.worker.turns import Fifo
 
 APART = {Execution.READ: "fries-read", Execution.WRITE: "fries-write"}
 """Reading and writing files take long now and then, and release the interpreter lock meanwhile: a loop for each."""
+COMPARED_NS = 100_000_000
+"""Nanoseconds after a rehearsal at which its tuples are compared: mostly the change is made by then, not delayed."""
 PREPARER = "fries-prepare"
 """Name of the thread that tries new functions, so that loading a model delays neither tuples nor control."""
 
@@ -84,6 +96,7 @@ class HostCore:
         self._rehearsals = Rehearsals(environment.now_ns)
         self._preparer: Body | None = None
         self._tickets = 1
+        self._leaves = False
 
     @property
     def workers(self) -> tuple[HostedWorker, ...]:
@@ -164,6 +177,7 @@ class HostCore:
 
     def leave(self) -> None:
         """Have all threads end at the next tuple boundary."""
+        self._leaves = True
         self._trials.put(None)
         for loop in self.loops:
             loop.leave()
@@ -244,24 +258,41 @@ class HostCore:
             self._outside(instruction)
 
     def _prepare(self) -> Steps[None]:
-        """Dry-run new functions, and rehearse changes."""
-        while (order := (yield from self._environment.received(self._trials, None))) is not None:
+        """Dry-run new functions, rehearse changes, and compare recent tuples when that keeps no change waiting."""
+        later: deque[tuple[int, Callable[[], Compared]]] = deque()
+        while not self._leaves:
+            order = yield from self._environment.received(self._trials, later[0][0] if later else None)
             yield
             if isinstance(order, DryRun):
                 yield from self._try(order)
             elif callable(order):
                 self._done.append(order())
                 self._link.wake()
-            else:
-                worker, rehearse = order
-                yield from self._environment.acquired(self.chains.kept)
-                try:
-                    workers = [hosted.worker for hosted in self.workers]
-                    for answer in self._rehearsals.rehearse(worker, rehearse, workers):
-                        self._outside(TellController(answer))
-                finally:
-                    self.chains.kept.release()
+            elif order is not None:
+                compare = yield from self._rehearse(*order)
+                if compare is not None:
+                    wait_ns = 0 if order[1].only else COMPARED_NS
+                    later.append((self._environment.wall_ns() + wait_ns, compare))
+                del compare
+            elif later and not self._leaves:
+                yield from self._compare(later.popleft()[1])
             del order  # releases the function before the wait for the next change
+
+    def _rehearse(self, worker: WorkerId, order: Rehearse) -> Steps[Callable[[], Compared] | None]:
+        yield from self._environment.acquired(self.chains.kept)
+        try:
+            answer, compare = self._rehearsals.rehearse(worker, order, [hosted.worker for hosted in self.workers])
+            self._outside(TellController(answer))
+        finally:
+            self.chains.kept.release()
+        return compare
+
+    def _compare(self, compare: Callable[[], Compared]) -> Steps[None]:
+        yield from self._environment.acquired(self.chains.kept)
+        try:
+            self._outside(TellController(compare()))
+        finally:
+            self.chains.kept.release()
 
     def _try(self, order: DryRun) -> Steps[None]:
         """Dry-run a function. The answer is sent without waiting for the worker's next tuple.

@@ -85,6 +85,7 @@ class Recent:
     whole: bool = False  # whether ``written`` is the whole row
     facing: bool = False  # whether the operator is paused on this tuple
     worker: int = 0  # index of the worker that has taken it
+    place: int = 0  # its place among the tuples of its operator in a rehearsal
     # the row, or the batch and the place in it, that it is a copy of
     origin: tuple[Any, int] = field(default=(None, 0), compare=False, repr=False)
     # its hidden columns: its time, its identity under an audit, and when its source's row was due

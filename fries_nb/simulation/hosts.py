@@ -157,8 +157,10 @@ class SeededTrials:
             hosts.answer(worker, result.answer)
         else:
             there = [worker for id_, worker in hosts.workers.items() if hosts.host_of(id_) == home]
-            for answer in self._rehearsals[home].rehearse(*trial, there):
-                hosts.answer(worker, answer)
+            answer, compare = self._rehearsals[home].rehearse(*trial, there)
+            hosts.answer(worker, answer)
+            if compare is not None:
+                hosts.answer(worker, compare())
 
 
 Said = tuple[int, Answer | HostMessage]

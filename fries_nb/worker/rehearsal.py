@@ -25,10 +25,10 @@ batched function is judged by what further rows of a batch add, as a call costs 
 
 from __future__ import annotations
 
-import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -275,23 +275,23 @@ class Rehearsals:
             self._ready[order.change, order.worker] = result.ready
         return result
 
-    def rehearse(self, worker: WorkerId, order: Rehearse, workers: Iterable[Worker]) -> Iterator[Rehearsed | Compared]:
-        """Rehearse a change that was prepared here; then compare the tuples, if that is asked for.
+    def rehearse(
+        self, worker: WorkerId, order: Rehearse, workers: Iterable[Worker]
+    ) -> tuple[Rehearsed, Callable[[], Compared] | None]:
+        """Rehearse a change that was prepared here; returns the answer, and what compares the tuples, if that is asked.
 
-        Never raises: a failure is the answer's ``error``. The change goes on with the first answer.
+        Never raises: a failure is the answer's ``error``. The change goes on with the answer.
         """
         there, began_ns = list(workers), self._clock()
         ready = {target: one for (change, target), one in self._ready.items() if change == order.change}
-        layout = TrialLayout(there, held(ready)) if order.examples else None
+        layout = TrialLayout(there, held(ready), order.added) if order.examples else None
         try:
             answer = _Rehearsal(order, worker, TrialLayout(there, ready, order.added), self._clock).run()
         except BaseException as error:  # noqa: BLE001 (a tuple that cannot be loaded, say, runs the user's code)
             words = f"the rehearsal of change {order.change!r} failed: {exception_text(error)}"
             answer = Rehearsed(order.change, worker, words, user_traceback(error))
         took_ns = self._clock() - began_ns
-        yield answer
-        if layout is not None:
-            yield compared(order, worker, layout, took_ns, self._clock)
+        return answer, None if layout is None else partial(compared, order, worker, layout, took_ns, self._clock)
 
 
 class _Rehearsal:
@@ -310,11 +310,10 @@ class _Rehearsal:
 
     def run(self) -> Rehearsed:
         began, begun = self._clock(), set[str]()
-        for start, pickled in in_turn(self._order.samples):
+        for start, recent in in_turn(self._order.samples):
             if start in begun and self._clock() - began >= (AT_MOST_NS if self._loses_rows else LASTS_NS):
                 continue
             begun.add(start)
-            recent: Recent = pickle.loads(pickled)
             try:
                 self._tried.append(Tried(start, recent, self._new.run(start, recent)))
             except TrialFailed as failed:
@@ -334,7 +333,7 @@ class _Rehearsal:
         try:
             self._finished = self._new.finish()
         except TrialFailed as failed:
-            samples = [(start, pickle.loads(pickled)) for start, pickled in in_turn(self._order.samples)]
+            samples = list(in_turn(self._order.samples))
             is_facing = any(recent.facing and is_firing(recent.batch) for _, recent in samples)
             if is_facing or self._finishes_with_current(samples):
                 return self._refusal(failed, failed.operator, None)
@@ -407,7 +406,8 @@ class _Rehearsal:
         behind_spared = self._layout.below(spared)
         unreached = self._layout.below(self._order.samples) - tried - behind_spared - arriving.keys()
         return Rehearsed(
-            self._order.change, self._worker, doubt=self._doubt(), tuples=len(self._tried), tried=tried, spared=spared,
+            self._order.change, self._worker, doubt=self._doubt(), tried=tried, spared=spared,
+            tuples=sum(bool(one.after.tried) for one in self._tried),
             unreached=frozenset(unreached), writes=writes,
             arriving={sink: tuple(schemas) for sink, schemas in arriving.items()},
             taken={sink: self._layout.taken(sink).serialize().to_pybytes() for sink in arriving},

@@ -1,9 +1,9 @@
 """Recent tuples through the present and the new functions of a change, side by side, for users to look at.
 
-The host that rehearses a change does this when it has answered, so the change does not wait for it; by then workers may
-have switched, and what they ran is known from before (see ``TrialLayout.present``). Both sides get the same tuples in
-the same order, and all keys begin with a copy of the same state. A tuple that fails on one side ends the trial of both:
-the next one finds them as they were in the beginning, so that what differs is due to the functions and nothing else.
+The host that rehearses a change does this a while after its answer, so the change does not wait for it; by then workers
+have switched, mostly, and what they ran is known from before (see ``TrialLayout.present``). Both sides get the same
+tuples in the same order, and all keys begin with a copy of one state. A tuple that fails on one side ends the trial of
+both: the next one finds them as they were in the beginning, so that what differs is due to the functions only.
 
 What is told is bounded: by the number of tuples that was asked for, by a duration, and by ``LARGEST`` bytes.
 
@@ -128,13 +128,15 @@ class _Both:
 
     def run(self, order: Rehearse, over_ns: int) -> list[ComparedTuple]:
         found = list[ComparedTuple]()
-        for start, pickled in islice(in_turn(order.samples), order.examples):
+        # Each side gets tuples of its own, as a function may change what it gets, and what is shown is another.
+        sides = (islice(in_turn(order.samples), order.examples) for _ in range(3))
+        for (start, mine), (_, other), (_, shown) in zip(*sides, strict=True):
             if found and self._clock() >= over_ns:
                 break
-            mine, other = pickle.loads(pickled), pickle.loads(pickled)  # a function may change what it gets
             before = self._passed(partial(self._before.run, start, mine))
             after = self._passed(partial(self._after.run, start, other))
-            found += self._pairs(before, after, mine.worker, _came(pickle.loads(pickled)))
+            made = after.passage.came  # in place of the tuple: what an operator that stays has made of another one
+            found += self._pairs(before, after, mine.worker, _came(shown) if made is None else made)
             if before.failed or after.failed:
                 self._begin()
         before, after = self._passed(self._before.finish), self._passed(self._after.finish)
@@ -173,14 +175,18 @@ class _Passed:
         return Made(tuple(self.passage.made.get(operator, ())), self.error if operator == self.failed else "")
 
 
-def in_turn(samples: Mapping[str, Iterable[bytes]]) -> Iterator[tuple[str, bytes]]:
+def in_turn(samples: Mapping[str, Iterable[bytes]]) -> Iterator[tuple[str, Recent]]:
     """The tuples with the operators that they arrived at, taking one of each operator in turn.
 
-    >>> list(in_turn({"A": [b"1", b"2"], "B": [b"3"]}))
-    [('A', b'1'), ('B', b'3'), ('A', b'2')]
+    >>> import pyarrow as pa
+    >>> one = pickle.dumps(Recent(pa.RecordBatch.from_pylist([{"n": 1}])))
+    >>> [(start, recent.place) for start, recent in in_turn({"A": [one, one], "B": [one]})]
+    [('A', 0), ('B', 0), ('A', 1)]
     """
-    for one in zip_longest(*samples.values()):
-        yield from ((start, pickled) for start, pickled in zip(samples, one, strict=True) if pickled is not None)
+    for place, one in enumerate(zip_longest(*samples.values())):
+        for start, pickled in zip(samples, one, strict=True):
+            if pickled is not None:
+                yield start, replace(pickle.loads(pickled), place=place)
 
 
 def _came(recent: Recent) -> dict[str, Any]:

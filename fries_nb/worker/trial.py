@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
-from itertools import cycle, islice, zip_longest
+from itertools import cycle, islice, repeat, zip_longest
 from typing import Any
 
 import pyarrow as pa
@@ -57,7 +57,8 @@ Out = list[tuple[int, pa.RecordBatch]]
 class TrialLayout:
     """The operators that have a worker on this host, and those that a change replaces.
 
-    What targets run is what they run when it is made: they may switch while a trial of the present goes on.
+    What targets run, where operators send, and with which states added ones begin, is as it is when it is made: they
+    may switch while a trial of the present goes on.
 
     Args:
         ready: worker to the configuration that the change prepared for it.
@@ -74,15 +75,22 @@ class TrialLayout:
         self._ready = ready
         self._is_of_shape = added is not None
         self._places: dict[str, tuple[Worker, int]] = {}
-        self._added: dict[str, list[Instance]] = {name: [] for name in added or ()}
+        self._edges: dict[tuple[Worker, bool], tuple[OutEdge, ...]] = {}
+        self._keys: dict[str, list[Any]] = {name: [] for name in added or ()}  # of added operators, some on this host
+        self._states: dict[str, tuple[StateCopy, ...]] = {}
+        self._made: dict[str, list[Out]] = {}
         for worker in sorted(workers, key=lambda one: one.wiring.id):
+            now = tuple(edge for edge in worker.wiring.edges if not edge.is_closed)
+            self._edges[worker, False] = now
+            self._edges[worker, True] = worker.wiring_after.edges if self._is_of_shape else now
             for position, instance in enumerate(worker.instances):
                 self._places.setdefault(instance.worker.operator, (worker, position))
-                if instance.worker.operator in self._added:
-                    self._added[instance.worker.operator].append(instance)
+                if (name := instance.worker.operator) in self._keys:
+                    self._keys[name] += instance.state.newest(SAMPLE_KEYS)
+                    self._states[name] = (*self._states.get(name, ()), *instance.copies(SAMPLE_KEYS))
         self.hide = next((worker.instances[0].hide for worker, _ in self._places.values()), frozenset[str]())
         replaced = {name for name in self._places if self.ready(name) is not None}
-        self._present = {name: (one.function, one.recreate) for name in replaced for one in [self._instance(name)]}
+        self._present = {name: (one.function, one.recreate) for name in self._places for one in [self._instance(name)]}
         self.targets = frozenset(replaced.union(name for name in added or () if self._computes(name)))
 
     def _computes(self, operator: str) -> bool:
@@ -93,9 +101,7 @@ class TrialLayout:
 
     def edges(self, worker: Worker, new: bool) -> tuple[OutEdge, ...]:
         """The out-edges of a worker: those after the change, or those of now."""
-        if new and self._is_of_shape:
-            return worker.wiring_after.edges
-        return tuple(edge for edge in worker.wiring.edges if not edge.is_closed)
+        return self._edges[worker, new]
 
     def place(self, operator: str) -> tuple[Worker, int] | None:
         """A worker of the operator and its position in the chain; ``None`` if there is none on this host."""
@@ -114,23 +120,33 @@ class TrialLayout:
         ready = self.ready(operator)
         if ready is not None:
             return ready.states
-        return tuple(copy for instance in self._added.get(operator, ()) for copy in instance.copies(SAMPLE_KEYS))
+        return self._states.get(operator, ())
 
     def given(self, operator: str) -> list[Any]:
         """Some of the keys with which an added operator begins on this host."""
-        return [key for instance in self._added.get(operator, ()) for key in instance.state.newest(SAMPLE_KEYS)]
+        return self._keys.get(operator, [])
 
     def present(self, instance: Instance) -> tuple[Any, Callable[[], Any] | None]:
         """The function that an operator runs without the change, and what makes another instance of it."""
-        return self._present.get(instance.worker.operator, (instance.function, instance.recreate))
+        return self._present[instance.worker.operator]
 
     def is_timed(self, operator: str) -> bool:
         """Whether an operator gives rows when time has passed."""
         return operator in self._places and self._instance(operator).agenda is not None
 
-    def spares(self, operator: str) -> bool:
-        """Whether the chain from this operator on stays as it is in another shape."""
-        return self._is_of_shape and self.chain(operator).isdisjoint(self.targets)
+    def made(self, operator: str) -> list[Out]:
+        """What the chain from this operator on has made last, the newest first, if it stays as it is in another shape.
+
+        The same for all trials: the worker goes on meanwhile.
+        """
+        if operator not in self._made:
+            place, made = self._places.get(operator), list[Iterator[tuple[int, pa.RecordBatch]]]()
+            if place is not None and self._is_of_shape and self.chain(operator).isdisjoint(self.targets):
+                # Both are copied in one step of the interpreter, so that the worker comes not in between.
+                outputs = {branch: list(kept) for branch, kept in dict(place[0].newest_output).items()}
+                made = [zip(repeat(branch), _newest(kept), strict=False) for branch, kept in outputs.items()]
+            self._made[operator] = [[*filter(None, one)] for one in zip_longest(*made)]
+        return self._made[operator]
 
     def chain(self, operator: str) -> set[str]:
         """The operator and those after it in its chain."""
@@ -191,6 +207,7 @@ class Passage:
         left: number of rows that are left where the trial ends: at sinks, and at operators that did not run.
         tallies: what each operator did.
         made: operator to the rows that it gave, of a trial that keeps them.
+        came: the row in place of the tuple, of a trial that starts at what was made (see ``TrialLayout.made``).
     """
 
     tried: set[str] = field(default_factory=set)
@@ -201,6 +218,7 @@ class Passage:
     left: int = 0
     tallies: defaultdict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
     made: defaultdict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    came: dict[str, Any] | None = None
 
 
 class TrialFailed(Exception):
@@ -300,7 +318,7 @@ class Trial:
         self._layout = layout
         self._new = new
         self._chains: dict[str, _Chain] = {}
-        self._spared: dict[str, tuple[_Chain, list[Out]]] = {}
+        self._spared: dict[str, _Chain] = {}
         self._meter = Meter(clock, keeps_rows)
 
     def run(self, start: str, recent: Recent) -> Passage:
@@ -369,18 +387,17 @@ class Trial:
     def _pass(self, sender: str, operator: str, came: Recent, passage: Passage) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Run a chain from this operator on; yields its results and their receivers."""
         edge = (sender, operator) if sender not in ("", FIRED) else None
-        chain, left = self._spared_at(operator) if not sender and not came.facing else (None, [])
-        is_spared = chain is not None
+        spared = self._spared_at(operator) if not sender and not came.facing else None
         try:
-            chain = chain or self._chains.get(operator) or self._made(operator)
+            chain = spared or self._chains.get(operator) or self._made(operator)
         except BaseException as error:
             if self._layout.chain(operator).isdisjoint(self._layout.targets):
                 passage.left += came.batch.num_rows
                 return  # not replaced; the answer names it among the operators that were not reached
             raise NotCopied(operator, error, edge, passage) from error
         try:
-            produced = (left.pop() if left else []) if is_spared else chain.process(came, sender)
-            passage.tried |= chain.names
+            produced = chain.process(came, sender) if spared is None else self._given(operator, came, passage)
+            passage.tried |= chain.names if produced or spared is None else set()
             for branch, batch in produced:
                 chain.outbox.add(branch, batch)  # fails where no key can be made of it
         except BaseException as error:
@@ -394,18 +411,20 @@ class Trial:
             for receiver in receivers:
                 yield receiver, batch.slice(0, MOST_ROWS)
 
-    def _spared_at(self, operator: str) -> tuple[_Chain | None, list[Out]]:
-        """A chain that does not run, though a trial starts there, and what it has made, the newest last."""
-        place = self._layout.place(operator)
-        if operator not in self._spared and place is not None and self._layout.spares(operator):
-            worker, position = place
-            # Its worker goes on meanwhile, so both are copied, each in one step of the interpreter.
-            outputs = {branch: list(kept) for branch, kept in dict(worker.newest_output).items()}
-            made = [[(branch, row) for row in _newest(kept)] for branch, kept in outputs.items()]
-            if rounds := [[*filter(None, one)] for one in zip_longest(*made)]:  # otherwise it runs
-                chain = _Chain(worker, worker.instances[position:], self._layout.edges(worker, self._new), self._meter)
-                self._spared[operator] = chain, rounds[::-1]
-        return self._spared.get(operator, (None, []))
+    def _spared_at(self, operator: str) -> _Chain | None:
+        """A chain at which a trial starts and that does not run, since it has made something; ``None`` for others."""
+        if operator not in self._spared and self._layout.made(operator):
+            worker, position = self._layout.place(operator) or (None, 0)
+            assert worker is not None, "it has made something on this host"
+            chain = _Chain(worker, worker.instances[position:], self._layout.edges(worker, self._new), self._meter)
+            self._spared[operator] = chain
+        return self._spared.get(operator)
+
+    def _given(self, operator: str, came: Recent, passage: Passage) -> Out:
+        """What the chain has made, in place of this tuple; nothing if there are more tuples than that."""
+        given = next(iter(self._layout.made(operator)[came.place :]), [])
+        passage.came = next((shown_rows(batch)[0] for _, batch in given), {})
+        return given
 
     def _made(self, operator: str) -> _Chain:
         place = self._layout.place(operator)

@@ -119,6 +119,6 @@ def test_a_function_that_keeps_rows_is_rehearsed_like_others() -> None:
     prepared = bench.rehearsals.prepare(dry_run)
     bench.worker.handle(prepared)
     samples = {"M": prepared.answer.samples}
-    [answer] = bench.rehearsals.rehearse(WorkerId("M", 0), Rehearse("u1", samples), [bench.worker])
+    answer, _ = bench.rehearsals.rehearse(WorkerId("M", 0), Rehearse("u1", samples), [bench.worker])
     assert (answer.error, answer.tuples) == ("", 2)
     assert answer.writes["N"] == {"n": "int64", "before": "int64", "x": "int64"}

@@ -71,7 +71,7 @@ def tried(update: Update | bytes, present: Any = lambda row: row, *given: Any, *
     if made.ready is None or not made.answer.samples:
         return made.answer
     bench = Bench(Operator("FD", function=present, **more))
-    return next(rehearsals.rehearse(WorkerId("FD", 0), Rehearse("u1", {"FD": made.answer.samples}), [bench.worker]))
+    return rehearsals.rehearse(WorkerId("FD", 0), Rehearse("u1", {"FD": made.answer.samples}), [bench.worker])[0]
 
 
 def test_a_function_is_opened_rehearsed_and_ready() -> None:

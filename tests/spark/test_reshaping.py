@@ -352,8 +352,13 @@ def test_a_model_in_front_is_not_opened_for_a_rehearsal_of_another_shape(
     until(lambda: run.metrics().operators["out"].processed > 100, run)
     refused = run.apply(made(fails)).settled(PATIENCE_S)
     assert (refused.outcome, "ValueError: no 1" in refused.error) == ("aborted", True), refused.error
-    done = run.apply(made(lambda row: {"model": row["model"] + 1})).settled(PATIENCE_S)
+    change = run.apply(made(lambda row: {"model": row["model"] + row["value"]}))
+    done = change.settled(PATIENCE_S)
     assert (done.outcome, "through B, Model, " in done.rehearsal) == ("done", True), done.rehearsal
+    for example in (examples := change.examples(5).rows):
+        assert (example.operator, example.result, example.before) == ("B", "added", None)
+        assert example.after == {"model": 1 + example.came["value"]}
+    assert len({example.came["value"] for example in examples}) == len(examples) > 1
     assert (tmp_path / "opened").read_text() == "opened\n"
 
 

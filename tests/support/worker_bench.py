@@ -160,8 +160,8 @@ class Bench:
                 self.said.append(TellController(result.answer))
                 if result.answer.samples:
                     asked = Rehearse(change, {operator: result.answer.samples}, examples=examples, only=bool(examples))
-                    answers = self.rehearsals.rehearse(order.worker, asked, [self.worker])
-                    self.said += [TellController(answer) for answer in answers]
+                    answer, compare = self.rehearsals.rehearse(order.worker, asked, [self.worker])
+                    self.said += [TellController(one) for one in (answer, *([compare()] if compare else []))]
 
     @property
     def sent(self) -> list[Any]:

@@ -173,11 +173,10 @@ def test_what_the_present_function_was_is_known_when_its_worker_has_switched() -
     bench.run()
     bench.prepare("M", "u1", Update(lambda row: row | {"p": -1}), examples=0)
     samples = {"M": bench.said[-2].answer.samples}
-    answers = bench.rehearsals.rehearse(WorkerId("M", 0), Rehearse("u1", samples, examples=1), [bench.worker])
-    assert isinstance(next(answers), Rehearsed)
+    _, compare = bench.rehearsals.rehearse(WorkerId("M", 0), Rehearse("u1", samples, examples=1), [bench.worker])
     bench.worker.instances[0].switch("u1")
-    [answer] = answers
-    assert isinstance(answer, Compared)
+    assert compare is not None
+    answer = compare()
     assert made([pickle.loads(one) for one in answer.pickled]) == [(1, of(n=1, p=2), of(n=1, p=-1))]
 
 

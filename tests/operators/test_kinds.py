@@ -193,7 +193,7 @@ def test_a_kind_takes_the_functions_that_its_traits_say(kind: Kind) -> None:
 def test_no_other_module_asks_for_a_kind_by_name() -> None:
     """But those that declare operators."""
     package = Path(fries_nb.__file__).parent
-    modules = ("traits", "builder", "streams", "timed_streams", "iteration", "regions", "graph", "interchange")
+    modules = ("traits", "builder", "streams", "timed_streams", "loops", "regions", "graph", "interchange")
     declare = {*(f"dataflow/{module}.py" for module in modules), "simulation/drawn_flows.py", "labs/coverings.py"}
     named = {
         path.relative_to(package).as_posix()

@@ -177,6 +177,6 @@ def test_the_effect_of_a_new_shape_is_told_of_what_stays_comes_and_goes(
     sides = {name: tuple(side is not None for side in found[name, "", "rows/s"]) for name in ("M", "F", "out", "gone")}
     assert sides == {"M": (True, True), "F": (False, True), "out": (True, True), "gone": (True, False)}
     assert 0.45 < found["F", "", "selectivity"][1] < 0.55
-    assert (found["out", "value", "mean"][0] > 3, found["out", "value", "mean"][1] < 3) == (True, True)
+    assert found["out", "value", "p90"][1] < 5, "there may be few rows, but all of them have passed F"
     assert not any("Replicate" in name for name, _, _ in found)
     run.cancel()

@@ -28,6 +28,7 @@ import cloudpickle
 
 from fries_nb.dataflow.constraints import LatencyConstraint, OnViolation
 from fries_nb.dataflow.graph import Emits, Graph, Operator
+from fries_nb.dataflow.keys import canonical_key
 from fries_nb.dataflow.operators import Shape, check_function, emits_of, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable, is_table
 from fries_nb.dataflow.traits import Holds
@@ -74,12 +75,21 @@ class Edits:
     >>> edits = Edits({7: [1, 2]})
     >>> edits.of(7, [0]), edits.of(8, [0])
     ([1, 2], [0])
+    >>> import pickle
+    >>> pickle.loads(pickle.dumps(Edits({float("nan"): [1]}))).of(canonical_key(float("nan")), [0])
+    [1]
 
     Attributes:
         states: key to its state.
     """
 
     states: Mapping[Any, Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "states", {canonical_key(key): state for key, state in self.states.items()})
+
+    def __reduce__(self) -> tuple[type[Edits], tuple[Mapping[Any, Any]]]:
+        return Edits, (self.states,)  # a NaN that was pickled is another one, which stands for no key
 
     def of(self, key: Any, state: Any) -> Any:
         """The state of a key behind it."""

@@ -39,6 +39,7 @@ from fries_nb.running.run_monitor import RunMonitor
 from fries_nb.running.run_requeues import Requeue, refuse_without_letters
 from fries_nb.spark.launch import Begun, pickled_functions
 from fries_nb.storage.durable import NO_KEY
+from fries_nb.storage.flow_shape import refuse_other_targets
 from fries_nb.telemetry.telemetry import Telemetry
 
 
@@ -331,6 +332,8 @@ class Run(RunMonitor):
         """Refuse what this version does not apply, with regard to earlier changes of the run."""
         gone = [name for name in self._runner.removed if self._runner.queue.has_changed(name)]
         refuse_unsupported(found, drop, gone, self._runner.past)
+        removed = self._runner.removed.values()
+        refuse_other_targets(found.after, [one for one in removed if one.name not in found.before])
 
     def _limit_of_shape(self, scheduler: str, guard: float | Tuples | None) -> float | None:
         """The seconds of a guard; raises a PlanError for what a change of the shape does not go with yet."""

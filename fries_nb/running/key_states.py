@@ -42,11 +42,12 @@ from fries_nb.running.row_table import (
     columns_of,
     newest,
     refuse_failed,
+    renamed,
     row_table,
     seen_rows,
     tapped,
 )
-from fries_nb.running.state_table import StateRow, is_windows, rows_of_key, state_table
+from fries_nb.running.state_table import StateRow, is_windows, key_name, rows_of_key, state_table, states_of
 from fries_nb.spark.shipping import pickled
 from fries_nb.telemetry.metrics import series
 from fries_nb.transport.envelopes import CHUNK
@@ -266,7 +267,7 @@ class RunLooks:
         from fries_nb.running.shown_table import shown_table  # imports pandas, which takes long
 
         hide = {*self._run.hide, *further}
-        return shown_table(table, hide) if hide else table
+        return shown_table(table, {*hide, *renamed(table, hide)}) if hide else table
 
     def edited(self, operator: str, states: Mapping[Any, Any], timeout: float) -> Update:
         """The update of an operator to what it runs, with these states of keys; and back to those that they have now.
@@ -518,7 +519,8 @@ def _states(operator: str, parts: Iterable[StateSeen]) -> Iterator[StateRow]:
             raise RunError(str(error)) from error
         bins = bins_of_keys([key for key, _ in pairs]).tolist() if pairs else []
         for (key, state), bin_, piece in zip(pairs, bins, pieces, strict=True):
-            yield StateRow(key, state, len(piece), bin_, part.worker.index)
+            # A NaN that was pickled is another one: canonical, it is found by any.
+            yield StateRow(canonical_key(key), state, len(piece), bin_, part.worker.index)
 
 
 def _size_of(state: Any) -> int:
@@ -553,6 +555,8 @@ def _checked_keys(operator: Operator, keys: Iterable[Any]) -> list[Any]:
     if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
         raise DataflowError(f"keys={keys!r}; expected keys in a list, as in keys=[{keys!r}]")
     given, columns = list(keys), operator.key
+    if not columns:
+        raise DataflowError(f"{operator.name} has no key: each of its workers has one state; expected no keys")
     for key in given:
         if len(columns) > 1 and not (isinstance(key, tuple) and len(key) == len(columns)):
             raise DataflowError(f"{key!r} is no key of {operator.name}; expected a tuple of {', '.join(columns)}")
@@ -611,16 +615,12 @@ def _by_key(what: str, columns: Sequence[str], table: Any) -> dict[Any, Any]:
     example = "a mapping from keys to states, as in {7: {'count': 3}}"
     if not isinstance(table, DataFrame):
         raise PlanError(f"{what} is a {type(table).__name__}; expected {example}")
-    parts = [name for name in table if name not in columns and not str(name).startswith("_")]
-    if lacking := [name for name in columns if name not in table]:
+    names = [key_name(one) for one in columns]
+    if lacking := [name for name in names if name not in table]:
         raise PlanError(f"{what}: the table has no column {lacking[0]}, which is of its key; expected {example}")
-    # What is no dict of its own columns: lists, names that the key has as well, windows.
-    renamed = [name for name in parts if str(name).startswith("value_")] + [*{"_start", "_end"}.intersection(table)]
-    if not parts or renamed or (parts != ["value"] and table[parts].isna().any(axis=None)):
-        why = f"{renamed[0]} is a part of something else" if renamed else "a row lacks a part"
-        raise PlanError(f"{what}: states cannot be made of the table, since {why}; expected {example}")
-    keys = table[columns[0]].tolist() if len(columns) == 1 else [*zip(*(table[one] for one in columns), strict=True)]
-    states = table["value"].tolist() if parts == ["value"] else table[parts].to_dict("records")
+    if isinstance(states := states_of(table, columns), str):
+        raise PlanError(f"{what}: states cannot be made of the table, since {states}; expected {example}")
+    keys = table[names[0]].tolist() if len(names) == 1 else [*zip(*(table[one] for one in names), strict=True)]
     return dict(zip(keys, states, strict=True))
 
 

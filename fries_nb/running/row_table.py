@@ -10,6 +10,9 @@
       7    NaN    in       u1        0
       9    NaN    in       u1        0
       9    0.5   out       u1        0
+>>> print(row_table([SeenRow({"_side": 3}, "in", "", 0)], about=["side"], hide={"_side"}))
+  value__side _side
+0         •••    in
 """
 
 from __future__ import annotations
@@ -113,9 +116,28 @@ def row_table(
 
     held = list(rows)
     names = dict.fromkeys(itertools.chain((name for row in held for name in row.values), columns))
-    values = {name: series([row.values.get(name, MISSING) for row in held]) for name in names}
-    values |= {f"_{name}": series([getattr(row, name) for row in held]) for name in about}
-    return shown_table(values, hide)
+    ours = {f"_{name}": series([getattr(row, name) for row in held]) for name in about}
+    values = dict[str, Any]()
+    for name in names:
+        values[_free(name, ours, names)] = series([row.values.get(name, MISSING) for row in held])
+    return shown_table(values | ours, {*hide, *renamed(values, hide)} - ours.keys())
+
+
+def _free(name: str, ours: Collection[str], names: Collection[str]) -> str:
+    """The name under which a column of the user is shown: another one if it would say something of the row."""
+    if name not in ours:
+        return name
+    while name in ours or name in names:
+        name = f"value_{name}"
+    return name
+
+
+def renamed(columns: Iterable[str], hide: Collection[str]) -> list[str]:
+    """The columns of a table whose values are of hidden columns, and which have other names there."""
+    return [
+        name for name in columns for one in hide
+        if name == f"key{one}" or (str(name).startswith("value_") and str(name).endswith(f"value_{one}"))
+    ]  # fmt: skip
 
 
 def columns_of(rows: Iterable[SeenRow]) -> Iterator[str]:

@@ -13,6 +13,9 @@ customer  count  last  _bytes  _bin  _worker
 ['terminal', 'day', 'value_0', 'value_1', '_bytes', '_bin', '_worker']
 >>> list(state_table([StateRow(None, {1: 2}, 9, 3, 0)], []))
 ['key', 'value', '_bytes', '_bin', '_worker']
+>>> print(state_table([StateRow(7, {"_bytes": 1}, 9, 3, 0)], ["_worker"]).to_string(index=False))
+ key_worker  value__bytes  _bytes  _bin  _worker
+          7             1       9     3        0
 >>> column_types(rows)
 {'count': 'int', 'last': 'float | missing'}
 """
@@ -25,12 +28,15 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from fries_nb.dataflow.keys import why_unchangeable
 from fries_nb.operators.window_steps import OpenWindow
 from fries_nb.telemetry.metrics import MISSING, series
 
 MOST_COLUMNS = 100
 """Beyond that, the keys of dicts are taken for data and not for names of columns."""
 _STRINGS = {str}
+_OURS = ("_start", "_end", "_bytes", "_bin", "_worker")
+"""The columns that say something beside keys and values."""
 
 
 class StateRow(NamedTuple):
@@ -64,10 +70,11 @@ def state_table(rows: Iterable[StateRow], key_columns: Sequence[str]) -> Any:
         The DataFrame. It has all columns but those of values if there are no rows.
     """
     import numpy as np
-    from pandas import DataFrame  # takes longer to import than all of fries_nb's own modules
+    from pandas import DataFrame, Series  # takes longer to import than all of fries_nb's own modules
 
     held = list(rows)
-    columns: dict[str, list[Any]] = _key_columns(held, key_columns)
+    columns: dict[str, list[Any]] = _key_columns(held, [key_name(one) for one in key_columns])
+    keys = [*columns]
     for name, values in _value_columns(held).items():
         columns[_free(name, columns)] = values
     if any(row.window for row in held):
@@ -75,7 +82,34 @@ def state_table(rows: Iterable[StateRow], key_columns: Sequence[str]) -> Any:
         columns |= {"_start": [start for start, _ in windows], "_end": [end for _, end in windows]}
     known = {f"_{name}": map(attrgetter(name), held) for name in ("bytes", "bin", "worker")}
     made = {name: series(values) for name, values in columns.items()}
+    for name in keys:  # a key of null and one of NaN are two, and pandas has one word for both
+        if made[name].dtype == float and None in columns[name]:
+            made[name] = Series(columns[name], dtype=object)
     return DataFrame(made | {name: np.fromiter(values, np.int64, len(held)) for name, values in known.items()})
+
+
+def key_name(column: str) -> str:
+    """The column of a table of states that has a column of the key: its name, if that says nothing else there."""
+    return f"key{column}" if column in _OURS else column
+
+
+def states_of(table: Any, key_columns: Sequence[str]) -> list[Any] | str:
+    """The states of which ``state_table`` has made a table, by row; or why they cannot be made of it again."""
+    keys = {*map(key_name, key_columns)}
+    parts = [name for name in table if name not in keys and name not in ("_bytes", "_bin", "_worker")]
+    # What is no dict of its own columns: lists, names that the key has as well, windows.
+    renamed = [name for name in parts if str(name).startswith("value_") or name in ("_start", "_end")]
+    if renamed:
+        return f"{renamed[0]} is a part of something else"
+    if parts == ["value"]:
+        whole = table["value"].tolist()
+        shown = _value_columns([StateRow(None, value, 0, 0, 0) for value in whole])
+        is_part = [*shown] != ["value"] or any(map(why_unchangeable, whole))  # a table of such states has other columns
+        return [{"value": value} for value in whole] if is_part else whole
+    if not parts or table[parts].isna().any(axis=None):
+        return "a row lacks a part"
+    states: list[Any] = table[parts].to_dict("records")
+    return states
 
 
 def column_types(rows: Iterable[StateRow]) -> dict[str, str]:
@@ -164,7 +198,7 @@ def _parts(value: Any) -> tuple[str, Mapping[str, Any]]:
 
 def _free(name: str, taken: Mapping[str, Any]) -> str:
     """A name for a column of the value that no column before or behind those of values has."""
-    while name in taken or name in ("_start", "_end", "_bytes", "_bin", "_worker"):
+    while name in taken or name in _OURS:
         name = f"value_{name}"
     return name
 

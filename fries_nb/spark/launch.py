@@ -142,8 +142,9 @@ class Launched:
         shipped = {name: functions[name] for name in graph if name in functions}
         shipped |= _tables(graph, self.session, self.place)
         # Never a number again: rows of a source that was removed, and comes back, would be told from no others.
-        sources = _sources(graph, self.session, self.place, first=len(self.sources))
+        sources = _sources(graph, self.session, self.place, first=len(self.sources), returns=returns)
         self.sources.extend(sources.items())
+        planned = {} if returns else {name: plan.number for name, plan in sources.items()}
         # A sink that was removed and comes back goes on where it was; another one is not to write there.
         taken = {resolved(path) for name, path in self.sinks.items() if name not in graph}
         sinks = _sinks(graph, spark, self.root, self.run, taken)
@@ -152,8 +153,9 @@ class Launched:
         self.sinks.update({name: sink.path for name, sink in sinks.items() if isinstance(sink, ParquetSink)})
         additions = Additions(shipped, sources, sinks)
         packed = pickled("the added operators", additions, "functions and places")
-        fingerprint = _fingerprint(after, self.run, graph if returns else ())
-        back = _fingerprint(before, self.run, [name for name in before if name not in after])
+        fingerprint = _fingerprint(after, self.run, graph if returns else (), self.place.plans(after.sources, planned))
+        gone = [name for name in before if name not in after]
+        back = _fingerprint(before, self.run, gone, self.place.plans(before.sources, {}))
         return ShapeChange(after, replace(additions, packed=packed), fingerprint, back, returns, given)
 
 
@@ -170,9 +172,10 @@ def added_to(before: Graph, after: Graph) -> Graph:
     return Graph(after.name, tuple(added), ())
 
 
-def _fingerprint(graph: Graph, run: str, returning: Iterable[str]) -> bytes:
+def _fingerprint(graph: Graph, run: str, returning: Iterable[str], plans: dict[str, str]) -> bytes:
     """The fingerprint of a dataflow, in which earlier decisions concern these operators as well."""
-    return msgspec.msgpack.encode(msgspec.structs.replace(flow_of(graph, run), since=dict.fromkeys(returning, 0)))
+    since = dict.fromkeys(returning, 0)
+    return msgspec.msgpack.encode(msgspec.structs.replace(flow_of(graph, run), since=since, plans=plans))
 
 
 def launch(
@@ -295,20 +298,25 @@ def _start(
 
 def _sources(
     graph: Graph, session: Session, place: CheckpointStore, starts: Mapping[str, SourceStart] = NO_STARTS,
-    first: int = 0,
+    first: int | None = None, returns: bool = False,
 ) -> dict[str, SourcePlan]:  # fmt: skip
-    """Source to the plan of its readers, numbered in order; its splits are computed once and kept for resumed runs."""
+    """Source to the plan of its readers, numbered in order; its splits are computed once and kept for resumed runs.
+
+    A source that a change adds, with a first number, is planned anew whatever had its name, unless it returns.
+    """
     plans: dict[str, SourcePlan] = {}
     for name, operator in graph.by_name.items():
         if not operator.traits.is_source:
             continue
-        kept = place.source(name, tuple[Split, ...])
+        number, fresh = (first or 0) + len(plans), first is not None and not returns
+        kept = None if fresh else place.source(name, tuple[Split, ...])
+        staging = join(place.staging, str(number)) if fresh else place.staging
         description, workers = operator.function, operator.workers
         time, start = operator.time, starts.get(name)
-        plan = plan_source(description, session.spark, place.staging, name, workers, kept, time, start)
-        plans[name] = replace(plan, number=first + len(plans))
+        plan = plan_source(description, session.spark, staging, name, workers, kept, time, start)
+        plans[name] = replace(plan, number=number)
         if kept is None:
-            place.keep_source(name, plans[name].splits)
+            place.keep_source(name, plan.splits, number if fresh else None)
     return plans
 
 

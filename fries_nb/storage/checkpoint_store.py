@@ -29,7 +29,7 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -200,7 +200,7 @@ def contents(at: Location, until: int | None = None) -> Contents | None:
         flow,
         tuple(dict.fromkeys((*attempt.records, *_numbered(at, COMPLETE, number)))),
         (*attempt.decisions, *later),
-        attempt.sources | {name: f"{SOURCES}/{file}" for name, file in _own(at, SOURCES, number)},
+        attempt.sources | _plans(at, number) | {encoded(name): file for name, file in flow.plans.items()},
         attempt.targets | {name: f"{TARGETS}/{file}" for name, file in _own(at, TARGETS, number)},
     )
 
@@ -289,6 +289,11 @@ def in_words(what: str) -> Iterator[None]:
 def _own(at: Location, directory: str, number: int) -> list[tuple[str, str]]:
     found = ((name, written_by(name)) for name in at.names(directory))
     return [(parsed[0], name) for name, parsed in found if parsed is not None and parsed[1] == number]
+
+
+def _plans(at: Location, number: int) -> dict[str, str]:
+    """The sources with which this attempt began, by encoded name, and their files; those of changes decisions name."""
+    return {name: f"{SOURCES}/{file}" for name, file in _own(at, SOURCES, number) if "." not in name}
 
 
 def _numbered(at: Location, directory: str, number: int) -> list[str]:
@@ -481,6 +486,7 @@ class CheckpointStore:
         self._decisions[name] = decided.change
         if decided.shape:
             self.flow = _behind(self.flow, journaled)
+            self._sources |= {encoded(name): file for name, file in self.flow.plans.items()}
             self._shapes.add(name)
 
     def keep(self, record: Checkpoint) -> None:
@@ -507,11 +513,27 @@ class CheckpointStore:
                     self._delete(attempt_file(number))
             self._claims.forget_older()
 
-    def keep_source(self, name: str, plan: Any) -> None:
-        """Store which rows the workers of a source read."""
-        file = entry(SOURCES, encoded(name), self.incarnation, "msgpack")
+    def keep_source(self, name: str, plan: Any, number: int | None = None) -> None:
+        """Store which rows the workers of a source read.
+
+        That of a source which a change is to add has a number, never given before in this attempt: a removed source of
+        its name had another plan, which counts until the change is decided (``FlowFingerprint.plans``).
+        """
+        file = self._plan_file(name, number)
         self._write(file, msgspec.msgpack.encode(plan))
-        self._sources[encoded(name)] = file
+        if number is None:
+            self._sources[encoded(name)] = file
+
+    def plans(self, sources: Iterable[str], numbers: Mapping[str, int]) -> dict[str, str]:
+        """The files with the splits of sources: of those that a change adds, by their numbers, else the ones of now."""
+        return {
+            name: self._plan_file(name, numbers[name]) if name in numbers else self._sources[encoded(name)]
+            for name in sources
+        }
+
+    def _plan_file(self, name: str, number: int | None) -> str:
+        which = encoded(name) if number is None else f"{encoded(name)}.{number}"
+        return entry(SOURCES, which, self.incarnation, "msgpack")
 
     def source(self, name: str, kind: type[_T]) -> _T | None:
         """The value stored for the source; ``None`` if there is none."""
@@ -615,7 +637,9 @@ def shape_refusal(
 
 def going_on(found: Contents, graph: Graph, since: Checkpoint | None) -> Contents:
     """The contents as they count for the dataflow that goes on from them, which may have another shape."""
-    kept, owed = {encoded(name) for name in graph}, {encoded(name) for name in (since.sinks if since else ())}
+    # Others begin anew, whatever has had their names.
+    kept = {encoded(name) for name in graph if name in found.flow.operators}
+    owed = {encoded(name) for name in (since.sinks if since else ())}
     last = max([since.decisions if since is not None else 0, *map(numbered, found.decisions)])
     return replace(
         found,

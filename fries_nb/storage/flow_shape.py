@@ -57,7 +57,7 @@ from msgspec.structs import replace
 from fries_nb.dataflow.endpoints import CatalogTable, DeltaTable, Memory, OwnSink, OwnSource, ParquetFiles, described
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.dataflow.stream_endpoints import Kafka
-from fries_nb.errors import CheckpointError
+from fries_nb.errors import CheckpointError, PlanError
 from fries_nb.operators.state import has_state, keeps_state
 from fries_nb.protocol.checkpoints import Checkpoint, CommittedChange
 from fries_nb.storage.durable import absolute
@@ -82,6 +82,7 @@ class FlowFingerprint(msgspec.Struct, frozen=True):
     removed: tuple[str, ...] = ()
     keys: dict[str, tuple[str, ...]] = {}  # operator to the columns of its key, if it has one
     with_state: tuple[str, ...] = ()  # the operators that kept a state when the run began, even if it was empty
+    plans: dict[str, str] = {}  # source that a change has added to the file with its splits
 
 
 @dataclass(frozen=True)
@@ -213,6 +214,29 @@ def _edge(edge: Edge) -> str:
     return f"{edge.source} -> {edge.to} ({edge.partitioning}{by}{branch})"
 
 
+def refuse_other_targets(graph: Graph, removed: Iterable[Operator]) -> None:
+    """Check that no operator has the name of one that a run has removed, and writes elsewhere.
+
+    What the removed one has written since the last commit is committed by its name.
+
+    Raises:
+        PlanError: one does.
+    """
+    for gone in removed:
+        if gone.name not in graph:
+            continue
+        before, after = (_target(one) for one in (gone, graph.operator(gone.name)))
+        if before and after and before != after:
+            words = f"wrote{before}, where the rest of its rows is still committed"
+            raise PlanError(f"{gone.name} was removed from this run, and {words}; expected another name for a new one")
+
+
+def _target(operator: Operator) -> str:
+    """Where rows or dead letters of an operator are written, as text; empty if nowhere."""
+    target = operator.function if operator.traits.is_sink else operator.on_error
+    return "" if isinstance(target, str) else _endpoint(target, is_sink=True)
+
+
 def check_drop(drop: object, graph: Graph) -> tuple[str, ...]:
     """The names in ``drop=``, none of which the dataflow has.
 
@@ -288,6 +312,7 @@ def known(flow: FlowFingerprint, checkpoint: Checkpoint | None) -> FlowFingerpri
         removed=tuple(name for name in flow.removed if name in held),
         keys={name: columns for name, columns in flow.keys.items() if name not in gone},
         with_state=tuple(name for name in flow.with_state if name not in gone),
+        plans={name: file for name, file in flow.plans.items() if name not in gone},
     )
 
 
@@ -315,6 +340,7 @@ def followed_by(flow: FlowFingerprint, later: FlowFingerprint, decisions: int) -
         removed=removed,
         keys=later.keys | {name: flow.keys[name] for name in removed if name in flow.keys},
         with_state=(*later.with_state, *(name for name in removed if name in flow.with_state)),
+        plans=flow.plans | later.plans,
     )
 
 

@@ -450,7 +450,8 @@ def _with_staged(at: Location, source: str, file: str, plan: Any, to: Location) 
     """What is known of a source, whose rows are copied if they are staged in the directory of the origin."""
     written = written_by(file.rpartition("/")[2])
     assert written is not None, "it was found by its name"
-    staged = f"{STAGED}/{written[1]:04d}/{source}"
+    number = written[0].rpartition(".")[2] if "." in written[0] else ""  # that of a source which a change has added
+    staged = "/".join(filter(None, (STAGED, f"{written[1]:04d}", number, source)))
     return _moved(plan, f"/{staged}/", _root(to)) if _copy_staged(at, staged, to) else plan
 
 

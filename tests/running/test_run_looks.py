@@ -351,6 +351,9 @@ def test_states_are_given_by_key_or_as_a_table() -> None:
     assert given_states(BEFORE, AFTER, {"Two": state_table(rows, ("a", "b"))}) == {
         "Two": {(1, "a"): {"n": 2}, (2, "b"): {"n": 3}}
     }
+    for one in ({"_x": 1, "y": 2}, {"value": 5}, {"value": {"a": 1}}, {1: 2}):
+        table = state_table([StateRow(None, one, 9, 3, 0), StateRow(2.5, one, 9, 3, 0)], ("k",))
+        assert given_states(BEFORE, AFTER, {"New": table}) == {"New": {None: one, 2.5: one}}
     held = {1: {"x": 1}, 2: [3]}
     whole = state_table([StateRow(key, value, 9, 3, 0) for key, value in held.items()], ("k",))
     assert given_states(BEFORE, AFTER, {"New": whole}) == {"New": held}

@@ -210,3 +210,22 @@ def test_hidden_values_are_masked_in_all_that_is_shown(spark: SparkSession, kept
     assert "•••" in paused.row
     assert "no such card: •••" in paused.error
     run.cancel()
+
+
+def test_keys_and_columns_of_odd_kinds_are_told_apart(spark: SparkSession, kept: Callable[[Run], Run]) -> None:
+    """NaN and null are two keys, each of which is found and set; columns with names of ours keep their values."""
+    keys = [None, float("nan"), 2.5]
+    flow = fn.Dataflow("odd")
+    rows = flow.source("S", fn.rate(300, row=lambda value: {"_worker": keys[value % 3], "_side": "mine"}))
+    rows.map("K", Twice(), key="_worker").sink("out", fn.memory())
+    run = kept(flow.run(spark, hosts=1, workers=1, hide=["_side"]))
+    until(lambda: run.metrics().operators["out"].processed > 10, run)
+    run.set_rate("S", 0)
+    seen = run.rows("K", n=1)
+    assert (set(seen["value__side"]), set(seen["_side"])) == ({"mine"}, {"in", "out"})
+    assert "mine" not in repr(seen)
+    table = run.state("K", keys=keys)
+    assert [repr(key) for key in table["key_worker"]] == ["None", "nan", "2.5"]
+    assert table["_worker"].tolist() == [0, 0, 0]
+    assert run.set_state("K", {float("nan"): {"first": 7, "second": 7}}).result(PATIENCE_S).outcome == "done"
+    assert run.state("K", keys=[float("nan")])["first"].tolist() == [7]

@@ -177,6 +177,51 @@ def test_rows_of_each_source_are_known_by_it_whatever_sources_come_and_go(
     refuse_mixed(run)
 
 
+def test_what_has_the_name_of_a_removed_source_or_sink_is_another_one(
+    spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path
+) -> None:
+    """It reads rows of its own, also when a host has died, or in a run that goes on; a sink elsewhere is refused."""
+
+    def made(source: str = "", rows: int = 0, sink: str = "") -> fn.Dataflow:
+        flow = fn.Dataflow("names")
+        every = flow.source("S", fn.rate(300), workers=1)
+        every.sink("out", fn.memory())
+        if sink:
+            every.sink("also", fn.parquet(str(tmp_path / sink)))
+        if source:
+            table = pa.table({"of": [source] * rows})
+            flow.source("X", fn.replay(table)).map(f"X{source}", lambda row: row).sink(f"to{source}", fn.memory())
+        return flow
+
+    def read(run: Run, source: str) -> dict[str, int]:
+        run.checkpoint(PATIENCE_S)
+        return Counter(row["of"] for row in run.output(f"to{source}").collect())
+
+    options: dict[str, Any] = {"hosts": 2, "workers": 1, "commit_interval_s": 30, "audit": True}
+    run = kept(made("A", 100).run(spark, checkpoint=tmp_path / "place", **options))
+    until(lambda: run.metrics().operators["XA"].processed == 100, run)
+    run.checkpoint(PATIENCE_S)
+    applied(run, made(sink="one"), drop=["XA"])
+    applied(run, made("B", 700))
+    with pytest.raises(PlanError, match=r"also was removed from this run, and wrote into .*one, .*another name"):
+        run.apply(made("B", 700, sink="two"))
+    until(lambda: run.metrics().operators["XB"].processed == 700, run)
+    os.kill(run.host_processes[1], signal.SIGKILL)
+    until(lambda: bool(run.recoveries) and run.recoveries[-1].seconds is not None, run)
+    until(lambda: run.metrics().operators["XB"].processed == 700, run)
+    assert read(run, "B") == {"B": 700}
+    run.suspend(PATIENCE_S)
+    run = kept(made("B", 700).resume(tmp_path / "place", spark, **options))
+    until(lambda: run.metrics().operators["out"].processed > 0, run)
+    applied(run, made(), drop=["XB"])
+    for _ in range(2):
+        run.checkpoint(PATIENCE_S)
+    run.suspend(PATIENCE_S)
+    run = kept(made("C", 10).resume(tmp_path / "place", spark, **options))
+    until(lambda: run.metrics().operators["XC"].processed == 10, run)
+    assert read(run, "C") == {"C": 10}
+
+
 def test_a_host_dies_and_the_run_goes_on_in_the_new_shape_also_resumed(
     spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path
 ) -> None:

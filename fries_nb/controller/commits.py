@@ -212,7 +212,7 @@ class Recovery:
         checkpoint = self.checkpoint
         if checkpoint is not None and checkpoint.decisions < self._reshaped_at:
             checkpoint = checkpoint.with_parked(self.parked)
-        restoration = Restoration(checkpoint, decided, columns, tables=self.tables)
+        restoration = Restoration(checkpoint, decided, columns, tables=self.tables).begun_anew()
         return Recover(self.incarnation, restoration, reason, hosts)
 
 
@@ -441,7 +441,8 @@ class Checkpoints(Coordinator):
         self._started_ns = now_ns
         kept, counts = self._recovery.checkpoint, self._workers.routed
         known = self._workers.of(self._workers.graph.by_name)
-        self._spent = {worker for worker in known if kept and kept.had_ended(*worker, counts[worker.operator])}
+        left = (worker for worker in known if kept and kept.had_ended(*worker, counts[worker.operator]))
+        self._spent = {worker for worker in left if self._recovery.given_to(worker.operator) is None}
         return []
 
     def move(self, to: CommitPhase) -> None:

@@ -449,3 +449,27 @@ class Restoration(msgspec.Struct, frozen=True):
         known = () if self.checkpoint is None else self.checkpoint.decided
         since = [one.given[operator] for one in self.decided if operator in one.given and one.change not in known]
         return since[-1] if since else None
+
+    def begun_anew(self) -> Restoration:
+        """The same without what the checkpoint has of other operators by the names of those that were added since.
+
+        >>> added = CommittedChange("u1", "fries", (), {}, given={"X": b""})
+        >>> then = Checkpoint("r", 1, 1, {}, workers={"X": 1, "S": 1}, ended=("X[0]",))
+        >>> restored = Restoration(then, (added,)).begun_anew()
+        >>> restored.checkpoint.workers, restored.checkpoint.ended
+        ({'S': 1}, ())
+        """
+        then, given = self.checkpoint, {name for one in self.decided for name in one.given}
+        names = {name for name in given if then and name in then.workers and self.given_to(name) is not None}
+        if then is None or not names:
+            return self
+        theirs = {f"{name}[{index}]" for name in names for index in range(then.workers[name])}
+        left = replace(
+            then,
+            ended=tuple(worker for worker in then.ended if worker not in theirs),
+            snapshots={worker: file for worker, file in then.snapshots.items() if worker not in theirs},
+            workers={name: count for name, count in then.workers.items() if name not in names},
+            tables={name: table for name, table in then.tables.items() if name not in names},
+            readers={name: count for name, count in then.readers.items() if name not in names},
+        )
+        return replace(self, checkpoint=left)

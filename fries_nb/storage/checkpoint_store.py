@@ -415,7 +415,7 @@ class CheckpointStore:
             made = decisions(at, found, since)
             found = going_on(found, graph, since)  # numbers of workers may have changed, too
             decided = concerning(in_effect(made.values(), since), graph, found.flow.since)
-            place = cls(at, claims, found, made, Restoration(since, decided, last_epoch=last))
+            place = cls(at, claims, found, made, Restoration(since, decided, last_epoch=last).begun_anew())
             place._begin()
             undo.pop_all()
         if wrong:

@@ -213,7 +213,7 @@ def test_what_has_the_name_of_a_removed_source_or_sink_is_another_one(
     run.suspend(PATIENCE_S)
     run = kept(made("B", 700).resume(tmp_path / "place", spark, **options))
     until(lambda: run.metrics().operators["out"].processed > 0, run)
-    applied(run, made(), drop=["XB"])
+    assert run.apply(made(), drop=["XB"]).settled(PATIENCE_S).outcome == "done"  # it has ended: nothing has to switch
     for _ in range(2):
         run.checkpoint(PATIENCE_S)
     run.suspend(PATIENCE_S)

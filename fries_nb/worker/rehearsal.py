@@ -249,7 +249,7 @@ def _slower(name: str, after_ns: float, before_ns: float) -> str:
     )
 
 
-LASTS_NS = 10_000_000
+LASTS_NS = 5_000_000
 """Duration in nanoseconds after which only the first tuple of each operator is tried."""
 AT_MOST_NS = 200_000_000
 """The same while rows seem to be lost, which a few tuples do not show (see ``doubts``)."""

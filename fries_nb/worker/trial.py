@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
-from itertools import cycle, islice, repeat, zip_longest
+from itertools import cycle, islice, zip_longest
 from typing import Any
 
 import pyarrow as pa
@@ -52,6 +52,7 @@ MOST_PASSES = 64
 """Maximum number of batches of one tuple that an operator processes: a loop may go round for ever."""
 
 Out = list[tuple[int, pa.RecordBatch]]
+_Kept = tuple[int, pa.RecordBatch, int]  # a row: the output on which it went out, its batch, and its place there
 
 
 class TrialLayout:
@@ -78,7 +79,7 @@ class TrialLayout:
         self._edges: dict[tuple[Worker, bool], tuple[OutEdge, ...]] = {}
         self._keys: dict[str, list[Any]] = {name: [] for name in added or ()}  # of added operators, some on this host
         self._states: dict[str, tuple[StateCopy, ...]] = {}
-        self._made: dict[str, list[Out]] = {}
+        self._made: dict[str, list[list[_Kept]]] = {}
         for worker in sorted(workers, key=lambda one: one.wiring.id):
             now = tuple(edge for edge in worker.wiring.edges if not edge.is_closed)
             self._edges[worker, False] = now
@@ -134,17 +135,17 @@ class TrialLayout:
         """Whether an operator gives rows when time has passed."""
         return operator in self._places and self._instance(operator).agenda is not None
 
-    def made(self, operator: str) -> list[Out]:
-        """What the chain from this operator on has made last, the newest first, if it stays as it is in another shape.
+    def made(self, operator: str) -> list[list[_Kept]]:
+        """Where the rows are that the chain from this operator on has made last, if it stays as it is in another shape.
 
-        The same for all trials: the worker goes on meanwhile.
+        The newest ones first, in each round one of each output. The same for all trials: the worker goes on meanwhile.
         """
         if operator not in self._made:
-            place, made = self._places.get(operator), list[Iterator[tuple[int, pa.RecordBatch]]]()
+            place, made = self._places.get(operator), list[Iterator[_Kept]]()
             if place is not None and self._is_of_shape and self.chain(operator).isdisjoint(self.targets):
                 # Both are copied in one step of the interpreter, so that the worker comes not in between.
                 outputs = {branch: list(kept) for branch, kept in dict(place[0].newest_output).items()}
-                made = [zip(repeat(branch), _newest(kept), strict=False) for branch, kept in outputs.items()]
+                made = [_newest(branch, kept) for branch, kept in outputs.items()]
             self._made[operator] = [[*filter(None, one)] for one in zip_longest(*made)]
         return self._made[operator]
 
@@ -264,12 +265,13 @@ class Meter:
 
     Attributes:
         passage: the results of the tuple in hand.
+        keeps_rows: see above.
     """
 
     def __init__(self, clock: Callable[[], int], keeps_rows: bool) -> None:
         self.passage = Passage()
+        self.keeps_rows = keeps_rows
         self._clock = clock
-        self._keeps_rows = keeps_rows
         self._running: list[str] = []
         self._since = 0
 
@@ -294,14 +296,14 @@ class Meter:
     def gave_row(self, operator: str, row: Row) -> None:
         """An operator inside a chain gives a row to the next one."""
         self.passage.tallies[operator].given += 1
-        if self._keeps_rows:
+        if self.keeps_rows:
             values = as_value(row.copy(), operator)
             self.passage.made[operator].append({name: values[name] for name in values if name not in HIDDEN})
 
     def gave(self, operator: str, batch: pa.RecordBatch) -> None:
         """An operator gives a batch of rows."""
         self.passage.tallies[operator].given += batch.num_rows
-        if self._keeps_rows:
+        if self.keeps_rows:
             self.passage.made[operator] += shown_rows(batch.slice(0, MOST_ROWS))
 
 
@@ -422,8 +424,9 @@ class Trial:
 
     def _given(self, operator: str, came: Recent, passage: Passage) -> Out:
         """What the chain has made, in place of this tuple; nothing if there are more tuples than that."""
-        given = next(iter(self._layout.made(operator)[came.place :]), [])
-        passage.came = next((shown_rows(batch)[0] for _, batch in given), {})
+        kept = next(iter(self._layout.made(operator)[came.place :]), [])
+        given = [(branch, one_row(batch, index)) for branch, batch, index in kept]
+        passage.came = next((shown_rows(batch)[0] for _, batch in given), {}) if self._meter.keeps_rows else {}
         return given
 
     def _made(self, operator: str) -> _Chain:
@@ -455,10 +458,10 @@ class Trial:
         return copy
 
 
-def _newest(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Some of the last rows of batches, of which the newest comes first."""
-    rows = ((batch, place) for batch in batches for place in reversed(range(batch.num_rows)))
-    return (one_row(batch, place) for batch, place in islice(rows, SAMPLES))
+def _newest(branch: int, batches: Sequence[pa.RecordBatch]) -> Iterator[_Kept]:
+    """Where some of the last rows of an output are, in batches of which the newest comes first."""
+    rows = ((branch, batch, index) for batch in batches for index in reversed(range(batch.num_rows)))
+    return islice(rows, SAMPLES)
 
 
 def _next_state(copies: Iterator[StateCopy], transforms: tuple[Transform, ...]) -> Any:

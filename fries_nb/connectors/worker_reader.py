@@ -554,7 +554,16 @@ def _placed(source: RuntimeSource, split: Split, places: Mapping[int, int | AtRo
     row = place if isinstance(place, int) else place.row
     if row > (math.inf if rows is None else rows):
         raise SourceError(f"of which split {split.number} has {rows:,} rows, and not {row:,}; expected its own rows")
-    return Position(row) if isinstance(place, int) else Position(place.row, place.at)
+    if isinstance(place, int):
+        return Position(row)
+    following = split.place(row) if split.step else None
+    if place.following not in (None, following):
+        raise SourceError(
+            f"of which row {row:,} of split {split.number} was row {place.following:,} of the source, and is "
+            f"{'none' if following is None else f'{following:,}'} now; expected positions of a run whose source has as "
+            "many workers, and time= or not as here, or a time or a number"
+        )
+    return Position(place.row, place.at)
 
 
 def _from_row(source: RuntimeSource, splits: Sequence[Split], place: int) -> dict[int, Position | None]:

@@ -30,10 +30,17 @@ _EXPECTED = (
 
 @dataclass(frozen=True)
 class AtRow:
-    """A position in a split: the number of the next row, and what the source needs to find it besides."""
+    """A position in a split.
+
+    Attributes:
+        row: the number of the next row in the split.
+        at: what the source needs to find it besides.
+        following: the number of that row in the order of the source; ``None`` if that is not known.
+    """
 
     row: int
     at: Any = None
+    following: int | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +119,15 @@ def _of_frame(name: str, frame: Any) -> dict[int, int | AtRow | None]:
         known = ", ".join(map(str, frame["source"].unique())) or "none"
         raise DataflowError(f"start= has positions of {known} for source {name!r}; expected those of {name!r}")
     rows = mine[mine["split"].notna()].to_dict("records")  # a worker that had ended has a row without a split
-    return {int(row["split"]): None if row["ended"] else AtRow(int(row["row"]), _plain(row["at"])) for row in rows}
+    return {
+        int(row["split"]): None if row["ended"] else AtRow(int(row["row"]), _plain(row["at"]), _whole(row.get("next")))
+        for row in rows
+    }
+
+
+def _whole(number: Any) -> int | None:
+    """A number from a column in which some may be missing."""
+    return None if _plain(number) is None or number != number else int(number)
 
 
 def _plain(at: Any) -> Any:

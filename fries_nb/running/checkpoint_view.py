@@ -107,9 +107,10 @@ class CheckpointView:
         Returns:
             A DataFrame with a row for each split: ``source``; ``split``; ``row``, the number of rows before the
             position; ``at``, what the source needs to find it besides, such as a file or an offset; whether the split
-            has ``ended``; and the ``worker``, if one has begun it. ``flow.run(start={"payments": positions})`` begins
-            there. Of a source that a change has removed only splits that were begun are known, and a worker that had
-            ended has a row without a split.
+            has ``ended``; the ``worker``, if one has begun it; and ``next``, the number of the next row in the order of
+            the source, if it has one. ``flow.run(start={"payments": positions})`` begins there, and refuses them for a
+            source whose splits have other rows. Of a source that a change has removed only splits that were begun are
+            known, and a worker that had ended has a row without a split.
 
         Raises:
             CheckpointError: a file is damaged, or was replaced.
@@ -117,7 +118,7 @@ class CheckpointView:
         from pandas import DataFrame  # takes longer to import than all of fries_nb's own modules
 
         rows = [row for region in self._regions for row in _positions(region)]
-        names = ("source", "split", "row", "at", "ended", "worker")
+        names = ("source", "split", "row", "at", "ended", "worker", "next")
         return DataFrame({name: series([row[place] for row in rows]) for place, name in enumerate(names)})
 
     def state(self, operator: str, keys: Iterable[Any] | None = None, n: int = 1000) -> Any:
@@ -329,10 +330,12 @@ def _positions(region: StoredCheckpoint) -> Iterator[tuple[Any, ...]]:
             owners = {split.number: index for index in ended for split in splits_of(splits, index, then)} | owners
             begun = restored_positions(splits, 0, 1, known, ended, then)
             known = {split.number: begun.get(split.number, Position()) for split in splits}
+        places = {split.number: split.place for split in splits or () if split.step}
         for split, position in sorted(known.items()):
             at = (None, None, True) if position is None else (position.row, position.at, False)
-            yield name, split, *at, owners.get(split)
-        yield from ((name, None, None, None, True, index) for index in ended if splits is None)
+            following = places[split](position.row) if position is not None and split in places else None
+            yield name, split, *at, owners.get(split), following
+        yield from ((name, None, None, None, True, index, None) for index in ended if splits is None)
 
 
 def _rows(worker: StoredWorker, bin: int, key: Any, value: Any) -> Iterator[StateRow]:

@@ -139,6 +139,11 @@ def test_positions_are_those_of_a_checkpoint(tmp_path: Path) -> None:
         rows_of(source, dict.fromkeys(range(16)))
     with pytest.raises(DataflowError, match="start= has positions of S, T for source 'U'; expected those of 'U'"):
         checked_starts({"U": frame}, ["U"])
+    known = frame.assign(next=[10 * split + 3 if split < 15 else None for split in range(16)] + [1])
+    assert sorted(row["n"] for row in rows_of(source, known)) == expected
+    words = "row 3 of split 4 was row 44 of the source, and is 43 now; expected .* time= or not as here"
+    with pytest.raises(SourceError, match=words):
+        rows_of(source, known.assign(next=known["next"].replace(43, 44)))
 
 
 def test_files_that_were_changed_before_are_left_out(tmp_path: Path) -> None:

@@ -87,26 +87,26 @@ def test_positions_are_those_of_the_splits(tmp_path: Path) -> None:
     held(str(tmp_path), {}, ended=("S[1]",))
     frame = fn.checkpoint(tmp_path).positions()
     shown = frame.astype(object).where(frame.notna(), None).to_dict("split")["data"]
-    assert list(frame) == ["source", "split", "row", "at", "ended", "worker"]
+    assert list(frame) == ["source", "split", "row", "at", "ended", "worker", "next"]
     assert shown == [
-        ["S", 0, 5, "a.csv", False, 0],
-        ["S", 1, None, None, True, 0],
-        ["S", None, None, None, True, 1],
+        ["S", 0, 5, "a.csv", False, 0, None],
+        ["S", 1, None, None, True, 0, None],
+        ["S", None, None, None, True, 1, None],
     ]
 
 
 def test_all_splits_have_positions_if_they_are_known(tmp_path: Path) -> None:
     """Those that were not begun, and those of a worker that had ended."""
     place = held(str(tmp_path), {}, ended=("S[1]",))
-    place.keep_source("S", [Split(0), Split(1), Split(2, start=Position(3)), Split(3), Split(4)])
+    place.keep_source("S", [Split(0), Split(1), Split(2, first=20, step=30, start=Position(3)), Split(3), Split(4)])
     frame = fn.checkpoint(tmp_path).positions()
     shown = frame.astype(object).where(frame.notna(), None).to_dict("split")["data"]
     assert shown == [
-        ["S", 0, 5, "a.csv", False, 0],
-        ["S", 1, None, None, True, 0],
-        ["S", 2, 3, None, False, None],
-        ["S", 3, None, None, True, 1],
-        ["S", 4, 0, None, False, None],
+        ["S", 0, 5, "a.csv", False, 0, None],
+        ["S", 1, None, None, True, 0, None],
+        ["S", 2, 3, None, False, None, 110],
+        ["S", 3, None, None, True, 1, None],
+        ["S", 4, 0, None, False, None, None],
     ]
 
 

@@ -251,7 +251,7 @@ class Store:
     def restoration(self) -> Restoration:
         """The state from which a new incarnation starts."""
         last = self.records[-1] if self.records else None
-        return Restoration(last, in_effect(self.decided, last))
+        return Restoration(last, in_effect(self.decided, last)).begun_anew()
 
     def kept(self) -> list[CommittedChange]:
         """The changes in effect, with the payloads that a driver keeps."""

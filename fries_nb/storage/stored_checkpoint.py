@@ -339,7 +339,7 @@ def fork_checkpoint(
             raise CheckpointError(f"{origin.path} holds a checkpoint {why}")
         found = going_on(copied.found, graph, copied.record)
         decided = concerning(in_effect(copied.made.values(), copied.record), graph, found.flow.since)
-        place = CheckpointStore(to, claims, found, copied.made, Restoration(copied.record, decided))
+        place = CheckpointStore(to, claims, found, copied.made, Restoration(copied.record, decided).begun_anew())
         place.begin(max(copied.number, claims.number) + 1)  # files of the origin's attempts are those of earlier ones
         undo.pop_all()
     if wrong:

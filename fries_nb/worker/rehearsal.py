@@ -51,6 +51,8 @@ FLOOR_NS = 1_000_000
 """Nanoseconds for a row below which no function is doubted, however fast the current one is."""
 FEW = 8
 """Number of rows from which on it is doubted that an operator drops all of them, if it drops rows by its nature."""
+CONFIRMED = 8
+"""Number of times that a function is called again, at most, before it is doubted for its time."""
 _COPIES = 16
 """Number of times that a row is in the batch on which a batched function is measured."""
 
@@ -187,8 +189,12 @@ class Doubts:
     def _confirmed(self, name: str, one: _Both, after: float, before: float) -> str:
         start, recent = one.tried.start, one.tried.recent
         if not self._is_batched(name):
-            again = self._least_ns(name, [self._new.run(start, recent)])
-            return _slower(name, min(after, again), before)
+            over_ns = self._clock() + AT_MOST_NS
+            for _ in range(CONFIRMED):  # a busy machine delays a call now and then, but not so many in a row
+                after = min(after, self._least_ns(name, [self._new.run(start, recent)]))
+                if not _is_far(after, before) or self._clock() > over_ns:
+                    break
+            return _slower(name, after, before)
         many = replace(recent, batch=pa.concat_batches([recent.batch] * _COPIES))
         added = _added_ns(one.tried.after.tallies[name], self._new.run(start, many).tallies[name])
         return _slower(name, added, _added_ns(one.before.tallies[name], self._present.run(start, many).tallies[name]))
@@ -249,7 +255,7 @@ def _slower(name: str, after_ns: float, before_ns: float) -> str:
     )
 
 
-LASTS_NS = 5_000_000
+LASTS_NS = 10_000_000
 """Duration in nanoseconds after which only the first tuple of each operator is tried."""
 AT_MOST_NS = 200_000_000
 """The same while rows seem to be lost, which a few tuples do not show (see ``doubts``)."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from fries_nb.errors import FriesError, OperatorError, exception_text, in_one_line
@@ -52,15 +53,24 @@ def unpickled(operator: str, pickled: bytes, units: TimeUnits | None = None) -> 
 
 def unpickled_each(operator: str, pickled: Iterable[bytes], units: TimeUnits | None = None) -> list[Any]:
     """The same for several pickles, in order; raises as ``unpickled`` does."""
-    book = TokenBook(operator, ChangeBatch(), trial=True)  # it adopts the tokens that are met
-    book.units = units
+    held = list(pickled)
     try:
-        with book.bound():
-            # One for each: an unpickler remembers what it has met, and would take it for what a later pickle repeats.
-            return [_Unpickler(io.BytesIO(one)).load() for one in pickled]
+        with _tokens(operator, units):
+            try:
+                return [*map(pickle.loads, held)]
+            except (ImportError, AttributeError):  # what says which class is missing takes longer
+                # One for each: an unpickler remembers what it has met, and would take it for what a later one repeats.
+                return [_Unpickler(io.BytesIO(one)).load() for one in held]
     except Exception as error:
         words = str(error) if isinstance(error, FriesError) else exception_text(error)
         raise OperatorError(f"the state of {operator} cannot be shown: {in_one_line(words)[0]}", operator) from error
+
+
+def _tokens(operator: str, units: TimeUnits | None) -> AbstractContextManager[None]:
+    """A block in which tokens that are met are adopted."""
+    book = TokenBook(operator, ChangeBatch(), trial=True)
+    book.units = units
+    return book.bound()
 
 
 def plainly_pickled(state: Any) -> bytes:

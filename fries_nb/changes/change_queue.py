@@ -40,6 +40,7 @@ from fries_nb.changes.queue_entries import (
     Request,
     RequestRegistry,
     guarded_regions,
+    has_finished,
     planned,
     predicted,
     shape_requested,
@@ -429,10 +430,8 @@ class ChangeQueue:
             shares.setdefault(self._region_of.get(name, 0), []).append(name)
         for region, names in shares.items():
             if self._phases[region] is RegionPhase.OVER:
-                raise PlanError(
-                    f"{', '.join(sorted(names))} ran in region {region + 1} of {len(self._phases)}, which has "
-                    "finished; expected operators of a region that runs or is still to come"
-                )
+                words = has_finished(names, region, len(self._phases))
+                raise PlanError(f"{words}; expected operators of a region that runs or is still to come")
         return shares
 
     def _guard(

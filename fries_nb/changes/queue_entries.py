@@ -488,6 +488,11 @@ def planned(
     }
 
 
+def has_finished(operators: Iterable[str], region: int, regions: int) -> str:
+    """Why nothing of these operators can be changed or asked any more, as the beginning of a sentence."""
+    return f"{', '.join(sorted(operators))} ran in region {region + 1} of {regions}, which has finished"
+
+
 def together(plans: Mapping[int, Plan]) -> Plan:
     """Combine the plans of regions that run one after another."""
     first, *others = (plan for _, plan in sorted(plans.items()))

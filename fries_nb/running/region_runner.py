@@ -26,7 +26,7 @@ import pyarrow as pa
 from fries_nb.changes.change import Change
 from fries_nb.changes.change_effect import ChangeEffect
 from fries_nb.changes.change_queue import ChangeQueue
-from fries_nb.changes.queue_entries import QueueShell
+from fries_nb.changes.queue_entries import QueueShell, has_finished
 from fries_nb.controller import events
 from fries_nb.controller.event_log import Timeline
 from fries_nb.controller.states import ChangeProgress, RunState
@@ -198,8 +198,7 @@ class RegionRunner(QueueShell):
         """Check that the operator's region has not ended before others."""
         region = self._region_of(operator)
         if region < len(self.launched) and self.launched[region].driver.is_closed:
-            words = f"{operator} ran in region {region + 1} of {len(self._regions)}, which has finished"
-            raise PlanError(f"{words}; {why}")
+            raise PlanError(f"{has_finished([operator], region, len(self._regions))}; {why}")
 
     def operator(self, name: str) -> Operator:
         """The operator of that name; raises a DataflowError that says so if a change has removed it."""
@@ -393,7 +392,8 @@ class RegionRunner(QueueShell):
             return self.launched[region].driver if region < len(self.launched) else None
 
     def _region_of(self, operator: str) -> int:
-        return next((number for number, one in enumerate(self._regions) if operator in one.own), 0)
+        """The region that runs an operator, or that passes rows to it, if Spark computes it."""
+        return next((at for at, one in enumerate(self._regions) if operator in one.own or operator in one.kept), 0)
 
     def source_of(self, identity: int, operator: str) -> tuple[str, int, int] | None:
         """The source, split and row that the identity of a tuple at an operator stands for; ``None`` for no source.

@@ -85,6 +85,9 @@ def compared(
     if took_ns > TOO_LONG_NS and not order.only:
         words = f"its rehearsal took {took_ns / 1e9:.1f} s, and is not done again; run.examples({{...}}) does that"
         return Compared(order.change, worker, error=words)
+    if not layout.stands:
+        words = "the chains of its operators have changed since; run.examples({...}) compares recent rows anew"
+        return Compared(order.change, worker, error=words)
     both = _Both(layout, clock)
     try:
         found = both.run(order, clock() + (ASKED_NS if order.only else LASTS_NS))

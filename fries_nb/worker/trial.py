@@ -80,7 +80,9 @@ class TrialLayout:
         self._keys: dict[str, list[Any]] = {name: [] for name in added or ()}  # of added operators, some on this host
         self._states: dict[str, tuple[StateCopy, ...]] = {}
         self._made: dict[str, list[list[_Kept]]] = {}
+        self._chains: dict[Worker, tuple[Instance, ...]] = {}
         for worker in sorted(workers, key=lambda one: one.wiring.id):
+            self._chains[worker] = worker.instances
             now = tuple(edge for edge in worker.wiring.edges if not edge.is_closed)
             self._edges[worker, False] = now
             self._edges[worker, True] = worker.wiring_after.edges if self._is_of_shape else now
@@ -93,6 +95,11 @@ class TrialLayout:
         replaced = {name for name in self._places if self.ready(name) is not None}
         self._present = {name: (one.function, one.recreate) for name in self._places for one in [self._instance(name)]}
         self.targets = frozenset(replaced.union(name for name in added or () if self._computes(name)))
+
+    @property
+    def stands(self) -> bool:
+        """Whether no chain has been fused or split since."""
+        return all(tuple(worker.instances) == tuple(then) for worker, then in self._chains.items())
 
     def _computes(self, operator: str) -> bool:
         """Whether an operator of this host may leave a row as another one."""

@@ -79,6 +79,7 @@ def test_an_aggregate_and_a_sort_give_what_spark_sql_gives(spark: SparkSession, 
     assert [row["number"] for row in got] == list(range(7))
     assert run.audit().serializable
     assert [one.rate for name, one in run.metrics().operators.items() if name in "SDGMO"] == [0.0] * 5
+    assert {name: set(run.rows(name)["_side"]) for name in "GO"} == {"G": {"in"}, "O": {"in"}}, "what comes to Spark"
     counted = {name: one.processed for name, one in run.metrics().operators.items()}
     assert counted == {"S": 500, "D": 500, "G": 500, "M": 7, "O": 7, "N": 7, "out": 7}
 

@@ -126,7 +126,11 @@ def test_operators_of_one_region(spark: SparkSession) -> None:
         way = run.rows(source=run.rows("counted")["_source"].iloc[0])
         assert set(way["_operator"]) <= {"S", "B", "J", "F", "X", "D", "P", "C", "R", "U", "W", "counted"}
         run.cancel()
-        check(run)
+        # On a busy machine what a host leaves behind may be cut off, which is warned of: each call answers.
+        for name in run.graph:
+            assert set(run.rows(name)["_side"]) <= {"in", "out"}
+            assert name not in STATEFUL or len(run.state(name, n=None))
+        assert set(run.state_sizes()["operator"]) == STATEFUL
         assert "has switched at marker" in str(change.story()), "commits since do not push it out"
         assert {one.operator for one in change.effect().measures} == {"B", "C", "W", "counted", "summed"}
 

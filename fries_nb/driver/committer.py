@@ -108,13 +108,15 @@ class Committer:
         return [events.CheckpointKept(record.epoch)]
 
     def commit(self, epoch: int, files: Mapping[str, tuple[str, ...]]) -> list[events.Event]:
-        """Commit the files of an epoch; a failure stops the run.
+        """Commit the files of an epoch, sinks in the order of their declaration; a failure stops the run.
 
         Returns:
             The events for the controller; empty if all sinks have committed.
         """
         failed: list[events.Event] = []
-        for sink, names in files.items():
+        for sink in dict.fromkeys((*self._sinks, *files)):
+            if (names := files.get(sink)) is None:
+                continue
             try:
                 if epoch != self._prepared:
                     self._sinks[sink].prepare(names)

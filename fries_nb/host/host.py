@@ -97,7 +97,9 @@ LAST_BYTES = 1 << 24
 LAST_ROWS = 100
 """Number of rows of each worker and side that are left behind then."""
 LINGER_MS = 2_000
-"""Maximum time for sending final messages, in milliseconds."""
+"""Maximum time for sending final messages without an answer, in milliseconds."""
+LEAVE_MS = 10_000
+"""Maximum time in which the driver is to answer the last one."""
 
 
 class Host:
@@ -154,6 +156,7 @@ class Host:
                 self._leave_behind()
             self._telemetry.end(TICK_S)
             self._links.say(Goodbye(self._error or self._reason))
+            self._links.take_leave(LEAVE_MS)
             self._links.close(LINGER_MS, frames=bool(self._leaving))
         processed = {
             str(instance.worker): instance.processed

@@ -225,12 +225,12 @@ class ProgressLink:
 
         The view may be long, so it is looked through in a small part of the time only.
         """
-        began_ns = self._now_ns()
-        if self._view is None or not self._view.is_open or began_ns < self._again_ns:
+        if self._view is None or not self._view.is_open or self._now_ns() < self._again_ns:
             return None
         with self._lock:
+            began_ns = self._now_ns()  # not the wait for the lock, which on a busy machine would silence it for seconds
             counts = self._view.least_counts()
-        ended_ns = self._now_ns()
+            ended_ns = self._now_ns()
         self._again_ns = ended_ns + SPARING * (ended_ns - began_ns)
         return counts
 

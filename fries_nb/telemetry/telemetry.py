@@ -23,8 +23,10 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region, regions
 from fries_nb.locks import locked
 from fries_nb.operators.timed_calls import TimeValues, values_named
+from fries_nb.progress.exchange import first_counts
 from fries_nb.progress.progress_graph import CountChanges
 from fries_nb.protocol.messages import Chained, Paused, Report, WorkerId
+from fries_nb.protocol.progress_locations import progress_graph
 from fries_nb.protocol.running_chains import ChainChange, RunningChains
 from fries_nb.storage.part_files import first_come
 from fries_nb.telemetry.frontiers import Frontiers, LoopState, loop_states
@@ -111,7 +113,17 @@ class Telemetry:
 
     @locked
     def go_on(self, graph: Graph) -> None:
-        """Go on with the dataflow after a change of its shape; what was measured of removed operators is forgotten."""
+        """Go on with the dataflow after a change of its shape; what was measured of removed operators is forgotten.
+
+        Until a host reports its view again, added sources count as they begin: frontiers below them are at the
+        beginning, rather than at an end.
+        """
+        if self._outstanding is not None:
+            number, counts = self._outstanding
+            told = {one.location.operator for one in counts} | self._graph.by_name.keys()
+            added = {one.name: one.workers for one in graph.operators if one.traits.is_source and one.name not in told}
+            self._outstanding = number, (*counts, *first_counts(progress_graph(graph), added))
+        self._frontiers = None  # those of the dataflow before
         self._graph = graph
         self._metrics.go_on(graph.by_name)
         workers = {operator.name: operator.workers for operator in graph.operators}

@@ -3,6 +3,11 @@
 Any thread may ``send``, which appends to a queue and wakes the polling thread; only that thread touches sockets. Each
 message carries the sender's incarnation; messages of older incarnations are dropped and counted in ``stale``. A host
 that has joined none yet sends in incarnation 0, which always passes, as does a hello.
+
+A goodbye of any incarnation is answered by a farewell, for which the host waits before it closes its socket. Probes
+that it has not read at that moment make the system reset the connection, and what it has written and the driver's
+machine has not taken is lost: the tail of a trace, or of what a host leaves behind. ZeroMQ's linger ends before that,
+when it has passed all to the system.
 """
 
 from __future__ import annotations
@@ -17,7 +22,9 @@ import zmq
 from fries_nb.errors import LinkError
 from fries_nb.transport.envelopes import (
     ControllerMessage,
+    Farewell,
     FromHost,
+    Goodbye,
     Hello,
     HostMessage,
     Part,
@@ -150,6 +157,8 @@ class ControlServer:
             raise LinkError(
                 f"host {envelope.host} speaks of incarnation {envelope.incarnation}; the run is at {self.incarnation}"
             )
+        if isinstance(envelope.message, Goodbye):
+            self.send(peer, Farewell())
         older = 0 < envelope.incarnation < self.incarnation
         if older and not isinstance(envelope.message, Hello):
             self.stale += 1
@@ -169,6 +178,7 @@ class ControlClient:
         self._arrived: list[ControllerMessage] = []
         self.incarnation = 0
         self.stale = 0
+        self.has_parted = False  # whether the driver has bidden it farewell
 
     def send(self, message: HostMessage) -> None:
         """Send a message to the controller; from any thread."""
@@ -186,7 +196,9 @@ class ControlClient:
             if not self.socket.poll(0):
                 return
             envelope = decode_to_host(_only(self.socket.recv_multipart()))
-            if envelope.incarnation < self.incarnation:
+            if isinstance(envelope.message, Farewell):
+                self.has_parted = True
+            elif envelope.incarnation < self.incarnation:
                 self.stale += 1
             else:
                 self._arrived.append(envelope.message)

@@ -273,6 +273,10 @@ class Probe(msgspec.Struct, frozen=True, tag=True):
     """An empty message, by which the controller checks that the host's connection exists."""
 
 
+class Farewell(msgspec.Struct, frozen=True, tag=True):
+    """The answer to a goodbye: all that the host has said has arrived, so it may close its connection."""
+
+
 class ToWorker(msgspec.Struct, frozen=True, tag=True):
     """A control message for one worker of the host."""
 
@@ -358,8 +362,8 @@ class HostsLeft(msgspec.Struct, frozen=True, tag=True):
 
 
 ControllerMessage = (
-    Welcome | Refused | Leave | Probe | ToWorker | Chunk | Shipped | Constrain | Extend | AddWorkers | TakePart
-    | Go | HostsLeft
+    Welcome | Refused | Leave | Probe | Farewell | ToWorker | Chunk | Shipped | Constrain | Extend | AddWorkers
+    | TakePart | Go | HostsLeft
 )
 
 

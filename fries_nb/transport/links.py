@@ -8,6 +8,7 @@ memory, so sockets have no high-water mark, and posting never blocks.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from fries_nb.transport.envelopes import LIMIT, ControllerMessage, HostMessage, 
 from fries_nb.transport.sockets import PEERS, SILENCE_S, CurveSockets, HostKeys, Lane, Wakeup
 from fries_nb.transport.wire import Arrival, Head, Packer, Payload, Routes, Unpacker, read_head
 
+LOOK_MS = 100
+"""Interval at which a host that takes leave looks whether its connection stands, in milliseconds."""
 BURST_MESSAGES = 256
 BURST_BYTES = 4 << 20
 """Bytes of data received in one poll before control is processed again."""
@@ -291,6 +294,23 @@ class HostLinks:
         """Check the connections to the driver and the other hosts; called periodically from the polling thread."""
         self._sockets.check(self._control.socket, needed=True)
         self._data.check()
+
+    def take_leave(self, within_ms: int) -> bool:
+        """Wait for the answer to a goodbye, which was said; from the polling thread. Nothing else is received any more.
+
+        Returns:
+            Whether the driver has all that was said; otherwise the connection to it is lost, or time is up.
+        """
+        self._control.flush()
+        self._data.flush()
+        deadline_ns = time.monotonic_ns() + within_ms * 1_000_000
+        while not self._control.has_parted and self._sockets.stands(self._control.socket):
+            left_ms = (deadline_ns - time.monotonic_ns()) // 1_000_000
+            if left_ms <= 0:
+                break
+            self._control.socket.poll(min(left_ms, LOOK_MS))
+            self._control.receive()
+        return self._control.has_parted
 
     def close(self, linger_ms: int = 0, frames: bool = False) -> None:
         """Close all links from the polling thread; idempotent."""

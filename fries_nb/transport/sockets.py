@@ -195,6 +195,10 @@ class CurveSockets:
         """Check whether a socket of ``call`` has lost its peer; see ``Connection.check``."""
         self._connections[socket].check(needed)
 
+    def stands(self, socket: zmq.Socket[bytes]) -> bool:
+        """Whether a socket of ``call`` has its first connection still."""
+        return self._connections[socket].stands
+
     def drop(self, socket: zmq.Socket[bytes]) -> None:
         """Close one of the sockets and discard its unsent messages."""
         self._drop(socket, 0)
@@ -286,16 +290,25 @@ class Connection:
         self._made = 0
         self._missing_since: float | None = time.monotonic()
 
+    @property
+    def stands(self) -> bool:
+        """Whether there is one, and it has not been lost since."""
+        self._follow()
+        return self._made == 1 and self._missing_since is None
+
     def check(self, needed: bool) -> None:
         """Check whether the connection was lost."""
-        for event, _ in self._monitor.take():
-            self._missing_since = time.monotonic() if event == zmq.EVENT_DISCONNECTED else None
-            self._made += event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+        self._follow()
         missing = self._missing_since is not None
         if self._made > 1 or (needed and self._made and missing):
             raise LinkError(f"the connection to {self._whose} broke; likely it died, or the network failed")
         if self._missing_since is not None and time.monotonic() - self._missing_since > self._silence_s:
             raise LinkError(f"{self._whose} could not be reached for {self._silence_s:g} s; is its port open to us?")
+
+    def _follow(self) -> None:
+        for event, _ in self._monitor.take():
+            self._missing_since = time.monotonic() if event == zmq.EVENT_DISCONNECTED else None
+            self._made += event == zmq.EVENT_HANDSHAKE_SUCCEEDED
 
     def close(self) -> None:
         """Stop monitoring; called before the socket is closed."""

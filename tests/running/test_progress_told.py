@@ -137,6 +137,26 @@ def test_frontiers_are_those_of_the_last_view_and_none_of_lost_hosts() -> None:
     assert run.metrics().frontier == {}
 
 
+def test_frontiers_are_of_the_shape_of_now_before_a_host_has_reported_it() -> None:
+    """A window that was added has one at once; below a source that was added it is the beginning, not the end."""
+    run = Watched(timed())
+    run.reach(CountChange(SOURCE, (0, 5), 1))
+    assert run.metrics().frontier["W"] == 5
+    flow = fn.Dataflow("timed")
+    rows = flow.source("S", fn.rate(1), time="at").map("A", dict)
+    rows.window("W", Sum(), fn.tumbling(60), key="k").sink("out", fn.memory())
+    rows.window("V", Sum(), fn.tumbling(30), key="k").sink("more", fn.memory())
+    flow.source("T", fn.rate(1), time="at").window("U", Sum(), fn.tumbling(30), key="k").sink("other", fn.memory())
+    run.graph = flow.graph(workers=2)
+    run._telemetry.go_on(run.graph)
+    assert {one.operator for one in run.frontiers()} >= {"A", "W", "out", "V", "more", "U", "other"}
+    assert (run.metrics().frontier["V"], run.metrics().frontier["U"]) == (5, EARLIEST)
+    [holder] = run.holding("other")
+    assert (holder.operator, holder.count) == ("T", run.graph.operator("T").workers)
+    run.reach(CountChange(SOURCE, (0, 7), 1), CountChange(GraphLocation("T"), (0, 6), 2))
+    assert (run.metrics().frontier["V"], run.metrics().frontier["U"]) == (7, 6)
+
+
 def test_when_nothing_can_arrive_nothing_holds_back() -> None:
     """At the end of a region all counts are gone."""
     run = Watched(timed())

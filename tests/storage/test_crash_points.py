@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -295,4 +295,26 @@ def test_what_a_record_names_is_on_disk_and_fits_before_it_is_kept(
     assert isinstance(refused, events.CheckpointKept)
     assert refused.reason.startswith("sink out could not commit epoch 3: column 'x' was double and is now string")
     assert isinstance(column, events.ColumnRefused)
+    driver.place.release()
+
+
+def test_sinks_commit_in_the_order_of_their_declaration(tmp_path: Path) -> None:
+    """Whichever has handed in its files first, so that a driver that dies in between always leaves the same."""
+    committed: list[str] = []
+
+    class Noted(ParquetSink):
+        """Notes its commits."""
+
+        def prepare(self, parts: Sequence[str]) -> None:
+            """All are there."""
+
+        def commit(self, number: int, parts: Sequence[str]) -> None:
+            """Note it."""
+            committed.append(self.path)
+
+    driver = Attempt(tmp_path, resumed=False)
+    committer = Committer(driver.place, {name: Noted(name) for name in ("z", "a", "m")}, committed.append)
+    committer.add({"b": Noted("b")})
+    assert committer.commit(1, {"m": ("p",), "b": ("p",), "z": ("p",)}) == []
+    assert committed == ["z", "m", "b"]
     driver.place.release()

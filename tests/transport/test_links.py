@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 
 import pytest
 from links_setting import AB, AC, CHANNELS, WORD, A, B, Net, batch, hello, net, turns
@@ -12,7 +13,7 @@ from patience import PATIENCE_S
 from fries_nb.errors import LinkError
 from fries_nb.protocol.messages import ChannelId, Data, Drain, Ended, Marker, Reconfigure
 from fries_nb.transport.control import ControlServer, Gone, Heard
-from fries_nb.transport.envelopes import Goodbye, Leave, Probe, Said, ToWorker, Welcome
+from fries_nb.transport.envelopes import Goodbye, Leave, Line, Printed, Probe, Said, ToWorker, Welcome
 from fries_nb.transport.links import BURST_MESSAGES, HostLinks
 from fries_nb.transport.sockets import make_keys
 from fries_nb.transport.wire import Arrival, Credit
@@ -310,6 +311,52 @@ def test_last_words_are_sent(net: Net) -> None:
     net.hosts.pop(0).close(linger_ms=int(PATIENCE_S * 1000))
     net.until(lambda: len(net.heard) == 2)
     assert net.heard[1].message == Goodbye("end")
+
+
+def leaving(net: Net, meanwhile: Callable[[], None] = lambda: None) -> list[bool]:
+    """What host 0 is told when it takes leave in a thread of its own; the driver listens, and does something else."""
+    host, parted = net.hosts.pop(0), list[bool]()
+
+    def leave() -> None:
+        parted.append(host.take_leave(int(PATIENCE_S * 1000)))
+        host.close()
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    for _ in turns():
+        meanwhile()
+        net.heard += net.server.poll(5)
+        if parted:
+            break
+    thread.join()
+    return parted
+
+
+@pytest.mark.parametrize("incarnation", [1, 2])
+def test_a_host_that_takes_leave_is_heard_to_the_end(net: Net, incarnation: int) -> None:
+    """However much it says, while probes come that it does not read any more; that of an older incarnation as well."""
+    net.hosts[0].say(WORD)
+    net.until(lambda: bool(net.heard))
+    net.join(1)
+    peer, net.server.incarnation = net.peer(0), incarnation
+    for number in range(100):
+        net.hosts[0].say(Printed((Line("A", f"{number}" * 50_000),)))
+    net.hosts[0].say(Goodbye("end"))
+    assert leaving(net, lambda: net.server.send(peer, Probe())) == [True]
+    came = [type(heard.message) for heard in net.heard[1:] if not isinstance(heard.message, Gone)]
+    assert came == ([Printed] * 100 + [Goodbye]) * (incarnation == 1)
+
+
+def test_a_host_that_has_no_connection_does_not_wait_for_an_answer(net: Net) -> None:
+    """Before the first one, and when it was lost."""
+    alone = HostLinks(net.keys.hosts, 1, net.server.address)
+    assert not alone.take_leave(int(PATIENCE_S * 1000))
+    alone.close()
+    net.hosts[0].say(WORD)
+    net.until(lambda: bool(net.heard))
+    net.server.close()
+    net.hosts[0].say(Goodbye("end"))
+    assert not net.hosts[0].take_leave(int(PATIENCE_S * 1000))
 
 
 def held() -> tuple[int, int, int]:

@@ -26,6 +26,7 @@ import anywidget
 import ipywidgets
 import traitlets
 
+from fries_nb.notebook.change_line import ChangeLine
 from fries_nb.notebook.change_panel import ChangePanel
 from fries_nb.notebook.form import ChangeForm, FunctionSource
 from fries_nb.notebook.look_panels import LookThread, RowsPanel, StatePanel
@@ -123,9 +124,9 @@ SELDOM_S = 1.0
 class RunView(ipywidgets.VBox):
     """The live view of one run.
 
-    Its widgets are ``status``, ``stop``, ``dag``, ``latency``, ``form``, ``proposals``, ``host_proposal`` and, in tabs,
-    ``operators``, ``rows``, ``states``, ``changes``, ``hosts``, ``host_loads``, ``progress``, ``constraints`` and
-    ``save``.
+    Its widgets are ``status``, ``stop``, ``last_change``, ``dag``, ``latency``, ``form``, ``proposals``,
+    ``host_proposal`` and, in tabs, ``operators``, ``rows``, ``states``, ``changes``, ``hosts``, ``host_loads``,
+    ``progress``, ``constraints`` and ``save``.
 
     It does not show what operators print; the cell that started the run does (``cells.CellEcho``). ``renew``
     updates the static picture; it is called in a thread when a change, a rescale or the run has ended, before the view
@@ -145,27 +146,27 @@ class RunView(ipywidgets.VBox):
         self._moment = RunMoment(run)
         self._bar = StatusBar(run, period_s, stops=not source.reads_only)
         self.status, self.stop = self._bar.status, self._bar.stop
-        pictures = DagPanel(run)
-        self.dag = pictures.view
-        plots = LatencyPanel()
-        self.latency = plots.plot
+        pictures, plots = DagPanel(run), LatencyPanel()
+        self.dag, self.latency = pictures.view, plots.plot
         self.form = ChangeForm(run, source, pictures.show_plan)
         self.dag.observe(lambda change: self._choose(change["new"]), names="selected")
         self.proposals, self.host_proposal = ProposalList(pictures.show_plan), HostProposalRow(run)
         self.rows, self.states = RowsPanel(run, self._looks), StatePanel(run, self._looks)
         self.operators, self.changes = OperatorPanel(), ChangePanel(run, pictures, source.has)
+        self.last_change = ChangeLine(run, source.has)
         self.progress, self.constraints, self.save = ProgressPanel(), ConstraintPanel(), SavePanel(run)
         self.hosts, self.host_loads = HostPanel(), HostLoadTable()
         kept = PanelFrame("The static picture", ipywidgets.VBox(), self._keep)
         bar = PanelFrame("The status", self._bar, self._bar.update)
         dag = PanelFrame("The dataflow", self.dag, pictures.update, "0 1 auto")
-        plot = PanelFrame("The plot", self.latency, plots.update, "1 1 320px")
+        plot = PanelFrame("The plot", self.latency, plots.update, "1 1 240px")
+        line = PanelFrame("The last change", self.last_change, self.last_change.update)
         offers, self._tabs = [] if source.reads_only else self._offers(), self._in_tabs(source.shows_values)
-        self._shown = (kept, bar, dag, plot, *offers)  # the picture is there before a view shows the end
+        self._shown = (kept, bar, line, dag, plot, *offers)  # the picture is there before a view shows the end
         self.tabs, self._turns = self._tabs_in_one(), itertools.cycle(self._tabs)
         # On narrow pages the plot is on top.
         side_by_side = ipywidgets.HBox([dag, plot], layout=ipywidgets.Layout(flex_flow="row wrap-reverse"))
-        super().__init__([bar, side_by_side, self.changes.bar, self.form, *offers, self.tabs, kept])
+        super().__init__([bar, line, side_by_side, self.changes.bar, self.form, *offers, self.tabs, kept])
         self.add_class(LIVE)
         answer_in_subshell(self)
         self._update()

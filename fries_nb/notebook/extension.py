@@ -46,6 +46,7 @@ from fries_nb.report.dag import dag_png
 from fries_nb.run import Run
 
 if TYPE_CHECKING:
+    from fries_nb.notebook.beside import Panels, ViewPlace
     from fries_nb.notebook.dashboard import RunView
 
 
@@ -115,13 +116,13 @@ PREFIX = "fries_"
 def load(shell: InteractiveShell) -> None:
     """Register the magics and their completion."""
     known, notes = Registry(shell.user_ns), Notes()
+    display = RunDisplay(shell, lambda: doing.refresh, lambda: doing.beside)
     try:
-        doing = FriesMagics(shell, known, notes)
+        doing = FriesMagics(shell, known, notes, display.open)
     except TraitError as error:  # in the user's ipython_config.py, or by an earlier %config
         raise UsageError(f"fries_nb cannot be loaded: {error}; %config changes it for this session") from error
     questions = FriesQuestions(shell, known, notes, doing)
     rescaling = FriesRescaling(shell, known, lambda: doing.refresh)
-    display = RunDisplay(shell, lambda: doing.refresh)
     others = (
         FriesDifferences(shell, known, doing), FriesConstraints(shell, known), FriesProgress(shell, known),
         FriesComparing(shell, known),
@@ -189,28 +190,48 @@ def unload(shell: InteractiveShell) -> None:
 
 
 class RunDisplay:
-    """Shows runs; a run that is shown several times has one live view, updated every ``period_s()`` seconds."""
+    """Shows runs; a run that is shown several times has one live view, updated every ``period_s()`` seconds.
 
-    def __init__(self, shell: InteractiveShell, period_s: Callable[[], float]) -> None:
+    It is beside the notebook if ``is_beside()``, and the page has room.
+    """
+
+    def __init__(
+        self, shell: InteractiveShell, period_s: Callable[[], float], is_beside: Callable[[], bool] = lambda: False
+    ) -> None:
         self._shell = shell
         self._period_s = period_s
+        self._is_beside = is_beside
         self._views: dict[Run, RunView] = {}
         self._outputs: dict[Run, list[CellOutput]] = {}
+        self._panels: Panels | None = None  # of this kernel, once a run is shown
+        self._opened: tuple[Run, int] | None = None  # the run that was opened last, and the number of that cell
+
+    def open(self, run: Run, inline: bool) -> None:
+        """Show a run that has been started in the cell that is being executed; nothing without a kernel."""
+        if getattr(self._shell, "kernel", None) is not None:
+            self._publish(run, None, self._is_beside() and not inline)
+            self._opened = run, self._shell.execution_count
 
     def show(self, run: Run, offer: Offer | None = None) -> None:
         """Publish the picture and the live view in the cell that is being executed; needs a kernel.
 
-        With an offer (operator to label to function) the form offers these functions only, in a new view.
+        With an offer (operator to label to function) the form offers these functions only, in a new view. A cell that
+        has started the run shows it already.
 
         Raises:
             FriesError: an operator cannot run a function that is offered for it.
         """
+        if offer is not None or self._opened != (run, self._shell.execution_count):
+            self._publish(run, offer, self._is_beside())
+
+    def _publish(self, run: Run, offer: Offer | None, beside: bool) -> None:
         view = self._view(run) if offer is None else self._new_view(run, offer)
         output = CellOutput(self._shell)
         self._outputs.setdefault(run, []).append(output)
         self._shell.display_pub.publish({"text/html": ONE_OF_TWO})
         output.create(self(run))
-        self._shell.display_pub.publish(view.mime_bundle())
+        place = self._placed(view, run.graph.name) if beside else view
+        self._shell.display_pub.publish(place.mime_bundle())
 
     def __call__(self, run: Run) -> dict[str, Any]:
         """The static picture as a MIME bundle: text and SVG, and PNG where Graphviz is installed."""
@@ -231,6 +252,14 @@ class RunDisplay:
 
         source = functions_for(run.graph, self._shell.user_ns, offer)
         return RunView(run, source, self._renew, self._period_s)
+
+    def _placed(self, view: RunView, name: str) -> ViewPlace:
+        """The view beside the notebook, if the page has room."""
+        from fries_nb.notebook.beside import Panels, ViewPlace
+
+        if self._panels is None:
+            self._panels = Panels()
+        return ViewPlace(view, name, self._panels)
 
     def _renew(self, run: Run) -> None:
         for output in self._outputs.get(run, ()):

@@ -27,7 +27,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import cell_magic, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
-from traitlets import Enum, Float, HasTraits, Int, TraitError, Unicode, validate
+from traitlets import Bool, Enum, Float, HasTraits, Int, TraitError, Unicode, validate
 
 from fries_nb.changes.change import Change
 from fries_nb.dataflow.graph import check_runnable
@@ -85,6 +85,10 @@ class FriesMagics(RunMagics):
     lines = Int(20, help="Lines of what operators print, shown below %fries_run; 0 for none.").tag(config=True)
     refresh = Float(0.2, help="Seconds between two updates of a live view, and of these lines.").tag(config=True)
 
+    beside = Bool(default_value=True, help="Show live views beside the notebook, where the page has room.").tag(
+        config=True
+    )
+
     on_error = Enum(
         ("pause", "fail"), "pause", help="What operators declared without on_error= do: --on-error of %fries_run."
     ).tag(config=True)
@@ -93,9 +97,11 @@ class FriesMagics(RunMagics):
         config=True
     )
 
-    def __init__(self, shell: InteractiveShell, known: Registry, notes: Notes) -> None:
+    def __init__(
+        self, shell: InteractiveShell, known: Registry, notes: Notes, show: Callable[[Run, bool], None]
+    ) -> None:
         super().__init__(shell, known)
-        self._notes = notes
+        self._notes, self._show = notes, show
 
     @validate("hosts", "workers", "lines", "refresh", "guard")
     def _valid_number(self, proposal: Any) -> Any:
@@ -188,6 +194,7 @@ class FriesMagics(RunMagics):
     @argument("--drop", metavar="OPERATOR", action="append", help="with --resume: lose the state of a removed operator")
     @argument("--signing-key", metavar="VARIABLE", help="that holds the text or bytes that sign the checkpoint")
     @argument("--replace", action="store_true", help="if the dataflow runs already: stop that run first")
+    @argument("--inline", action="store_true", help="show its dashboard in the cell, not beside the notebook")
     @argument("--noblock", action="store_true", help="do not wait for Spark; %%fries_status says how it went")
     @argument("-o", "--output", default="run", metavar="VARIABLE", help="that will hold the run (run)")
     def fries_run(self, line: str) -> Summary:
@@ -204,7 +211,9 @@ class FriesMagics(RunMagics):
             %fries_run fraud --checkpoint fraud-checkpoint --resume --drop Old
 
         Uses the active SparkSession or starts one, which takes some seconds the first time; an interrupt cancels the
-        start. The cell shows what operators print. ``%config FriesMagics`` lists the defaults.
+        start. The dashboard opens in a panel beside the notebook, which stays while other cells run, if the page is
+        JupyterLab's and wide enough; otherwise, and with ``--inline``, in the cell. The cell shows what operators
+        print. ``%config FriesMagics`` lists the defaults.
 
         Without ``--checkpoint`` every commit is a checkpoint in a directory that is deleted with the run, so that the
         guard of a change also covers the operators below it; ``--no-checkpoint`` keeps none. Operators declared
@@ -232,7 +241,9 @@ class FriesMagics(RunMagics):
         start = Start(flow.name, launch, functools.partial(self._started, args.output, echo))
         self._known.keep_start(start)
         if not args.noblock:
-            _refuse_failed(wait_for_start(self.shell, start, args.hosts), args.output)
+            run = wait_for_start(self.shell, start, args.hosts)
+            _refuse_failed(run, args.output)
+            self._show(run, args.inline)
         workers = None if args.resume and "workers" not in args.given else args.workers
         defaults = summaries.of_defaults(not (args.checkpoint or args.no_checkpoint), args.on_error)
         return summaries.of_start(graph, args.hosts, workers, args.audit, args.output, replaced, defaults)

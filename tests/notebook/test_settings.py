@@ -62,12 +62,12 @@ def test_all_settings_are_listed_with_their_meaning(
     shell.run_line_magic("config", "FriesMagics")
     listed = capsys.readouterr().out.split("FriesMagics.")[1:]
     names = [text.partition("=")[0] for text in listed]
-    assert names == ["guard", "hosts", "lines", "on_error", "refresh", "scheduler", "workers"]
+    assert names == ["beside", "guard", "hosts", "lines", "on_error", "refresh", "scheduler", "workers"]
     for text in listed:
         _, meaning, *_, current = text.strip().splitlines()
         assert len(meaning.split()) > 5, text
         assert current.strip().startswith("Current: "), text
-    assert "Current: 3" in listed[1]
+    assert "Current: 3" in listed[2]
 
 
 def test_a_wrong_setting_in_the_configuration_file_is_one_line(shell: InteractiveShell) -> None:

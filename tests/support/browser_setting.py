@@ -84,6 +84,9 @@ def jupyter(directory: Path) -> Iterator[Jupyter]:
     own = {f"JUPYTER_{kind}_DIR": str(directory / kind.lower()) for kind in ("CONFIG", "DATA", "RUNTIME")}
     own |= {f"JUPYTERLAB_{kind}_DIR": str(directory / kind.lower()) for kind in ("SETTINGS", "WORKSPACES")}
     own |= {"IPYTHONDIR": str(directory / "ipython"), "JUPYTER_PREFER_ENV_PATH": "1"}
+    profile = directory / "ipython" / "profile_default" / "ipython_config.py"
+    profile.parent.mkdir(parents=True)
+    profile.write_text("get_config().FriesMagics.beside = False\n")  # the journey with a panel beside sets it
     token = secrets.token_hex(16)
     options = ["--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"]
     options += [f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={directory / 'work'}"]

@@ -30,7 +30,7 @@ from fries_nb.controller.topology_status import HostCount, TopologyStatus
 from fries_nb.dataflow.constraints import Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import Lighter, as_updates, check_lighter, check_updates
-from fries_nb.errors import RunError, see
+from fries_nb.errors import RunError, TraceError, see
 from fries_nb.notebook.waits import PROGRESS
 from fries_nb.planning import Prediction
 from fries_nb.planning.difference import Difference
@@ -178,6 +178,11 @@ class StandIn:
         self.rescaling: Rescale
         self.advised: HostProposal | None = None
         self.gone_round: tuple[LoopState, ...] = ()
+        self.judged_as: Verdict | TraceError | None = None
+
+    def end(self, change: Change, outcome: str, delay_ms: float) -> None:
+        """End a change that is under way."""
+        change.resolve(Outcome(change.id, change.plan.scheduler, outcome, delay_ms=delay_ms - 1.0))
 
     def explain(self) -> Explanation:
         """By what was reported."""
@@ -427,7 +432,11 @@ class StandIn:
         return len(self.lines)
 
     def audit(self) -> Verdict:
-        """Of a trace of one record."""
+        """Of a trace of one record, unless ``judged_as`` says another."""
+        if isinstance(self.judged_as, TraceError):
+            raise self.judged_as
+        if self.judged_as is not None:
+            return self.judged_as
         if not self.options["audit"]:
             raise RunError("this run keeps no trace; start it with audit=True")
         return judge([Ran("t", "FM")])

@@ -206,10 +206,10 @@ class RunDisplay:
         self._panels: Panels | None = None  # of this kernel, once a run is shown
         self._opened: tuple[Run, int] | None = None  # the run that was opened last, and the number of that cell
 
-    def open(self, run: Run, inline: bool) -> None:
+    def open(self, run: Run) -> None:
         """Show a run that has been started in the cell that is being executed; nothing without a kernel."""
-        if getattr(self._shell, "kernel", None) is not None:
-            self._publish(run, None, self._is_beside() and not inline)
+        if self._is_beside() and getattr(self._shell, "kernel", None) is not None:
+            self._publish(run, None)
             self._opened = run, self._shell.execution_count
 
     def show(self, run: Run, offer: Offer | None = None) -> None:
@@ -222,15 +222,15 @@ class RunDisplay:
             FriesError: an operator cannot run a function that is offered for it.
         """
         if offer is not None or self._opened != (run, self._shell.execution_count):
-            self._publish(run, offer, self._is_beside())
+            self._publish(run, offer)
 
-    def _publish(self, run: Run, offer: Offer | None, beside: bool) -> None:
+    def _publish(self, run: Run, offer: Offer | None) -> None:
         view = self._view(run) if offer is None else self._new_view(run, offer)
         output = CellOutput(self._shell)
         self._outputs.setdefault(run, []).append(output)
         self._shell.display_pub.publish({"text/html": ONE_OF_TWO})
         output.create(self(run))
-        place = self._placed(view, run.graph.name) if beside else view
+        place = self._placed(view, run.graph.name) if self._is_beside() else view
         self._shell.display_pub.publish(place.mime_bundle())
 
     def __call__(self, run: Run) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class FriesMagics(RunMagics):
     )
 
     def __init__(
-        self, shell: InteractiveShell, known: Registry, notes: Notes, show: Callable[[Run, bool], None]
+        self, shell: InteractiveShell, known: Registry, notes: Notes, show: Callable[[Run], None]
     ) -> None:
         super().__init__(shell, known)
         self._notes, self._show = notes, show
@@ -194,7 +194,7 @@ class FriesMagics(RunMagics):
     @argument("--drop", metavar="OPERATOR", action="append", help="with --resume: lose the state of a removed operator")
     @argument("--signing-key", metavar="VARIABLE", help="that holds the text or bytes that sign the checkpoint")
     @argument("--replace", action="store_true", help="if the dataflow runs already: stop that run first")
-    @argument("--inline", action="store_true", help="show its dashboard in the cell, not beside the notebook")
+    @argument("--inline", action="store_true", help="do not open its dashboard; the run as a cell's last line shows it")
     @argument("--noblock", action="store_true", help="do not wait for Spark; %%fries_status says how it went")
     @argument("-o", "--output", default="run", metavar="VARIABLE", help="that will hold the run (run)")
     def fries_run(self, line: str) -> Summary:
@@ -212,8 +212,8 @@ class FriesMagics(RunMagics):
 
         Uses the active SparkSession or starts one, which takes some seconds the first time; an interrupt cancels the
         start. The dashboard opens in a panel beside the notebook, which stays while other cells run, if the page is
-        JupyterLab's and wide enough; otherwise, and with ``--inline``, in the cell. The cell shows what operators
-        print. ``%config FriesMagics`` lists the defaults.
+        JupyterLab's and wide enough, and otherwise in the cell; ``%config FriesMagics.beside = False`` shows all
+        dashboards in cells. The cell shows what operators print. ``%config FriesMagics`` lists the defaults.
 
         Without ``--checkpoint`` every commit is a checkpoint in a directory that is deleted with the run, so that the
         guard of a change also covers the operators below it; ``--no-checkpoint`` keeps none. Operators declared
@@ -243,7 +243,8 @@ class FriesMagics(RunMagics):
         if not args.noblock:
             run = wait_for_start(self.shell, start, args.hosts)
             _refuse_failed(run, args.output)
-            self._show(run, args.inline)
+            if not args.inline:
+                self._show(run)
         workers = None if args.resume and "workers" not in args.given else args.workers
         defaults = summaries.of_defaults(not (args.checkpoint or args.no_checkpoint), args.on_error)
         return summaries.of_start(graph, args.hosts, workers, args.audit, args.output, replaced, defaults)

@@ -23,7 +23,8 @@ from dashboard_clicks import (
 from playwright.sync_api import BrowserContext, Locator, Page, WebSocketRoute, expect
 
 SUPPORT = str(Path(__file__).parents[1] / "support")  # for a kernel, which has none of pytest's paths
-SETUP = f"""%load_ext fries_nb
+EXTENSION = "%load_ext fries_nb"
+SETUP = f"""{EXTENSION}
 import sys, time
 sys.path.append({SUPPORT!r})
 from pathlib import Path
@@ -395,3 +396,36 @@ def test_every_button_of_the_dashboard(served: Jupyter, program: BrowserContext,
         every_file(page, view)
         trouble(page, view, tmp_path)
         assert here.abroad == []
+
+
+def test_the_view_stays_beside_the_notebook(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:
+    """In a wide JupyterLab: while cells run, after a reload, and where the user has put it; elsewhere in its cell."""
+    written(served, "beside.ipynb", "%fries_reconfigure FM=dict", "# further\n1 + 1")
+    place = served.directory / "beside.ipynb"
+    place.write_text(place.read_text().replace(EXTENSION, f"{EXTENSION}\\n%config FriesMagics.beside = True"))
+    with shown(program, tmp_path) as here:
+        page = here.page
+        page.set_viewport_size({"width": 1280, "height": 800})
+        started(page, served, "beside.ipynb")
+        panel, cell = page.locator(".jupyterlab-sidecar"), page.locator(".jp-Notebook")
+        expect(panel.locator(".fries-status")).to_contain_text("fraud: running")
+        expect(cell.locator(".fries-status")).to_have_count(0)
+        expect(cell.locator(".fries-beside")).to_contain_text("fraud is shown beside the notebook")
+        for beginning in ("%fries_reconfigure", "# further"):
+            run_cell(page, beginning)
+        expect(panel.locator(".fries-status")).to_be_in_viewport()
+        expect(panel).to_contain_text("FM by fries")
+        panel.get_by_role("button", name="Undo").click()
+        expect(panel).to_contain_text("changes: 2 done")
+        page.screenshot(path=tmp_path / "beside.png")
+        cell.get_by_text("# further").click()  # what is saved is what is in front
+        saved(page, served, "beside.ipynb")
+        page.reload()
+        expect(panel.locator(".fries-status")).to_contain_text("changes: 2 done")
+        cell.get_by_role("button", name="Show it here").click()
+        expect(cell.locator(".fries-status")).to_contain_text("changes: 2 done")
+        expect(panel).to_have_count(0)
+        cell.get_by_role("button", name="Beside the notebook").click()
+        expect(panel.locator(".fries-status")).to_contain_text("changes: 2 done")
+        expect(cell.locator(".fries-status")).to_have_count(0)
+        assert here.errors == []
